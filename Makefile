@@ -1,0 +1,53 @@
+# Everything a developer or operator does with the project; CONTRIBUTING.md explains the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PEERS := $(PYTHON) tests/peers/peers
+BACKEND ?= cluster
+RUN_DIR ?= build/run
+LISTEN ?= 127.0.0.1:8080
+
+.PHONY: install run test check clients bench faults fuzz lock clean
+.DEFAULT_GOAL := run
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+# A real cluster (name server, broker) and the proxy before it, until interrupted.
+run: install
+	$(BIN)/python -m tests.demo --dir $(RUN_DIR) --listen $(LISTEN)
+
+test: install
+	$(BIN)/python -m pytest
+
+check: install
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@echo "check: format, lint, types and layers hold"
+
+# The matrix of official clients through the one port.
+clients: install
+	$(BIN)/python -m tests.clients.run --backend $(BACKEND)
+
+bench: install
+	$(BIN)/python -m tests.benchmark.run
+
+# What must survive brokers, name servers, clients and replicas that are killed.
+faults: install
+	$(BIN)/python -m pytest tests/faults
+
+fuzz: install
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m fuzz
+
+lock: install
+	$(BIN)/uv pip compile --quiet --generate-hashes --extra dev --no-emit-index-url --universal --python-version 3.11 --no-header pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist

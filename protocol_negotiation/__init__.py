@@ -1,0 +1,52 @@
+"""Who is connecting, and what do they speak: one port for every protocol.
+
+`Listener` accepts, a `Negotiation` reads the first bytes (PROXY header, TLS, then `detect`), and the same transport,
+with the bytes read so far, becomes the handler's. Everything but `listener` and `connection` is free of I/O, save
+for the files that `tls` reads.
+"""
+
+from protocol_negotiation.advertise import Advertise, AdvertiseRule, advertised, in_container, unreachable
+from protocol_negotiation.detect import PROTOCOLS, Detection, Match, Protocol, detect
+from protocol_negotiation.http1 import Http1Refusal
+from protocol_negotiation.http2 import Http2Refusal
+from protocol_negotiation.listener import Handlers, Listener, ListenerOptions, OnOutcome
+from protocol_negotiation.negotiation import Negotiation, Outcome
+from protocol_negotiation.networks import Network, parse_network
+from protocol_negotiation.peer import HostPort, Peer, Tls
+from protocol_negotiation.proxy_protocol import ProxyHeader, ProxyProtocolError
+from protocol_negotiation.tls import ClientAuth, Refresh, TlsError, TlsFiles, TlsMode, TlsSource, server_context
+
+__all__ = [
+    "PROTOCOLS",
+    "Advertise",
+    "AdvertiseRule",
+    "ClientAuth",
+    "Detection",
+    "Handlers",
+    "HostPort",
+    "Http1Refusal",
+    "Http2Refusal",
+    "Listener",
+    "ListenerOptions",
+    "Match",
+    "Negotiation",
+    "Network",
+    "OnOutcome",
+    "Outcome",
+    "Peer",
+    "Protocol",
+    "ProxyHeader",
+    "ProxyProtocolError",
+    "Refresh",
+    "Tls",
+    "TlsError",
+    "TlsFiles",
+    "TlsMode",
+    "TlsSource",
+    "advertised",
+    "detect",
+    "in_container",
+    "parse_network",
+    "server_context",
+    "unreachable",
+]

@@ -1,0 +1,201 @@
+"""The listener: sockets in, negotiated connections out."""
+
+import asyncio
+import errno
+import os
+import socket
+import stat
+
+from protocol_negotiation.connection import Connection, Handlers, OnOutcome, Reception
+from protocol_negotiation.negotiation import HANDED_OVER, Policy
+from protocol_negotiation.options import ListenerOptions
+from protocol_negotiation.peer import HostPort, socket_address
+from protocol_negotiation.refusal_log import RefusalLog
+from protocol_negotiation.tls import TlsMode, TlsSource
+
+__all__ = ["Handlers", "Listener", "ListenerOptions", "OnOutcome"]
+
+
+class Listener:
+    """Accepts connections by `options` and hands each to the handler of the protocol it speaks.
+
+    A protocol absent from `handlers` is refused as unknown. `on_outcome` is called once per accepted connection.
+    Raises ValueError when `handlers` names a protocol that cannot be handed over, or TLS is on without a source.
+    """
+
+    def __init__(
+        self, options: ListenerOptions, handlers: Handlers, tls: TlsSource | None, on_outcome: OnOutcome
+    ) -> None:
+        strangers = handlers.keys() - HANDED_OVER.keys()
+        if strangers:
+            raise ValueError(f"listener {options.name}: no connection is handed over as {', '.join(sorted(strangers))}")
+        if options.tls_mode is not TlsMode.DISABLED and tls is None:
+            raise ValueError(f"listener {options.name}: TLS mode {options.tls_mode} needs a certificate and key")
+        self.options = options
+        self._policy = Policy(options.tls_mode, options.trusted_proxies, frozenset(handlers))
+        self._handlers = handlers
+        self._tls = tls
+        self._on_outcome = on_outcome
+        self._reception: Reception | None = None
+        self._servers: list[asyncio.AbstractServer] = []
+        self._addresses: tuple[HostPort, ...] = ()
+        self._socket_file: tuple[str, int, int] | None = None
+
+    @property
+    def addresses(self) -> tuple[HostPort, ...]:
+        """The bound addresses, with the ports that were given for port 0; empty unless started."""
+        return self._addresses
+
+    @property
+    def connections(self) -> int:
+        """Connections that are being negotiated."""
+        return len(self._reception.negotiating) if self._reception is not None else 0
+
+    @property
+    def open_connections(self) -> int:
+        """All connections that this listener accepted and that are still open; counts them, so not for hot paths."""
+        return self._reception.open_connections() if self._reception is not None else 0
+
+    async def start(self) -> None:
+        """Binds and accepts. Raises OSError when an address is taken, or cannot be had."""
+        if self._servers:
+            raise RuntimeError(f"listener {self.options.name} is started already")
+        loop = asyncio.get_running_loop()
+        sockets = await self._bind()
+        reception = self._reception or self._open_reception(loop)
+        serve = loop.create_unix_server if self.options.address.is_unix else loop.create_server
+        try:
+            for bound in sockets:
+                server = await serve(lambda: Connection(reception), sock=bound, backlog=self.options.backlog)
+                self._servers.append(server)
+        except BaseException:
+            for bound in sockets:
+                bound.close()
+            await self.close()
+            raise
+        self._addresses = tuple(socket_address(bound.getsockname()) for bound in sockets)
+
+    async def close(self) -> None:
+        """Stops accepting; what was accepted lives on. Does not wait for it, and may be called again."""
+        servers, self._servers, self._addresses = self._servers, [], ()
+        for server in servers:
+            server.close()
+        self._remove_socket_file()
+        if self._reception is not None:
+            self._reception.log.flush()
+
+    async def abort(self) -> None:
+        """Closes, and ends the connections that are still being negotiated."""
+        await self.close()
+        if self._reception is not None:
+            for connection in tuple(self._reception.negotiating):
+                connection.abandon()
+            await asyncio.gather(*self._reception.handshakes, return_exceptions=True)
+
+    def _open_reception(self, loop: asyncio.AbstractEventLoop) -> Reception:
+        log = RefusalLog(self.options.name, loop.time, lambda: loop.call_later(1.0, log.flush))
+        self._reception = Reception(self.options, self._policy, self._handlers, self._tls, self._on_outcome, loop, log)
+        return self._reception
+
+    async def _bind(self) -> list[socket.socket]:
+        address = self.options.address
+        if address.unix_path is not None:
+            return [self._bind_unix(address.unix_path)]
+        if address.host in ("", "::"):
+            return [_bind_dual_stack(address, self.options.reuse_port)]
+        return await _bind_host(address, self.options.reuse_port)
+
+    def _bind_unix(self, path: str) -> socket.socket:
+        _remove_stale(path)
+        bound = _bound(socket.AF_UNIX, path)
+        status = os.stat(path)
+        self._socket_file = (path, status.st_dev, status.st_ino)
+        return bound
+
+    def _remove_socket_file(self) -> None:
+        if self._socket_file is None:
+            return
+        (path, *identity), self._socket_file = self._socket_file, None
+        # Not the file of a successor that was started before we closed; and some loops remove it themselves.
+        try:
+            status = os.stat(path)
+            if [status.st_dev, status.st_ino] == identity:
+                os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+
+_SocketOption = tuple[int, int, int]
+
+
+def _bound(family: int, address: object, *socket_options: _SocketOption) -> socket.socket:
+    # asyncio sets TCP_NODELAY only where the protocol is given.
+    bound = socket.socket(family, socket.SOCK_STREAM, 0 if family == socket.AF_UNIX else socket.IPPROTO_TCP)
+    try:
+        bound.setblocking(False)
+        for option in socket_options:
+            bound.setsockopt(*option)
+        bound.bind(address)  # type: ignore[arg-type]
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+def _tcp_options(reuse_port: bool) -> tuple[_SocketOption, ...]:
+    reuse_address = (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return (reuse_address, (socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)) if reuse_port else (reuse_address,)
+
+
+def _bind_dual_stack(address: HostPort, reuse_port: bool) -> socket.socket:
+    """One socket for both families; for host "" IPv4 alone where the kernel has no IPv6."""
+    options = _tcp_options(reuse_port)
+    # Linux's net.ipv6.bindv6only may have any value.
+    both = (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    try:
+        return _bound(socket.AF_INET6, ("::", address.port), *options, both)
+    except OSError as error:
+        if address.host or error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+            raise
+    return _bound(socket.AF_INET, ("0.0.0.0", address.port), *options)
+
+
+async def _bind_host(address: HostPort, reuse_port: bool) -> list[socket.socket]:
+    """A socket for every address of the host, all on the same port."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    options = _tcp_options(reuse_port)
+    v6_only = (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    sockets: list[socket.socket] = []
+    port = address.port
+    try:
+        for family, _, _, _, (host, _, *rest) in dict.fromkeys(found):
+            own = (*options, v6_only) if family == socket.AF_INET6 else options
+            sockets.append(_bound(family, (host, port, *rest), *own))
+            port = sockets[0].getsockname()[1]
+    except BaseException:
+        for bound in sockets:
+            bound.close()
+        raise
+    return sockets
+
+
+def _remove_stale(path: str) -> None:
+    """Removes the socket file that a dead process left. Raises OSError when it is alive, or is no socket."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise OSError(errno.EADDRINUSE, "not a socket", path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+        except BlockingIOError:
+            # Its backlog is full, so somebody listens.
+            pass
+    raise OSError(errno.EADDRINUSE, "another process listens on this socket", path)

@@ -1,0 +1,131 @@
+"""Who is connected: addresses, TLS facts and the PROXY protocol's extras of one connection."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
+from types import MappingProxyType
+from typing import Self
+
+from protocol_negotiation.networks import IpAddress
+
+UNIX_PREFIX = "unix:"
+_NAME = re.compile(r"[A-Za-z0-9_.-]*", re.ASCII)
+_PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
+_NO_TLVS: Mapping[int, bytes] = MappingProxyType({})
+
+
+def canonical_host(host: str) -> str:
+    """`host` with IP addresses in their shortest form, and IPv4-mapped IPv6 addresses as IPv4."""
+    if ":" not in host or host.startswith(UNIX_PREFIX):
+        return host
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HostPort:
+    """An address to listen on, to dial, or that a socket has: a host (name or IP address) and a port.
+
+    A Unix socket is ``HostPort("unix:/path", 0)``; the unnamed other end of one is ``HostPort("unix:", 0)``.
+    The host is stored in canonical form (`canonical_host`), so equal addresses compare equal.
+    """
+
+    host: str
+    port: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 0xFFFF:
+            raise ValueError(f"not a port: {self.port}")
+        object.__setattr__(self, "host", canonical_host(self.host))
+
+    def __str__(self) -> str:
+        if self.is_unix:
+            return self.host
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """``host:port``, ``:port`` (host ""), ``[IPv6]:port`` or ``unix:/path``; raises ValueError naming the text."""
+        text = text.strip()
+        if text.startswith(UNIX_PREFIX):
+            if len(text) == len(UNIX_PREFIX):
+                raise ValueError(f"a Unix socket needs a path: {text!r}")
+            return cls(text, 0)
+        host, colon, port = text.rpartition(":")
+        if not colon or not _PORT.fullmatch(port) or int(port) > 0xFFFF:
+            raise ValueError(f"not host:port: {text!r}")
+        return cls(_parse_host(host, text), int(port))
+
+    @property
+    def is_unix(self) -> bool:
+        return self.host.startswith(UNIX_PREFIX)
+
+    @property
+    def unix_path(self) -> str | None:
+        """The path of a Unix socket; None for TCP and for the unnamed end of a Unix socket."""
+        return self.host[len(UNIX_PREFIX) :] or None if self.is_unix else None
+
+    @property
+    def ip(self) -> IpAddress | None:
+        """The host as an IP address, without the scope of a link-local one; None for names and Unix sockets."""
+        try:
+            return ip_address(self.host.partition("%")[0])
+        except ValueError:
+            return None
+
+
+def _parse_host(host: str, text: str) -> str:
+    if host.startswith("[") and host.endswith("]"):
+        try:
+            return str(IPv6Address(host[1:-1]))
+        except ValueError as error:
+            raise ValueError(f"not an IPv6 address in brackets: {text!r}") from error
+    if not _NAME.fullmatch(host):
+        raise ValueError(f"not host:port (IPv6 addresses go in brackets): {text!r}")
+    return host
+
+
+def socket_address(address: object) -> HostPort:
+    """What ``getpeername()`` or ``getsockname()`` gave, of an IPv4, IPv6 or Unix socket, or None."""
+    if isinstance(address, tuple) and len(address) >= 2:
+        return HostPort(str(address[0]), int(address[1]))
+    if isinstance(address, bytes):
+        # Linux's abstract names begin with a NUL; unix(7) prints them with an @.
+        address = address.decode("utf-8", "surrogateescape").replace("\0", "@", 1)
+    return HostPort(f"{UNIX_PREFIX}{address or ''}", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """What was agreed in a TLS handshake. `server_name` is the SNI asked for, `subject` the client certificate's
+    distinguished name in the form of RFC 4514."""
+
+    version: str
+    cipher: str
+    alpn: str | None = None
+    server_name: str | None = None
+    subject: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of one connection, as far as it is known.
+
+    `address` is the client (the PROXY header's source where a trusted one came), `local` what the client dialled
+    (the PROXY header's destination, else the socket's own address), `via` the immediate TCP peer when a PROXY header
+    replaced it. `listener` names the listener and `broker` is its dedicated broker, if any. `tlvs` are the PROXY
+    v2 TLVs by type.
+    """
+
+    address: HostPort
+    local: HostPort
+    via: HostPort | None = None
+    listener: str = ""
+    broker: str | None = None
+    tls: Tls | None = None
+    tlvs: Mapping[int, bytes] = field(default_factory=lambda: _NO_TLVS, hash=False)

@@ -1,0 +1,214 @@
+"""TLS on the listener: its modes, its files, and the context that new connections get."""
+
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from protocol_negotiation.peer import Tls
+
+
+class TlsMode(StrEnum):
+    """RocketMQ's ``tls.server.mode``: TLS refused, TLS and plaintext both taken, or plaintext refused."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
+class ClientAuth(StrEnum):
+    """Whether clients are asked for a certificate, and whether they must have one."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
+class TlsError(Exception):
+    """The TLS files do not make a context; the message names the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files: the certificate with its chain, its key, and the authorities that client certificates need."""
+
+    certificate: Path
+    key: Path
+    key_password: str | None = None
+    client_ca: Path | None = None
+    client_auth: ClientAuth = ClientAuth.NONE
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Every file that is read."""
+        return tuple(path for path in (self.certificate, self.key, self.client_ca) if path is not None)
+
+
+_VERIFY_MODES = {
+    ClientAuth.NONE: ssl.CERT_NONE,
+    ClientAuth.OPTIONAL: ssl.CERT_OPTIONAL,
+    ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
+}
+
+
+def server_context(files: TlsFiles) -> ssl.SSLContext:
+    """A context for the server's side: TLS 1.2 or later; ALPN h2 where the client offers it.
+
+    A client that offers no ALPN, or another, is accepted: remoting clients send none. Reads files, so it blocks.
+    Raises TlsError.
+    """
+    for path in files.paths:
+        _check_readable(path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.set_alpn_protocols(["h2"])
+    context.sni_callback = _remember_server_name
+    _load_certificate(context, files)
+    _load_client_authorities(context, files)
+    return context
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise TlsError(f"{path}: {error.strerror}") from error
+
+
+def _load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
+    try:
+        # Without a callback OpenSSL would ask the terminal for the password of an encrypted key, and wait.
+        context.load_cert_chain(files.certificate, files.key, lambda: files.key_password or "")
+    except (OSError, ValueError) as error:
+        raise TlsError(f"{files.certificate} with {files.key}: {_reason(error)}") from error
+
+
+def _load_client_authorities(context: ssl.SSLContext, files: TlsFiles) -> None:
+    if files.client_auth is not ClientAuth.NONE and files.client_ca is None:
+        raise TlsError(f"client_auth is {files.client_auth}, which needs client_ca")
+    if files.client_ca is not None:
+        try:
+            context.load_verify_locations(files.client_ca)
+        except (OSError, ValueError) as error:
+            raise TlsError(f"{files.client_ca}: {_reason(error)}") from error
+    context.verify_mode = _VERIFY_MODES[files.client_auth]
+
+
+def _reason(error: Exception) -> str:
+    # OpenSSL leaves some failures (a wrong key password among them) without a reason.
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    return str(reason).replace("_", " ").lower()
+
+
+class Refresh(StrEnum):
+    """What `TlsSource.refresh` did; the values suit a metric's label."""
+
+    UNCHANGED = "unchanged"
+    RELOADED = "reloaded"
+    FAILED = "failed"
+
+
+_Stamp = tuple[tuple[int, int, int, int], ...]
+
+
+class TlsSource:
+    """The current context of a set of TLS files.
+
+    The constructor reads the files and raises TlsError. `context` is what new connections get; connections that
+    are established keep theirs.
+    """
+
+    __slots__ = ("_stamp", "context", "error", "files")
+
+    def __init__(self, files: TlsFiles) -> None:
+        self.files = files
+        self.error: TlsError | None = None
+        self._stamp = _stamp(files.paths)
+        self.context = server_context(files)
+
+    def refresh(self) -> Refresh:
+        """Builds a new context when any file changed; to be called now and then.
+
+        On failure the last good context stays, `error` says why, and the next call tries again. Stats and may read
+        files, so it blocks: a running loop calls it in a thread.
+        """
+        try:
+            # Taken before the files are read: a change in between shows at the next call.
+            stamp = _stamp(self.files.paths)
+            if stamp == self._stamp and self.error is None:
+                return Refresh.UNCHANGED
+            self.context = server_context(self.files)
+        except TlsError as error:
+            self.error = error
+            return Refresh.FAILED
+        self._stamp, self.error = stamp, None
+        return Refresh.RELOADED
+
+
+def _stamp(paths: Iterable[Path]) -> _Stamp:
+    return tuple(_stamp_of(path) for path in paths)
+
+
+def _stamp_of(path: Path) -> tuple[int, int, int, int]:
+    try:
+        # Follows links: Kubernetes renews a mounted secret by exchanging the link to its directory.
+        stat = path.stat()
+    except OSError as error:
+        raise TlsError(f"{path}: {error.strerror}") from error
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+# On the server's side ssl tells the name that the client asked for to this callback only.
+_server_names: WeakKeyDictionary[ssl.SSLObject, str] = WeakKeyDictionary()
+
+
+def _remember_server_name(connection: Any, server_name: str | None, _: ssl.SSLContext) -> None:
+    if server_name:
+        _server_names[connection] = server_name
+
+
+def tls_facts(connection: ssl.SSLObject) -> Tls:
+    """What was agreed on a connection whose handshake is done."""
+    cipher = connection.cipher()
+    return Tls(
+        version=connection.version() or "",
+        cipher=cipher[0] if cipher else "",
+        alpn=connection.selected_alpn_protocol(),
+        server_name=_server_names.get(connection),
+        subject=distinguished_name(connection.getpeercert()),
+    )
+
+
+# RFC 4514 section 3: the short names that every implementation knows.
+_SHORT_NAMES = {
+    "commonName": "CN",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+_SPECIAL = str.maketrans({character: f"\\{character}" for character in '\\"+,;<>'})
+
+
+def distinguished_name(certificate: Any) -> str | None:
+    """The subject of ``getpeercert()``'s answer in the form of RFC 4514; None without a certificate or subject."""
+    subject = (certificate or {}).get("subject", ())
+    return ",".join("+".join(_attribute(*pair) for pair in names) for names in reversed(subject)) or None
+
+
+def _attribute(name: str, value: str) -> str:
+    escaped = value.translate(_SPECIAL)
+    if escaped[:1] in (" ", "#"):
+        escaped = f"\\{escaped}"
+    if escaped.endswith(" ") and len(value) > 1:
+        escaped = f"{escaped[:-1]}\\ "
+    return f"{_SHORT_NAMES.get(name, name)}={escaped}"

@@ -1,0 +1,1 @@
+"""The product: the messaging core, its checks and observers, backends, configuration, wiring."""

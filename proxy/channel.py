@@ -1,0 +1,73 @@
+"""A channel: one connected client, whatever protocol it speaks, as the core sees it."""
+
+import asyncio
+import itertools
+from typing import Protocol
+
+from protocol_negotiation.peer import Peer
+from remoting.command import RemotingCommand
+
+_numbers = itertools.count(1)
+
+
+class Session:
+    """What the core remembers of a channel while it is open.
+
+    number: unique in this process; requests of one number to one broker keep their order.
+    client_id, language, version: from the last heartbeat, which is kept with the time (seconds) it
+    came at. brokers: names of the brokers which the client has learned of from us and would
+    therefore keep in touch with; enrolled: those that have been told of it. turns: per topic, which
+    broker answers the client's next nameless query.
+    """
+
+    __slots__ = (
+        "brokers",
+        "client_id",
+        "enrolled",
+        "heartbeat",
+        "heartbeat_at",
+        "language",
+        "number",
+        "turns",
+        "version",
+    )
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        self.client_id: str | None = None
+        self.brokers: set[str] = set()
+        self.enrolled: set[str] = set()
+        self.heartbeat: RemotingCommand | None = None
+        self.heartbeat_at = 0.0
+        self.language = ""
+        self.version = 0
+        self.turns: dict[str, int] = {}
+
+
+class Channel(Protocol):
+    """One client: who it is, what we remember of it, and how to ask it something."""
+
+    closed: bool
+
+    def __hash__(self) -> int:
+        """A channel is itself."""
+
+    @property
+    def session(self) -> Session:
+        """What we remember of it."""
+
+    @property
+    def peer(self) -> Peer:
+        """Where it comes from."""
+
+    def request(self, command: RemotingCommand, timeout: float) -> "asyncio.Future[RemotingCommand]":
+        """Ask the client; raises through the future as `RemotingConnection.request`."""
+
+    def oneway(self, command: RemotingCommand) -> None:
+        """Tell the client."""
+
+    def pause(self) -> None:
+        """Read no more of its requests for now."""
+
+    def resume(self) -> None:
+        """Undo one `pause`."""

@@ -1,0 +1,1 @@
+"""The cluster backend: a real RocketMQ cluster of name servers and brokers over TCP."""

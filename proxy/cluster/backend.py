@@ -1,0 +1,343 @@
+"""The cluster backend: requests to brokers by name, over connections that many clients share."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import partial
+
+import anyio
+
+from proxy.backend import Push
+from proxy.channel import Channel
+from proxy.clients import Groups
+from proxy.cluster.link import Link, Reply
+from proxy.cluster.membership import Membership
+from proxy.cluster.name_servers import NameServers
+from proxy.cluster.route_cache import RouteCache
+from proxy.config import ClusterSettings
+from proxy.routes import Replicas, TopicRoute
+from proxy.tasks import spawn, spawn_quietly
+from remoting import command as commands
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.connection import Handler, RemotingConnection
+from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, UnsupportedRequest
+from remoting.requests import Replica, RequestSpec
+from remoting.wheel import TimeoutWheel
+
+_log = logging.getLogger("gantry.cluster")
+
+# Brokers drop connections that were silent for 120 s; the next request would pay for dialling.
+_KEEPALIVE = 45.0
+# A master that could not be dialled is not tried again for reads that a slave can serve, in seconds.
+_AVOID = 1.0
+
+
+class ClusterBackend:
+    """Name servers and brokers. `async with` it: the name servers are asked on entry, refreshed inside."""
+
+    def __init__(self, settings: ClusterSettings, wheel: TimeoutWheel, push: Push) -> None:
+        self._settings = settings
+        self._wheel = wheel
+        self._name_servers = NameServers(settings.namesrv, wheel, settings.connect_timeout)
+        self._routes = RouteCache(
+            self._name_servers.route, asyncio.get_running_loop().time, settings.route_refresh, settings.route_idle
+        )
+        self._table: dict[str, Replicas] = {}
+        self._links: dict[tuple[str, int], Link] = {}
+        self._membership = Membership(self._new_link, self._addresses, push)
+        # Broker ids other than the master's which brokers told readers to go to, by what they read.
+        self._suggested: dict[tuple[str, str, str, str], int] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+        # Requests that were not sent where they belonged, by reason.
+        self.diverted: Counter[str] = Counter()
+
+    # Routes and brokers.
+
+    async def start(self) -> None:
+        """Ask the name servers once; a cluster that is not there yet is no reason not to start."""
+        try:
+            await self.refresh_brokers()
+        except RemotingError as error:
+            _log.warning("starting without a cluster: %s", error)
+
+    async def run(self) -> None:
+        """Keep brokers and routes fresh and connections alive, until cancelled."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._every, self._settings.route_refresh, self._refresh)
+            group.start_soon(self._every, _KEEPALIVE, self._keep_alive)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._membership.close()
+        self._name_servers.close()
+        for link in self._links.values():
+            link.close()
+
+    def cached_route(self, topic: str) -> TopicRoute | None:
+        return self._routes.cached(topic)
+
+    async def route(self, topic: str) -> TopicRoute:
+        return await self._routes.get(topic)
+
+    async def brokers(self) -> Collection[str]:
+        if not self._table:
+            await self.refresh_brokers()
+        return self._table.keys()
+
+    async def refresh_brokers(self) -> None:
+        """Ask the name servers for all brokers, once for however many want it at the moment."""
+        if self._refreshing is None:
+            self._refreshing = spawn(self._load_brokers())
+            self._refreshing.add_done_callback(self._refreshed)
+        await asyncio.shield(self._refreshing)
+
+    async def _load_brokers(self) -> None:
+        table = await self._name_servers.brokers()
+        # A name server that was just started knows no broker yet; those we talk to are there all the same.
+        silent = {name: known for name, known in self._table.items() if name not in table and self._is_live(known)}
+        self._table = {**silent, **table}
+
+    def _is_live(self, replicas: Replicas) -> bool:
+        connected = {address for (address, _), link in self._links.items() if link.connection is not None}
+        return not connected.isdisjoint(replicas.addresses.values())
+
+    def _refreshed(self, task: asyncio.Task[None]) -> None:
+        self._refreshing = None
+        # Every waiter gets its failure; without one it is of no consequence.
+        _ = task.cancelled() or task.exception()
+
+    async def _refresh(self) -> None:
+        await self.refresh_brokers()
+        await self._routes.refresh()
+        self._forget_links()
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await anyio.sleep(seconds)
+            try:
+                await work()
+            except RemotingError as error:
+                _log.warning("%s; going on with what is known", error)
+
+    # Requests.
+
+    def request(
+        self, broker: str, spec: RequestSpec, command: RemotingCommand, timeout: float, channel: Channel | None
+    ) -> Reply:
+        future: Reply = asyncio.get_running_loop().create_future()
+        replicas = self._table.get(broker)
+        if replicas is None:
+            spawn_quietly(self._request_unknown(broker, spec, command, timeout, channel, future))
+        else:
+            self._send(replicas, spec, command, timeout, channel, future, 0)
+        if spec.poll is not None and spec.replica is Replica.ANY:
+            future.add_done_callback(partial(self._note_suggestion, _reader(broker, command)))
+        return future
+
+    def oneway(self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Channel | None) -> None:
+        replicas = self._table.get(broker)
+        if replicas is None:
+            spawn_quietly(self._oneway_unknown(broker, spec, command, channel))
+            return
+        link = self._link(self._choose(replicas, spec, command)[0], channel)
+        link.oneway(command)
+        _hold(link, channel)
+
+    def _send(
+        self,
+        replicas: Replicas,
+        spec: RequestSpec,
+        command: RemotingCommand,
+        timeout: float,
+        channel: Channel | None,
+        future: Reply,
+        tried: int,
+    ) -> None:
+        """Send to the best of the brokers; `tried` of them could not be reached or were lost before."""
+        try:
+            addresses = self._choose(replicas, spec, command)
+        except RemotingError as error:
+            future.set_exception(error)
+            return
+        if tried >= max(len(addresses), 2 if spec.repeatable else 1):
+            future.set_exception(ServiceUnavailable(f"no broker of {replicas.name} can be reached now"))
+            return
+        again = partial(self._again, spec, timeout, channel, tried, replicas.name)
+        link = self._link(addresses[tried % len(addresses)], channel)
+        link.request(command, timeout, future, again if spec.repeatable else self._lost, again)
+        _hold(link, channel)
+
+    def _again(
+        self,
+        spec: RequestSpec,
+        timeout: float,
+        channel: Channel | None,
+        tried: int,
+        broker: str,
+        command: RemotingCommand,
+        future: Reply,
+    ) -> None:
+        """A broker could not be reached, or was lost during a request that may be repeated: try the next."""
+        self.diverted["unreachable"] += 1
+        spawn_quietly(self._refresh_soon())
+        replicas = self._table.get(broker)
+        if replicas is None:
+            future.set_exception(ServiceUnavailable(f"no name server knows the broker {broker} any more"))
+        else:
+            self._send(replicas, spec, command, timeout, channel, future, tried + 1)
+
+    def _lost(self, command: RemotingCommand, future: Reply) -> None:
+        self.diverted["lost"] += 1
+        spawn_quietly(self._refresh_soon())
+        future.set_exception(
+            ConnectionLost(
+                f"the connection to the broker was lost during request {command.code}; it may have been served"
+            )
+        )
+
+    async def _refresh_soon(self) -> None:
+        """A broker has gone: the name servers may know more already."""
+        try:
+            await self.refresh_brokers()
+        except RemotingError as error:
+            _log.info("%s", error)
+
+    async def _request_unknown(
+        self,
+        broker: str,
+        spec: RequestSpec,
+        command: RemotingCommand,
+        timeout: float,
+        channel: Channel | None,
+        future: Reply,
+    ) -> None:
+        try:
+            replicas = await self._find(broker)
+        except RemotingError as error:
+            future.set_exception(error)
+        else:
+            self._send(replicas, spec, command, timeout, channel, future, 0)
+
+    async def _oneway_unknown(
+        self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Channel | None
+    ) -> None:
+        try:
+            await self._find(broker)
+            self.oneway(broker, spec, command, channel)
+        except RemotingError as error:
+            _log.info("request %s dropped: %s", spec.name, error)
+
+    async def _find(self, broker: str) -> Replicas:
+        """A broker that was not known a moment ago."""
+        await self.refresh_brokers()
+        replicas = self._table.get(broker)
+        if replicas is None:
+            self.diverted["unknown_broker"] += 1
+            raise ServiceUnavailable(f"no name server knows a broker {broker}")
+        return replicas
+
+    def _choose(self, replicas: Replicas, spec: RequestSpec, command: RemotingCommand) -> list[str]:
+        """The addresses that may serve a request, the best first. Raises ServiceUnavailable, never empty."""
+        master, slaves = replicas.master, replicas.slaves()
+        if spec.replica is Replica.MASTER or (spec.replica is Replica.ESCAPE and not replicas.acting_master):
+            if master is None:
+                self.diverted["no_master"] += 1
+                raise ServiceUnavailable(
+                    f"the broker {replicas.name} has no master now; only the master serves {spec.name}"
+                )
+            return [master]
+        if master is None:
+            if not slaves:
+                self.diverted["no_replica"] += 1
+                raise ServiceUnavailable(f"the broker {replicas.name} has no live replica now")
+            self.diverted["slave"] += 1
+            return slaves
+        if spec.poll is not None and self._suggested:
+            suggested = replicas.addresses.get(self._suggested.get(_reader(replicas.name, command), 0))
+            if suggested is not None and suggested != master:
+                return [suggested, master]
+        if slaves and self._is_avoided(master):
+            self.diverted["slave"] += 1
+            return [*slaves, master]
+        return [master, *slaves]
+
+    def _is_avoided(self, address: str) -> bool:
+        since = asyncio.get_running_loop().time() - _AVOID
+        links = (self._links.get((address, number)) for number in range(self._settings.connections_per_broker))
+        return any(link is not None and link.failed_at is not None and link.failed_at > since for link in links)
+
+    def _note_suggestion(self, reader: tuple[str, str, str, str], reply: Reply) -> None:
+        """Brokers tell readers which broker id to read from next; the client cannot pass that on to us."""
+        if reply.cancelled() or reply.exception() is not None:
+            return
+        suggested = reply.result().fields.get("suggestWhichBrokerId", "0")
+        if suggested != "0" and suggested.isdecimal():
+            self._suggested[reader] = int(suggested)
+        elif self._suggested:
+            self._suggested.pop(reader, None)
+
+    # Membership.
+
+    async def enroll(
+        self, channel: Channel, groups: Groups, heartbeat: RemotingCommand, brokers: Collection[str]
+    ) -> None:
+        await self._membership.enroll(channel, groups, heartbeat, brokers)
+
+    async def withdraw(self, channel: Channel, groups: Groups) -> None:
+        await self._membership.withdraw(channel, groups)
+
+    def enrolled(self, channel: Channel) -> set[str]:
+        return self._membership.enrolled(channel)
+
+    # Connections.
+
+    def _addresses(self, broker: str) -> Iterable[str]:
+        replicas = self._table.get(broker)
+        return () if replicas is None else replicas.addresses.values()
+
+    def _link(self, address: str, channel: Channel | None) -> Link:
+        """The client's connection to a broker: always the same one, so that its requests keep their order."""
+        number = 0 if channel is None else channel.session.number % self._settings.connections_per_broker
+        key = (address, number)
+        link = self._links.get(key)
+        if link is None:
+            link = self._links[key] = self._new_link(address, _refuse, None)
+        return link
+
+    def _new_link(self, address: str, handler: Handler, on_lost: Callable[[Link], None] | None) -> Link:
+        return Link(address, self._wheel, handler, self._settings.connect_timeout, on_lost)
+
+    def _forget_links(self) -> None:
+        """Close connections to addresses that no name server lists any more and that carry nothing."""
+        listed = {address for replicas in self._table.values() for address in replicas.addresses.values()}
+        for key in [key for key in self._links if key[0] not in listed]:
+            link = self._links[key]
+            if link.connection is None or not link.connection.pending:
+                self._links.pop(key).close()
+
+    async def _keep_alive(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for link in self._links.values():
+            connection = link.connection
+            if connection is not None and now - connection.read_at > _KEEPALIVE / 2:
+                body = b'{"clientID":"gantry-keepalive","consumerDataSet":[],"producerDataSet":[]}'
+                reply = connection.request(commands.request(RequestCode.HEART_BEAT, body=body), 10.0)
+                reply.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def _hold(link: Link, channel: Channel | None) -> None:
+    """A broker that does not keep up: the clients that ask it are read no further for now."""
+    connection = link.connection
+    if channel is not None and connection is not None and connection.congested:
+        connection.hold(channel)
+
+
+def _reader(broker: str, command: RemotingCommand) -> tuple[str, str, str, str]:
+    fields = command.fields
+    return broker, fields.get("topic", ""), fields.get("queueId", ""), fields.get("consumerGroup", "")
+
+
+def _refuse(_: RemotingConnection, command: RemotingCommand) -> None:
+    raise UnsupportedRequest(f"request {command.code} concerns no client of this connection")

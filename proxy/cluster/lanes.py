@@ -1,0 +1,91 @@
+"""Lanes: which of our connections to a broker stands for which client. Sans-io.
+
+A broker keeps a group's members by connection: two members of one group need two connections,
+while one connection can stand for any number of clients that share no group. So the n-th lane
+carries at most one member of each group, and a broker sees as many connections as its largest
+group has members here. What a broker pushes over a lane about a group is for the lane's one
+member of that group.
+"""
+
+from dataclasses import dataclass, field
+
+from proxy.channel import Channel
+from proxy.clients import INNER_PRODUCER, Groups, Role
+
+
+@dataclass(slots=True)
+class Lane:
+    """One connection per broker address; `seats` are its members by role and group."""
+
+    number: int
+    seats: dict[tuple[Role, str], Channel] = field(default_factory=dict)
+
+    def fits(self, channel: Channel, seats: set[tuple[Role, str]]) -> bool:
+        """True where none of these seats is another's."""
+        return all(self.seats.get(seat, channel) is channel for seat in seats)
+
+    def channels(self) -> set[Channel]:
+        """Everybody on this lane."""
+        return set(self.seats.values())
+
+
+class Lanes:
+    """Seats for clients, on as few lanes as possible."""
+
+    def __init__(self) -> None:
+        self._lanes: list[Lane] = []
+        self._of: dict[Channel, Lane] = {}
+
+    def lane(self, channel: Channel) -> Lane | None:
+        """The client's lane."""
+        return self._of.get(channel)
+
+    def seat(self, channel: Channel, groups: Groups) -> tuple[Lane, Lane | None]:
+        """Seat a client for these groups besides those it has; (its lane, the lane it had to leave or None).
+
+        A client stays on one lane. It moves when it joins a group of which somebody else is on it.
+        """
+        wanted = _seats(groups)
+        present = self._of.get(channel)
+        if present is not None:
+            if present.fits(channel, wanted):
+                present.seats.update(dict.fromkeys(wanted, channel))
+                return present, None
+            wanted |= self.seats(channel)
+        lane = next((lane for lane in self._lanes if lane.fits(channel, wanted) and lane is not present), None)
+        if lane is None:
+            lane = Lane(len(self._lanes))
+            self._lanes.append(lane)
+        lane.seats.update(dict.fromkeys(wanted, channel))
+        self._of[channel] = lane
+        return lane, present
+
+    def seats(self, channel: Channel) -> set[tuple[Role, str]]:
+        """The seats that a client has on its lane."""
+        lane = self._of.get(channel)
+        return set() if lane is None else {seat for seat, holder in lane.seats.items() if holder is channel}
+
+    def free(self, lane: Lane, channel: Channel, groups: Groups | None = None) -> bool:
+        """Give seats of a client (None: all) to others; true when the lane is empty now."""
+        gone = [
+            seat
+            for seat, holder in lane.seats.items()
+            if holder is channel and (groups is None or seat in _seats(groups))
+        ]
+        for seat in gone:
+            del lane.seats[seat]
+        if self._of.get(channel) is lane and channel not in lane.seats.values():
+            del self._of[channel]
+        return not lane.seats
+
+    def __len__(self) -> int:
+        return sum(bool(lane.seats) for lane in self._lanes)
+
+
+def _seats(groups: Groups) -> set[tuple[Role, str]]:
+    return {(Role.CONSUMER, group) for group in groups.consumers} | {
+        # Every Java client is in it and no broker asks it anything: it must not cost each client a lane.
+        (Role.PRODUCER, group)
+        for group in groups.producers
+        if group != INNER_PRODUCER
+    }

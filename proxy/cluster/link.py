@@ -1,0 +1,129 @@
+"""A link: one connection to one server, dialled when it is needed and again after it was lost."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from remoting.command import RemotingCommand
+from remoting.connection import CloseCause, Handler, Limits, Lost, RemotingConnection
+from remoting.errors import ServiceUnavailable
+from remoting.wheel import TimeoutWheel
+
+_log = logging.getLogger("gantry.cluster")
+
+Reply = asyncio.Future[RemotingCommand]
+
+# Ours to a broker: many clients' requests share it, so the bounds of a single client do not fit.
+_LIMITS = Limits(requests=1_000_000, request_bytes=2**40, hard_buffer=2**40)
+
+
+class Link:
+    """Requests to one address over one connection, in the order in which they were made.
+
+    Requests made while the connection is being dialled wait for it. `unreachable`, where given with
+    a request, takes the request over when dialling failed, that is when it was certainly not served.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        wheel: TimeoutWheel,
+        handler: Handler,
+        connect_timeout: float,
+        on_lost: Callable[["Link"], None] | None = None,
+    ) -> None:
+        self.address = address
+        self._wheel = wheel
+        self._handler = handler
+        self._connect_timeout = connect_timeout
+        self._on_lost = on_lost
+        self._connection: RemotingConnection | None = None
+        self._waiting: deque[Callable[[RemotingConnection | None], None]] = deque()
+        self._dialling: asyncio.Task[None] | None = None
+        self._closed = False
+        self.failed_at: float | None = None
+
+    @property
+    def connection(self) -> RemotingConnection | None:
+        """The connection, if there is one now."""
+        return self._connection
+
+    def request(
+        self,
+        command: RemotingCommand,
+        timeout: float,
+        future: Reply,
+        lost: Lost | None = None,
+        unreachable: Lost | None = None,
+    ) -> None:
+        """Send a request whose answer goes to `future`; see RemotingConnection.request."""
+        if self._connection is not None:
+            self._connection.request(command, timeout, future, lost)
+            return
+
+        def dialled(connection: RemotingConnection | None) -> None:
+            if future.done():
+                return
+            if connection is not None:
+                connection.request(command, timeout, future, lost)
+            elif unreachable is not None:
+                unreachable(command, future)
+            else:
+                future.set_exception(ServiceUnavailable(f"{self.address} cannot be reached"))
+
+        self._dial(dialled)
+
+    def oneway(self, command: RemotingCommand) -> None:
+        """Send a request that nobody answers; it is dropped where the server cannot be reached."""
+        if self._connection is not None:
+            self._connection.oneway(command)
+        else:
+            self._dial(lambda connection: None if connection is None else connection.oneway(command))
+
+    def close(self) -> None:
+        """Close the connection; the link is of no use afterwards."""
+        self._closed = True
+        if self._dialling is not None:
+            self._dialling.cancel()
+        if self._connection is not None:
+            self._connection.close(CloseCause.LOCAL)
+
+    def _dial(self, then: Callable[[RemotingConnection | None], None]) -> None:
+        self._waiting.append(then)
+        if self._dialling is None and not self._closed:
+            self._dialling = asyncio.get_running_loop().create_task(self._connect(), name=f"dial {self.address}")
+
+    async def _connect(self) -> None:
+        connection = None
+        try:
+            connection = await self._open()
+            self.failed_at = None
+        except (OSError, TimeoutError) as error:
+            self.failed_at = asyncio.get_running_loop().time()
+            _log.warning("cannot reach %s: %s", self.address, str(error) or "no answer in time")
+        finally:
+            self._dialling = None
+            self._connection = connection
+            waiting, self._waiting = self._waiting, deque()
+            for then in waiting:
+                then(connection)
+
+    async def _open(self) -> RemotingConnection:
+        host, _, port = self.address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(self._connect_timeout):
+            _, connection = await loop.create_connection(
+                lambda: RemotingConnection(self._wheel, self._handler, self._lost, name=self.address, limits=_LIMITS),
+                host.strip("[]"),
+                int(port),
+            )
+        return connection
+
+    def _lost(self, connection: RemotingConnection) -> None:
+        if self._connection is connection:
+            self._connection = None
+        if not self._closed:
+            _log.info("the connection to %s ended: %s", self.address, connection.cause)
+            if self._on_lost is not None:
+                self._on_lost(self)

@@ -1,0 +1,102 @@
+"""The route cache: a warm route never waits for a name server, and an old one beats none."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from proxy.routes import TopicRoute
+from proxy.tasks import spawn
+from remoting.errors import RemotingError, TopicNotExist
+
+# How long an unknown topic is not asked for again, in seconds: a producer may be about to create it.
+_UNKNOWN_FOR = 1.0
+# A topic that was there is not given up before this, in seconds: a name server that has just been
+# started knows no topic until the brokers register again.
+_DOUBT = 60.0
+
+
+@dataclass(slots=True)
+class _Entry:
+    route: TopicRoute | None
+    loaded: float
+    used: float
+
+
+class RouteCache:
+    """Routes by topic. `load` asks for one; `clock` gives seconds.
+
+    An entry is loaded again in the background every `refresh` seconds while it is in use, and
+    dropped after `idle` seconds without use. When loading fails, the known route stays in force.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[str], Awaitable[TopicRoute]],
+        clock: Callable[[], float],
+        refresh: float,
+        idle: float,
+    ) -> None:
+        self._load = load
+        self._clock = clock
+        self._refresh = refresh
+        self._idle = idle
+        self._entries: dict[str, _Entry] = {}
+        self._loading: dict[str, asyncio.Task[TopicRoute]] = {}
+
+    def cached(self, topic: str) -> TopicRoute | None:
+        """The route at hand."""
+        entry = self._entries.get(topic)
+        if entry is None:
+            return None
+        entry.used = self._clock()
+        return entry.route
+
+    async def get(self, topic: str) -> TopicRoute:
+        """The route, loaded if need be, once for all who wait. Raises TopicNotExist, ServiceUnavailable."""
+        entry = self._entries.get(topic)
+        now = self._clock()
+        if entry is not None:
+            entry.used = now
+            if entry.route is not None:
+                return entry.route
+            if now - entry.loaded < _UNKNOWN_FOR:
+                raise TopicNotExist(f"no route info of topic {topic}")
+        return await asyncio.shield(self._start(topic))
+
+    async def refresh(self) -> None:
+        """Load again what is in use and old, drop what is not in use."""
+        now = self._clock()
+        for topic in [topic for topic, entry in self._entries.items() if now - entry.used > self._idle]:
+            del self._entries[topic]
+        old = [topic for topic, entry in self._entries.items() if now - entry.loaded >= self._refresh / 2]
+        await asyncio.gather(*(self._start(topic) for topic in old), return_exceptions=True)
+
+    def _start(self, topic: str) -> "asyncio.Task[TopicRoute]":
+        task = self._loading.get(topic)
+        if task is None:
+            task = self._loading[topic] = spawn(self._fetch(topic))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
+
+    async def _fetch(self, topic: str) -> TopicRoute:
+        known = self._entries.get(topic)
+        used = self._clock() if known is None else known.used
+        try:
+            route = await self._load(topic)
+        except TopicNotExist:
+            if known is not None and known.route is not None and self._clock() - known.loaded < _DOUBT:
+                return known.route
+            self._entries[topic] = _Entry(None, self._clock(), used)
+            raise
+        except RemotingError:
+            if known is not None and known.route is not None:
+                return known.route
+            raise
+        else:
+            self._entries[topic] = _Entry(route, self._clock(), used)
+            return route
+        finally:
+            del self._loading[topic]
+
+    def __len__(self) -> int:
+        return len(self._entries)

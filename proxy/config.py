@@ -1,0 +1,240 @@
+"""Settings: typed, checked at start, each with its default; from a TOML file, the environment and flags.
+
+Later sources win: defaults, then the file (`--config FILE`), then the environment (`GANTRY_…`,
+`__` between levels: `GANTRY_CLUSTER__NAMESRV`), then flags.
+"""
+
+import ipaddress
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from protocol_negotiation.advertise import Advertise, AdvertiseRule
+from protocol_negotiation.peer import HostPort
+from protocol_negotiation.tls import ClientAuth, TlsFiles, TlsMode
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class ConfigError(Exception):
+    """The configuration is wrong; the message names each key and what is the matter with it."""
+
+
+def _split(value: object) -> object:
+    """Lists may be written as one text, separated by `;` or `,`, as RocketMQ's own tools take them."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.replace(",", ";").split(";") if part.strip()]
+    return value
+
+
+def _address(text: str) -> str:
+    HostPort.parse(text)
+    return text
+
+
+Addresses = Annotated[list[str], BeforeValidator(_split)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AdvertiseRuleSettings(_Table):
+    """Clients from `networks` are told `address`."""
+
+    networks: Annotated[list[Network], BeforeValidator(_split)]
+    address: str
+
+
+class ListenSettings(_Table):
+    """One listener; the short form is just its address."""
+
+    address: str = Field(description="host:port, :port for every interface, [::1]:port, or unix:/path")
+    name: str = Field("", description="as it appears in logs and metrics; default: the address")
+    advertise: str | None = Field(
+        None, description="host:port (or host) which clients are told; default: what the client dialled"
+    )
+    advertise_rules: list[AdvertiseRuleSettings] = Field(
+        [], description="what clients of certain networks are told instead"
+    )
+    broker: str | None = Field(
+        None, description="requests on this listener that name no broker are for this one (clients before 4.9.5)"
+    )
+    tls: bool = Field(True, description="false: this listener never speaks TLS, whatever tls.mode says")
+    trusted_proxies: Annotated[list[Network], BeforeValidator(_split)] = Field(
+        [], description="networks whose PROXY protocol headers are believed"
+    )
+    max_connections: int = Field(50_000, gt=0, description="further connections are closed at once")
+
+    @field_validator("address")
+    @classmethod
+    def _valid_address(cls, text: str) -> str:
+        return text if text.startswith("unix:") else _address(text)
+
+    @property
+    def advertised(self) -> Advertise:
+        """As the negotiation layer takes it."""
+        rules = tuple(AdvertiseRule(tuple(rule.networks), rule.address) for rule in self.advertise_rules)
+        return Advertise(self.advertise, rules)
+
+
+def _listeners(value: object) -> object:
+    value = _split(value)
+    if isinstance(value, list):
+        return [{"address": item} if isinstance(item, str) else item for item in value]
+    return value
+
+
+class TlsSettings(_Table):
+    """TLS on the listeners."""
+
+    mode: TlsMode = Field(TlsMode.PERMISSIVE, description="disabled, permissive (both) or enforcing (nothing else)")
+    certificate: Path | None = Field(
+        None, description="PEM file with the certificate chain; without it there is no TLS"
+    )
+    key: Path | None = Field(None, description="PEM file with the private key")
+    key_password: str | None = Field(None, repr=False, description="password of the key file")
+    client_ca: Path | None = Field(None, description="PEM file of CAs that client certificates are checked against")
+    client_auth: ClientAuth = Field(ClientAuth.NONE, description="whether clients need a certificate")
+    reload_interval: float = Field(10.0, gt=0, description="seconds between looks at the files for changes")
+
+    @model_validator(mode="after")
+    def _complete(self) -> "TlsSettings":
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key belong together: set both or neither")
+        if self.mode is TlsMode.ENFORCING and self.certificate is None:
+            raise ValueError("mode is enforcing, but there is no certificate")
+        if self.client_auth is not ClientAuth.NONE and self.client_ca is None:
+            raise ValueError("client_auth needs client_ca")
+        return self
+
+    @property
+    def files(self) -> TlsFiles | None:
+        """As the negotiation layer takes them; None without TLS."""
+        if self.certificate is None or self.key is None or self.mode is TlsMode.DISABLED:
+            return None
+        return TlsFiles(self.certificate, self.key, self.key_password, self.client_ca, self.client_auth)
+
+
+class ClusterSettings(_Table):
+    """The RocketMQ cluster behind the proxy."""
+
+    namesrv: Addresses = Field([], description="name servers, host:port, separated by ;")
+    connections_per_broker: int = Field(2, ge=1, le=64, description="connections for requests to each broker")
+    connect_timeout: float = Field(3.0, gt=0, description="seconds to reach a name server or broker")
+    request_timeout: float = Field(10.0, gt=0, description="seconds for a broker's answer, long polls not counted")
+    route_refresh: float = Field(10.0, gt=0, description="seconds between refreshes of routes and brokers")
+    route_idle: float = Field(300.0, gt=0, description="seconds without use after which a route is forgotten")
+
+    @field_validator("namesrv")
+    @classmethod
+    def _valid(cls, addresses: list[str]) -> list[str]:
+        return [_address(address) for address in addresses]
+
+
+class LimitSettings(_Table):
+    """Bounds that keep one client from harming the others."""
+
+    negotiation_timeout: float = Field(10.0, gt=0, description="seconds for the first bytes and the TLS handshake")
+    idle_timeout: float = Field(120.0, gt=0, description="seconds without a byte after which a client is closed")
+    requests: int = Field(4096, gt=0, description="unanswered requests of a connection at which it is read no further")
+    request_bytes: int = Field(32 * 2**20, gt=0, description="the same in bytes of their bodies")
+    buffer: int = Field(
+        2**20, gt=0, description="unread answers of a connection in bytes at which it is read no further"
+    )
+    hard_buffer: int = Field(128 * 2**20, gt=0, description="unread answers in bytes at which the connection is closed")
+    frame: int = Field(16 * 2**20, ge=4096, le=2**24, description="largest remoting frame in bytes")
+    total_bytes: int = Field(
+        2**30, gt=0, description="bodies of all unanswered requests; beyond, SYSTEM_BUSY is answered"
+    )
+
+
+class SyncSettings(_Table):
+    """Membership shared with the official Java proxies, through their heartbeat topic."""
+
+    enabled: bool = Field(True, description="share group members with Java proxies and other replicas")
+    topic: str = Field(
+        "DefaultHeartBeatSyncerTopic", min_length=1, description="heartbeatSyncerTopicName of the proxies"
+    )
+
+
+class Settings(BaseSettings):
+    """All settings."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="GANTRY_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        nested_model_default_partial_update=True,
+    )
+
+    listen: Annotated[list[ListenSettings], BeforeValidator(_listeners)] = Field(
+        default=[ListenSettings(address=":8080")], min_length=1, description="listeners, each host:port or a table"
+    )
+    replica: str = Field("", description="this replica's name in logs and in shared membership; default: host:port")
+    tls: TlsSettings = TlsSettings()
+    cluster: ClusterSettings = ClusterSettings()
+    limits: LimitSettings = LimitSettings()
+    sync: SyncSettings = SyncSettings()
+    client_expiry: float = Field(
+        90.0, ge=10, lt=120, description="seconds without a heartbeat after which a client has left"
+    )
+    born_host: bool = Field(
+        True, description="note the producer's address in the property __BORNHOST of unsigned messages"
+    )
+    drain_timeout: float = Field(10.0, ge=0, description="seconds that requests under way get to finish at shutdown")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
+    metrics_listen: str | None = Field(None, description="host:port of a Prometheus endpoint; default: none")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings, env_settings, _FileSource(settings_cls))
+
+
+class _FileSource(PydanticBaseSettingsSource):
+    """The TOML file chosen by `load`."""
+
+    content: dict[str, Any] = {}  # noqa: RUF012  # replaced, never changed, and only while `load` runs
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        return self.content.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return self.content
+
+
+def load(file: Path | None, flags: dict[str, Any]) -> Settings:
+    """Read all sources; `flags` holds what was given on the command line, by key. Raises ConfigError."""
+    _FileSource.content = _read(file) if file is not None else {}
+    try:
+        return Settings(**flags)
+    except ValidationError as error:
+        raise ConfigError("\n".join(map(_complaint, error.errors()))) from None
+    finally:
+        _FileSource.content = {}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def _complaint(error: Any) -> str:
+    key = ".".join(str(part) for part in error["loc"]) or "configuration"
+    reason = {"extra_forbidden": "there is no such setting"}.get(error["type"], error["msg"])
+    return f"{key}: {reason}"

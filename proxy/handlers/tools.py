@@ -1,0 +1,42 @@
+"""GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY: an operator's tool asks one client something."""
+
+from proxy.clients import Role
+from proxy.context import Context
+from proxy.forwarding import send
+from proxy.messaging import Messaging
+from remoting import command as commands
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import ConsumerNotOnline, InvalidRequest, RemotingError
+
+# As long as a broker waits for a client, in seconds.
+CLIENT_TIMEOUT = 10.0
+
+
+async def ask_client(core: Messaging, context: Context) -> RemotingCommand:
+    """Relay the question to the client if it is connected here, else let a broker that knows it do so."""
+    client_id, group = context.fields["clientId"], context.fields["consumerGroup"]
+    member = core.registry.find(client_id, Role.CONSUMER, group)
+    if member is not None and member.channel is not None:
+        question = commands.request(context.code, dict(context.fields), context.command.body)
+        return await member.channel.request(question, CLIENT_TIMEOUT)
+    # A broker names the one to look the message up at; any that knows the client may ask it otherwise.
+    named = context.fields.get("brokerName") if context.code == RequestCode.CONSUME_MESSAGE_DIRECTLY else None
+    brokers = [named] if named else sorted(await core.backend.brokers())
+    if not brokers:
+        raise InvalidRequest("no broker is known that could ask the client")
+    reply: RemotingCommand | None = None
+    for broker in brokers:
+        try:
+            reply = await (send(core, context, broker) or _nobody())
+        except RemotingError:
+            continue
+        if reply.code == ResponseCode.SUCCESS:
+            return reply
+    if reply is None:
+        raise ConsumerNotOnline(f"the client {client_id} of group {group} is not connected")
+    return reply
+
+
+async def _nobody() -> RemotingCommand:
+    return commands.success()

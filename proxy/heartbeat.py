@@ -1,0 +1,53 @@
+"""A heartbeat's body: HeartbeatData, the groups that a client is in."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.clients import Consumer, Groups
+from remoting.bodies import json_object
+from remoting.errors import BodyError
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Who a client is and what it takes part in; `topics` are those its consumers subscribe to."""
+
+    client_id: str
+    producers: frozenset[str]
+    consumers: dict[str, Consumer]
+    topics: frozenset[str]
+
+    @property
+    def groups(self) -> Groups:
+        return Groups(self.producers, frozenset(self.consumers))
+
+
+def parse(body: bytes) -> Heartbeat:
+    """Parse HeartbeatData. Raises BodyError naming what is wrong."""
+    data = json_object(body)
+    client_id = data.get("clientID")
+    if not isinstance(client_id, str) or not client_id:
+        raise BodyError("a heartbeat has no clientID")
+    producers = frozenset(_group(item) for item in _objects(data, "producerDataSet"))
+    consumers = {_group(item): Consumer(item) for item in _objects(data, "consumerDataSet")}
+    topics = frozenset(
+        str(subscription["topic"])
+        for consumer in consumers.values()
+        for subscription in _objects(consumer.data, "subscriptionDataSet")
+        if subscription.get("topic")
+    )
+    return Heartbeat(client_id, producers, consumers, topics)
+
+
+def _objects(data: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    items = data.get(key) or []
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise BodyError(f"a heartbeat's {key} is not a list of objects")
+    return items
+
+
+def _group(data: dict[str, Any]) -> str:
+    name = data.get("groupName")
+    if not isinstance(name, str) or not name:
+        raise BodyError("a heartbeat has a group without a groupName")
+    return name

@@ -1,0 +1,120 @@
+"""HEART_BEAT, UNREGISTER_CLIENT and the end of a connection: who is in which group.
+
+However a client leaves (it unregisters, its connection closes or breaks, its heartbeats stop), the
+same happens, at once: it leaves its groups in the registry, every broker is told, and then the
+remaining members of each group are told that it changed.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable
+
+from proxy import heartbeat as heartbeats
+from proxy.channel import Channel
+from proxy.clients import Change, Groups, Member, Role
+from proxy.context import Context
+from proxy.messaging import Messaging
+from proxy.routes import TopicRoute
+from proxy.tasks import spawn_quietly
+from remoting import command as commands
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+
+# Clients send one heartbeat per broker of their route; behind a proxy these are all the same one.
+# Within this time, in seconds, an equal one has nothing new to say.
+_SAME = 5.0
+
+
+async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
+    """Note who the client is and enroll it at its brokers; they know it when this is answered.
+
+    The answer does not offer heartbeats without subscriptions (HEART_BEAT V2): a broker that was
+    restarted between two of them would not know what to ask for, as the client sees only us.
+    """
+    channel, command, now = context.channel, context.command, context.started
+    session = channel.session
+    last = session.heartbeat
+    repeated = last is not None and last.body == command.body and now - session.heartbeat_at < _SAME
+    beat = heartbeats.parse(command.body)
+    changes: list[Change] = []
+    if not repeated:
+        session.client_id = beat.client_id
+        session.language, session.version = command.language, command.version
+        session.heartbeat, session.heartbeat_at = command, now
+        member = Member(channel, beat.client_id, channel, str(channel.peer.address), command.language, command.version)
+        changes = core.registry.heartbeat(member, beat.producers, beat.consumers, now)
+    if channel.peer.broker is not None:
+        brokers: set[str] = {channel.peer.broker}
+    else:
+        brokers = session.brokers | await _subscribed(core, beat.topics)
+    news = brokers - session.enrolled if repeated else brokers
+    session.brokers |= brokers
+    if news:
+        session.enrolled |= news
+        await core.backend.enroll(channel, beat.groups, command, news)
+    core.changed(changes)
+    return commands.success()
+
+
+def touch(core: Messaging, channel: Channel, brokers: Iterable[str]) -> None:
+    """The client has to do with these brokers: those that do not know it are told now, not at its next heartbeat."""
+    session = channel.session
+    if channel.peer.broker is not None:
+        return
+    session.brokers.update(brokers)
+    news = session.brokers - session.enrolled
+    member = core.registry.member(channel)
+    if news and member is not None and session.heartbeat is not None:
+        session.enrolled |= news
+        spawn_quietly(core.backend.enroll(channel, member.groups, session.heartbeat, news))
+
+
+async def unregister(core: Messaging, context: Context) -> RemotingCommand:
+    """A client leaves a group in good order."""
+    fields = context.fields
+    groups = Groups(
+        frozenset(filter(None, (fields.get("producerGroup"),))), frozenset(filter(None, (fields.get("consumerGroup"),)))
+    )
+    await leave(core, context.channel, groups)
+    return commands.success()
+
+
+async def leave(core: Messaging, channel: Channel, groups: Groups | None = None) -> None:
+    """A client leaves these of its groups (None: all)."""
+    member = core.registry.member(channel)
+    if member is None:
+        return
+    leaving = member.groups if groups is None else groups
+    changes = core.registry.unregister(channel, leaving)
+    # Only when the brokers know may anybody be told to look at the group again.
+    await core.backend.withdraw(channel, leaving)
+    core.changed(changes)
+
+
+async def expire(core: Messaging, now: float) -> None:
+    """Make those leave of whom no heartbeat has come for too long."""
+    for member, groups in core.registry.expired(now):
+        if member.channel is None:
+            core.changed(core.registry.unregister(member.key, groups))
+        else:
+            await leave(core, member.channel, groups)
+
+
+def notify(core: Messaging, change: Change) -> None:
+    """Tell the group's members here of a change behind another proxy; of all others the brokers tell them."""
+    if change.member.channel is not None or change.broadcasting:
+        return
+    for member in core.registry.members(Role.CONSUMER, change.group):
+        if member.channel is not None:
+            notice = commands.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": change.group})
+            member.channel.oneway(notice)
+
+
+async def _subscribed(core: Messaging, topics: Collection[str]) -> set[str]:
+    """Brokers of the subscribed topics; a topic whose route cannot be had now has none."""
+    # A retry topic is where the group's topics are, and comes into being only with this heartbeat.
+    wanted = [topic for topic in topics if not topic.startswith("%RETRY%")]
+    found = [core.backend.cached_route(topic) for topic in wanted]
+    cold = [core.backend.route(topic) for topic, known in zip(wanted, found, strict=True) if known is None]
+    loaded = await asyncio.gather(*cold, return_exceptions=True) if cold else []
+    routes = [*found, *loaded]
+    return {broker for route in routes if isinstance(route, TopicRoute) for broker in route.brokers}

@@ -1,0 +1,107 @@
+"""The messaging core: what happens to a request, whatever protocol it came in by.
+
+    handle(channel, command) -> future of the reply
+
+checks, then the code's handler or, for most, forwarding to the broker that the request names; then
+observers. A forwarded request on a warm route costs no task.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+from proxy.addresses import AddressBook
+from proxy.backend import Backend
+from proxy.channel import Channel
+from proxy.checks import Budget, Check, Drain
+from proxy.clients import Change, ClientRegistry
+from proxy.config import Settings
+from proxy.context import Context
+from proxy.tasks import spawn
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from remoting.requests import REQUESTS
+
+_log = logging.getLogger("gantry.messaging")
+
+Reply = asyncio.Future[RemotingCommand]
+# A code's own behaviour: the reply, now or later; None for a oneway request that was passed on.
+Handling = Callable[["Messaging", Context], Awaitable[RemotingCommand] | None]
+Observer = Callable[[Context, int], None]
+
+
+class Messaging:
+    """The core. `handlers` are the codes that are not plain forwarding; `forward` is everything else."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        registry: ClientRegistry,
+        handlers: Mapping[int, Handling],
+        forward: Handling,
+        checks: Sequence[Check],
+        observers: Sequence[Observer],
+        listeners: Sequence[Callable[["Messaging", Change], None]],
+        addresses: AddressBook,
+    ) -> None:
+        self.settings = settings
+        self.registry = registry
+        self.backend: Backend
+        self.addresses = addresses
+        self.budget = Budget(settings.limits.total_bytes)
+        self.drain = Drain()
+        self._handlers = handlers
+        self._forward = forward
+        self._checks: tuple[Check, ...] = (*checks, self.budget, self.drain)
+        self._observers = observers
+        self._listeners = listeners
+        self._loop = asyncio.get_running_loop()
+
+    def handle(self, channel: Channel, command: RemotingCommand) -> Reply | None:
+        """Serve one request. A oneway one has no reply: None, or a future whose result is of no use."""
+        context = Context(channel, command, REQUESTS.get(command.code), self._loop.time())
+        try:
+            for check in self._checks:
+                check(context)
+            handling = self._handlers.get(context.code, self._forward)(self, context)
+        except RemotingError as error:
+            self._observe(context, error.code)
+            raise
+        except Exception:
+            _log.exception("request %d of %s failed", context.code, channel.peer.address)
+            self._observe(context, RemotingError.code)
+            raise RemotingError("internal error") from None
+        if handling is None:
+            self._observe(context, 0)
+            return None
+        reply = handling if isinstance(handling, asyncio.Future) else spawn(_result(handling))
+        size = len(command.body)
+        self.budget.used += size
+        reply.add_done_callback(partial(self._done, context, size))
+        return reply
+
+    def changed(self, changes: Sequence[Change]) -> None:
+        """Tell whoever wants to know that consumer groups have changed."""
+        for change in changes:
+            for listener in self._listeners:
+                listener(self, change)
+
+    def _done(self, context: Context, size: int, reply: Reply) -> None:
+        self.budget.used -= size
+        if reply.cancelled():
+            self._observe(context, RemotingError.code)
+            return
+        error = reply.exception()
+        if error is None:
+            self._observe(context, reply.result().code)
+        else:
+            self._observe(context, error.code if isinstance(error, RemotingError) else RemotingError.code)
+
+    def _observe(self, context: Context, code: int) -> None:
+        for observer in self._observers:
+            observer(context, code)
+
+
+async def _result(handling: Awaitable[RemotingCommand]) -> RemotingCommand:
+    return await handling

@@ -1,0 +1,27 @@
+"""A channel that speaks remoting."""
+
+from collections.abc import Callable
+
+from protocol_negotiation.peer import Peer
+from proxy.channel import Session
+from remoting.connection import Handler, Limits, RemotingConnection
+from remoting.wheel import TimeoutWheel
+
+
+class RemotingChannel(RemotingConnection):
+    """A client's remoting connection, with what the core remembers of it."""
+
+    __slots__ = ("session",)
+
+    peer: Peer
+
+    def __init__(
+        self,
+        wheel: TimeoutWheel,
+        handler: Handler,
+        on_close: Callable[[RemotingConnection], None],
+        peer: Peer,
+        limits: Limits,
+    ) -> None:
+        super().__init__(wheel, handler, on_close, peer, limits=limits)
+        self.session = Session()

@@ -1,0 +1,115 @@
+"""Topic routes: which brokers hold a topic, and the answer that a client gets."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from remoting import fastjson
+from remoting.bodies import json_object
+from remoting.errors import BodyError
+
+# Broker ids in a route: 0 is the master.
+MASTER_ID = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """A topic's route as the name server gave it; `data` is TopicRouteData and is never changed."""
+
+    topic: str
+    data: dict[str, Any]
+    brokers: tuple[str, ...]
+
+    def readable(self) -> tuple[str, ...]:
+        """Names of the brokers that have readable queues of the topic, sorted."""
+        return self._with_permission(4, "readQueueNums")
+
+    def _with_permission(self, bit: int, queues: str) -> tuple[str, ...]:
+        return tuple(
+            sorted(q["brokerName"] for q in self.data["queueDatas"] if int(q["perm"]) & bit and int(q[queues]) > 0)
+        )
+
+
+def parse(topic: str, body: bytes) -> TopicRoute:
+    """Parse a TopicRouteData body, standard JSON or fastjson's dialect. Raises BodyError."""
+    data = json_object(body)
+    data["queueDatas"] = data.get("queueDatas") or []
+    data["brokerDatas"] = data.get("brokerDatas") or []
+    try:
+        names = tuple(sorted({str(broker["brokerName"]) for broker in data["brokerDatas"]}))
+        for broker in data["brokerDatas"]:
+            broker["brokerAddrs"] = {int(key): str(address) for key, address in broker["brokerAddrs"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BodyError(f"a route lacks {error}") from None
+    return TopicRoute(topic, data, names)
+
+
+def encode(route: TopicRoute, address: Callable[[str], str], standard_json: bool) -> bytes:
+    """The answer for a client: the route with each broker's addresses replaced by `address(broker name)`."""
+    data = dict(route.data)
+    data["brokerDatas"] = [
+        {**broker, "brokerAddrs": dict.fromkeys(broker["brokerAddrs"], address(broker["brokerName"]))}
+        for broker in route.data["brokerDatas"]
+    ]
+    if standard_json:
+        return orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS)
+    return fastjson.dumps(data)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The brokers of one broker name: addresses by broker id."""
+
+    name: str
+    cluster: str
+    addresses: dict[int, str]
+    acting_master: bool = False
+
+    @property
+    def master(self) -> str | None:
+        """The master's address, if one is registered."""
+        return self.addresses.get(MASTER_ID)
+
+    def slaves(self) -> list[str]:
+        """The slaves' addresses; the one with the lowest id stands in for a master, so it comes first."""
+        return [address for number, address in sorted(self.addresses.items()) if number != MASTER_ID]
+
+
+def parse_cluster(body: bytes) -> dict[str, Replicas]:
+    """Parse a ClusterInfo body: all brokers by name. Raises BodyError."""
+    try:
+        table = (json_object(body).get("brokerAddrTable") or {}).values()
+        return {broker.name: broker for broker in map(_replicas, table)}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BodyError(f"a cluster's description lacks {error}") from None
+
+
+def _replicas(data: dict[str, Any]) -> Replicas:
+    return Replicas(
+        str(data["brokerName"]),
+        str(data.get("cluster") or ""),
+        {int(key): str(address) for key, address in data["brokerAddrs"].items()},
+        bool(data.get("enableActingMaster")),
+    )
+
+
+def merge(views: Iterable[dict[str, Replicas]]) -> dict[str, Replicas]:
+    """One table out of several name servers' views; where they contradict, the earlier view wins.
+
+    A name server that has lost a broker (a partition, a restart) must not hide it from us: a broker
+    that any of them knows is worth a try, and a dead one refuses the connection at once.
+    """
+    merged: dict[str, Replicas] = {}
+    for view in views:
+        for name, replicas in view.items():
+            known = merged.get(name)
+            merged[name] = replicas if known is None else _united(known, replicas)
+    return merged
+
+
+def _united(first: Replicas, second: Replicas) -> Replicas:
+    # An address must not appear under two ids: after a failover a stale view has the new master as slave.
+    more = {n: a for n, a in second.addresses.items() if a not in first.addresses.values()}
+    return Replicas(first.name, first.cluster, {**more, **first.addresses}, first.acting_master or second.acting_master)

@@ -1,0 +1,145 @@
+"""The numbers of the remoting protocol: request codes, response codes, languages, versions, flags."""
+
+from enum import IntEnum
+
+
+class RequestCode(IntEnum):
+    """What a request asks for. Names and numbers are the broker's."""
+
+    SEND_MESSAGE = 10
+    PULL_MESSAGE = 11
+    QUERY_MESSAGE = 12
+    QUERY_CONSUMER_OFFSET = 14
+    UPDATE_CONSUMER_OFFSET = 15
+    UPDATE_AND_CREATE_TOPIC = 17
+    SEARCH_OFFSET_BY_TIMESTAMP = 29
+    GET_MAX_OFFSET = 30
+    GET_MIN_OFFSET = 31
+    GET_EARLIEST_MSG_STORETIME = 32
+    VIEW_MESSAGE_BY_ID = 33
+    HEART_BEAT = 34
+    UNREGISTER_CLIENT = 35
+    CONSUMER_SEND_MSG_BACK = 36
+    END_TRANSACTION = 37
+    GET_CONSUMER_LIST_BY_GROUP = 38
+    CHECK_TRANSACTION_STATE = 39
+    NOTIFY_CONSUMER_IDS_CHANGED = 40
+    LOCK_BATCH_MQ = 41
+    UNLOCK_BATCH_MQ = 42
+    CHECK_CLIENT_CONFIG = 46
+    GET_ROUTEINFO_BY_TOPIC = 105
+    GET_BROKER_CLUSTER_INFO = 106
+    GET_CONSUMER_CONNECTION_LIST = 203
+    RESET_CONSUMER_CLIENT_OFFSET = 220
+    GET_CONSUMER_STATUS_FROM_CLIENT = 221
+    GET_CONSUMER_RUNNING_INFO = 307
+    CONSUME_MESSAGE_DIRECTLY = 309
+    SEND_MESSAGE_V2 = 310
+    SEND_BATCH_MESSAGE = 320
+    SEND_REPLY_MESSAGE = 324
+    SEND_REPLY_MESSAGE_V2 = 325
+    PUSH_REPLY_MESSAGE_TO_CLIENT = 326
+    LITE_PULL_MESSAGE = 361
+    RECALL_MESSAGE = 370
+    QUERY_ASSIGNMENT = 400
+    POP_MESSAGE = 200050
+    ACK_MESSAGE = 200051
+    PEEK_MESSAGE = 200052
+    CHANGE_MESSAGE_INVISIBLETIME = 200053
+    NOTIFICATION = 200054
+    POLLING_INFO = 200055
+    BATCH_ACK_MESSAGE = 200151
+
+
+class ResponseCode(IntEnum):
+    """How a request ended."""
+
+    SUCCESS = 0
+    SYSTEM_ERROR = 1
+    SYSTEM_BUSY = 2
+    REQUEST_CODE_NOT_SUPPORTED = 3
+    TRANSACTION_FAILED = 4
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+    MESSAGE_ILLEGAL = 13
+    SERVICE_NOT_AVAILABLE = 14
+    VERSION_NOT_SUPPORTED = 15
+    NO_PERMISSION = 16
+    TOPIC_NOT_EXIST = 17
+    PULL_NOT_FOUND = 19
+    PULL_RETRY_IMMEDIATELY = 20
+    PULL_OFFSET_MOVED = 21
+    QUERY_NOT_FOUND = 22
+    SUBSCRIPTION_PARSE_FAILED = 23
+    SUBSCRIPTION_NOT_EXIST = 24
+    SUBSCRIPTION_NOT_LATEST = 25
+    SUBSCRIPTION_GROUP_NOT_EXIST = 26
+    INVALID_PARAMETER = 29
+    CONSUMER_NOT_ONLINE = 206
+    CONSUME_MSG_TIMEOUT = 207
+    NO_MESSAGE = 208
+    POLLING_FULL = 209
+    POLLING_TIMEOUT = 210
+    BROKER_NOT_EXIST = 211
+    FLOW_CONTROL = 215
+    GO_AWAY = 1500
+
+
+class LanguageCode(IntEnum):
+    """The sender's language: a name in the JSON header, a byte in the binary one."""
+
+    JAVA = 0
+    CPP = 1
+    DOTNET = 2
+    PYTHON = 3
+    DELPHI = 4
+    ERLANG = 5
+    RUBY = 6
+    OTHER = 7
+    HTTP = 8
+    GO = 9
+    PHP = 10
+    OMS = 11
+    RUST = 12
+    NODE_JS = 13
+
+
+class SerializeType(IntEnum):
+    """How a frame's header is encoded."""
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+# Bits of the header's `flag`.
+RESPONSE_FLAG = 1
+ONEWAY_FLAG = 2
+
+
+def version_ordinal(major: int, minor: int, patch: int) -> int:
+    """The wire number of a released RocketMQ version from 4.0.0 on.
+
+    `version` on the wire is the position in an enum that has two members, snapshot and release, per
+    patch, and ten patches per minor version.
+    """
+    return 212 + 2 * ((major - 4) * 100 + minor * 10 + patch) + 1
+
+
+def version_text(ordinal: int) -> str:
+    """The version behind a wire number, as `5.4.0`; older than 4.0.0 is shown as the bare number."""
+    if ordinal < version_ordinal(4, 0, 0) - 1:
+        return f"V{ordinal}"
+    number = (ordinal - 212) // 2
+    return f"{4 + number // 100}.{number // 10 % 10}.{number % 10}"
+
+
+# Route bodies are standard JSON from this version on; older clients read fastjson's dialect.
+STANDARD_JSON_VERSION = version_ordinal(4, 9, 4)
+# Clients newer than this reconnect and retry when told GO_AWAY.
+GO_AWAY_VERSION = version_ordinal(5, 3, 1)
+# From this version on Java clients name the broker of every request (RIP-55).
+BROKER_NAME_VERSION = version_ordinal(4, 9, 5)
+# What we call ourselves. Clients take the version in a heartbeat's answer for the broker's and hold
+# features back from old ones (SQL92 filters need 4.1.0).
+OWN_VERSION = version_ordinal(5, 4, 0)

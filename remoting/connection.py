@@ -1,0 +1,424 @@
+"""A remoting connection: one end of a TCP connection over which both sides send requests.
+
+The same class serves clients (their requests go to a handler, ours are pushes) and speaks to
+brokers and name servers (ours are the requests, theirs the pushes).
+
+Back-pressure is three rules:
+1. A peer that has too many unanswered requests here, by number or by bytes, is not read from.
+2. A peer that does not read its answers is not read from; past a hard bound it is cut off.
+3. Whoever feeds a congested connection is not read from until that one drains (`hold`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Protocol, cast
+
+from protocol_negotiation.peer import Peer
+from remoting import command as commands
+from remoting.codes import ONEWAY_FLAG, SerializeType
+from remoting.command import RemotingCommand
+from remoting.errors import ConnectionLost, FrameError, HeaderError, RemotingError, RequestTimeout
+from remoting.frame import MAX_FRAME, Frame, FrameDecoder
+from remoting.wheel import TimeoutWheel
+
+_log = logging.getLogger("gantry.remoting")
+
+# What a connection does with its peer's requests: a future of the answer, or None where there is none.
+Handler = Callable[["RemotingConnection", RemotingCommand], "asyncio.Future[RemotingCommand] | None"]
+# Takes over a request whose connection went away before the answer came.
+Lost = Callable[[RemotingCommand, "asyncio.Future[RemotingCommand]"], None]
+
+
+class Source(Protocol):
+    """Whoever feeds a connection and can be kept from being read."""
+
+    def pause(self) -> None:
+        """Read no further."""
+
+    def resume(self) -> None:
+        """Undo one `pause`."""
+
+
+class CloseCause(StrEnum):
+    """Why a connection ended; the values are metric labels."""
+
+    PEER = "peer"
+    RESET = "reset"
+    IDLE = "idle"
+    PROTOCOL = "protocol"
+    SLOW_READER = "slow_reader"
+    DRAIN = "drain"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one connection.
+
+    requests, request_bytes: unanswered requests (number, bytes of bodies) at which reading stops.
+    buffer: bytes waiting to be written at which reading stops; hard_buffer: at which the peer is cut off.
+    frame: the largest frame accepted, in bytes.
+    """
+
+    requests: int = 4096
+    request_bytes: int = 32 * 1024 * 1024
+    buffer: int = 1024 * 1024
+    hard_buffer: int = 128 * 1024 * 1024
+    frame: int = MAX_FRAME
+
+
+class Call:
+    """One request of ours that waits for its answer."""
+
+    __slots__ = ("command", "connection", "future", "lost", "opaque")
+
+    def __init__(
+        self,
+        connection: "RemotingConnection",
+        command: RemotingCommand,
+        future: "asyncio.Future[RemotingCommand]",
+        lost: Lost | None,
+    ) -> None:
+        self.connection: RemotingConnection | None = connection
+        self.command: RemotingCommand | None = command
+        self.future: asyncio.Future[RemotingCommand] | None = future
+        self.lost = lost
+        self.opaque = command.opaque
+
+    def end(self) -> "asyncio.Future[RemotingCommand] | None":
+        """Let go of everything, as the timeout wheel keeps this object; return the future if it still waits."""
+        future = self.future
+        self.connection = self.command = self.future = self.lost = None
+        return None if future is None or future.done() else future
+
+    def expire(self) -> None:
+        """The answer did not come in time."""
+        connection, command = self.connection, self.command
+        if connection is None or command is None:
+            return
+        connection.forget(self.opaque)
+        future = self.end()
+        if future is not None:
+            future.set_exception(RequestTimeout(f"{connection.name} did not answer request {command.code} in time"))
+
+
+class RemotingConnection(asyncio.Protocol):
+    """One end of a remoting connection. All methods are for the event loop's thread."""
+
+    __slots__ = (
+        "_decoder",
+        "_full",
+        "_held",
+        "_holds",
+        "_opaque",
+        "_out",
+        "_pending",
+        "_under_way",
+        "_under_way_bytes",
+        "_wheel",
+        "cause",
+        "closed",
+        "congested",
+        "handler",
+        "limits",
+        "loop",
+        "name",
+        "on_close",
+        "opened_at",
+        "peer",
+        "read_at",
+        "received_bytes",
+        "sent_bytes",
+        "transport",
+    )
+
+    def __init__(
+        self,
+        wheel: TimeoutWheel,
+        handler: Handler,
+        on_close: Callable[["RemotingConnection"], None],
+        peer: Peer | None = None,
+        name: str = "",
+        limits: Limits = Limits(),
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.handler = handler
+        self.on_close = on_close
+        self.peer = peer
+        self.name = name or str(peer and peer.address)
+        self.limits = limits
+        self.transport: asyncio.Transport | None = None
+        self.cause: CloseCause | None = None
+        self.closed = False
+        self.opened_at = self.read_at = self.loop.time()
+        self.received_bytes = self.sent_bytes = 0
+        self.congested = False
+        self._wheel = wheel
+        self._decoder = FrameDecoder(limits.frame)
+        self._pending: dict[int, Call] = {}
+        self._opaque = 0
+        self._under_way = self._under_way_bytes = 0
+        self._full = False
+        self._out: list[bytes] = []
+        self._holds = 0
+        self._held: list[Source] = []
+
+    # What the transport tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # The loops' transports are duck-typed: uvloop's does not inherit asyncio.Transport.
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=self.limits.buffer)
+
+    def data_received(self, data: bytes) -> None:
+        self.read_at = self.loop.time()
+        self.received_bytes += len(data)
+        try:
+            frames = self._decoder.feed(data)
+        except FrameError as error:
+            self._distrust(error, data)
+            return
+        for frame in frames:
+            self._receive(frame)
+
+    def pause_writing(self) -> None:
+        self.congested = True
+        self.pause()
+
+    def resume_writing(self) -> None:
+        self.congested = False
+        self.resume()
+        self._release()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.congested = False
+        if self.cause is None:
+            self.cause = CloseCause.PEER if error is None else CloseCause.RESET
+        self._release()
+        calls, self._pending = self._pending, {}
+        for call in calls.values():
+            self._lose(call)
+        self.on_close(self)
+
+    # Requests of the peer.
+
+    def _receive(self, frame: Frame) -> None:
+        try:
+            command = commands.decode(frame)
+        except HeaderError as error:
+            if error.opaque is None:
+                self._distrust(error, frame.header)
+            else:
+                self._write(_failure(error), error.opaque, frame.serialize_type)
+            return
+        if command.is_response:
+            call = self._pending.pop(command.opaque, None)
+            # An answer after its deadline has nobody left to take it.
+            future = None if call is None else call.end()
+            if future is not None:
+                future.set_result(command)
+        else:
+            self._serve(command)
+
+    def _serve(self, command: RemotingCommand) -> None:
+        # Taken now: whoever forwards the command puts another opaque and encoding into it.
+        opaque, serialize_type, oneway = command.opaque, command.serialize_type, command.is_oneway
+        size = len(command.body)
+        try:
+            reply = self.handler(self, command)
+        except RemotingError as error:
+            if not oneway:
+                self._write(_failure(error), opaque, serialize_type)
+            return
+        if reply is None:
+            return
+        if oneway:
+            reply.add_done_callback(_consume)
+            return
+        self._under_way += 1
+        self._under_way_bytes += size
+        if not self._full and self._is_full():
+            self._full = True
+            self.pause()
+        reply.add_done_callback(partial(self._reply, opaque, serialize_type, size))
+
+    def _reply(self, opaque: int, serialize_type: int, size: int, reply: "asyncio.Future[RemotingCommand]") -> None:
+        self._under_way -= 1
+        self._under_way_bytes -= size
+        if self._full and not self._is_full():
+            self._full = False
+            self.resume()
+        self._write(_outcome(reply), opaque, serialize_type)
+
+    def _is_full(self) -> bool:
+        return self._under_way >= self.limits.requests or self._under_way_bytes >= self.limits.request_bytes
+
+    def _distrust(self, error: RemotingError, data: bytes) -> None:
+        _log.warning("%s: %s; first bytes %s", self.name, error, data[:16].hex(" "))
+        self.close(CloseCause.PROTOCOL)
+
+    # Requests of ours.
+
+    def request(
+        self,
+        command: RemotingCommand,
+        timeout: float,
+        future: "asyncio.Future[RemotingCommand] | None" = None,
+        lost: Lost | None = None,
+    ) -> "asyncio.Future[RemotingCommand]":
+        """Send a request; the future gets the answer, RequestTimeout after `timeout` seconds, or ConnectionLost.
+
+        The command's opaque and encoding are overwritten. `lost`, where given, is called instead of
+        failing the future when the connection goes away before the answer came.
+        """
+        if future is None:
+            future = self.loop.create_future()
+        command.header["opaque"] = opaque = self._next_opaque()
+        # Whatever it came in: codes over 32767 do not fit the binary header.
+        command.serialize_type = SerializeType.JSON
+        call = Call(self, command, future, lost)
+        if self.closed:
+            self._lose(call)
+            return future
+        self._pending[opaque] = call
+        self._wheel.add(call, timeout)
+        self.send(command)
+        return future
+
+    def oneway(self, command: RemotingCommand) -> None:
+        """Send a request that nobody answers. On a closed connection it is dropped."""
+        command.header["opaque"] = self._next_opaque()
+        command.header["flag"] |= ONEWAY_FLAG
+        command.serialize_type = SerializeType.JSON
+        self.send(command)
+
+    def forget(self, opaque: int) -> None:
+        """Take no answer to this request any more."""
+        self._pending.pop(opaque, None)
+
+    def _next_opaque(self) -> int:
+        opaque = self._opaque
+        while opaque in self._pending:
+            opaque = (opaque + 1) & 0x7FFFFFFF
+        self._opaque = (opaque + 1) & 0x7FFFFFFF
+        return opaque
+
+    def _lose(self, call: Call) -> None:
+        command, lost = call.command, call.lost
+        future = call.end()
+        if future is None or command is None:
+            return
+        if lost is not None:
+            lost(command, future)
+        else:
+            future.set_exception(ConnectionLost(f"the connection to {self.name} was lost"))
+
+    # Writing: everything of one loop turn goes out in one write.
+
+    def send(self, command: RemotingCommand) -> None:
+        """Write a command as it is."""
+        if self.closed:
+            return
+        out = self._out
+        if not out:
+            self.loop.call_soon(self._flush)
+        out.append(command.encode())
+        if command.body:
+            out.append(command.body)
+
+    def _write(self, reply: RemotingCommand, opaque: int, serialize_type: int) -> None:
+        self.send(commands.answer(reply, opaque, serialize_type))
+
+    def _flush(self) -> None:
+        transport, out = self.transport, self._out
+        self._out = []
+        if self.closed or transport is None:
+            return
+        data = out[0] if len(out) == 1 else b"".join(out)
+        self.sent_bytes += len(data)
+        transport.write(data)
+        if self.congested and transport.get_write_buffer_size() > self.limits.hard_buffer:
+            self.abort(CloseCause.SLOW_READER)
+
+    # Back-pressure.
+
+    def pause(self) -> None:
+        """Read no further until `resume` has been called as often as `pause`."""
+        self._holds += 1
+        if self._holds == 1 and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Undo one `pause`."""
+        self._holds -= 1
+        if self._holds == 0 and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def hold(self, source: Source) -> None:
+        """Keep whoever feeds this connection from being read until it has drained."""
+        if self.congested and source not in self._held:
+            self._held.append(source)
+            source.pause()
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        for source in held:
+            source.resume()
+
+    # The end.
+
+    def close(self, cause: CloseCause) -> None:
+        """Close after what has been written is out."""
+        if self.cause is None:
+            self.cause = cause
+        if self.transport is not None and not self.transport.is_closing():
+            if self._out:
+                self._flush()
+            self.transport.close()
+
+    def abort(self, cause: CloseCause) -> None:
+        """Close now; what has not been written is lost."""
+        if self.cause is None:
+            self.cause = cause
+        if self.transport is not None:
+            self.transport.abort()
+
+    @property
+    def under_way(self) -> int:
+        """Requests of the peer that have not been answered yet."""
+        return self._under_way
+
+    @property
+    def pending(self) -> int:
+        """Requests of ours that have not been answered yet."""
+        return len(self._pending)
+
+
+def _outcome(reply: "asyncio.Future[RemotingCommand]") -> RemotingCommand:
+    """The answer in a finished future; a failure becomes the answer that says so."""
+    if reply.cancelled():
+        return _failure(RemotingError("the request was given up"))
+    error = reply.exception()
+    if error is None:
+        return reply.result()
+    if not isinstance(error, RemotingError):
+        _log.error("a request failed", exc_info=error)
+        error = RemotingError("internal error")
+    return _failure(error)
+
+
+def _failure(error: RemotingError) -> RemotingCommand:
+    return commands.response(error.code, remark=str(error))
+
+
+def _consume(reply: "asyncio.Future[RemotingCommand]") -> None:
+    """Note the failure of a request that nobody waits for."""
+    if not reply.cancelled() and (error := reply.exception()) is not None:
+        _log.info("a oneway request failed: %s", error)

@@ -1,0 +1,339 @@
+"""JSON as fastjson, the library of Java's RocketMQ, reads and writes it.
+
+What it writes is standard JSON but for maps: a key that is a number stands without quotes, a key that
+is an object stands as that object, and an object that occurs twice may be written the second time as
+`{"$ref": path}`.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import orjson
+
+from remoting.errors import BodyError
+
+# Nesting that is still read: bounds the recursion here. Bodies need less than ten.
+_DEEPEST = 100
+# Bytes of a document in the dialect: bounds how long the parser here, which is slow, keeps everybody else
+# waiting. Bodies in the dialect are far smaller.
+_LARGEST_DIALECT = 256 * 1024
+# References in one document: with no references behind references, bounds what they can blow up to.
+_MOST_REFERENCES = 1024
+_REFERENCE = "$ref"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKeys:
+    """A map with objects for keys, `{{"queueId":0}:5}`, as pairs in the document's order.
+
+    A map is this as soon as one of its keys is an object; its other keys are strings as elsewhere.
+    """
+
+    pairs: tuple[tuple[Any, Any], ...]
+
+
+def loads(data: bytes) -> Any:
+    """Parse a document, standard JSON or fastjson's dialect. Raises BodyError.
+
+    Keys that are numbers come out as strings, as in standard JSON. Also understood: bare names as keys,
+    single-quoted strings, trailing commas. References by path (`$.a[0].b`) are replaced by what they
+    name, which is then shared and must not be changed; those which would make a value contain itself
+    (`$`, `..`, `@`) or lead to further references are refused.
+    """
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        if len(data) > _LARGEST_DIALECT:
+            raise BodyError(f"not JSON: {error.msg}") from None
+        value = _Parser(data.decode(errors="replace")).document()
+    return _resolve(value) if b"$ref" in data else value
+
+
+def dumps(value: Any) -> bytes:
+    """Write a document for old clients: dict keys of type int without quotes, keys of ObjectKeys as they are.
+
+    Everything else is standard JSON. Raises TypeError for values that JSON does not have.
+    """
+    return _write(value)
+
+
+def _write(value: Any) -> bytes:
+    if isinstance(value, dict):
+        return b"{" + b",".join(_write_key(key) + b":" + _write(item) for key, item in value.items()) + b"}"
+    if isinstance(value, ObjectKeys):
+        return b"{" + b",".join(_write(key) + b":" + _write(item) for key, item in value.pairs) + b"}"
+    if isinstance(value, list | tuple):
+        return b"[" + b",".join(map(_write, value)) + b"]"
+    return orjson.dumps(value)
+
+
+def _write_key(key: object) -> bytes:
+    if type(key) is not int and not isinstance(key, str):
+        raise TypeError(f"a key of type {type(key).__name__}")
+    return orjson.dumps(key)
+
+
+# Parsing.
+
+_BLANK = re.compile(r"[ \t\r\n\f\b]*")
+_NUMBER = re.compile(r"-?[0-9]{1,19}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,4})?")
+_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.\-]*|-?[0-9]+")
+_PLAIN = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
+_HEX = {"u": 4, "x": 2}
+_ESCAPES = {
+    '"': '"',
+    "'": "'",
+    "\\": "\\",
+    "/": "/",
+    "b": "\b",
+    "f": "\f",
+    "F": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+}
+_LITERALS = {"true": True, "false": False, "null": None}
+
+
+class _Parser:
+    """Recursive descent over one document."""
+
+    __slots__ = ("_depth", "_position", "_text")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+        self._depth = 0
+
+    def document(self) -> Any:
+        value = self._value()
+        if self._peek():
+            raise self._error("something follows the document")
+        return value
+
+    def _peek(self) -> str:
+        """The next character that is not blank, or nothing at the end."""
+        self._position = self._match(_BLANK).end()
+        return self._text[self._position : self._position + 1]
+
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        match = pattern.match(self._text, self._position)
+        if match is None:
+            raise self._error("unexpected text")
+        return match
+
+    def _take(self, pattern: re.Pattern[str]) -> str:
+        match = self._match(pattern)
+        self._position = match.end()
+        return match[0]
+
+    def _error(self, what: str) -> BodyError:
+        return BodyError(f"not JSON: {what} at character {self._position}")
+
+    def _value(self) -> Any:
+        first = self._peek()
+        if first == "{":
+            return self._nested(self._object)
+        if first == "[":
+            return self._nested(self._array)
+        if first in _PLAIN:
+            return self._string(first)
+        if first.isalpha():
+            return self._literal()
+        return self._number()
+
+    def _nested(self, parse: Callable[[], Any]) -> Any:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise self._error("nested too deeply")
+        self._position += 1
+        value = parse()
+        self._position += 1
+        self._depth -= 1
+        return value
+
+    def _object(self) -> Any:
+        pairs: list[tuple[Any, Any]] = []
+        while self._peek() != "}":
+            key = self._key()
+            if self._peek() != ":":
+                raise self._error("no colon after a key")
+            self._position += 1
+            pairs.append((key, self._value()))
+            self._comma("}")
+        if all(isinstance(key, str) for key, _ in pairs):
+            return dict(pairs)
+        return ObjectKeys(tuple(pairs))
+
+    def _key(self) -> Any:
+        first = self._peek()
+        if first == "{":
+            return self._nested(self._object)
+        return self._string(first) if first in _PLAIN else self._take(_NAME)
+
+    def _array(self) -> list[Any]:
+        values = []
+        while self._peek() != "]":
+            values.append(self._value())
+            self._comma("]")
+        return values
+
+    def _comma(self, end: str) -> None:
+        """Go past the comma between two items; before the end there may be one or not."""
+        found = self._peek()
+        if found == ",":
+            self._position += 1
+        elif found != end:
+            raise self._error(f"neither a comma nor {end}")
+
+    def _string(self, quote: str) -> str:
+        self._position += 1
+        parts = []
+        while True:
+            parts.append(self._take(_PLAIN[quote]))
+            found = self._text[self._position : self._position + 1]
+            self._position += 1
+            if found == quote:
+                return _without_surrogates("".join(parts))
+            if not found:
+                raise self._error("a string without an end")
+            parts.append(self._escape())
+
+    def _escape(self) -> str:
+        kind = self._text[self._position : self._position + 1]
+        self._position += 1
+        size = _HEX.get(kind)
+        if size is None:
+            if kind not in _ESCAPES:
+                raise self._error("an unknown escape")
+            return _ESCAPES[kind]
+        digits = self._text[self._position : self._position + size]
+        self._position += size
+        if re.fullmatch(r"[0-9A-Fa-f]+", digits) is None or len(digits) != size:
+            raise self._error("an escape without its digits")
+        return chr(int(digits, 16))
+
+    def _literal(self) -> Any:
+        name = self._take(_NAME) if self._text[self._position].isascii() else ""
+        if name not in _LITERALS:
+            raise self._error("an unknown word")
+        return _LITERALS[name]
+
+    def _number(self) -> int | float:
+        text = self._take(_NUMBER)
+        if text.lstrip("-").isdigit():
+            return int(text)
+        number = float(text)
+        if number in (float("inf"), float("-inf")):
+            raise self._error("a number too large")
+        return number
+
+
+def _without_surrogates(text: str) -> str:
+    """Escaped surrogate pairs put together; half a pair, which is no character, is replaced."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+# References.
+
+_STEP = re.compile(r"\.((?:[^.\[\]\\]|\\.)+)|\[([0-9]{1,9})\]", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def _resolve(document: Any) -> Any:
+    try:
+        return _References(document).replaced(document)
+    except RecursionError:
+        raise BodyError("a document with references is nested too deeply") from None
+
+
+class _References:
+    """The references of one document.
+
+    `_holders` are the ids of the containers that have references somewhere in them: what is not
+    among them stays as it is, and may be referred to.
+    """
+
+    __slots__ = ("_count", "_document", "_holders")
+
+    def __init__(self, document: Any) -> None:
+        self._document = document
+        self._count = 0
+        self._holders: set[int] = set()
+        self._find(document)
+
+    def _find(self, value: Any) -> bool:
+        found = False
+        if isinstance(value, dict) and _path(value) is not None:
+            self._count += 1
+            if self._count > _MOST_REFERENCES:
+                raise BodyError(f"more than {_MOST_REFERENCES} references in a document")
+            found = True
+        for item in _items(value):
+            found |= self._find(item)
+        if found:
+            self._holders.add(id(value))
+        return found
+
+    def replaced(self, value: Any) -> Any:
+        """The value with what its references name in their places."""
+        if id(value) not in self._holders:
+            return value
+        if isinstance(value, ObjectKeys):
+            return ObjectKeys(tuple((self.replaced(key), self.replaced(item)) for key, item in value.pairs))
+        if isinstance(value, list):
+            return [self.replaced(item) for item in value]
+        path = _path(value)
+        if path is not None:
+            return self._target(path)
+        return {key: self.replaced(item) for key, item in value.items()}
+
+    def _target(self, path: str) -> Any:
+        target = self._document
+        for step in _steps(path):
+            target = _go(target, step, path)
+        if id(target) in self._holders:
+            raise BodyError(f"the reference {path[:60]!r} leads to references")
+        return target
+
+
+def _items(value: Any) -> Iterable[Any]:
+    """What a value contains directly."""
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, ObjectKeys):
+        return chain.from_iterable(value.pairs)
+    return value if isinstance(value, list) else ()
+
+
+def _path(value: dict[str, Any]) -> str | None:
+    path = value.get(_REFERENCE)
+    return path if len(value) == 1 and isinstance(path, str) else None
+
+
+def _steps(path: str) -> list[str | int]:
+    steps: list[str | int] = []
+    position = 1
+    while path.startswith("$") and (match := _STEP.match(path, position)):
+        steps.append(int(match[2]) if match[2] else _ESCAPED.sub(r"\1", match[1]))
+        position = match.end()
+    if not steps or position != len(path):
+        raise BodyError(f"a reference that is not followed: {path[:60]!r}")
+    return steps
+
+
+def _go(value: Any, step: str | int, path: str) -> Any:
+    if isinstance(step, str):
+        if isinstance(value, dict) and step in value:
+            return value[step]
+    elif isinstance(value, list) and step < len(value):
+        return value[step]
+    raise BodyError(f"a reference to nothing: {path[:60]!r}")

@@ -1,0 +1,380 @@
+"""Messages as brokers store and send them: stored records, batch bodies, flags (RocketMQ's MessageDecoder).
+
+A stored record is, all big-endian:
+
+    total size 4 | magic 4 | body CRC 4 | queue id 4 | flag 4 | queue offset 8 | commit log offset 8 |
+    sys flag 4 | born timestamp 8 | born host 4 or 16 + 4 | store timestamp 8 | store host 4 or 16 + 4 |
+    reconsume times 4 | prepared transaction offset 8 | body length 4, body |
+    topic length 1 or 2, topic | properties length 2, properties
+"""
+
+import struct
+import zlib
+from dataclasses import dataclass, field, replace
+from enum import IntFlag
+from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
+
+from remoting import compression, properties
+from remoting.compression import CompressionType
+from remoting.errors import BodyError
+
+MAGIC_V1 = 0xDAA320A7
+MAGIC_V2 = 0xDAA320AB
+_MAGICS = {MAGIC_V1: 1, MAGIC_V2: 2}
+_LONGEST_V1_TOPIC = 127
+_LONGEST_V2_TOPIC = 0x7FFF
+_LONGEST_PROPERTIES = 0x7FFF
+
+
+class SysFlag(IntFlag):
+    """Bits of a message's sys flag."""
+
+    COMPRESSED = 1 << 0
+    MULTI_TAGS = 1 << 1
+    TRANSACTION_PREPARED = 1 << 2
+    TRANSACTION_COMMIT = 2 << 2
+    TRANSACTION_ROLLBACK = 3 << 2
+    BORN_HOST_V6 = 1 << 4
+    STORE_HOST_V6 = 1 << 5
+    NEED_UNWRAP = 1 << 6
+    INNER_BATCH = 1 << 7
+    COMPRESSION_LZ4 = CompressionType.LZ4 << 8
+    COMPRESSION_ZSTD = CompressionType.ZSTD << 8
+    COMPRESSION_ZLIB = CompressionType.ZLIB << 8
+
+
+# The bits that hold the state of a transaction: nothing, prepared, commit or rollback.
+TRANSACTION_MASK = 0b11 << 2
+_COMPRESSION_MASK = 0b111 << 8
+# Plain numbers, because arithmetic with an IntFlag is slow.
+_COMPRESSED = int(SysFlag.COMPRESSED)
+_HOSTS_V6 = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+_INNER_BATCH = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
+
+
+class PullSysFlag(IntFlag):
+    """Bits of the `sysFlag` of a pull."""
+
+    COMMIT_OFFSET = 1 << 0
+    SUSPEND = 1 << 1
+    SUBSCRIPTION = 1 << 2
+    CLASS_FILTER = 1 << 3
+    LITE_PULL = 1 << 4
+
+
+class Permission(IntFlag):
+    """What a queue may be used for (`perm` of a route)."""
+
+    INHERIT = 1 << 0
+    WRITE = 1 << 1
+    READ = 1 << 2
+    PRIORITY = 1 << 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMessage:
+    """One message as a broker keeps it.
+
+    Timestamps are milliseconds since 1970, hosts (IP, port). `body` is as stored, that is perhaps
+    compressed (`body()` unpacks it), `properties` the property string.
+    """
+
+    topic: str
+    body: bytes = b""
+    properties: str = ""
+    queue_id: int = 0
+    flag: int = 0
+    queue_offset: int = 0
+    commit_log_offset: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    born_host: tuple[str, int] = ("0.0.0.0", 0)
+    store_timestamp: int = 0
+    store_host: tuple[str, int] = ("0.0.0.0", 0)
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    body_crc: int = 0
+    _parsed: dict[str, str] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def property_map(self) -> dict[str, str]:
+        """The properties, split at the first use; not to be changed."""
+        parsed = self._parsed
+        if parsed is None:
+            parsed = properties.decode(self.properties)
+            object.__setattr__(self, "_parsed", parsed)
+        return parsed
+
+    def get(self, key: str) -> str | None:
+        """One property's value."""
+        return properties.get(self.properties, key) if self._parsed is None else self._parsed.get(key)
+
+
+# Everything up to and including the body length, by the two bits of the sys flag that choose the hosts' sizes.
+_HEADS = tuple(
+    struct.Struct(f">IIiiiqqiq{born}siq{store}siiqi") for born, store in ((4, 4), (16, 4), (4, 16), (16, 16))
+)
+_SYS_FLAG_POSITION = 36
+_SHORTEST_HEAD = _HEADS[0].size
+
+
+def decode_messages(data: bytes) -> list[StoredMessage]:
+    """The records of a pull, pop or peek answer, in order. Raises BodyError."""
+    messages = []
+    position = 0
+    while position < len(data):
+        message, position = _decode_message(data, position)
+        messages.append(message)
+    return messages
+
+
+def decode_message(data: bytes) -> StoredMessage:
+    """The one record of a transaction check or of a message to consume directly. Raises BodyError."""
+    messages = decode_messages(data)
+    if len(messages) != 1:
+        raise BodyError(f"{len(messages)} stored messages where one is expected")
+    return messages[0]
+
+
+def _decode_message(data: bytes, start: int) -> tuple[StoredMessage, int]:
+    """The record at a position, and the position after it."""
+    if len(data) - start < _SHORTEST_HEAD:
+        raise BodyError("a stored message is cut off")
+    sys_flag = int.from_bytes(data[start + _SYS_FLAG_POSITION : start + _SYS_FLAG_POSITION + 4], "big", signed=True)
+    head = _HEADS[(sys_flag & _HOSTS_V6) >> 4]
+    stop = start + int.from_bytes(data[start : start + 4], "big")
+    if not start + head.size <= stop <= len(data):
+        raise BodyError(f"a stored message says that it has {stop - start} bytes, {len(data) - start} are there")
+    (
+        _,
+        magic,
+        body_crc,
+        queue_id,
+        flag,
+        queue_offset,
+        commit_log_offset,
+        _,
+        born_timestamp,
+        born_ip,
+        born_port,
+        store_timestamp,
+        store_ip,
+        store_port,
+        reconsume_times,
+        prepared_transaction_offset,
+        body_length,
+    ) = head.unpack_from(data, start)
+    topic_size = _MAGICS.get(magic)
+    if topic_size is None:
+        raise BodyError(f"unknown magic 0x{magic:08X} in a stored message")
+    body, position = _take(data, start + head.size, body_length, stop)
+    topic, position = _take_sized(data, position, topic_size, stop)
+    text, _ = _take_sized(data, position, 2, stop)
+    message = StoredMessage(
+        topic=topic.decode(errors="replace"),
+        body=body,
+        properties=text.decode(errors="replace"),
+        queue_id=queue_id,
+        flag=flag,
+        queue_offset=queue_offset,
+        commit_log_offset=commit_log_offset,
+        sys_flag=sys_flag,
+        born_timestamp=born_timestamp,
+        born_host=_host(born_ip, born_port),
+        store_timestamp=store_timestamp,
+        store_host=_host(store_ip, store_port),
+        reconsume_times=reconsume_times,
+        prepared_transaction_offset=prepared_transaction_offset,
+        body_crc=body_crc,
+    )
+    return message, stop
+
+
+def _take(data: bytes, start: int, length: int, limit: int) -> tuple[bytes, int]:
+    """A piece of known length and the position after it."""
+    stop = start + length
+    if not start <= stop <= limit:
+        raise BodyError(f"a message has a field of {length} bytes in the {limit - start} that are left")
+    return data[start:stop], stop
+
+
+def _take_sized(data: bytes, position: int, size: int, limit: int) -> tuple[bytes, int]:
+    """A piece whose length stands before it in `size` bytes, and the position after it."""
+    start = position + size
+    if start > limit:
+        raise BodyError("a message ends before the length of a field")
+    return _take(data, start, int.from_bytes(data[position:start], "big"), limit)
+
+
+def _host(ip: bytes, port: int) -> tuple[str, int]:
+    if not 0 <= port <= 0xFFFF:
+        raise BodyError(f"a stored message has a host with port {port}")
+    return inet_ntop(AF_INET if len(ip) == 4 else AF_INET6, ip), port
+
+
+def encode_message(message: StoredMessage) -> bytes:
+    """The record of a message: version 1, or 2 where the topic needs it.
+
+    The sys flag's bits for IPv6 are set after the hosts. Raises BodyError for what does not fit a record.
+    """
+    topic, text = message.topic.encode(), message.properties.encode()
+    if len(topic) > _LONGEST_V2_TOPIC or len(text) > _LONGEST_PROPERTIES:
+        raise BodyError(f"a topic of {len(topic)} bytes or properties of {len(text)} bytes do not fit a record")
+    magic, topic_size = (MAGIC_V1, 1) if len(topic) <= _LONGEST_V1_TOPIC else (MAGIC_V2, 2)
+    born_ip, store_ip = _packed(message.born_host[0]), _packed(message.store_host[0])
+    hosts = (len(born_ip) == 16) << 4 | (len(store_ip) == 16) << 5
+    head = _HEADS[hosts >> 4]
+    tail = b"".join((len(topic).to_bytes(topic_size, "big"), topic, len(text).to_bytes(2, "big"), text))
+    try:
+        start = head.pack(
+            head.size + len(message.body) + len(tail),
+            magic,
+            message.body_crc,
+            message.queue_id,
+            message.flag,
+            message.queue_offset,
+            message.commit_log_offset,
+            message.sys_flag & ~_HOSTS_V6 | hosts,
+            message.born_timestamp,
+            born_ip,
+            message.born_host[1],
+            message.store_timestamp,
+            store_ip,
+            message.store_host[1],
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            len(message.body),
+        )
+    except struct.error as error:
+        raise BodyError(f"a number does not fit a stored message: {error}") from None
+    return b"".join((start, message.body, tail))
+
+
+def _packed(ip: str) -> bytes:
+    try:
+        return inet_pton(AF_INET6 if ":" in ip else AF_INET, ip)
+    except OSError:
+        raise BodyError(f"a message's host is no IP address: {ip[:60]!r}") from None
+
+
+# Bodies.
+
+
+def crc(data: bytes) -> int:
+    """The CRC of a body as stored."""
+    return zlib.crc32(data) & 0x7FFFFFFF
+
+
+def check_crc(message: StoredMessage) -> None:
+    """Raise BodyError where the body is not what was stored."""
+    if crc(message.body) != message.body_crc:
+        raise BodyError(f"the body of a message of topic {message.topic} does not match its CRC")
+
+
+def compression_type(sys_flag: int) -> CompressionType | None:
+    """How a body of this sys flag is compressed, if at all. Raises BodyError for an unknown way."""
+    if not sys_flag & _COMPRESSED:
+        return None
+    number = (sys_flag & _COMPRESSION_MASK) >> 8
+    # Clients from before there was a choice set no type.
+    try:
+        return CompressionType(number or CompressionType.ZLIB)
+    except ValueError:
+        raise BodyError(f"unknown compression type {number}") from None
+
+
+def decompress(data: bytes, sys_flag: int, limit: int = compression.MAX_BODY) -> bytes:
+    """A body that came with this sys flag, unpacked. Raises BodyError; so too for more than `limit` bytes."""
+    kind = compression_type(sys_flag)
+    return data if kind is None else compression.decompress(data, kind, limit)
+
+
+def body(message: StoredMessage, limit: int = compression.MAX_BODY) -> bytes:
+    """The body as its sender gave it. Raises BodyError; so too for more than `limit` bytes."""
+    return decompress(message.body, message.sys_flag, limit)
+
+
+def compress(data: bytes, kind: CompressionType) -> tuple[bytes, int]:
+    """A body compressed, and the bits of the sys flag that say so. Raises BodyError for a missing codec."""
+    return compression.compress(data, kind), _COMPRESSED | kind << 8
+
+
+# Batches.
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMessage:
+    """One message of a batch body; `properties` is its property string."""
+
+    flag: int
+    body: bytes
+    properties: str
+
+
+_BATCH_HEAD = struct.Struct(">iiiii")
+
+
+def decode_batch(data: bytes) -> list[BatchMessage]:
+    """The messages of a batch body. Raises BodyError.
+
+    Total size, magic and CRC of an entry are not looked at, as brokers do not.
+    """
+    messages = []
+    position, end = 0, len(data)
+    while position < end:
+        start = position + _BATCH_HEAD.size
+        if start > end:
+            raise BodyError("a batch body is cut off")
+        _, _, _, flag, length = _BATCH_HEAD.unpack_from(data, position)
+        content, position = _take(data, start, length, end)
+        text, position = _take_sized(data, position, 2, end)
+        messages.append(BatchMessage(flag, content, text.decode(errors="replace")))
+    return messages
+
+
+def encode_batch(messages: list[BatchMessage]) -> bytes:
+    """The batch body of these messages. Raises BodyError for what does not fit one."""
+    out = bytearray()
+    for message in messages:
+        text = message.properties.encode()
+        if len(text) > _LONGEST_PROPERTIES:
+            raise BodyError(f"properties of {len(text)} bytes do not fit a batch")
+        size = _BATCH_HEAD.size + len(message.body) + 2 + len(text)
+        try:
+            out += _BATCH_HEAD.pack(size, 0, 0, message.flag, len(message.body))
+        except struct.error as error:
+            raise BodyError(f"a number does not fit a batch: {error}") from None
+        out += message.body + len(text).to_bytes(2, "big") + text
+    return bytes(out)
+
+
+def unwrap(messages: list[StoredMessage]) -> list[StoredMessage]:
+    """The messages with every inner batch replaced by what is in it. Raises BodyError.
+
+    An inner batch is one record whose body is a batch body; Java's clients give its entries
+    consecutive queue offsets from the record's own on. Here the entries also lose the flags of the
+    wrapping, so that unwrapping again changes nothing.
+    """
+    unwrapped: list[StoredMessage] = []
+    for message in messages:
+        if message.sys_flag & _INNER_BATCH == _INNER_BATCH:
+            unwrapped.extend(_entries(message))
+        else:
+            unwrapped.append(message)
+    return unwrapped
+
+
+def _entries(message: StoredMessage) -> list[StoredMessage]:
+    sys_flag = message.sys_flag & ~(_INNER_BATCH | _COMPRESSED | _COMPRESSION_MASK)
+    return [
+        replace(
+            message,
+            flag=entry.flag,
+            body=entry.body,
+            body_crc=crc(entry.body),
+            properties=entry.properties,
+            queue_offset=message.queue_offset + index,
+            sys_flag=sys_flag,
+        )
+        for index, entry in enumerate(decode_batch(body(message)))
+    ]

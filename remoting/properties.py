@@ -1,0 +1,142 @@
+"""The property string of a message: `key \\x01 value \\x02`, repeated (RocketMQ's MessageDecoder)."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import partial
+
+from remoting.errors import BodyError
+
+_NAME_VALUE = "\x01"
+_PAIR = "\x02"
+
+# Well-known keys, named after MessageConst.
+KEYS = "KEYS"
+TAGS = "TAGS"
+WAIT_STORE_MSG_OK = "WAIT"
+DELAY_TIME_LEVEL = "DELAY"
+RETRY_TOPIC = "RETRY_TOPIC"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE_ID = "REAL_QID"
+TRANSACTION_PREPARED = "TRAN_MSG"
+TRANSACTION_PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+TRANSACTION_ID = "__transactionId__"
+TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+PRODUCER_GROUP = "PGROUP"
+MIN_OFFSET = "MIN_OFFSET"
+MAX_OFFSET = "MAX_OFFSET"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+ORIGIN_GROUP = "ORIGIN_GROUP"
+TRANSFER_FLAG = "TRANSFER_FLAG"
+RECONSUME_TIME = "RECONSUME_TIME"
+MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+MSG_REGION = "MSG_REGION"
+TRACE_SWITCH = "TRACE_ON"
+TRACE_CONTEXT = "TRACE_CONTEXT"
+UNIQ_CLIENT_MESSAGE_ID = "UNIQ_KEY"
+INSTANCE_ID = "INSTANCE_ID"
+CLUSTER = "CLUSTER"
+MESSAGE_TYPE = "MSG_TYPE"
+CORRELATION_ID = "CORRELATION_ID"
+MESSAGE_REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+MESSAGE_TTL = "TTL"
+REPLY_MESSAGE_ARRIVE_TIME = "ARRIVE_TIME"
+PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
+POP_CK = "POP_CK"
+FIRST_POP_TIME = "1ST_POP_TIME"
+SHARDING_KEY = "__SHARDINGKEY"
+PRIORITY = "_SYS_MSG_PRIORITY_"
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+TIMER_OUT_MS = "TIMER_OUT_MS"
+TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
+INNER_NUM = "INNER_NUM"
+INNER_BASE = "INNER_BASE"
+INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
+INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+BORN_HOST = "__BORNHOST"
+BORN_TIMESTAMP = "BORN_TIMESTAMP"
+CRC32 = "__CRC32#"
+DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
+DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
+
+
+class MessageType(StrEnum):
+    """What a message is, or what a topic takes (RocketMQ's TopicMessageType).
+
+    A message is never UNSPECIFIED or MIXED: these two are for topics only.
+    """
+
+    UNSPECIFIED = "UNSPECIFIED"
+    NORMAL = "NORMAL"
+    FIFO = "FIFO"
+    DELAY = "DELAY"
+    TRANSACTION = "TRANSACTION"
+    PRIORITY = "PRIORITY"
+    MIXED = "MIXED"
+
+
+# The first of these keys that a message has decides its type.
+_TYPES = (
+    (DELAY_TIME_LEVEL, MessageType.DELAY),
+    (TIMER_DELIVER_MS, MessageType.DELAY),
+    (TIMER_DELAY_SEC, MessageType.DELAY),
+    (TIMER_DELAY_MS, MessageType.DELAY),
+    (SHARDING_KEY, MessageType.FIFO),
+    (PRIORITY, MessageType.PRIORITY),
+)
+
+
+def decode(text: str) -> dict[str, str]:
+    """The pairs of a property string.
+
+    As in Java the last separator may be missing, pairs without a key or a value are dropped, the
+    last pair of a key wins, and a value may hold \\x01. There is no malformed property string.
+    """
+    pairs = (pair.partition(_NAME_VALUE) for pair in text.split(_PAIR))
+    return {key: value for key, _, value in pairs if key and value}
+
+
+def encode(properties: Mapping[str, str]) -> str:
+    """The property string of these pairs; pairs with an empty value are left out.
+
+    Raises BodyError where a key or a value holds a separator, so that no pair can smuggle in another.
+    """
+    parts = []
+    for key, value in properties.items():
+        if not key or _NAME_VALUE in key or _PAIR in key or _PAIR in value:
+            raise BodyError(f"a property's name or value has a separator in it: {key[:40]!r}")
+        if value:
+            parts.append(f"{key}{_NAME_VALUE}{value}{_PAIR}")
+    return "".join(parts)
+
+
+def append(text: str, key: str, value: str) -> str:
+    """The properties with one more pair at their end."""
+    separator = "" if not text or text.endswith(_PAIR) else _PAIR
+    return f"{text}{separator}{key}{_NAME_VALUE}{value}{_PAIR}"
+
+
+def get(text: str, key: str) -> str | None:
+    """What `decode(text).get(key)` gives, without splitting everything. The key must hold no separator."""
+    name = key + _NAME_VALUE
+    end = len(text)
+    while (start := text.rfind(name, 0, end)) >= 0:
+        if start == 0 or text[start - 1] == _PAIR:
+            value = text[start + len(name) :].partition(_PAIR)[0]
+            if value:
+                return value
+        end = start + len(name) - 1
+    return None
+
+
+def message_type(properties: str | Mapping[str, str]) -> MessageType:
+    """The type of the message that has these properties, decoded or not (TopicMessageType of RocketMQ 5.4)."""
+    value_of = partial(get, properties) if isinstance(properties, str) else properties.get
+    if (value_of(TRANSACTION_PREPARED) or "").lower() == "true":
+        return MessageType.TRANSACTION
+    for key, kind in _TYPES:
+        if value_of(key) is not None:
+            return kind
+    return MessageType.NORMAL

@@ -1,0 +1,101 @@
+"""The load generator: builds the Go program in load/ and runs it."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.benchmark.servers import ROOT, BenchmarkError, Subject
+
+SOURCE = Path(__file__).resolve().parent / "load"
+PROGRAM = ROOT / "build" / "benchmark" / "load"
+
+
+@dataclass(frozen=True)
+class Latency:
+    """A distribution of latencies in milliseconds."""
+
+    p50: float
+    p99: float
+    p999: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run of the generator measured."""
+
+    messages: int
+    all_messages: int
+    """The messages of the warm-up and of the end included."""
+    seconds: float
+    messages_per_second: float
+    latency: Latency
+    cpu_seconds: float
+    errors: int
+    first_error: str
+    counts: dict[str, int] = field(default_factory=dict)
+    pop_latency: Latency | None = None
+
+    def checked(self, what: str) -> "Result":
+        """The result itself, or an exception if there were errors."""
+        if self.errors:
+            raise BenchmarkError(f"{what}: {self.errors} errors, the first: {self.first_error}")
+        return self
+
+
+def build() -> None:
+    """Build the generator; Go keeps what did not change."""
+    PROGRAM.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        subprocess.run(["go", "build", "-o", str(PROGRAM), "."], cwd=SOURCE, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise BenchmarkError(f"the load generator needs Go and could not be built: {error}") from error
+
+
+def run(operation: str, subject: Subject, **options: str | float) -> Result:
+    """Run one load to its end."""
+    with started(operation, subject, **options) as process:
+        output, errors = process.communicate()
+    if not output:
+        raise BenchmarkError(f"the load generator failed: {errors.strip()}")
+    return parse(output)
+
+
+@contextmanager
+def started(operation: str, subject: Subject, **options: str | float) -> Iterator[subprocess.Popen[str]]:
+    """Run one load in the background; it is ended if it still runs when the block is left."""
+    command = [str(PROGRAM), operation, "--namesrv", subject.route, "--endpoint", subject.data]
+    for name, value in options.items():
+        command.append(f"--{name.replace('_', '-')}={value}")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def parse(line: str) -> Result:
+    """The result in the generator's line of JSON."""
+    found: dict[str, Any] = json.loads(line)
+    pops = found.get("pop_latency_ms")
+    return Result(
+        messages=found["messages"],
+        all_messages=found["all_messages"],
+        seconds=found["seconds"],
+        messages_per_second=found["messages_per_second"],
+        latency=_latency(found["latency_ms"]),
+        cpu_seconds=found["cpu_seconds"],
+        errors=found["errors"],
+        first_error=found["first_error"],
+        counts=found.get("counts", {}),
+        pop_latency=_latency(pops) if pops else None,
+    )
+
+
+def _latency(found: dict[str, Any]) -> Latency:
+    return Latency(found["p50"], found["p99"], found["p99_9"], found["max"])

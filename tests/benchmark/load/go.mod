@@ -1,0 +1,3 @@
+module rocketmq-gantry/benchmark/load
+
+go 1.26

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// So many errors end a run: what follows would not say more.
+const tooManyErrors = 100
+
+// run is one load: its limits, its connections and what its workers record.
+type run struct {
+	opts    *options
+	report  *report
+	links   []*link
+	begun   time.Time
+	from    time.Time // what is sent before is warm-up
+	until   time.Time // zero without a time limit
+	left    atomic.Int64
+	stopped atomic.Bool
+	closed  atomic.Bool
+}
+
+// recorder collects the measurements of one worker.
+type recorder struct {
+	run       *run
+	latencies []int64
+	messages  int64
+	all       atomic.Int64
+	last      time.Time
+}
+
+// done records the answer to one request, which carried or brought so many messages.
+func (r *recorder) done(sent, now time.Time, messages int) {
+	r.all.Add(int64(messages))
+	r.last = now
+	if sent.Before(r.run.from) {
+		return
+	}
+	// The slowest answers come after the end; leaving out their latencies would flatter the server.
+	r.latencies = append(r.latencies, now.Sub(sent).Nanoseconds())
+	if r.run.until.IsZero() || !now.After(r.run.until) {
+		r.messages += int64(messages)
+	}
+}
+
+// open gets the route and dials the connections, spread over the brokers.
+func open(opts *options, rep *report) (*run, []broker, error) {
+	brokers, err := route(opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := &run{opts: opts, report: rep}
+	for i := range opts.connections {
+		link, err := dial(brokers[i%len(brokers)].address, opts.window)
+		if err != nil {
+			r.close()
+			return nil, nil, err
+		}
+		r.links = append(r.links, link)
+	}
+	return r, brokers, nil
+}
+
+func (r *run) close() {
+	if !r.closed.Swap(true) {
+		for _, link := range r.links {
+			link.conn.Close()
+		}
+	}
+}
+
+// work runs one worker per connection until the limits are reached, then reports what the
+// recorders hold. It returns them in the order of the connections.
+func (r *run) work(worker func(index int, link *link, rec *recorder) error) []*recorder {
+	r.left.Store(r.opts.messages)
+	r.begun = time.Now()
+	cpu := ownCPU()
+	r.from = r.begun.Add(r.opts.warmup)
+	if r.opts.duration > 0 {
+		r.until = r.from.Add(r.opts.duration)
+		defer time.AfterFunc(time.Until(r.until), func() { r.stopped.Store(true) }).Stop()
+	}
+	recorders := make([]*recorder, len(r.links))
+	for i := range recorders {
+		recorders[i] = &recorder{run: r, latencies: make([]int64, 0, 1<<16)}
+	}
+	finished := make(chan struct{})
+	go r.watch(recorders, finished)
+	var workers sync.WaitGroup
+	for i, link := range r.links {
+		workers.Go(func() {
+			if err := worker(i, link, recorders[i]); err != nil && !r.closed.Load() {
+				r.fail(err.Error())
+			}
+		})
+	}
+	workers.Wait()
+	close(finished)
+	r.close()
+	r.report.CPUSeconds = (ownCPU() - cpu).Seconds()
+	r.summarise(recorders)
+	return recorders
+}
+
+// watch ends the run when no answer comes any more.
+func (r *run) watch(recorders []*recorder, finished <-chan struct{}) {
+	var before int64
+	since := time.Now()
+	for {
+		select {
+		case <-finished:
+			return
+		case <-time.After(200 * time.Millisecond):
+		}
+		var now int64
+		for _, rec := range recorders {
+			now += rec.all.Load()
+		}
+		if now != before {
+			before, since = now, time.Now()
+		} else if time.Since(since) > r.opts.timeout {
+			r.fail(fmt.Sprintf("no answer within %v", r.opts.timeout))
+			r.stopped.Store(true)
+			r.close()
+			return
+		}
+	}
+}
+
+// fail counts an error; too many end the run.
+func (r *run) fail(text string) {
+	if r.report.addError(text) >= tooManyErrors {
+		r.stopped.Store(true)
+	}
+}
+
+// take claims messages to send or receive; false means that the run ends.
+func (r *run) take(messages int) bool {
+	if r.stopped.Load() {
+		return false
+	}
+	return r.opts.messages == 0 || r.left.Add(-int64(messages)) >= 0
+}
+
+func (r *run) summarise(recorders []*recorder) {
+	var latencies []int64
+	last := r.from
+	for _, rec := range recorders {
+		latencies = append(latencies, rec.latencies...)
+		r.report.Messages += rec.messages
+		r.report.AllMessages += rec.all.Load()
+		if rec.last.After(last) {
+			last = rec.last
+		}
+	}
+	if !r.until.IsZero() && last.After(r.until) {
+		last = r.until
+	}
+	r.report.Latency = distribution(latencies)
+	if r.report.Seconds = last.Sub(r.from).Seconds(); r.report.Seconds > 0 {
+		r.report.PerSecond = float64(r.report.Messages) / r.report.Seconds
+	}
+}
+
+// link is a connection with its requests in flight.
+type link struct {
+	conn   net.Conn
+	reader *frameReader
+	out    []byte
+	slots  []slot
+	free   []int
+}
+
+// slot is a place for a request in flight; opaque % len(slots) is its index.
+type slot struct {
+	opaque int
+	sent   time.Time
+	busy   bool
+}
+
+func dial(address string, window int) (*link, error) {
+	conn, err := net.DialTimeout("tcp", address, 5*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	l := &link{conn: conn, reader: newFrameReader(conn, 64<<10), slots: make([]slot, window)}
+	for i := range l.slots {
+		l.slots[i].opaque = i
+		l.free = append(l.free, i)
+	}
+	return l, nil
+}
+
+func (l *link) inFlight() int { return len(l.slots) - len(l.free) }
+
+// pipeline keeps up to window requests in flight until next has no more and all are answered.
+// The frame given to answered is valid during the call only.
+func (l *link) pipeline(
+	window int,
+	next func(buf []byte, opaque int) ([]byte, bool),
+	answered func(f *frame, sent, now time.Time),
+) error {
+	for more := true; ; {
+		l.out = l.out[:0]
+		for more && l.inFlight() < min(window, len(l.slots)) {
+			index := l.free[len(l.free)-1]
+			place := &l.slots[index]
+			if l.out, more = next(l.out, place.opaque); more {
+				l.free = l.free[:len(l.free)-1]
+				place.busy, place.sent = true, time.Now()
+			}
+		}
+		if len(l.out) > 0 {
+			if _, err := l.conn.Write(l.out); err != nil {
+				return err
+			}
+		}
+		if l.inFlight() == 0 {
+			return nil
+		}
+		if err := l.receive(answered); err != nil {
+			return err
+		}
+	}
+}
+
+// receive waits for one answer and takes all that have come with it.
+func (l *link) receive(answered func(f *frame, sent, now time.Time)) error {
+	var f frame
+	for waiting := true; waiting || l.inFlight() > 0 && l.reader.buffered(); {
+		if err := l.reader.read(&f); err != nil {
+			return err
+		}
+		if !f.isResponse() {
+			continue // a notice of the server's own
+		}
+		now := time.Now()
+		place := l.find(f.opaque)
+		if place == nil {
+			return fmt.Errorf("an answer to no request, opaque %d", f.opaque)
+		}
+		waiting = false
+		place.busy = false
+		place.opaque += len(l.slots) // so that a second answer is noticed
+		l.free = append(l.free, f.opaque%len(l.slots))
+		answered(&f, place.sent, now)
+	}
+	return nil
+}
+
+// find returns the request in flight with this opaque.
+func (l *link) find(opaque int) *slot {
+	if opaque < 0 {
+		return nil
+	}
+	if place := &l.slots[opaque%len(l.slots)]; place.busy && place.opaque == opaque {
+		return place
+	}
+	return nil
+}
+
+// call makes one request and waits for its answer.
+func (l *link) call(code int, fields, body []byte, answered func(f *frame, sent, now time.Time)) error {
+	sent := false
+	return l.pipeline(1, func(buf []byte, opaque int) ([]byte, bool) {
+		if sent {
+			return buf, false
+		}
+		sent = true
+		return appendFrame(buf, code, opaque, fields, body), true
+	}, answered)
+}

@@ -1,0 +1,192 @@
+"""The servers of a benchmark: the kit of real RocketMQ servers, and Gantry before them."""
+
+import argparse
+import json
+import random
+import shlex
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = ROOT / "tests" / "peers" / "peers"
+HOST = "127.0.0.1"
+ROUTE_REQUEST = 105
+READY_TOPIC = "bench-ready"
+READY_SECONDS = 60.0
+STOP_SECONDS = 20.0
+DEFAULT_GANTRY = shlex.join([sys.executable, "-m", "proxy", "serve"])
+
+
+class BenchmarkError(Exception):
+    """A failure to report in one line."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What stands between the load generator and the broker."""
+
+    name: str
+    route: str
+    """HOST:PORT to ask for routes: the name server, or the proxy."""
+    data: str
+    """HOST:PORT of a server that clients talk to: the broker, or the proxy."""
+    pid: int | None
+    """The process to measure; none when clients talk to the broker directly."""
+
+
+@dataclass(frozen=True)
+class Kit:
+    """A running instance of the kit."""
+
+    directory: Path
+    namesrv: str
+    subjects: dict[str, Subject]
+
+    def add_topic(self, name: str, queues: int = 16) -> None:
+        """Create a topic."""
+        _peers("topic", name, "--dir", str(self.directory), "--queues", str(queues))
+
+    def add_group(self, name: str) -> None:
+        """Create a consumer group."""
+        _peers("group", name, "--dir", str(self.directory))
+
+
+def _peers(*words: str) -> str:
+    done = subprocess.run([sys.executable, str(PEERS), *words], capture_output=True, text=True)
+    if done.returncode:
+        raise BenchmarkError(done.stderr.strip() or f"peers {words[0]} failed")
+    return done.stdout
+
+
+@contextmanager
+def kit(java: bool) -> Iterator[Kit]:
+    """Start name server, broker and, if asked for, the official Java proxy on free ports."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as directory:
+        words = ["--dir", directory]
+        ports = ["--namesrv-port", "0", "--broker-port", "0", *(["--proxy-port", "0"] if java else [])]
+        try:
+            running = _describe(json.loads(_peers("start", *words, *ports)))
+            running.add_topic(READY_TOPIC)
+            yield running
+        finally:
+            _peers("stop", *words)
+
+
+def _describe(started: dict[str, Any]) -> Kit:
+    addresses, nodes = started["addresses"], started["nodes"]
+    subjects = {"none": Subject("none", addresses["namesrv"], addresses["broker"], None)}
+    if "proxy" in nodes:
+        address = addresses["proxy_remoting"]
+        subjects["java"] = Subject("java", address, address, nodes["proxy"]["pid"])
+    return Kit(Path(started["dir"]), addresses["namesrv"], subjects)
+
+
+@contextmanager
+def gantry(running: Kit, command: str) -> Iterator[Subject]:
+    """Start Gantry before the kit's broker; it is ready when it answers a route request."""
+    port = _free_port()
+    words = [*shlex.split(command), "--listen", f"{HOST}:{port}", "--namesrv", running.namesrv]
+    log = running.directory / "gantry.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        if not _becomes_ready(process, port):
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-12:])
+            raise BenchmarkError(f"Gantry did not get ready ({shlex.join(words)}):\n{tail}")
+        yield Subject("gantry", f"{HOST}:{port}", f"{HOST}:{port}", process.pid)
+    finally:
+        _end(process)
+
+
+def _becomes_ready(process: subprocess.Popen[bytes], port: int) -> bool:
+    deadline = time.monotonic() + READY_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            if _route_code(port) == 0:
+                return True
+        except (OSError, ValueError, struct.error):
+            pass
+        time.sleep(0.1)
+    return False
+
+
+def _route_code(port: int) -> int:
+    """The response code of a route request."""
+    fields = {"topic": READY_TOPIC, "acceptStandardJsonOnly": "true"}
+    header = json.dumps(
+        {"code": ROUTE_REQUEST, "language": "JAVA", "version": 493, "opaque": 1, "flag": 0, "extFields": fields}
+    ).encode()
+    with socket.create_connection((HOST, port), 3.0) as connection:
+        connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
+        stream = connection.makefile("rb")
+        _, size = struct.unpack(">II", stream.read(8))
+        return int(json.loads(stream.read(size & 0xFFFFFF))["code"])
+
+
+def _free_port() -> int:
+    """A port that is free now, below the range of outgoing connections."""
+    while True:
+        port = random.randrange(15000, 30000)
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def one_subject(name: str, command: str) -> Iterator[tuple[Kit, Subject]]:
+    """Start the kit and the one subject that is wanted."""
+    with kit(java=name == "java") as running:
+        if name != "gantry":
+            yield running, running.subjects[name]
+            return
+        with gantry(running, command) as subject:
+            yield running, subject
+
+
+def add_gantry_option(parser: argparse.ArgumentParser) -> None:
+    """Let the command line say how Gantry is started."""
+    parser.add_argument(
+        "--gantry-command",
+        default=DEFAULT_GANTRY,
+        metavar="COMMAND",
+        help="starts Gantry; '--listen HOST:PORT --namesrv HOST:PORT' is added (default: python -m proxy serve)",
+    )
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM unwind the program, so that the servers are stopped."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+
+
+def say(line: str = "", *, progress: bool = False) -> None:
+    """Print a line; progress goes to standard error."""
+    stream = sys.stderr if progress else sys.stdout
+    stream.write(line + "\n")
+    stream.flush()

@@ -1,0 +1,198 @@
+import os
+import ssl
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from protocol_negotiation.tls import (
+    ClientAuth,
+    Refresh,
+    TlsError,
+    TlsFiles,
+    TlsSource,
+    distinguished_name,
+    server_context,
+    tls_facts,
+)
+from tests.protocol_negotiation.kit import Authority
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """In memory; the server's and the client's connection."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        server.wrap_bio(to_server, to_client, server_side=True),
+        client.wrap_bio(to_client, to_server, server_hostname="rocketmq.test"),
+    )
+    for _ in range(4):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    return ends
+
+
+def serial(context: ssl.SSLContext, authority: Authority) -> object:
+    _, client = handshake(context, authority.client_context())
+    certificate = client.getpeercert()
+    assert certificate is not None
+    return certificate["serialNumber"]
+
+
+@pytest.mark.parametrize(
+    ("offered", "agreed"), [((), None), (("h2",), "h2"), (("http/1.1",), None), (("x", "h2"), "h2")]
+)
+def test_alpn(shared_authority: Authority, offered: tuple[str, ...], agreed: str | None) -> None:
+    context = server_context(shared_authority.files("alpn"))
+    server, _ = handshake(context, shared_authority.client_context(*offered))
+    facts = tls_facts(server)
+    assert facts.alpn == agreed
+    assert facts.version == "TLSv1.3"
+    assert facts.cipher.startswith("TLS_")
+    assert facts.server_name == "rocketmq.test"
+    assert facts.subject is None
+
+
+def test_versions(shared_authority: Authority) -> None:
+    context = server_context(shared_authority.files("versions"))
+    client = shared_authority.client_context()
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    server, _ = handshake(context, client)
+    assert tls_facts(server).version == "TLSv1.2"
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+def test_client_certificate(shared_authority: Authority) -> None:
+    certificate = shared_authority.ca.issue_cert("client@rocketmq.test", common_name="a,b", organization_name="Orders")
+    for auth in (ClientAuth.OPTIONAL, ClientAuth.REQUIRED):
+        context = server_context(shared_authority.files("mutual", auth))
+        server, _ = handshake(context, shared_authority.client_context(certificate=certificate))
+        subject = tls_facts(server).subject
+        assert subject is not None
+        assert "CN=a\\,b" in subject
+        assert "O=Orders" in subject
+    context = server_context(shared_authority.files("mutual", ClientAuth.OPTIONAL))
+    assert tls_facts(handshake(context, shared_authority.client_context())[0]).subject is None
+    context = server_context(shared_authority.files("mutual", ClientAuth.REQUIRED))
+    with pytest.raises(ssl.SSLError, match="PEER_DID_NOT_RETURN_A_CERTIFICATE"):
+        handshake(context, shared_authority.client_context())
+
+
+@pytest.mark.parametrize(
+    ("subject", "written"),
+    [
+        (((("countryName", "CN"),), (("commonName", "x"),)), "CN=x,C=CN"),
+        (((("commonName", "x"), ("userId", "7")),), "CN=x+UID=7"),
+        (((("commonName", " #x "),),), "CN=\\ #x\\ "),
+        (((("commonName", '#a"b\\c+d'),),), 'CN=\\#a\\"b\\\\c\\+d'),
+        (((("serialNumber", "1"),),), "serialNumber=1"),
+        ((), None),
+    ],
+)
+def test_distinguished_name(subject: object, written: str | None) -> None:
+    assert distinguished_name({"subject": subject}) == written
+
+
+def test_no_certificate_has_no_name() -> None:
+    assert distinguished_name(None) is None
+    assert distinguished_name({}) is None
+
+
+def encrypt(key: Path, password: bytes) -> None:
+    private = load_pem_private_key(key.read_bytes(), None)
+    key.write_bytes(
+        private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password)),
+    )
+
+
+def test_encrypted_key(authority: Authority) -> None:
+    files = authority.files()
+    encrypt(files.key, b"secret")
+    server_context(replace(files, key_password="secret"))
+    for wrong in (None, "wrong"):
+        with pytest.raises(TlsError, match=r"server\.key"):
+            server_context(replace(files, key_password=wrong))
+
+
+def test_errors_name_the_file(authority: Authority, tmp_path: Path) -> None:
+    files = authority.files()
+    missing, garbage = tmp_path / "missing.pem", tmp_path / "garbage.pem"
+    garbage.write_text("garbage")
+    broken: list[tuple[TlsFiles, str]] = [
+        (replace(files, certificate=missing), r"missing\.pem: No such file"),
+        (replace(files, key=missing), r"missing\.pem: No such file"),
+        (replace(files, client_ca=missing, client_auth=ClientAuth.REQUIRED), r"missing\.pem: No such file"),
+        (replace(files, certificate=garbage), r"garbage\.pem"),
+        (replace(files, key=garbage), r"garbage\.pem"),
+        (replace(files, client_ca=garbage, client_auth=ClientAuth.REQUIRED), r"garbage\.pem"),
+        (replace(files, key=authority.files("other").key), r"other\.key: key values mismatch"),
+        (replace(files, client_auth=ClientAuth.OPTIONAL), "client_ca"),
+    ]
+    for wrong, message in broken:
+        with pytest.raises(TlsError, match=message):
+            server_context(wrong)
+        with pytest.raises(TlsError, match=message):
+            TlsSource(wrong)
+
+
+def test_refresh(authority: Authority) -> None:
+    source = TlsSource(authority.files())
+    first = source.context
+    assert source.refresh() is Refresh.UNCHANGED
+    assert source.context is first
+    before = serial(first, authority)
+
+    authority.files()
+    assert source.refresh() is Refresh.RELOADED
+    assert source.context is not first
+    assert serial(source.context, authority) != before
+    assert source.refresh() is Refresh.UNCHANGED
+
+
+def test_the_last_good_context_is_kept(authority: Authority) -> None:
+    files = authority.files()
+    source = TlsSource(files)
+    good = source.context
+    certificate = files.certificate.read_bytes()
+
+    files.certificate.write_text("half a certi")
+    assert source.refresh() is Refresh.FAILED
+    assert source.context is good
+    assert files.certificate.name in str(source.error)
+    assert source.refresh() is Refresh.FAILED
+
+    files.certificate.unlink()
+    assert source.refresh() is Refresh.FAILED
+    assert source.context is good
+
+    files.certificate.write_bytes(certificate)
+    assert source.refresh() is Refresh.RELOADED
+    assert source.error is None
+    serial(source.context, authority)
+
+
+def test_a_link_that_moves_is_a_change(authority: Authority, tmp_path: Path) -> None:
+    """As Kubernetes renews a mounted secret."""
+    folders = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        files = authority.files(name)
+        files.certificate.rename(folder / "tls.crt")
+        files.key.rename(folder / "tls.key")
+        folders.append(folder)
+    data, renewed = tmp_path / "..data", tmp_path / "..renewed"
+    data.symlink_to(folders[0])
+    source = TlsSource(TlsFiles(data / "tls.crt", data / "tls.key"))
+    renewed.symlink_to(folders[1])
+    os.replace(renewed, data)
+    assert source.refresh() is Refresh.RELOADED
+    assert source.refresh() is Refresh.UNCHANGED

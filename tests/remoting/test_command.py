@@ -1,0 +1,357 @@
+from contextlib import suppress
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting import command as commands
+from remoting.codes import LanguageCode, RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import HeaderError, InvalidRequest
+from remoting.frame import Frame, FrameDecoder
+from tests.remoting import golden
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+COMMANDS = st.builds(
+    RemotingCommand,
+    st.fixed_dictionaries(
+        {
+            "code": st.integers(-(2**15), 2**15 - 1),
+            "language": st.sampled_from([language.name for language in LanguageCode]),
+            "version": st.integers(0, 2**15 - 1),
+            "opaque": INT32,
+            "flag": INT32,
+        },
+        optional={"remark": TEXT.filter(bool)},
+    ),
+    st.dictionaries(TEXT, TEXT.filter(bool), max_size=5),
+    st.binary(max_size=20),
+    st.integers(0, 1),
+)
+
+
+def read(raw: bytes) -> RemotingCommand:
+    [frame] = FrameDecoder().feed(raw)
+    return commands.decode(frame)
+
+
+def decode_json(header: object) -> RemotingCommand:
+    return commands.decode(Frame(0, orjson.dumps(header), b""))
+
+
+REQUEST: dict[str, Any] = {"code": 105, "language": "GO", "version": 317, "opaque": 7, "flag": 0}
+
+# Golden frames.
+
+# Section by section: 26 bytes of binary header, code 105, language GO (9), version 317, opaque 7, flag 0, no remark,
+# one ext field b = T.
+BINARY = bytes.fromhex("00000021 0100001d 0069 09 013d 00000007 00000000 00000000 00000008 0001 62 00000001 54")
+JSON = (
+    bytes.fromhex("00000055 00000051")
+    + (b'{"code":105,"language":"GO","version":317,"opaque":7,"flag":0,"extFields":{"b":"T"}}'[:81])
+)
+
+SEND_FIELDS = {
+    "a": "pg",
+    "b": "TopicTest",
+    "c": "TBW102",
+    "d": "4",
+    "e": "3",
+    "f": "0",
+    "g": "1700000000123",
+    "h": "0",
+    "i": "TAGS\x01TagA\x02",
+    "j": "0",
+    "k": "false",
+    "m": "false",
+    "bname": "broker-a",
+}
+
+
+@pytest.mark.parametrize(("raw", "serialize_type"), [(golden.SEND_JSON, 0), (golden.SEND_ROCKETMQ, 1)])
+def test_a_request_from_java(raw: bytes, serialize_type: int) -> None:
+    command = read(raw)
+    assert command.code == RequestCode.SEND_MESSAGE_V2
+    assert command.opaque == 4711
+    assert command.version == 479
+    assert command.language == "JAVA"
+    assert command.remark == "rémark"
+    assert command.fields == SEND_FIELDS
+    assert command.body == b"hello"
+    assert command.serialize_type == serialize_type
+    assert not command.is_response
+    assert not command.is_oneway
+
+
+@pytest.mark.parametrize("raw", [golden.ANSWER_JSON, golden.ANSWER_ROCKETMQ])
+def test_an_answer_from_java(raw: bytes) -> None:
+    command = read(raw)
+    assert command.code == ResponseCode.TOPIC_NOT_EXIST
+    assert command.is_response
+    assert command.is_oneway
+    assert command.remark == "no topic"
+    assert command.fields == {}
+
+
+@pytest.mark.parametrize("raw", [golden.POP_JSON, golden.POP_ROCKETMQ])
+def test_a_pop_from_java(raw: bytes) -> None:
+    """The binary header has no room for the code: Java cuts it to 3442."""
+    command = read(raw)
+    assert command.code == RequestCode.POP_MESSAGE
+    assert command.opaque == -5
+
+
+@pytest.mark.parametrize("raw", [golden.SEND_ROCKETMQ, golden.POP_ROCKETMQ, golden.ANSWER_ROCKETMQ])
+def test_binary_is_written_as_java_does(raw: bytes) -> None:
+    command = read(raw)
+    assert command.encode() + command.body == raw
+
+
+@pytest.mark.parametrize("raw", [golden.SEND_JSON, golden.POP_JSON, golden.ANSWER_JSON])
+def test_json_keeps_everything(raw: bytes) -> None:
+    command = read(raw)
+    again = read(command.encode() + command.body)
+    assert (again.header, again.body) == (command.header, command.body)
+    assert command.header["serializeTypeCurrentRPC"] == "JSON"
+
+
+def test_binary_by_hand() -> None:
+    command = read(BINARY)
+    assert (command.header, command.fields) == ({**REQUEST, "extFields": {"b": "T"}}, {"b": "T"})
+    assert command.encode() == BINARY
+
+
+ALIASES = {
+    3442: RequestCode.POP_MESSAGE,
+    3443: RequestCode.ACK_MESSAGE,
+    3444: RequestCode.PEEK_MESSAGE,
+    3445: RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    3446: RequestCode.NOTIFICATION,
+    3447: RequestCode.POLLING_INFO,
+    3543: RequestCode.BATCH_ACK_MESSAGE,
+}
+
+
+@pytest.mark.parametrize(("alias", "code"), ALIASES.items())
+def test_aliases_of_the_pop_family(alias: int, code: RequestCode) -> None:
+    binary = commands.decode(Frame(1, alias.to_bytes(2, "big") + bytes(19), b""))
+    assert binary.code == code
+    assert binary.encode()[8:10] == alias.to_bytes(2, "big")
+    assert decode_json({**REQUEST, "code": alias}).code == alias
+
+
+def test_a_code_without_an_alias_stays() -> None:
+    assert commands.decode(Frame(1, b"\xff\xff" + bytes(19), b"")).code == -1
+
+
+# Round trips.
+
+
+@given(COMMANDS)
+def test_encode_then_decode_is_the_same(command: RemotingCommand) -> None:
+    command.header["extFields"] = command.fields
+    again = read(command.encode() + command.body)
+    assert (again.header, again.fields) == (command.header, command.fields)
+    assert (again.body, again.serialize_type) == (command.body, command.serialize_type)
+
+
+@given(st.dictionaries(TEXT, st.recursive(TEXT | INT32 | st.none(), st.lists, max_leaves=3)))
+def test_unknown_header_keys_travel_on(extra: dict[str, Any]) -> None:
+    header = {**extra, **REQUEST, "extFields": {"signature": "s"}}
+    assert read(decode_json(header).encode()).header == header
+
+
+# Leniency.
+
+
+def test_ext_fields_become_strings() -> None:
+    fields = {"a": "x", "b": 1, "c": True, "d": False, "e": None, "f": 1.5, "g": [1], "h": {"i": None}}
+    command = decode_json({**REQUEST, "extFields": fields})
+    expected = {"a": "x", "b": "1", "c": "true", "d": "false", "f": "1.5", "g": "[1]", "h": '{"i":null}'}
+    assert command.fields == expected
+    assert command.header["extFields"] is command.fields
+
+
+@pytest.mark.parametrize("header", [REQUEST, {**REQUEST, "extFields": None}])
+def test_ext_fields_may_be_absent_and_set_later(header: dict[str, Any]) -> None:
+    command = decode_json(header)
+    assert command.fields == {}
+    command.fields["b"] = "T"
+    assert read(command.encode()).fields == {"b": "T"}
+
+
+def test_a_flag_may_be_absent() -> None:
+    command = decode_json({"code": 1, "opaque": 2})
+    assert not command.is_response
+    assert not command.is_oneway
+    assert command.version == 0
+    assert command.language == "OTHER"
+    assert command.remark is None
+
+
+@pytest.mark.parametrize(
+    ("change", "version", "language"),
+    [
+        ({"version": "x", "language": "KLINGON"}, 0, "KLINGON"),
+        ({"version": None, "language": None}, 0, "OTHER"),
+        ({"version": 1.5, "language": 5}, 0, "5"),
+        ({"version": True, "language": ""}, 0, "OTHER"),
+    ],
+)
+def test_odd_versions_and_languages(change: dict[str, Any], version: int, language: str) -> None:
+    command = decode_json({**REQUEST, **change})
+    assert (command.version, command.language) == (version, language)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": "x"},
+        {"version": [1]},
+        {"language": "KLINGON"},
+        {"language": ["GO"]},
+        {"language": None},
+        {"remark": 5},
+    ],
+)
+def test_what_json_allowed_can_still_be_written_in_binary(change: dict[str, Any]) -> None:
+    command = decode_json({**REQUEST, **change})
+    command.serialize_type = 1
+    assert read(command.encode()).opaque == 7
+
+
+def test_a_binary_header_without_values() -> None:
+    command = commands.decode(Frame(1, bytes(21), b""))
+    assert command.remark is None
+    assert command.fields == {}
+
+
+def test_binary_keys_twice_and_empty_values() -> None:
+    pair, empty = "0001 62 00000001 ", "0001 63 00000000"
+    fields = bytes.fromhex(pair + "31" + pair + "32" + empty)
+    raw = bytes(17) + len(fields).to_bytes(4, "big") + fields
+    assert commands.decode(Frame(1, raw, b"")).fields == {"b": "2"}
+
+
+def test_an_unknown_language_byte() -> None:
+    assert commands.decode(Frame(1, bytes([0, 1, 99]) + bytes(18), b"")).language == "OTHER"
+
+
+# Errors.
+
+
+@pytest.mark.parametrize(
+    ("header", "opaque"),
+    [
+        ([], None),
+        ("text", None),
+        ({}, None),
+        ({**REQUEST, "opaque": None}, None),
+        ({**REQUEST, "opaque": "7"}, None),
+        ({**REQUEST, "opaque": True}, None),
+        ({**REQUEST, "opaque": 7.0}, None),
+        ({**REQUEST, "opaque": 2**31}, None),
+        ({**REQUEST, "opaque": -(2**31) - 1}, None),
+        ({**REQUEST, "flag": "0"}, None),
+        ({**REQUEST, "flag": None}, None),
+        ({**REQUEST, "code": "105"}, 7),
+        ({**REQUEST, "code": None}, 7),
+        ({**REQUEST, "code": True}, 7),
+        ({**REQUEST, "code": 1.0}, 7),
+        ({**REQUEST, "extFields": []}, 7),
+        ({**REQUEST, "extFields": "text"}, 7),
+        ({**REQUEST, "code": None, "flag": 1}, None),
+        ({**REQUEST, "extFields": 5, "flag": 1}, None),
+    ],
+)
+def test_wrong_headers(header: object, opaque: int | None) -> None:
+    with pytest.raises(HeaderError) as caught:
+        decode_json(header)
+    assert caught.value.opaque == opaque
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"nonsense", b'{"code":1', b"\xff", b'{"opaque":"\\ud800"}', b"[" * 100_000]
+)
+def test_headers_that_are_not_json(raw: bytes) -> None:
+    with pytest.raises(HeaderError) as caught:
+        commands.decode(Frame(0, raw, b""))
+    assert caught.value.opaque is None
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "",
+        "00000000 000000",
+        "00000001 00000000",  # a remark longer than the rest
+        "00000000 00000001",  # ext fields longer than the rest
+        "00000000 00000000 00",  # something after the ext fields
+        "ffffffff 00000000",
+        "00000000 00000003 0005 61",  # a key longer than the fields
+        "00000000 00000007 0001 61 00000001",  # a value that is not there
+        "00000000 00000001 00",
+        "00000001 ff 00000000",  # a remark that is not UTF-8
+        "00000000 00000008 0001 ff 00000001 61",
+        "00000000 00000008 0001 61 00000001 ff",
+    ],
+)
+def test_wrong_binary_headers(tail: str) -> None:
+    with pytest.raises(HeaderError) as caught:
+        commands.decode(Frame(1, bytes(13) + bytes.fromhex(tail), b""))
+    assert caught.value.opaque is None
+
+
+@given(st.integers(0, 1), st.binary())
+def test_garbage_is_a_header_error(serialize_type: int, raw: bytes) -> None:
+    with suppress(HeaderError):
+        commands.decode(Frame(serialize_type, raw, b""))
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
+    max_leaves=4,
+)
+KEYS = ["code", "language", "version", "opaque", "flag", "remark", "extFields"]
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), JSON_VALUES), st.integers(0, 1))
+def test_any_header_is_an_error_or_can_be_written(header: dict[str, Any], serialize_type: int) -> None:
+    with suppress(HeaderError):
+        command = decode_json({**REQUEST, **header})
+        command.serialize_type = serialize_type
+        repr(command)
+        assert read(command.encode()).opaque == command.opaque
+
+
+# Making commands.
+
+
+def test_request_and_answer() -> None:
+    request = commands.request(RequestCode.HEART_BEAT, {"a": "b"}, b"body", oneway=True)
+    assert request.is_oneway
+    assert not request.is_response
+    answer = commands.answer(commands.success({"c": "d"}, b"x"), opaque=9, serialize_type=1)
+    again = read(answer.encode() + answer.body)
+    assert (again.code, again.opaque, again.fields, again.body) == (0, 9, {"c": "d"}, b"x")
+    assert again.is_response
+    assert commands.response(ResponseCode.SYSTEM_BUSY, remark="later").remark == "later"
+
+
+def test_integer_fields() -> None:
+    command = commands.request(RequestCode.PULL_MESSAGE, {"queueId": "-1", "topic": "T"})
+    assert command.integer("queueId") == -1
+    for name in ("topic", "queueOffset"):
+        with pytest.raises(InvalidRequest, match=name):
+            command.integer(name)
+
+
+def test_repr_shows_no_values() -> None:
+    shown = repr(commands.request(RequestCode.SEND_MESSAGE, {"Signature": "secret"}, b"private"))
+    assert "Signature" in shown
+    assert "secret" not in shown
+    assert "private" not in shown

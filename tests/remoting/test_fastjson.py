@@ -1,0 +1,194 @@
+from contextlib import suppress
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting import fastjson
+from remoting.errors import BodyError
+from remoting.fastjson import ObjectKeys
+from tests.remoting import golden
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(st.characters(codec="utf-8"))
+SCALARS = st.none() | st.booleans() | INT64 | st.floats(allow_nan=False, allow_infinity=False) | TEXT
+NAMES = TEXT.filter(lambda name: name != "$ref")
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4))
+
+
+def test_an_old_route() -> None:
+    route = fastjson.loads(golden.ROUTE)
+    [broker] = route["brokerDatas"]
+    assert broker["brokerAddrs"] == {"0": "10.0.0.1:10911", "1": "10.0.0.2:10911"}
+    broker["brokerAddrs"] = {int(number): address for number, address in broker["brokerAddrs"].items()}
+    assert fastjson.dumps(route) == golden.ROUTE
+
+
+def test_objects_as_keys() -> None:
+    body = fastjson.loads(golden.RESET_OFFSET)
+    queue = {"brokerName": "broker-a", "queueId": 3, "topic": "TopicTest"}
+    assert body == {"offsetTable": ObjectKeys(((queue, 123),))}
+    assert fastjson.dumps(body) == golden.RESET_OFFSET
+
+
+def test_a_reference() -> None:
+    heartbeat = fastjson.loads(golden.HEARTBEAT_WITH_REFERENCE)
+    first, second = heartbeat["consumerDataSet"]
+    assert first["subscriptionDataSet"][0]["topic"] == "TopicTest"
+    assert second["subscriptionDataSet"] == first["subscriptionDataSet"]
+
+
+def test_a_reference_with_escapes() -> None:
+    assert fastjson.loads(golden.ESCAPED_REFERENCE) == {"a.b-c%d": ["x"], "again": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{0:'a',-1:'b'}", {"0": "a", "-1": "b"}),
+        ("{a:1,_b$:2}", {"a": 1, "_b$": 2}),
+        ("{'a':'it\\'s \"x\"',}", {"a": 'it\'s "x"'}),
+        ("[1,2,]", [1, 2]),
+        (" { a : [ ] , b : { } } ", {"a": [], "b": {}}),
+        ("{a:true,b:false,c:null}", {"a": True, "b": False, "c": None}),
+        ("{a:-1.5e3,b:0.25}", {"a": -1500.0, "b": 0.25}),
+        (r"{a:'\u4f60\x41\n\t\/\\'}", {"a": "你A\n\t/\\"}),
+        (r"{a:'\ud83d\ude00'}", {"a": "😀"}),
+        (r'["\ud83d"]', ["\ufffd"]),
+        ("{{'a':1}:{'b':2},c:3}", ObjectKeys((({"a": 1}, {"b": 2}), ("c", 3)))),
+        ("{a:1,a:2}", {"a": 2}),
+    ],
+)
+def test_dialect(text: str, expected: object) -> None:
+    assert fastjson.loads(text.encode()) == expected
+
+
+def test_bytes_that_are_not_utf8_are_replaced() -> None:
+    assert fastjson.loads(b'{"a":"\xff"}') == {"a": "\ufffd"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "{",
+        "}",
+        "[1",
+        "[1 2]",
+        "[,]",
+        "{a}",
+        "{a:}",
+        "{a:1 b:2}",
+        "{:1}",
+        "{a:b}",
+        "{a:ä}",
+        "{a:true.x}",
+        "'abc",
+        "'abc\\",
+        "'\\q'",
+        "'\\u12'",
+        "'\\u+123'",
+        "{a:1}x",
+        "{a:1e999}",
+        "{a:-}",
+        "{a:" + "9" * 400 + "}",
+        "{a:NaN}",
+        "{a:" * 101 + "1" + "}" * 101,
+        "[" * 100_000,
+        "{" * 100_000,
+        "{a:" + "x" * 300_000,
+    ],
+)
+def test_what_is_no_document(text: str) -> None:
+    with pytest.raises(BodyError):
+        fastjson.loads(text.encode())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "$",
+        "..",
+        "@",
+        "",
+        "x",
+        "$x",
+        "$.",
+        "$.b",
+        "$.a[7]",
+        "$.a.b",
+        "$[0]",
+        "$.a[",
+        "$.a[-1]",
+        "$.a[0]x",
+        "$.r",
+        "$.o",
+        "$.n.x",
+    ],
+)
+def test_references_that_are_refused(path: str) -> None:
+    document = {"a": [1], "n": None, "o": {"up": {"$ref": "$.a"}}, "r": {"$ref": path}}
+    with pytest.raises(BodyError):
+        fastjson.loads(orjson.dumps(document))
+
+
+def test_references_in_every_place() -> None:
+    text = "{x:{y:[{z:1}]},list:[{'$ref':'$.x.y[0]'}],{'$ref':'$.x.y[0]'}:{'$ref':'$.x'}}"
+    with pytest.raises(BodyError):
+        fastjson.loads(text.encode())
+    text = "{x:{y:[{z:1}]},list:[{'$ref':'$.x.y[0]'}],map:{{'$ref':'$.x.y[0]'}:{'$ref':'$.x'}}}"
+    assert fastjson.loads(text.encode()) == {
+        "x": {"y": [{"z": 1}]},
+        "list": [{"z": 1}],
+        "map": ObjectKeys((({"z": 1}, {"y": [{"z": 1}]}),)),
+    }
+
+
+def test_something_else_called_ref_is_left_alone() -> None:
+    for value in ({"$ref": 1}, {"$ref": "$.a", "b": 1}, ["$ref"]):
+        assert fastjson.loads(orjson.dumps(value)) == value
+
+
+def test_too_many_references() -> None:
+    document = {"a": 1, "r": [{"$ref": "$.a"}] * 1024}
+    assert fastjson.loads(orjson.dumps(document))["r"] == [1] * 1024
+    document["r"] = [{"$ref": "$.a"}] * 1025
+    with pytest.raises(BodyError):
+        fastjson.loads(orjson.dumps(document))
+
+
+def test_references_in_a_deep_document() -> None:
+    with pytest.raises(BodyError):
+        fastjson.loads(b'{"a":' * 1000 + b'{"$ref":"$.b"}' + b"}" * 1000)
+
+
+@given(VALUES)
+def test_dumps_writes_standard_json_where_there_are_no_odd_keys(value: Any) -> None:
+    assert orjson.loads(fastjson.dumps(value)) == value
+
+
+@given(VALUES)
+def test_both_parsers_read_the_same(value: Any) -> None:
+    # The trailing comma keeps the fast parser from reading it.
+    standard = orjson.dumps([value])
+    assert fastjson.loads(standard) == fastjson.loads(standard[:-1] + b",]") == [value]
+
+
+@given(st.dictionaries(INT64, VALUES))
+def test_numbers_as_keys_come_back_as_strings(value: dict[int, Any]) -> None:
+    assert fastjson.loads(fastjson.dumps(value)) == {str(key): item for key, item in value.items()}
+
+
+@given(st.binary() | st.text("{}[]:,'\"\\$ref.0a-eu ").map(str.encode))
+def test_garbage_is_a_body_error(data: bytes) -> None:
+    with suppress(BodyError):
+        fastjson.loads(data)
+
+
+@pytest.mark.parametrize("value", [{1.5: 1}, {True: 1}, {None: 1}, {b"a": 1}, object(), b"bytes"])
+def test_dumps_refuses_what_json_does_not_have(value: object) -> None:
+    with pytest.raises(TypeError):
+        fastjson.dumps(value)

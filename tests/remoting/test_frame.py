@@ -1,0 +1,121 @@
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting.errors import FrameError
+from remoting.frame import MAX_FRAME, Frame, FrameDecoder, encode_prefix
+
+FRAMES = st.builds(Frame, st.integers(0, 1), st.binary(max_size=40), st.binary(max_size=40))
+
+
+def encode(frame: Frame) -> bytes:
+    return encode_prefix(frame.serialize_type, len(frame.header), len(frame.body)) + frame.header + frame.body
+
+
+GOLDEN = [
+    (Frame(0, b"{}", b""), bytes.fromhex("00000006 00000002 7b7d")),
+    (Frame(0, b"{}", b"hello"), bytes.fromhex("0000000b 00000002 7b7d 68656c6c6f")),
+    (Frame(1, b"\x00\x22", b"\xff"), bytes.fromhex("00000007 01000002 0022 ff")),
+    (Frame(0, b"", b""), bytes.fromhex("00000004 00000000")),
+    (Frame(0, b"", b"x"), bytes.fromhex("00000005 00000000 78")),
+    (Frame(1, b"h" * 0x10203, b""), bytes.fromhex("00010207 01010203") + b"h" * 0x10203),
+]
+SMALL = GOLDEN[:5]
+
+
+@pytest.mark.parametrize(("frame", "raw"), GOLDEN)
+def test_whole(frame: Frame, raw: bytes) -> None:
+    decoder = FrameDecoder()
+    assert encode(frame) == raw
+    assert decoder.feed(raw) == [frame]
+    assert decoder.buffered == 0
+
+
+@pytest.mark.parametrize(("frame", "raw"), SMALL)
+def test_byte_by_byte(frame: Frame, raw: bytes) -> None:
+    decoder = FrameDecoder()
+    for count, byte in enumerate(raw[:-1], 1):
+        assert decoder.feed(bytes([byte])) == []
+        assert decoder.buffered == count
+    assert decoder.feed(raw[-1:]) == [frame]
+    assert decoder.buffered == 0
+
+
+@pytest.mark.parametrize(("frame", "raw"), SMALL)
+def test_with_trailing_data(frame: Frame, raw: bytes) -> None:
+    for extra in range(len(raw)):
+        decoder = FrameDecoder()
+        assert decoder.feed(raw + raw[:extra]) == [frame]
+        assert decoder.buffered == extra
+        assert decoder.feed(raw[extra:]) == [frame]
+
+
+def test_nothing() -> None:
+    decoder = FrameDecoder()
+    assert decoder.feed(b"") == []
+    assert decoder.feed(b"\x00") == []
+    assert decoder.feed(b"") == []
+    assert decoder.buffered == 1
+
+
+@given(st.lists(FRAMES, max_size=6), st.data())
+def test_any_frames_in_any_chunks(frames: list[Frame], data: st.DataObject) -> None:
+    raw = b"".join(map(encode, frames))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=10)))
+    decoder = FrameDecoder()
+    found = []
+    for start, stop in zip([0, *cuts], [*cuts, len(raw)], strict=True):
+        found += decoder.feed(raw[start:stop])
+    assert found == frames
+    assert decoder.buffered == 0
+
+
+@pytest.mark.parametrize("limit", [100, MAX_FRAME])
+def test_the_limit_counts_the_length_field(limit: int) -> None:
+    header = b"{}"
+    frame = Frame(0, header, bytes(limit - 8 - len(header)))
+    assert FrameDecoder(limit).feed(encode(frame)) == [frame]
+    with pytest.raises(FrameError, match="limit"):
+        FrameDecoder(limit).feed(encode_prefix(0, len(header), len(frame.body) + 1))
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "00000003 00000000",  # too short for its own second word
+        "00000000 00000000",
+        "ffffffff 00000000",  # -1 to Java
+        "80000000 00000000",
+        "00000006 02000002",  # no such serialize type
+        "00000006 ff000002",
+        "00000006 00000003",  # header longer than the frame
+        "00000006 00ffffff",
+        "474554202f204854",  # GET / HT
+    ],
+)
+def test_lying_prefixes(prefix: str) -> None:
+    raw = bytes.fromhex(prefix)
+    with pytest.raises(FrameError):
+        FrameDecoder().feed(raw)
+    decoder = FrameDecoder()
+    assert [decoder.feed(raw[index : index + 1]) for index in range(7)] == [[]] * 7
+    with pytest.raises(FrameError):
+        decoder.feed(raw[7:])
+
+
+@given(st.lists(st.binary(max_size=60)))
+def test_garbage_is_a_frame_error(chunks: list[bytes]) -> None:
+    decoder = FrameDecoder()
+    with suppress(FrameError):
+        for chunk in chunks:
+            decoder.feed(chunk)
+
+
+@given(FRAMES, st.integers(0, 7), st.integers(0, 255))
+def test_one_wrong_byte_is_a_frame_error(frame: Frame, position: int, byte: int) -> None:
+    raw = bytearray(encode(frame))
+    raw[position] = byte
+    with suppress(FrameError):
+        FrameDecoder().feed(bytes(raw) + encode(frame))

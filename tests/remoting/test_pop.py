@@ -1,0 +1,270 @@
+import base64
+from contextlib import suppress
+from dataclasses import replace
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting import messages, pop
+from remoting.errors import BodyError
+from remoting.messages import StoredMessage
+from remoting.pop import BatchAck, BatchAckBody, ExtraInfo, Retry
+from tests.remoting import golden
+
+TIMES = {"popTime": "1700000000789", "invisibleTime": "60000", "reviveQid": "999"}
+FIELDS = {
+    **TIMES,
+    "restNum": "5",
+    "startOffsetInfo": golden.START_OFFSET_INFO,
+    "msgOffsetInfo": golden.MSG_OFFSET_INFO,
+    "orderCountInfo": golden.ORDER_COUNT_INFO,
+}
+INT31 = st.integers(0, 2**31 - 1)
+INT63 = st.integers(0, 2**63 - 1)
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters=" "), min_size=1, max_size=10)
+QUEUES = st.tuples(st.sampled_from(Retry), INT31)
+
+
+# Offset information.
+
+
+def test_offset_information_is_read_as_java_writes_it() -> None:
+    starts = {(Retry.NORMAL, 3): 40, (Retry.V1, 0): 5, (Retry.V2, 0): 6}
+    offsets = {(Retry.NORMAL, 3): (40, 42), (Retry.V1, 0): (5,), (Retry.V2, 0): (6,)}
+    counts = {(Retry.NORMAL, 3, None): 1, (Retry.NORMAL, 3, 42): 4}
+    assert pop.parse_start_offset_info(golden.START_OFFSET_INFO) == starts
+    assert pop.parse_msg_offset_info(golden.MSG_OFFSET_INFO) == offsets
+    assert pop.parse_order_count_info(golden.ORDER_COUNT_INFO) == counts
+    assert pop.format_start_offset_info(starts) == golden.START_OFFSET_INFO
+    assert pop.format_msg_offset_info(offsets) == golden.MSG_OFFSET_INFO
+    assert pop.format_order_count_info(counts) == golden.ORDER_COUNT_INFO
+
+
+@given(st.dictionaries(QUEUES, INT63))
+def test_format_then_parse_start_offsets(offsets: dict[pop.QueueKey, int]) -> None:
+    assert pop.parse_start_offset_info(pop.format_start_offset_info(offsets)) == offsets
+
+
+@given(st.dictionaries(QUEUES, st.lists(INT63, min_size=1, max_size=5).map(tuple)))
+def test_format_then_parse_message_offsets(offsets: dict[pop.QueueKey, tuple[int, ...]]) -> None:
+    assert pop.parse_msg_offset_info(pop.format_msg_offset_info(offsets)) == offsets
+
+
+@given(st.dictionaries(st.tuples(st.sampled_from(Retry), INT31, st.none() | INT63), INT31))
+def test_format_then_parse_order_counts(counts: dict[pop.OrderKey, int]) -> None:
+    assert pop.parse_order_count_info(pop.format_order_count_info(counts)) == counts
+
+
+PARSERS = [pop.parse_start_offset_info, pop.parse_msg_offset_info, pop.parse_order_count_info, ExtraInfo.parse]
+
+
+@pytest.mark.parametrize("parse", PARSERS)
+@given(text=st.text() | st.text("012 ;,qo%-"))
+def test_garbled_text_is_a_body_error(parse: object, text: str) -> None:
+    with suppress(BodyError):
+        parse(text)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("parse", PARSERS[:3])
+@pytest.mark.parametrize(
+    "text",
+    ["0 1", "0 1 2 3", "0 1 2;", "3 1 2", "0 x 2", "0 1 x", "0 1 2;0 1 3", "0 1 1_0", "0 1 ٣", "0 1 " + "9" * 20],
+)
+def test_wrong_offset_information(parse: object, text: str) -> None:
+    with pytest.raises(BodyError):
+        parse(text)  # type: ignore[operator]
+
+
+# Handles.
+
+HANDLE = ExtraInfo(40, 1700000000789, 60000, 999, Retry.V2, "broker-a", 3, 42)
+
+
+def test_a_handle_is_read_and_written_as_java_does() -> None:
+    assert ExtraInfo.parse(golden.EXTRA_INFO) == HANDLE
+    assert str(HANDLE) == golden.EXTRA_INFO
+    assert HANDLE.visible_at == 1700000060789
+    assert HANDLE.is_order
+
+
+@given(st.builds(ExtraInfo, INT63, INT63, INT63, INT31, st.sampled_from(Retry), NAMES, INT31, INT63))
+def test_format_then_parse_a_handle(handle: ExtraInfo) -> None:
+    assert ExtraInfo.parse(str(handle)) == handle
+    assert ExtraInfo.parse(f"{handle} 4711") == handle
+
+
+@pytest.mark.parametrize("text", ["", "1 2 3 4 0 b 6", "1 2 3 4 5 b 6 7", "1 2 3 4 0  6 7", "1 2 3 x 0 b 6 7"])
+def test_wrong_handles(text: str) -> None:
+    with pytest.raises(BodyError):
+        ExtraInfo.parse(text)
+
+
+def test_a_changed_handle_starts_at_its_message() -> None:
+    changed = HANDLE.changed({"popTime": "5", "invisibleTime": "6", "reviveQid": "7"})
+    assert str(changed) == "42 5 6 7 2 broker-a 3 42"
+
+
+@pytest.mark.parametrize("missing", ["popTime", "invisibleTime", "reviveQid"])
+def test_a_handle_cannot_be_changed_without_all_fields(missing: str) -> None:
+    with pytest.raises(BodyError, match=missing):
+        HANDLE.changed({name: value for name, value in TIMES.items() if name != missing})
+
+
+@pytest.mark.parametrize(("retry", "topic"), [(Retry.NORMAL, "T"), (Retry.V1, "%RETRY%g_T"), (Retry.V2, "%RETRY%g+T")])
+def test_real_topic(retry: Retry, topic: str) -> None:
+    assert pop.real_topic("T", "g", retry) == topic
+    assert pop.retry_of(topic) is retry
+
+
+# POP answers.
+
+
+def _summary(popped: list[pop.PoppedMessage]) -> list[tuple[str, int, int]]:
+    return [(str(one.extra_info), one.reconsume_times, one.first_pop_time) for one in popped]
+
+
+def test_handles_are_those_that_java_makes() -> None:
+    stored = messages.decode_messages(golden.POP_BODY)
+    popped = pop.popped(stored, "TopicTest", FIELDS, "broker-a")
+    assert _summary(popped) == golden.POPPED
+    assert [one.message for one in popped] == stored
+
+
+def test_without_start_offsets_a_queue_starts_at_its_first_message() -> None:
+    stored = messages.decode_messages(golden.POP_BODY)
+    assert _summary(pop.popped(stored, "TopicTest", TIMES, "broker-a")) == golden.POPPED_BARE
+
+
+def test_no_messages_need_no_offsets() -> None:
+    assert pop.popped([], "TopicTest", TIMES, "broker-a") == []
+
+
+def test_a_message_offset_that_the_broker_left_out_is_the_messages_own() -> None:
+    fields = {**TIMES, "startOffsetInfo": "0 3 40"}
+    [one] = pop.popped([StoredMessage(topic="T", queue_id=3, queue_offset=41)], "T", fields, "b")
+    assert (one.extra_info.start_offset, one.extra_info.queue_offset) == (40, 41)
+
+
+def test_the_brokers_message_offset_wins() -> None:
+    fields = {**TIMES, "startOffsetInfo": "0 3 40", "msgOffsetInfo": "0 3 44"}
+    [one] = pop.popped([StoredMessage(topic="T", queue_id=3, queue_offset=41)], "T", fields, "b")
+    assert one.extra_info.queue_offset == 44
+
+
+def test_a_retried_message_under_its_own_topic_keeps_its_handle_and_its_place() -> None:
+    """The broker may give a message of the retry topic its original topic; then POP_CK tells where it is from."""
+    fields = {**TIMES, "startOffsetInfo": "1 0 5;0 0 8", "msgOffsetInfo": "1 0 5;0 0 9"}
+    retried = StoredMessage(topic="T", queue_offset=5, properties="POP_CK\x015 1 2 3 1 b 0 5\x02")
+    popped = pop.popped([retried, StoredMessage(topic="T", queue_offset=9)], "T", fields, "b")
+    assert [str(one.extra_info) for one in popped] == ["5 1 2 3 1 b 0 5", "8 1700000000789 60000 999 0 b 0 9"]
+
+
+def test_a_light_message_queue_has_offsets_of_its_own() -> None:
+    stored = StoredMessage(
+        topic="parent",
+        queue_id=7,
+        queue_offset=1000,
+        properties="INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02INNER_MULTI_QUEUE_OFFSET\x0111,22\x02",
+    )
+    fields = {**TIMES, "startOffsetInfo": "0 0 20", "msgOffsetInfo": "0 0 22", "orderCountInfo": "0 qo0%22 3"}
+    [one] = pop.popped([stored], "%LMQ%b", fields, "b")
+    assert str(one.extra_info) == "20 1700000000789 60000 999 0 b 0 22"
+    assert one.reconsume_times == 3
+    with pytest.raises(BodyError):
+        pop.popped([stored], "%LMQ%c", fields, "b")
+    with pytest.raises(BodyError):
+        pop.popped([replace(stored, properties="INNER_MULTI_DISPATCH\x01%LMQ%b")], "%LMQ%b", fields, "b")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"popTime": "x"},
+        {"startOffsetInfo": "0 9 1"},
+        {"startOffsetInfo": "garbage"},
+        {"msgOffsetInfo": "garbage"},
+        {"orderCountInfo": "garbage"},
+    ],
+)
+def test_wrong_pop_answers(change: dict[str, str]) -> None:
+    with pytest.raises(BodyError):
+        pop.popped([StoredMessage(topic="TopicTest", queue_id=3)], "TopicTest", {**FIELDS, **change}, "b")
+
+
+# Batch acks.
+
+ACK = BatchAck("group", "TopicTest", Retry.NORMAL, 40, 3, 1, 1700000000789, 60000, 0b10_0000_0101)
+BODY = BatchAckBody("broker-a", (ACK,))
+
+
+def test_a_batch_ack_is_read_and_written_as_java_does() -> None:
+    assert BatchAckBody.decode(golden.BATCH_ACK) == BODY
+    assert orjson.loads(BODY.encode()) == orjson.loads(golden.BATCH_ACK)
+    assert list(ACK.queue_offsets()) == [40, 42, 49]
+
+
+def test_long_names_are_read_too() -> None:
+    raw = b"""{"brokerName":"b","acks":[{"consumerGroup":"g","topic":"t","retry":"1","startOffset":7,
+        "queueId":"2","bitSet":"BQ=="}]}"""
+    [ack] = BatchAckBody.decode(raw).acks
+    assert ack == BatchAck("g", "t", Retry.V1, 7, 2, 0, 0, 0, 0b101)
+
+
+ACKS = st.builds(
+    BatchAck, NAMES, NAMES, st.sampled_from(Retry), INT63, INT31, INT31, INT63, INT63, st.integers(0, 2**70)
+)
+
+
+@given(st.builds(BatchAckBody, NAMES, st.lists(ACKS, max_size=3).map(tuple)))
+def test_encode_then_decode_a_batch_ack(body: BatchAckBody) -> None:
+    assert BatchAckBody.decode(body.encode()) == body
+
+
+def test_handles_are_brought_together_by_checkpoint() -> None:
+    first = replace(HANDLE, retry=Retry.NORMAL)
+    handles = [first, replace(first, queue_offset=40), replace(first, queue_id=4), replace(first, pop_time=1)]
+    acks = pop.batch_acks("T", "g", handles)
+    assert [(ack.queue_id, ack.pop_time, list(ack.queue_offsets())) for ack in acks] == [
+        (3, 1700000000789, [40, 42]),
+        (4, 1700000000789, [42]),
+        (3, 1, [42]),
+    ]
+    assert {(ack.topic, ack.consumer_group, ack.revive_queue_id) for ack in acks} == {("T", "g", 999)}
+
+
+@pytest.mark.parametrize("offset", [39, 40 + 8 * 64 * 1024])
+def test_an_offset_outside_of_its_checkpoint_is_a_body_error(offset: int) -> None:
+    with pytest.raises(BodyError):
+        pop.batch_acks("T", "g", [replace(HANDLE, queue_offset=offset)])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"r": "3"},
+        {"r": None},
+        {"b": "*"},
+        {"b": 5},
+        {"b": "ä"},
+        {"b": base64.b64encode(bytes(64 * 1024 + 1)).decode()},
+        {"so": "x"},
+        {"so": []},
+        {"so": True},
+        {"q": 1.5},
+        {"c": 1},
+    ],
+)
+def test_wrong_acks(change: dict[str, object]) -> None:
+    entry = orjson.loads(golden.BATCH_ACK)["acks"][0]
+    with pytest.raises(BodyError):
+        BatchAckBody.decode(orjson.dumps({"brokerName": "b", "acks": [{**entry, **change}]}))
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"[]", b"{}", b'{"brokerName":"b","acks":{"a":1}}', b'{"brokerName":"b","acks":[1]}']
+)
+def test_wrong_batch_acks(raw: bytes) -> None:
+    with pytest.raises(BodyError):
+        BatchAckBody.decode(raw)

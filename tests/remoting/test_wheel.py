@@ -1,0 +1,85 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting.wheel import TimeoutWheel
+
+
+class Clock:
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Entry:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.expired: list[float] = []
+
+    def expire(self) -> None:
+        self.expired.append(self.clock.now)
+
+
+def test_an_entry_expires_once_after_its_time() -> None:
+    clock = Clock(100.0)
+    wheel, entry = TimeoutWheel(clock, tick=0.5), Entry(clock)
+    wheel.add(entry, 3.0)
+    assert len(wheel) == 1
+    while clock.now < 110.0:
+        clock.now += 0.5
+        wheel.advance()
+    assert entry.expired == [103.5]
+    assert len(wheel) == 0
+
+
+@given(
+    st.floats(0, 1e6),
+    st.lists(st.tuples(st.floats(-1, 30), st.floats(0, 5)), max_size=20),
+)
+def test_never_early_and_at_most_a_tick_late(start: float, steps: list[tuple[float, float]]) -> None:
+    clock = Clock(start)
+    wheel = TimeoutWheel(clock, tick=0.25)
+    added = []
+    for delay, pause in steps:
+        entry = Entry(clock)
+        added.append((clock.now + max(delay, 0), entry))
+        wheel.add(entry, delay)
+        clock.now += pause
+        wheel.advance()
+        # At most one tick late, and one more for rounding.
+        assert all(entry.expired or clock.now < due + 0.5 for due, entry in added)
+    clock.now += 100
+    wheel.advance()
+    assert len(wheel) == 0
+    assert all(len(entry.expired) == 1 and entry.expired[0] >= due for due, entry in added)
+
+
+def test_an_entry_may_add_another() -> None:
+    clock = Clock()
+    wheel = TimeoutWheel(clock, tick=1.0)
+    second = Entry(clock)
+
+    class First(Entry):
+        def expire(self) -> None:
+            super().expire()
+            wheel.add(second, 0.0)
+
+    first = First(clock)
+    wheel.add(first, 1.0)
+    clock.now = 5.0
+    wheel.advance()
+    assert first.expired == [5.0]
+    assert second.expired == []
+    clock.now = 6.0
+    wheel.advance()
+    assert second.expired == [6.0]
+
+
+def test_a_clock_that_stands_still_expires_nothing() -> None:
+    clock = Clock()
+    wheel, entry = TimeoutWheel(clock), Entry(clock)
+    wheel.add(entry, 0.0)
+    for _ in range(3):
+        wheel.advance()
+    assert entry.expired == []
