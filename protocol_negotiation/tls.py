@@ -2,7 +2,7 @@
 
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class TlsFiles:
 
     certificate: Path
     key: Path
-    key_password: str | None = None
+    key_password: str | None = field(default=None, repr=False)
     client_ca: Path | None = None
     client_auth: ClientAuth = ClientAuth.NONE
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import cast
 
 import anyio
+import anyio.to_thread
 
 from protocol_negotiation.advertise import in_container, unreachable
 from protocol_negotiation.detect import Protocol
@@ -32,6 +33,8 @@ from proxy.messaging import Messaging, Reply
 from proxy.metrics import Metrics
 from proxy.relay import relay
 from proxy.remoting_channel import RemotingChannel
+from proxy.sync.exchange import Exchange
+from proxy.sync.topic import SyncTopic
 from proxy.tasks import spawn_quietly
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, Limits, RemotingConnection
@@ -69,11 +72,12 @@ class App:
             forward,
             (known_code, required_fields),
             (self.metrics.observe,),
-            (membership.notify, self._count_change),
+            (membership.notify, self._count_change, self._announce),
             AddressBook(),
         )
         self.backend = ClusterBackend(settings.cluster, self._wheel, relay)
         self.core.backend = self.backend
+        self._exchange: Exchange | None = None
         files = settings.tls.files
         self._tls = None if files is None else TlsSource(files)
         self._listeners = [self._listener(item) for item in settings.listen]
@@ -99,6 +103,8 @@ class App:
                 group.start_soon(self.backend.run)
                 group.start_soon(self._sweep)
                 group.start_soon(self._reload_certificates)
+                if self._exchange is not None:
+                    group.start_soon(self._exchange.run)
                 await stop()
                 await self._drain()
                 group.cancel_scope.cancel()
@@ -120,6 +126,15 @@ class App:
             if warning is not None:
                 _log.warning("%s", warning)
             _log.info("listening on %s", ", ".join(map(str, listener.addresses)))
+        if self.settings.sync.enabled:
+            self._exchange = self._new_exchange()
+
+    def _new_exchange(self) -> Exchange:
+        port = self._listeners[0].addresses[0].port
+        # In the form of the official proxies' ids: host, remoting port, gRPC port; here they are one.
+        replica = f"{self.settings.replica or socket.gethostname()}%{port}%{port}"
+        topic = SyncTopic(self.backend, self.settings.sync.topic)
+        return Exchange(topic, self.registry, replica, asyncio.get_running_loop().time, self.core.changed)
 
     def _listener(self, item: ListenSettings) -> Listener:
         handlers: Handlers = {
@@ -181,15 +196,17 @@ class App:
         for channel in list(self.channels):
             channel.close(CloseCause.DRAIN)
         with anyio.move_on_after(1.0):
-            while self.channels or len(self.registry):
+            while self.channels or self.registry.local():
                 await anyio.sleep(_GLANCE)
+            if self._exchange is not None:
+                await self._exchange.flush()
         for listener in self._listeners:
             await listener.abort()
 
     async def _reload_certificates(self) -> None:
         while self._tls is not None:
             await anyio.sleep(self.settings.tls.reload_interval)
-            if self._tls.refresh() is Refresh.FAILED:
+            if await anyio.to_thread.run_sync(self._tls.refresh) is Refresh.FAILED:
                 _log.error("the changed TLS certificate is not usable, the former stays in use: %s", self._tls.error)
 
     @contextmanager
@@ -212,6 +229,10 @@ class App:
 
     def _count_outcome(self, outcome: Outcome, _peer: object, _first: bytes) -> None:
         self.metrics.negotiations[outcome.value] += 1
+
+    def _announce(self, _: Messaging, change: Change) -> None:
+        if self._exchange is not None:
+            self._exchange.tell(change)
 
     def _count_change(self, _: Messaging, change: Change) -> None:
         self.metrics.changes["joined" if change.joined else "left"] += 1

@@ -58,7 +58,7 @@ class Change:
     group: str
     member: "Member"
     joined: bool
-    broadcasting: bool = False
+    part: Consumer
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ class ClientRegistry:
         for group, consumer in consumers.items():
             known = member.parts.get(group)
             if known is None or _topics(known) != _topics(consumer):
-                changes.append(Change(group, member, True, consumer.broadcasting))
+                changes.append(Change(group, member, True, consumer))
             member.parts[group] = consumer
             member.consumers[group] = now
             self._groups[Role.CONSUMER, group][key] = member
@@ -148,7 +148,7 @@ class ClientRegistry:
             del member.consumers[group]
             consumer = member.parts.pop(group)
             self._drop(Role.CONSUMER, group, key)
-            changes.append(Change(group, member, False, consumer.broadcasting))
+            changes.append(Change(group, member, False, consumer))
         if not member.producers and not member.consumers:
             del self._members[key]
         return changes
@@ -175,6 +175,10 @@ class ClientRegistry:
         pool = self._members.values() if role is None or group is None else self.members(role, group)
         found = [member for member in pool if member.client_id == client_id and member.channel is not None]
         return max(found, key=lambda member: member.seen, default=None)
+
+    def local(self) -> list[Member]:
+        """The members on channels of ours."""
+        return [member for member in self._members.values() if member.channel is not None]
 
     def __len__(self) -> int:
         return len(self._members)

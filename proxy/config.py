@@ -9,10 +9,10 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
-from protocol_negotiation.advertise import Advertise, AdvertiseRule
+from protocol_negotiation.advertise import Advertise, AdvertiseRule, resolve
 from protocol_negotiation.peer import HostPort
 from protocol_negotiation.tls import ClientAuth, TlsFiles, TlsMode
 
@@ -35,7 +35,21 @@ def _address(text: str) -> str:
     return text
 
 
-Addresses = Annotated[list[str], BeforeValidator(_split)]
+def _remote(text: str) -> str:
+    address = HostPort.parse(text)
+    if address.is_unix or not address.host or not address.port:
+        raise ValueError(f"needs a host and a port: {text!r}")
+    return text
+
+
+def _told(text: str) -> str:
+    resolve(text, 0)
+    return text
+
+
+# In the environment these are texts and not JSON.
+Addresses = Annotated[list[Annotated[str, AfterValidator(_remote)]], BeforeValidator(_split), NoDecode]
+Networks = Annotated[list[Network], BeforeValidator(_split), NoDecode]
 
 
 class _Table(BaseModel):
@@ -45,8 +59,8 @@ class _Table(BaseModel):
 class AdvertiseRuleSettings(_Table):
     """Clients from `networks` are told `address`."""
 
-    networks: Annotated[list[Network], BeforeValidator(_split)]
-    address: str
+    networks: Networks
+    address: Annotated[str, AfterValidator(_told)]
 
 
 class ListenSettings(_Table):
@@ -54,7 +68,7 @@ class ListenSettings(_Table):
 
     address: str = Field(description="host:port, :port for every interface, [::1]:port, or unix:/path")
     name: str = Field("", description="as it appears in logs and metrics; default: the address")
-    advertise: str | None = Field(
+    advertise: Annotated[str, AfterValidator(_told)] | None = Field(
         None, description="host:port (or host) which clients are told; default: what the client dialled"
     )
     advertise_rules: list[AdvertiseRuleSettings] = Field(
@@ -64,9 +78,7 @@ class ListenSettings(_Table):
         None, description="requests on this listener that name no broker are for this one (clients before 4.9.5)"
     )
     tls: bool = Field(True, description="false: this listener never speaks TLS, whatever tls.mode says")
-    trusted_proxies: Annotated[list[Network], BeforeValidator(_split)] = Field(
-        [], description="networks whose PROXY protocol headers are believed"
-    )
+    trusted_proxies: Networks = Field([], description="networks whose PROXY protocol headers are believed")
     max_connections: int = Field(50_000, gt=0, description="further connections are closed at once")
 
     @field_validator("address")
@@ -129,11 +141,6 @@ class ClusterSettings(_Table):
     route_refresh: float = Field(10.0, gt=0, description="seconds between refreshes of routes and brokers")
     route_idle: float = Field(300.0, gt=0, description="seconds without use after which a route is forgotten")
 
-    @field_validator("namesrv")
-    @classmethod
-    def _valid(cls, addresses: list[str]) -> list[str]:
-        return [_address(address) for address in addresses]
-
 
 class LimitSettings(_Table):
     """Bounds that keep one client from harming the others."""
@@ -172,7 +179,7 @@ class Settings(BaseSettings):
         nested_model_default_partial_update=True,
     )
 
-    listen: Annotated[list[ListenSettings], BeforeValidator(_listeners)] = Field(
+    listen: Annotated[list[ListenSettings], BeforeValidator(_listeners), NoDecode] = Field(
         default=[ListenSettings(address=":8080")], min_length=1, description="listeners, each host:port or a table"
     )
     replica: str = Field("", description="this replica's name in logs and in shared membership; default: host:port")
@@ -188,7 +195,7 @@ class Settings(BaseSettings):
     )
     drain_timeout: float = Field(10.0, ge=0, description="seconds that requests under way get to finish at shutdown")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
-    metrics_listen: str | None = Field(None, description="host:port of a Prometheus endpoint; default: none")
+    metrics_listen: Annotated[str, AfterValidator(_address)] | None = Field(None, description="host:port of a Prometheus endpoint; default: none")
 
     @classmethod
     def settings_customise_sources(
@@ -221,6 +228,9 @@ def load(file: Path | None, flags: dict[str, Any]) -> Settings:
         return Settings(**flags)
     except ValidationError as error:
         raise ConfigError("\n".join(map(_complaint, error.errors()))) from None
+    except SettingsError as error:
+        # Raised where the text of a whole table in the environment is not JSON.
+        raise ConfigError(f"{error}: {error.__cause__}") from None
     finally:
         _FileSource.content = {}
 

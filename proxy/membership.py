@@ -101,7 +101,7 @@ async def expire(core: Messaging, now: float) -> None:
 
 def notify(core: Messaging, change: Change) -> None:
     """Tell the group's members here of a change behind another proxy; of all others the brokers tell them."""
-    if change.member.channel is not None or change.broadcasting:
+    if change.member.channel is not None or change.part.broadcasting:
         return
     for member in core.registry.members(Role.CONSUMER, change.group):
         if member.channel is not None:

@@ -82,7 +82,7 @@ class RemotingCommand:
 
     def encode(self) -> bytes:
         """The frame without its body, for `header, body` to be written one after the other."""
-        header = orjson.dumps(self.header) if self.serialize_type == 0 else _encode_binary(self.header, self.fields)
+        header = orjson.dumps(self.header) if self.serialize_type == 0 else _encode_binary(self)
         return encode_prefix(self.serialize_type, len(header), len(self.body)) + header
 
     def __repr__(self) -> str:
@@ -231,18 +231,19 @@ def _pairs(raw: bytes) -> Iterable[tuple[str, str]]:
             yield key.decode(), value.decode()
 
 
-def _encode_binary(header: dict[str, Any], fields: dict[str, str]) -> bytes:
-    remark = str(header.get("remark") or "").encode()
+def _encode_binary(command: RemotingCommand) -> bytes:
+    header = command.header
+    remark = (command.remark or "").encode()
     pairs = bytearray()
-    for key, value in fields.items():
+    for key, value in command.fields.items():
         name, text = key.encode(), value.encode()
         pairs += len(name).to_bytes(2, "big") + name + len(text).to_bytes(4, "big") + text
     # A version or code that does not fit is cut as Java's cast to short cuts it.
     return b"".join(
         (
             (header["code"] & 0xFFFF).to_bytes(2, "big"),
-            _LANGUAGE_CODES.get(header.get("language", ""), LanguageCode.OTHER.value).to_bytes(1, "big"),
-            (int(header.get("version") or 0) & 0xFFFF).to_bytes(2, "big"),
+            _LANGUAGE_CODES.get(command.language, LanguageCode.OTHER.value).to_bytes(1, "big"),
+            (command.version & 0xFFFF).to_bytes(2, "big"),
             header["opaque"].to_bytes(4, "big", signed=True),
             (header["flag"] & 0xFFFFFFFF).to_bytes(4, "big"),
             len(remark).to_bytes(4, "big"),

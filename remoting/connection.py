@@ -177,13 +177,17 @@ class RemotingConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.read_at = self.loop.time()
         self.received_bytes += len(data)
+        trouble = None
         try:
             frames = self._decoder.feed(data)
         except FrameError as error:
-            self._distrust(error, data)
-            return
+            frames, trouble = error.frames, error
         for frame in frames:
             self._receive(frame)
+            if self.cause is not None:
+                return
+        if trouble is not None:
+            self._distrust(trouble, data)
 
     def pause_writing(self) -> None:
         self.congested = True

@@ -1,8 +1,11 @@
 """What can go wrong on the remoting side; every class knows the response code that tells a client so."""
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from remoting.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from remoting.frame import Frame
 
 
 class RemotingError(Exception):
@@ -12,7 +15,14 @@ class RemotingError(Exception):
 
 
 class FrameError(RemotingError):
-    """The byte stream can no longer be trusted; the connection has to be closed."""
+    """The byte stream can no longer be trusted; the connection has to be closed.
+
+    `frames` are those that came whole before the trouble.
+    """
+
+    def __init__(self, message: str, frames: "list[Frame] | None" = None) -> None:
+        super().__init__(message)
+        self.frames = frames or []
 
 
 class HeaderError(RemotingError):

@@ -56,13 +56,15 @@ class FrameDecoder:
         return self._cut(data)
 
     def _cut(self, data: bytes) -> list[Frame]:
-        frames = []
+        frames: list[Frame] = []
         start, end = 0, len(data)
         while end - start >= _PREFIX:
             length = int.from_bytes(data[start : start + 4], "big")
             mark = int.from_bytes(data[start + 4 : start + 8], "big")
             header_length = mark & 0xFFFFFF
-            self._check(length, mark >> 24, header_length)
+            complaint = self._complaint(length, mark >> 24, header_length)
+            if complaint is not None:
+                raise FrameError(complaint, frames)
             stop = start + 4 + length
             if stop > end:
                 self._missing = stop - end
@@ -76,14 +78,15 @@ class FrameDecoder:
             self._buffer += data[start:] if start else data
         return frames
 
-    def _check(self, length: int, serialize_type: int, header_length: int) -> None:
+    def _complaint(self, length: int, serialize_type: int, header_length: int) -> str | None:
         # A negative Java int shows up here as a very large length.
         if length + 4 > self._max_frame:
-            raise FrameError(f"a frame of {length} bytes is over the limit of {self._max_frame}")
+            return f"a frame of {length} bytes is over the limit of {self._max_frame}"
         if serialize_type > 1:
-            raise FrameError(f"unknown serialize type {serialize_type}")
+            return f"unknown serialize type {serialize_type}"
         if header_length > length - 4:
-            raise FrameError(f"a header of {header_length} bytes does not fit a frame of {length}")
+            return f"a header of {header_length} bytes does not fit a frame of {length}"
+        return None
 
 
 def encode_prefix(serialize_type: int, header_length: int, body_length: int) -> bytes:

@@ -52,7 +52,15 @@ class Lanes:
                 present.seats.update(dict.fromkeys(wanted, channel))
                 return present, None
             wanted |= self.seats(channel)
-        lane = next((lane for lane in self._lanes if lane.fits(channel, wanted) and lane is not present), None)
+        # Not back to a lane that it is still leaving: its seats there are about to be freed.
+        lane = next(
+            (
+                lane
+                for lane in self._lanes
+                if lane.fits(channel, wanted) and (present is None or channel not in lane.seats.values())
+            ),
+            None,
+        )
         if lane is None:
             lane = Lane(len(self._lanes))
             self._lanes.append(lane)

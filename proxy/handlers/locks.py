@@ -50,14 +50,17 @@ def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCo
     """The request, cut by broker, under way."""
     body = json_object(context.command.body)
     by_broker: defaultdict[str, list[Any]] = defaultdict(list)
-    for queue in body.get("mqSet") or ():
+    queues = body.get("mqSet") or []
+    if not isinstance(queues, list):
+        raise BodyError("mqSet is not a list of queues")
+    for queue in queues:
         if not isinstance(queue, dict) or not queue.get("brokerName"):
             raise BodyError("a queue to lock has no brokerName")
         by_broker[queue["brokerName"]].append(queue)
     timeout = core.settings.cluster.request_timeout
     replies = []
-    for broker, queues in by_broker.items():
-        part = commands.request(context.code, dict(context.fields), orjson.dumps({**body, "mqSet": queues}))
+    for broker, share in by_broker.items():
+        part = commands.request(context.code, dict(context.fields), orjson.dumps({**body, "mqSet": share}))
         part.fields["bname"] = broker
         replies.append(core.backend.request(broker, context.known, part, timeout, context.channel))
     return replies

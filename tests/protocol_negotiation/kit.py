@@ -208,6 +208,11 @@ async def left(writer: asyncio.StreamWriter) -> None:
         await soon(writer.wait_closed())
 
 
+def reset_at_close(writer: asyncio.StreamWriter) -> None:
+    """Makes the client's close a TCP reset."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
 async def rest(reader: asyncio.StreamReader) -> bytes:
     """Everything until the connection ends; a reset is an end."""
     try:

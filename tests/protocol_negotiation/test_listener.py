@@ -4,7 +4,6 @@ import asyncio
 import gc
 import os
 import socket
-import struct
 from pathlib import Path
 
 import pytest
@@ -31,6 +30,7 @@ from tests.protocol_negotiation.kit import (
     left,
     listening,
     remoting_frame,
+    reset_at_close,
     rest,
     soon,
     until,
@@ -198,8 +198,7 @@ def test_the_client_leaves_first(run: Run, data: bytes, abruptly: bool) -> None:
             _, writer = await stage.connect()
             writer.write(data)
             if abruptly:
-                linger = struct.pack("ii", 1, 0)
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                reset_at_close(writer)
             await left(writer)
             assert (await stage.outcome())[0] is Outcome.CLOSED
             assert stage.listener.connections == 0

@@ -26,6 +26,7 @@ from tests.protocol_negotiation.kit import (
     left,
     listening,
     remoting_frame,
+    reset_at_close,
     rest,
     soon,
     until,
@@ -320,13 +321,16 @@ def test_deadline_in_the_handshake(run: Run, shared_source: TlsSource, size: int
     run(scene())
 
 
+@pytest.mark.parametrize("abruptly", [False, True])
 @pytest.mark.parametrize("size", [6, 100, len(client_hello())])
-def test_the_client_leaves_in_the_handshake(run: Run, shared_source: TlsSource, size: int) -> None:
+def test_the_client_leaves_in_the_handshake(run: Run, shared_source: TlsSource, size: int, abruptly: bool) -> None:
     async def scene() -> None:
         async with listening(tls=shared_source) as stage:
             _, writer = await stage.connect()
             writer.write(client_hello()[:size])
-            await writer.drain()
+            await until(lambda: stage.listener.connections == 1)
+            if abruptly:
+                reset_at_close(writer)
             await left(writer)
             assert (await stage.outcome())[0] is Outcome.TLS_FAILED
             assert stage.listener.connections == 0

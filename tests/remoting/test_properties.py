@@ -42,6 +42,13 @@ def test_encode_leaves_empty_values_out() -> None:
     assert properties.encode({"A": "", "B": "b"}) == "B\x01b\x02"
 
 
+@given(st.dictionaries(NAMES, VALUES), st.booleans(), NAMES, VALUES)
+def test_append_adds_a_pair_that_wins(pairs: dict[str, str], cut: bool, key: str, value: str) -> None:
+    text = properties.encode(pairs)
+    text = text.removesuffix("\x02") if cut else text
+    assert properties.decode(properties.append(text, key, value)) == {**pairs, key: value}
+
+
 @pytest.mark.parametrize("pair", [("", "v"), ("a\x01", "v"), ("a\x02", "v"), ("a", "v\x02TRAN_MSG\x01true")])
 def test_encode_refuses_separators(pair: tuple[str, str]) -> None:
     with pytest.raises(BodyError):

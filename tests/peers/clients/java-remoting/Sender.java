@@ -81,8 +81,8 @@ final class Sender {
                 }
             }
         }
-        // Unresolved transactions are asked about later; stay to answer.
-        if (options.kind("transaction-check")) {
+        // Unresolved transactions are asked about later, and traces are sent later: stay for that.
+        if (options.kind("transaction-check") || options.kind("trace")) {
             report.await();
         }
     }

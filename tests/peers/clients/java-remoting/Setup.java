@@ -24,6 +24,8 @@ final class Setup {
         client.setInstanceName("peers-" + System.nanoTime());
         client.setVipChannelEnabled(options.flag("vip"));
         client.setUseTLS(options.flag("tls"));
+        // Three seconds by default, which a busy test machine exceeds.
+        client.setMqClientApiTimeout(10_000);
     }
 
     static Message message(Options options, int index) {

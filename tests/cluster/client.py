@@ -1,0 +1,379 @@
+"""A raw remoting client: says exactly what a test wants said, and keeps what it is told."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import orjson
+
+from remoting import command as commands
+from remoting import messages, properties
+from remoting.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
+from remoting.command import RemotingCommand
+from remoting.connection import CloseCause, RemotingConnection
+from remoting.messages import StoredMessage
+from remoting.wheel import TimeoutWheel
+from tests.cluster.kit import Failed, eventually
+
+BROKER = "broker-a"
+_numbers = itertools.count(1)
+_V2 = {
+    "producerGroup": "a",
+    "topic": "b",
+    "defaultTopic": "c",
+    "defaultTopicQueueNums": "d",
+    "queueId": "e",
+    "sysFlag": "f",
+    "bornTimestamp": "g",
+    "flag": "h",
+    "properties": "i",
+    "reconsumeTimes": "j",
+    "unitMode": "k",
+    "maxReconsumeTimes": "l",
+    "batch": "m",
+    "bname": "n",
+}
+
+
+def unique(name: str) -> str:
+    """A name that no other test has."""
+    return f"{name}-{time.time_ns() // 1000 % 10**9}-{next(_numbers)}"
+
+
+class _Wire(RemotingConnection):
+    """A connection that writes the header in the client's own encoding."""
+
+    encoding = SerializeType.JSON
+
+    def send(self, command: RemotingCommand) -> None:
+        command.serialize_type = self.encoding
+        super().send(command)
+
+
+class Client:
+    """One connection. `async with` it.
+
+    pushes are the requests that came from the other side, in their order; `answers` says how those
+    which are not oneway are answered, by code.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        client_id: str = "",
+        *,
+        language: str = LanguageCode.JAVA.name,
+        version: int = 481,
+        encoding: SerializeType = SerializeType.JSON,
+        broker: str | None = BROKER,
+    ) -> None:
+        self.address = address
+        self.client_id = client_id or unique("client")
+        self.language = language
+        self.version = version
+        self.broker = broker
+        self.pushes: list[RemotingCommand] = []
+        self.answers: dict[int, Callable[[RemotingCommand], RemotingCommand]] = {}
+        self._encoding = encoding
+        self._loop = asyncio.get_running_loop()
+        self._wheel = TimeoutWheel(self._loop.time)
+        self._ticking: asyncio.TimerHandle | None = None
+        self._wire: _Wire
+
+    async def __aenter__(self) -> Self:
+        host, _, port = self.address.rpartition(":")
+        _, self._wire = await self._loop.create_connection(
+            lambda: _Wire(self._wheel, self._pushed, lambda _: None, name=self.address), host, int(port)
+        )
+        self._wire.encoding = self._encoding
+        self._tick()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ticking is not None:
+            self._ticking.cancel()
+        self._wire.close(CloseCause.LOCAL)
+        with suppress(Failed):
+            await eventually(lambda: self._wire.closed, 2)
+
+    @property
+    def closed(self) -> bool:
+        """The connection has ended."""
+        return self._wire.closed
+
+    @property
+    def local_address(self) -> str:
+        """This side's host:port."""
+        transport = self._wire.transport
+        assert transport is not None
+        host, port = transport.get_extra_info("sockname")
+        return f"{host}:{port}"
+
+    def pause(self) -> None:
+        """Stop reading."""
+        self._wire.pause()
+
+    def abort(self) -> None:
+        """Cut the connection without a word."""
+        self._wire.abort(CloseCause.LOCAL)
+
+    def write(self, data: bytes) -> None:
+        """Write raw bytes."""
+        assert self._wire.transport is not None
+        self._wire.transport.write(data)
+
+    # Requests.
+
+    def begin(
+        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", timeout: float = 10.0
+    ) -> "asyncio.Future[RemotingCommand]":
+        """Send a request; the future of its answer."""
+        return self._wire.request(self._command(code, fields, body), timeout)
+
+    async def ask(
+        self,
+        code: int,
+        fields: Mapping[str, object] | None = None,
+        body: bytes = b"",
+        *,
+        timeout: float = 10.0,
+        version: int | None = None,
+    ) -> RemotingCommand:
+        """Send a request and wait for its answer, whatever it is."""
+        command = self._command(code, fields, body)
+        if version is not None:
+            command.header["version"] = version
+        return await self._wire.request(command, timeout)
+
+    async def get(
+        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", *, timeout: float = 10.0
+    ) -> RemotingCommand:
+        """As `ask`, but the answer must be SUCCESS."""
+        return ok(await self.ask(code, fields, body, timeout=timeout))
+
+    def tell(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> None:
+        """Send a oneway request."""
+        self._wire.oneway(self._command(code, fields, body))
+
+    def _command(self, code: int, fields: Mapping[str, object] | None, body: bytes) -> RemotingCommand:
+        command = commands.request(code, strings(fields or {}), body)
+        command.header["language"] = self.language
+        command.header["version"] = self.version
+        return command
+
+    # What the other side asks.
+
+    def _pushed(self, _: RemotingConnection, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
+        self.pushes.append(command)
+        if command.is_oneway:
+            return None
+        reply: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        answer = self.answers.get(command.code, lambda _: commands.success())
+        reply.set_result(answer(command))
+        return reply
+
+    def pushed(self, code: int) -> list[RemotingCommand]:
+        """The pushes of this code so far."""
+        return [command for command in self.pushes if command.code == code]
+
+    async def push(self, code: int, timeout: float = 5.0) -> RemotingCommand:
+        """The first push of this code, waited for; it is taken off the list."""
+        await eventually(lambda: self.pushed(code), timeout, f"a push of {RequestCode(code).name}")
+        command = self.pushed(code)[0]
+        self.pushes.remove(command)
+        return command
+
+    def _tick(self) -> None:
+        self._wheel.advance()
+        self._ticking = self._loop.call_later(self._wheel.tick, self._tick)
+
+    # Things that most tests do.
+
+    def named(self, fields: Mapping[str, object]) -> dict[str, object]:
+        """The fields with the broker's name, unless this client names none."""
+        return {**fields, "bname": self.broker} if self.broker is not None else dict(fields)
+
+    async def heartbeat(
+        self,
+        consumers: Mapping[str, Iterable[str]] | None = None,
+        producers: Iterable[str] = (),
+        **changes: object,
+    ) -> RemotingCommand:
+        """A heartbeat: consumer groups with their topics, producer groups."""
+        return await self.get(
+            RequestCode.HEART_BEAT, body=heartbeat(self.client_id, consumers or {}, producers, **changes)
+        )
+
+    async def send(
+        self, topic: str, body: bytes, pairs: Mapping[str, str] | None = None, queue: int = 0, **changes: object
+    ) -> RemotingCommand:
+        """SEND_MESSAGE_V2, which must succeed; `changes` are fields by their long names."""
+        fields = self.named(send_fields(topic, properties.encode(pairs or {}), queue, **changes))
+        return await self.get(RequestCode.SEND_MESSAGE_V2, v2(fields), body)
+
+    async def pull(self, topic: str, group: str, queue: int = 0, offset: int = 0, wait: int = 0) -> list[StoredMessage]:
+        """PULL_MESSAGE with a subscription to everything; waits up to `wait` ms for a message."""
+        fields = self.named(pull_fields(topic, group, queue, offset, wait))
+        reply = await self.ask(RequestCode.PULL_MESSAGE, fields, timeout=10 + wait / 1000)
+        if reply.code == ResponseCode.SUCCESS:
+            return messages.decode_messages(reply.body)
+        assert reply.code in {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY}, described(reply)
+        return []
+
+    async def consumers(self, group: str) -> list[str]:
+        """GET_CONSUMER_LIST_BY_GROUP; nobody where the answer is a refusal."""
+        reply = await self.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+        return json(reply)["consumerIdList"] if reply.code == ResponseCode.SUCCESS else []
+
+    async def route(self, topic: str) -> dict[str, Any]:
+        """GET_ROUTEINFO_BY_TOPIC, which must succeed."""
+        return json(await self.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}))
+
+
+def ok(reply: RemotingCommand) -> RemotingCommand:
+    """The answer, which must be SUCCESS."""
+    assert reply.code == ResponseCode.SUCCESS, described(reply)
+    return reply
+
+
+def described(reply: RemotingCommand) -> str:
+    """An answer for an assertion's message."""
+    return f"{reply.code}: {reply.remark} {reply.fields}"
+
+
+def json(reply: RemotingCommand) -> Any:
+    """The answer's body."""
+    return orjson.loads(reply.body)
+
+
+def strings(fields: Mapping[str, object]) -> dict[str, str]:
+    """Fields as Java writes them."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in fields.items()
+        if value is not None
+    }
+
+
+def send_fields(topic: str, text: str = "", queue: int = 0, **changes: object) -> dict[str, object]:
+    """SEND_MESSAGE's header."""
+    return {
+        "producerGroup": "test-producers",
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": 4,
+        "queueId": queue,
+        "sysFlag": 0,
+        "bornTimestamp": 1_700_000_000_000,
+        "flag": 0,
+        "properties": text,
+        "reconsumeTimes": 0,
+        "unitMode": False,
+        "batch": False,
+        **changes,
+    }
+
+
+def v2(fields: Mapping[str, object]) -> dict[str, object]:
+    """The same header with the one-letter names of SEND_MESSAGE_V2; unknown names stay."""
+    return {_V2.get(name, name): value for name, value in fields.items()}
+
+
+def pull_fields(topic: str, group: str, queue: int = 0, offset: int = 0, wait: int = 0) -> dict[str, object]:
+    """PULL_MESSAGE's header."""
+    return {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": queue,
+        "queueOffset": offset,
+        "maxMsgNums": 32,
+        "sysFlag": int(messages.PullSysFlag.SUBSCRIPTION | (messages.PullSysFlag.SUSPEND if wait else 0)),
+        "commitOffset": 0,
+        "suspendTimeoutMillis": wait,
+        "subscription": "*",
+        "subVersion": 0,
+        "expressionType": "TAG",
+    }
+
+
+def heartbeat(
+    client_id: str, consumers: Mapping[str, Iterable[str]], producers: Iterable[str], **changes: object
+) -> bytes:
+    """HeartbeatData; `changes` go into every consumer."""
+    return orjson.dumps(
+        {
+            "clientID": client_id,
+            "producerDataSet": [{"groupName": group} for group in producers],
+            "consumerDataSet": [
+                {
+                    "groupName": group,
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "messageModel": "CLUSTERING",
+                    "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                    "unitMode": False,
+                    "subscriptionDataSet": [subscription(topic) for topic in topics],
+                    **changes,
+                }
+                for group, topics in consumers.items()
+            ],
+        }
+    )
+
+
+def subscription(topic: str, expression: str = "*", kind: str = "TAG") -> dict[str, object]:
+    """SubscriptionData."""
+    return {
+        "topic": topic,
+        "subString": expression,
+        "tagsSet": [],
+        "codeSet": [],
+        "subVersion": 1_700_000_000_000,
+        "expressionType": kind,
+        "classFilterMode": False,
+    }
+
+
+def queue_fields(topic: str, queue: int = 0, **more: object) -> dict[str, object]:
+    """The header of most questions about one queue."""
+    return {"topic": topic, "queueId": queue, "bname": BROKER, **more}
+
+
+def message_queue(topic: str, queue: int, broker: str = BROKER) -> dict[str, object]:
+    """MessageQueue."""
+    return {"topic": topic, "brokerName": broker, "queueId": queue}
+
+
+async def create_topic(broker: str, name: str, queues: int = 1, kind: str = "NORMAL") -> str:
+    """Create a topic of a unique name at this broker; the name."""
+    topic = unique(name)
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": queues,
+        "writeQueueNums": queues,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": False,
+        "attributes": f"+message.type={kind}",
+    }
+    async with Client(broker) as client:
+        await client.get(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    return topic
+
+
+async def wait_until(check: Callable[[], Any], timeout: float = 10.0, what: str = "it", pause: float = 0.1) -> float:
+    """Wait until the awaited check() is true; how long that took, in seconds."""
+    begin = time.monotonic()
+    while not await check():
+        if time.monotonic() - begin > timeout:
+            raise Failed(f"{what} did not happen within {timeout} s")
+        await anyio.sleep(pause)
+    return time.monotonic() - begin

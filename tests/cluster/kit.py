@@ -1,0 +1,223 @@
+"""Real servers and real Gantry processes for tests: a cluster of the peers kit, replicas before it."""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+import anyio
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = ROOT / "tests" / "peers" / "peers"
+HOST = "127.0.0.1"
+
+
+class Failed(AssertionError):
+    """A server or program did not do what it had to; the message holds what it said."""
+
+
+def free_port() -> int:
+    """A port to listen on, below the range that outgoing connections use."""
+    while True:
+        port = random.randrange(12000, 15000)
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+
+
+def accepts(port: int) -> bool:
+    """True where somebody listens on this port."""
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex((HOST, port)) == 0
+
+
+class Cluster:
+    """An instance of the peers kit. `with` it: its servers run inside."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.directory = directory
+        self._options = options
+        self.addresses: dict[str, str] = {}
+
+    @property
+    def namesrv(self) -> str:
+        """All name servers."""
+        return ";".join(self.addresses[name] for name in ("namesrv", "namesrv2") if name in self.addresses)
+
+    @property
+    def broker(self) -> str:
+        """The master's address."""
+        return self.addresses["broker"]
+
+    def __enter__(self) -> Self:
+        report = self._peers("start", "--namesrv-port", "0", "--broker-port", "0", *self._options)
+        self.addresses = json.loads(report)["addresses"]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._peers("stop", "--now")
+
+    def adopt(self) -> Self:
+        """Use the servers that run in the directory; they go on afterwards."""
+        self.addresses = json.loads(self._peers("status"))["addresses"]
+        return self
+
+    def kill(self, name: str) -> None:
+        """kill -9 of one server."""
+        self._peers("kill", name)
+
+    def restart(self, name: str) -> None:
+        """Start a server again with its data; done when it is ready."""
+        self._peers("restart", name)
+
+    def topic(self, name: str, queues: int = 8, kind: str = "NORMAL") -> None:
+        """Create a topic on every broker."""
+        self._peers("topic", name, "--queues", str(queues), "--type", kind)
+
+    def admin(self, *words: str) -> str:
+        """What mqadmin prints."""
+        return self._peers("admin", *words)
+
+    def _peers(self, command: str, *words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, PEERS, command, "--dir", self.directory, *words], capture_output=True, text=True
+        )
+        if done.returncode:
+            raise Failed(f"peers {command} {' '.join(words)}:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+
+def run_client(name: str, *words: str, timeout: float = 90.0) -> dict[str, Any]:
+    """Run one of the kit's official clients to its end; its report."""
+    done = subprocess.run(
+        [sys.executable, PEERS, "client", name, *words], capture_output=True, text=True, timeout=timeout
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines:
+        raise Failed(f"client {name} {' '.join(words)}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+    report: dict[str, Any] = json.loads(lines[-1])
+    return report
+
+
+class Gantry:
+    """One replica as a process of its own. `with` it: it serves inside and must end in good order.
+
+    config is TOML; what is set here besides is given as flags.
+    """
+
+    running: ClassVar[list["Gantry"]] = []
+
+    def __init__(
+        self, directory: Path, namesrv: str, config: str = "", port: int | None = None, listen: bool = True
+    ) -> None:
+        self.port = free_port() if port is None else port
+        self.log = directory / f"gantry-{self.port}.log"
+        self._command = [sys.executable, "-m", "proxy", "serve", "--namesrv", namesrv, "--log-level", "debug"]
+        if listen:
+            self._command += ["--listen", self.address]
+        if config:
+            file = directory / f"gantry-{self.port}.toml"
+            file.write_text(config)
+            self._command += ["--config", str(file)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where clients connect."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        status = self.stop()
+        # A failing test is told as it is, not hidden behind what it left behind.
+        if error is None and status is not None:
+            self.check(status)
+
+    def start(self) -> None:
+        """Start, and wait until the port accepts."""
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("GANTRY_")}
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        Gantry.running.append(self)
+        deadline = time.monotonic() + 30
+        while not accepts(self.port):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise Failed(f"gantry did not start:\n{self.tail()}")
+            time.sleep(0.05)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the process."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def stop(self) -> int | None:
+        """SIGTERM; the exit status. None where it was killed before."""
+        if self._process is None:
+            return None
+        self.signal(signal.SIGTERM)
+        try:
+            status = self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Failed(f"gantry did not end after SIGTERM:\n{self.tail()}") from None
+        self._gone()
+        return status
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._gone()
+
+    def check(self, status: int) -> None:
+        """It ended as it should, and nothing surprised it on its way."""
+        if status != 0 or "Traceback" in self.log.read_text():
+            raise Failed(f"gantry ended with {status}; its log:\n{self.tail()}")
+
+    def tail(self, lines: int = 60) -> str:
+        """The end of its log, with what led to the first surprise."""
+        text = self.log.read_text()
+        before, found, after = text.partition("Traceback")
+        surprise = [*before.splitlines()[-3:], *(found + after).splitlines()[:40], "[…]"] if found else []
+        return "\n".join(surprise + text.splitlines()[-lines:])
+
+    def _gone(self) -> None:
+        self._process = None
+        Gantry.running.remove(self)
+
+
+async def eventually(check: Callable[[], object], timeout: float = 10.0, what: str = "it") -> float:
+    """Wait until check() is true; how long that took, in seconds."""
+    begin = time.monotonic()
+    while not check():
+        if time.monotonic() - begin > timeout:
+            raise Failed(f"{what} did not happen within {timeout} s")
+        await anyio.sleep(0.01)
+    return time.monotonic() - begin

@@ -1,0 +1,167 @@
+"""Groups: who is in them is the same for every broker, every replica and every member, at once."""
+
+import anyio
+import orjson
+import pytest
+
+from remoting.codes import RequestCode, ResponseCode
+from tests.cluster.client import Client, create_topic, described, json, message_queue, unique, wait_until
+from tests.cluster.kit import Cluster, Gantry, eventually
+from tests.cluster.table import covers
+
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(60, func_only=True)]
+
+_CHANGED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+
+
+@covers(
+    RequestCode.HEART_BEAT,
+    RequestCode.UNREGISTER_CLIENT,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+)
+async def test_a_group_is_the_same_for_everybody_at_once(cluster: Cluster, gantry: Gantry, replica: Gantry) -> None:
+    """Weakness guarded against: without notices, members shared the queues out again only every 20 s (8.10)."""
+    topic, group = await create_topic(cluster.broker, "group"), unique("group")
+    async with (
+        Client(gantry.address, "a") as one,
+        Client(gantry.address, "b") as two,
+        Client(replica.address, "c") as three,
+        Client(cluster.broker) as direct,
+    ):
+        beat = await one.heartbeat({group: [topic]})
+        assert await one.consumers(group) == ["a"]
+        assert await direct.consumers(group) == ["a"]
+        # Clients take this for the broker's version, and hold SQL filters back from old brokers.
+        assert beat.version >= 479
+        for client in (two, three):
+            await client.heartbeat({group: [topic]})
+            assert await client.consumers(group) == await direct.consumers(group)
+        await eventually(lambda: len(one.pushed(_CHANGED)) >= 2, 3, "two notices")
+        assert {push.fields["consumerGroup"] for push in one.pushed(_CHANGED)} == {group}
+        assert {await_ := tuple(await client.consumers(group)) for client in (one, two, three, direct)} == {
+            ("a", "b", "c")
+        }, await_
+        one.pushes.clear()
+        await three.get(RequestCode.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": group})
+        assert await direct.consumers(group) == ["a", "b"]
+        await one.push(_CHANGED, 3)
+        assert await one.consumers(group) == ["a", "b"]
+        # Twice does no harm.
+        await three.get(RequestCode.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": group})
+
+
+async def test_a_cut_connection_is_told_to_everybody_at_once(
+    cluster: Cluster, gantry: Gantry, replica: Gantry
+) -> None:
+    """Weakness guarded against: a client that just dropped its connection lived on elsewhere for minutes, and one
+    that came back was listed twice, so that queues had no owner meanwhile (8.9)."""
+    topic, group = await create_topic(cluster.broker, "cut"), unique("group")
+    async with Client(gantry.address, "stays") as stays, Client(cluster.broker) as direct:
+        await stays.heartbeat({group: [topic]})
+        async with Client(replica.address, "cut") as cut:
+            await cut.heartbeat({group: [topic]})
+            await stays.push(_CHANGED, 3)
+            cut.abort()
+        await stays.push(_CHANGED, 3)
+        assert await stays.consumers(group) == ["stays"]
+        assert await direct.consumers(group) == ["stays"]
+        async with Client(replica.address, "cut") as first, Client(gantry.address, "cut") as second:
+            await first.heartbeat({group: [topic]})
+            await second.heartbeat({group: [topic]})
+            assert await stays.consumers(group) == ["cut", "stays"]
+            assert await first.consumers(group) == ["cut", "stays"]
+
+
+async def test_an_unknown_group_has_a_clear_answer(gantry: Gantry) -> None:
+    """Weakness guarded against: a group without members was answered with an empty error (8.8)."""
+    async with Client(gantry.address) as client:
+        for code in (RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.GET_CONSUMER_CONNECTION_LIST):
+            reply = await client.ask(code, {"consumerGroup": unique("nobody")})
+            assert reply.code in {ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE}
+            assert reply.remark
+            assert "Exception" not in reply.remark
+
+
+@covers(RequestCode.GET_CONSUMER_CONNECTION_LIST)
+async def test_the_connections_of_a_group_are_the_clients_own(cluster: Cluster, gantry: Gantry) -> None:
+    topic, group = await create_topic(cluster.broker, "connections"), unique("group")
+    async with Client(gantry.address, "one") as one, Client(cluster.broker, "direct") as direct:
+        for client in (one, direct):
+            await client.heartbeat({group: [topic]})
+        found = json(await one.get(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}))
+        connections = {item["clientId"]: item for item in found["connectionSet"]}
+        assert set(connections) == {"one", "direct"}
+        assert connections["one"]["clientAddr"] == one.local_address
+        assert (connections["one"]["language"], connections["one"]["version"]) == ("JAVA", 481)
+        assert set(found["subscriptionTable"]) >= {topic}
+        assert (found["consumeType"], found["messageModel"]) == ("CONSUME_PASSIVELY", "CLUSTERING")
+
+
+def _lock(client: Client, group: str, queues: list[dict[str, object]]) -> bytes:
+    return orjson.dumps(
+        {"consumerGroup": group, "clientId": client.client_id, "onlyThisBroker": False, "mqSet": queues}
+    )
+
+
+@covers(RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
+async def test_queues_are_locked_by_one_client_at_a_time(cluster: Cluster, gantry: Gantry, replica: Gantry) -> None:
+    """Weakness guarded against: unlocking oneway was awaited in vain (8.11)."""
+    topic, group = await create_topic(cluster.broker, "lock", queues=4), unique("group")
+    queues = [message_queue(topic, number) for number in range(4)]
+    async with Client(gantry.address) as one, Client(replica.address) as two:
+
+        async def lock(client: Client, wanted: list[dict[str, object]]) -> list[int]:
+            reply = await client.get(RequestCode.LOCK_BATCH_MQ, {}, _lock(client, group, wanted))
+            return sorted(queue["queueId"] for queue in json(reply)["lockOKMQSet"])
+
+        assert await lock(one, queues[:3]) == [0, 1, 2]
+        assert await lock(two, queues) == [3]
+        assert await lock(one, queues[:3]) == [0, 1, 2]
+        one.tell(RequestCode.UNLOCK_BATCH_MQ, {}, _lock(one, group, queues[:1]))
+
+        async def freed() -> bool:
+            return await lock(two, queues) == [0, 3]
+
+        await wait_until(freed, 2, "the queue being free")
+        await one.get(RequestCode.UNLOCK_BATCH_MQ, {}, _lock(one, group, queues))
+        assert await lock(two, queues) == [0, 1, 2, 3]
+        assert await lock(one, []) == []
+
+
+@covers(RequestCode.QUERY_ASSIGNMENT)
+async def test_members_share_the_queues(cluster: Cluster, gantry: Gantry, replica: Gantry) -> None:
+    topic, group = await create_topic(cluster.broker, "assignment", queues=4), unique("group")
+    async with Client(gantry.address) as one, Client(replica.address) as two:
+        for client in (one, two):
+            await client.heartbeat({group: [topic]})
+
+        async def assigned(client: Client) -> set[int]:
+            question = {
+                "topic": topic,
+                "consumerGroup": group,
+                "clientId": client.client_id,
+                "strategyName": "AVG",
+                "messageModel": "CLUSTERING",
+            }
+            reply = await client.ask(RequestCode.QUERY_ASSIGNMENT, {}, orjson.dumps(question))
+            assert reply.code == ResponseCode.SUCCESS, described(reply)
+            return {item["messageQueue"]["queueId"] for item in json(reply)["messageQueueAssignments"]}
+
+        shares = [await assigned(client) for client in (one, two)]
+        assert sorted(map(len, shares)) == [2, 2]
+        assert shares[0] | shares[1] == {0, 1, 2, 3}
+
+
+async def test_identical_heartbeats_are_one(cluster: Cluster, gantry: Gantry) -> None:
+    """A client sends one heartbeat per broker of its route; all of them come here."""
+    topic, group = await create_topic(cluster.broker, "beats"), unique("group")
+    async with Client(gantry.address) as one, Client(gantry.address) as two:
+        await one.heartbeat({group: [topic]})
+        await two.heartbeat({group: [topic]})
+        await one.push(_CHANGED, 3)
+        one.pushes.clear()
+        for _ in range(5):
+            await two.heartbeat({group: [topic]})
+        await anyio.sleep(0.3)
+        assert not one.pushed(_CHANGED)

@@ -1,0 +1,122 @@
+"""What operators' tools ask of a client: through Gantry, and at the real servers as if Gantry were not there."""
+
+import re
+
+import anyio
+import anyio.to_thread
+import orjson
+import pytest
+
+from remoting import command as commands
+from remoting import messages
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from tests.cluster.client import Client, create_topic, described, unique
+from tests.cluster.kit import Cluster, Gantry
+from tests.cluster.table import covers
+
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(90, func_only=True)]
+
+# Asked of a broker by mqadmin; it asks the clients.
+_INVOKE_RESET_OFFSET = 222
+_INVOKE_CONSUMER_STATUS = 223
+
+_RUNNING_INFO = {
+    "properties": {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY", "PROP_CLIENT_VERSION": "V5_4_0", "seen-by": "the test"},
+    "subscriptionSet": [],
+    "mqTable": {},
+    "statusTable": {},
+    "userConsumerInfo": {},
+}
+_CONSUMED = {"order": False, "autoCommit": True, "consumeResult": "CR_SUCCESS", "remark": "eaten", "spentTimeMills": 3}
+
+
+def _answers(client: Client) -> None:
+    """Answer as a consumer does."""
+
+    def running(_: RemotingCommand) -> RemotingCommand:
+        return commands.success(body=orjson.dumps(_RUNNING_INFO))
+
+    def consume(_: RemotingCommand) -> RemotingCommand:
+        return commands.success(body=orjson.dumps(_CONSUMED))
+
+    client.answers = {RequestCode.GET_CONSUMER_RUNNING_INFO: running, RequestCode.CONSUME_MESSAGE_DIRECTLY: consume}
+
+
+@covers(RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY)
+async def test_a_tool_asks_a_client_through_gantry(cluster: Cluster, gantry: Gantry, replica: Gantry) -> None:
+    topic, group = await create_topic(cluster.broker, "tool"), unique("group")
+    async with Client(gantry.address) as consumer, Client(gantry.address) as near, Client(replica.address) as far:
+        _answers(consumer)
+        await consumer.heartbeat({group: [topic]})
+        sent = await near.send(topic, b"eat me")
+        whom = {"consumerGroup": group, "clientId": consumer.client_id}
+        # The tool may be connected to another replica than the client.
+        for tool in (near, far):
+            reply = await tool.get(RequestCode.GET_CONSUMER_RUNNING_INFO, {**whom, "jstackEnable": False})
+            assert orjson.loads(reply.body) == _RUNNING_INFO
+            push = await consumer.push(RequestCode.GET_CONSUMER_RUNNING_INFO)
+            assert push.fields["jstackEnable"] == "false"
+            question = {**whom, "msgId": sent.fields["msgId"], "brokerName": "broker-a", "topic": topic}
+            reply = await tool.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, question)
+            assert reply.code == ResponseCode.SUCCESS, described(reply)
+            assert orjson.loads(reply.body) == _CONSUMED
+        absent = await near.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, {**whom, "clientId": "nobody"})
+        assert absent.code in {ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR}
+        assert absent.remark
+
+
+@covers(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
+async def test_a_broker_resets_and_asks_the_offsets_of_its_clients(cluster: Cluster, gantry: Gantry) -> None:
+    topic, group = await create_topic(cluster.broker, "reset"), unique("group")
+    table = b'{"messageQueueTable":{}}'
+    async with Client(gantry.address) as consumer, Client(gantry.address) as other, Client(cluster.broker) as tool:
+        consumer.answers[RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT] = lambda _: commands.success(body=table)
+        await consumer.heartbeat({group: [topic]})
+        await other.heartbeat({unique("group"): [topic]})
+        await consumer.send(topic, b"x")
+        reset = {"topic": topic, "group": group, "timestamp": 0, "isForce": True}
+        reply = await tool.ask(_INVOKE_RESET_OFFSET, reset)
+        assert reply.code == ResponseCode.SUCCESS, described(reply)
+        push = await consumer.push(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
+        assert push.is_oneway
+        assert (push.fields["topic"], push.fields["group"]) == (topic, group)
+        assert b"offsetTable" in push.body
+        status = await tool.ask(_INVOKE_CONSUMER_STATUS, {"topic": topic, "group": group, "clientAddr": ""})
+        assert status.code == ResponseCode.SUCCESS, described(status)
+        assert consumer.client_id.encode() in status.body
+        push = await consumer.push(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
+        assert (push.fields["topic"], push.fields["group"]) == (topic, group)
+        assert not other.pushes
+
+
+async def test_mqadmin_sees_clients_and_asks_them(cluster: Cluster, gantry: Gantry) -> None:
+    """The official tool at the real name server; it knows nothing of Gantry."""
+    topic, group = await create_topic(cluster.broker, "admin"), unique("group")
+    async with Client(gantry.address) as consumer:
+        _answers(consumer)
+        await consumer.heartbeat({group: [topic]})
+        sent = await consumer.send(topic, b"x", {"UNIQ_KEY": unique("A")})
+        await consumer.pull(topic, group)
+        client_id = consumer.client_id
+        queue = {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 1, "bname": "broker-a"}
+        await consumer.get(RequestCode.UPDATE_CONSUMER_OFFSET, queue)
+        out: dict[str, str] = {}
+
+        async def admin(*words: str) -> None:
+            out[words[0]] = await anyio.to_thread.run_sync(lambda: cluster.admin(*words))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(admin, "consumerConnection", "-g", group)
+            tasks.start_soon(admin, "consumerProgress", "-g", group)
+            tasks.start_soon(admin, "consumerStatus", "-g", group, "-i", client_id)
+            tasks.start_soon(
+                admin, "queryMsgById", "-i", sent.fields["msgId"], "-g", group, "-d", client_id, "-t", topic
+            )
+        assert client_id in out["consumerConnection"]
+        assert re.search(rf"{topic}\s+broker-a\s+0\s+1\s+1\s", out["consumerProgress"]), out["consumerProgress"]
+        assert "the test" in out["consumerStatus"], out["consumerStatus"]
+        assert "CR_SUCCESS" in out["queryMsgById"], out["queryMsgById"]
+        push = await consumer.push(RequestCode.CONSUME_MESSAGE_DIRECTLY)
+        [message] = messages.decode_messages(push.body)
+        assert message.body == b"x"

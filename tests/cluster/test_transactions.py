@@ -1,0 +1,124 @@
+"""Transactions through any number of replicas, none of which remembers anything."""
+
+import time
+from dataclasses import dataclass
+
+import anyio
+import pytest
+
+from remoting import messages, properties
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.ids import OffsetMessageId
+from tests.cluster.client import Client, create_topic, unique
+from tests.cluster.kit import Cluster, Gantry, eventually
+from tests.cluster.table import covers
+
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(60, func_only=True)]
+
+_COMMIT, _ROLLBACK = 8, 12
+# The first check comes after two seconds at the earliest, looked for every three.
+_CHECKED = 12.0
+
+
+@dataclass
+class Half:
+    """A half message that a producer has sent."""
+
+    topic: str
+    group: str
+    reply: RemotingCommand
+    unique_id: str
+
+    def end(self, producer: Client, how: int) -> None:
+        """END_TRANSACTION as a Java producer sends it by itself."""
+        fields = {
+            "topic": self.topic,
+            "producerGroup": self.group,
+            "tranStateTableOffset": self.reply.fields["queueOffset"],
+            "commitLogOffset": OffsetMessageId.parse(self.reply.fields["msgId"]).offset,
+            "commitOrRollback": how,
+            "fromTransactionCheck": False,
+            "msgId": self.unique_id,
+            "transactionId": self.unique_id,
+        }
+        producer.tell(RequestCode.END_TRANSACTION, producer.named(fields))
+
+
+async def _half(producer: Client, topic: str, group: str, body: bytes) -> Half:
+    unique_id = unique("TX")
+    pairs = {properties.TRANSACTION_PREPARED: "true", properties.PRODUCER_GROUP: group, "UNIQ_KEY": unique_id}
+    prepared = int(messages.SysFlag.TRANSACTION_PREPARED)
+    reply = await producer.send(topic, body, pairs, producerGroup=group, sysFlag=prepared)
+    return Half(topic, group, reply, unique_id)
+
+
+def _answer(producer: Client, check: RemotingCommand, how: int) -> None:
+    """END_TRANSACTION as a Java producer answers a check."""
+    fields = {name: check.fields[name] for name in ("topic", "tranStateTableOffset", "commitLogOffset", "bname")}
+    [half] = messages.decode_messages(check.body)
+    fields |= {
+        "producerGroup": properties.decode(half.properties)[properties.PRODUCER_GROUP],
+        "commitOrRollback": str(how),
+        "fromTransactionCheck": "true",
+        "msgId": check.fields["msgId"],
+        "transactionId": check.fields["transactionId"],
+    }
+    producer.tell(RequestCode.END_TRANSACTION, fields)
+
+
+@covers(RequestCode.END_TRANSACTION)
+async def test_commit_and_rollback_need_no_check(cluster: Cluster, gantry: Gantry) -> None:
+    """Weakness guarded against: a producer's own commit was dropped and reported as done (8.5)."""
+    topic, group = await create_topic(cluster.broker, "tx"), unique("producers")
+    async with Client(gantry.address) as producer:
+        kept = await _half(producer, topic, group, b"kept")
+        dropped = await _half(producer, topic, group, b"dropped")
+        begin = time.monotonic()
+        dropped.end(producer, _ROLLBACK)
+        kept.end(producer, _COMMIT)
+        # No producer of the group is known to any broker, so nobody could have been asked.
+        [message] = await producer.pull(topic, unique("group"), wait=5000)
+        assert time.monotonic() - begin < 1.9
+        assert message.body == b"kept"
+        assert await producer.pull(topic, unique("group"), offset=1, wait=500) == []
+
+
+@covers(RequestCode.CHECK_TRANSACTION_STATE)
+async def test_a_check_reaches_a_producer_of_the_group_behind_any_replica(
+    cluster: Cluster, gantry: Gantry, replica: Gantry
+) -> None:
+    """Weakness guarded against: a check was of use only to the replica that held the transaction in memory (8.6)."""
+    topic = await create_topic(cluster.broker, "check")
+    near, far, other = unique("near"), unique("far"), unique("other")
+    async with (
+        Client(gantry.address) as first,
+        Client(gantry.address) as second,
+        Client(gantry.address) as stranger,
+        Client(replica.address) as remote,
+    ):
+        for client, groups in ((first, [near]), (second, [near]), (stranger, [other]), (remote, [far])):
+            await client.route(topic)
+            await client.heartbeat(producers=groups)
+        await _half(first, topic, near, b"near")
+        async with Client(gantry.address) as gone:
+            await _half(gone, topic, far, b"far")
+        code = RequestCode.CHECK_TRANSACTION_STATE
+        await eventually(lambda: first.pushed(code) or second.pushed(code), _CHECKED, "a check of the near group")
+        asked = first if first.pushed(code) else second
+        check = await asked.push(code)
+        [half] = messages.decode_messages(check.body)
+        assert (half.body, half.topic, check.fields["topic"]) == (b"near", topic, topic)
+        assert (check.fields["bname"], check.is_oneway) == ("broker-a", True)
+        _answer(asked, check, _COMMIT)
+        check = await remote.push(code, _CHECKED)
+        [half] = messages.decode_messages(check.body)
+        assert half.body == b"far"
+        _answer(remote, check, _COMMIT)
+        found: list[bytes] = []
+        while len(found) < 2:
+            with anyio.fail_after(10):
+                found += [m.body for m in await first.pull(topic, unique("group"), offset=len(found), wait=5000)]
+        assert sorted(found) == [b"far", b"near"]
+        assert not stranger.pushed(code)
+        assert all(b"near" not in check.body for check in remote.pushed(code))
