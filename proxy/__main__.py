@@ -22,6 +22,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parse(arguments)
     try:
         settings = load(options.config, _flags(options))
+        if not settings.cluster.namesrv:
+            raise ConfigError("cluster.namesrv: give at least one name server (--namesrv HOST:PORT)")
     except ConfigError as error:
         print(f"gantry: {error}", file=sys.stderr)  # noqa: T201  # logging is not set up yet
         return 2

@@ -1,6 +1,7 @@
 """The composition root: builds everything from the settings and runs it until told to stop."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -38,6 +39,7 @@ from proxy.sync.topic import SyncTopic
 from proxy.tasks import spawn_quietly
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, Limits, RemotingConnection
+from remoting.errors import RemotingError
 from remoting.wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry")
@@ -187,7 +189,7 @@ class App:
 
     async def _drain(self) -> None:
         """Accept nobody new, send clients elsewhere, let what is under way finish."""
-        self.core.drain.draining = True
+        self.core.drain.start()
         for listener in self._listeners:
             await listener.close()
         with anyio.move_on_after(self.settings.drain_timeout):
@@ -199,7 +201,8 @@ class App:
             while self.channels or self.registry.local():
                 await anyio.sleep(_GLANCE)
             if self._exchange is not None:
-                await self._exchange.flush()
+                with contextlib.suppress(RemotingError):
+                    await self._exchange.flush()
         for listener in self._listeners:
             await listener.abort()
 

@@ -1,9 +1,11 @@
 """Checks: plain functions that a request passes before it is handled; one that refuses raises its error."""
 
+import asyncio
 from collections.abc import Callable
 
 from proxy.context import Context
 from remoting.codes import GO_AWAY_VERSION, RequestCode
+from remoting.command import RemotingCommand
 from remoting.errors import GoAway, InvalidRequest, Overloaded, UnsupportedRequest
 from remoting.requests import Direction
 
@@ -26,18 +28,40 @@ def required_fields(context: Context) -> None:
 
 
 class Drain:
-    """While the replica shuts down, clients that know how are sent elsewhere."""
+    """While the replica shuts down, clients that know how are sent elsewhere.
+
+    Oneway requests are still served: their senders would never learn that they were not.
+    """
 
     def __init__(self) -> None:
         self.draining = False
+        self._polls: set[asyncio.Future[RemotingCommand]] = set()
 
     def __call__(self, context: Context) -> None:
-        if (
-            self.draining
-            and context.command.version > GO_AWAY_VERSION
-            and context.code != RequestCode.UNREGISTER_CLIENT
-        ):
-            raise GoAway("this replica is going away; connect again")
+        command = context.command
+        if self.draining and may_go(context) and not command.is_oneway and context.code not in _SERVED_TO_THE_END:
+            raise GoAway(_GOING)
+
+    def watch(self, poll: "asyncio.Future[RemotingCommand]") -> None:
+        """A long poll is under way: nobody wants to wait for its end."""
+        self._polls.add(poll)
+        poll.add_done_callback(self._polls.discard)
+
+    def start(self) -> None:
+        """Send clients elsewhere from now on, those that wait in a long poll too."""
+        self.draining = True
+        for poll in list(self._polls):
+            if not poll.done():
+                poll.set_exception(GoAway(_GOING))
+
+
+_GOING = "this replica is going away; connect again"
+_SERVED_TO_THE_END = (RequestCode.UNREGISTER_CLIENT,)
+
+
+def may_go(context: Context) -> bool:
+    """True where the client knows how to reconnect when it is told GO_AWAY."""
+    return context.command.version > GO_AWAY_VERSION
 
 
 class Budget:

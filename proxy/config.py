@@ -9,7 +9,16 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from protocol_negotiation.advertise import Advertise, AdvertiseRule, resolve
@@ -195,7 +204,9 @@ class Settings(BaseSettings):
     )
     drain_timeout: float = Field(10.0, ge=0, description="seconds that requests under way get to finish at shutdown")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
-    metrics_listen: Annotated[str, AfterValidator(_address)] | None = Field(None, description="host:port of a Prometheus endpoint; default: none")
+    metrics_listen: Annotated[str, AfterValidator(_address)] | None = Field(
+        None, description="host:port of a Prometheus endpoint; default: none"
+    )
 
     @classmethod
     def settings_customise_sources(

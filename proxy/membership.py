@@ -6,6 +6,7 @@ remaining members of each group are told that it changed.
 """
 
 import asyncio
+import math
 from collections.abc import Collection, Iterable
 
 from proxy import heartbeat as heartbeats
@@ -36,6 +37,9 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     repeated = last is not None and last.body == command.body and now - session.heartbeat_at < _SAME
     beat = heartbeats.parse(command.body)
     changes: list[Change] = []
+    if channel.closed:
+        # It ended before this was looked at; nobody would end the membership.
+        return commands.success()
     if not repeated:
         session.client_id = beat.client_id
         session.language, session.version = command.language, command.version
@@ -46,6 +50,9 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
         brokers: set[str] = {channel.peer.broker}
     else:
         brokers = session.brokers | await _subscribed(core, beat.topics)
+    if core.registry.member(channel) is None:
+        # It left, or its connection ended, while the routes were loaded.
+        return commands.success()
     news = brokers - session.enrolled if repeated else brokers
     session.brokers |= brokers
     if news:
@@ -84,6 +91,8 @@ async def leave(core: Messaging, channel: Channel, groups: Groups | None = None)
     if member is None:
         return
     leaving = member.groups if groups is None else groups
+    # Should it come back, an equal heartbeat is news again.
+    channel.session.heartbeat_at = -math.inf
     changes = core.registry.unregister(channel, leaving)
     # Only when the brokers know may anybody be told to look at the group again.
     await core.backend.withdraw(channel, leaving)

@@ -14,7 +14,7 @@ from functools import partial
 from proxy.addresses import AddressBook
 from proxy.backend import Backend
 from proxy.channel import Channel
-from proxy.checks import Budget, Check, Drain
+from proxy.checks import Budget, Check, Drain, may_go
 from proxy.clients import Change, ClientRegistry
 from proxy.config import Settings
 from proxy.context import Context
@@ -79,6 +79,8 @@ class Messaging:
         size = len(command.body)
         self.budget.used += size
         reply.add_done_callback(partial(self._done, context, size))
+        if context.spec is not None and context.spec.poll is not None and may_go(context):
+            self.drain.watch(reply)
         return reply
 
     def changed(self, changes: Sequence[Change]) -> None:

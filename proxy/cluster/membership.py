@@ -32,13 +32,18 @@ _AGAIN = 1.0
 
 
 class Enrolment:
-    """What brokers have been told of one client: its last heartbeat, and at which broker names."""
+    """What brokers have been told of one client: its last heartbeat, and at which broker names.
 
-    __slots__ = ("brokers", "heartbeat")
+    turn: brokers handle heartbeats and farewells on different threads, so one must be answered
+    before the next is sent.
+    """
+
+    __slots__ = ("brokers", "heartbeat", "turn")
 
     def __init__(self) -> None:
         self.brokers: set[str] = set()
         self.heartbeat: RemotingCommand | None = None
+        self.turn = asyncio.Lock()
 
 
 class Membership:
@@ -61,22 +66,32 @@ class Membership:
         self, channel: Channel, groups: Groups, heartbeat: RemotingCommand, brokers: Collection[str]
     ) -> None:
         """Send the client's heartbeat to these brokers, masters and slaves; done when all have answered or failed."""
-        lane, left = self._lanes.seat(channel, groups)
         enrolment = self._enrolments.setdefault(channel, Enrolment())
-        enrolment.heartbeat = heartbeat
-        enrolment.brokers.update(brokers)
-        if left is not None:
-            await self._withdraw(left, channel, _groups(left, channel))
-        await asyncio.gather(*(self._tell(name, address, lane, heartbeat) for name, address in self._targets(brokers)))
+        async with enrolment.turn:
+            if channel.closed:
+                # It went while its heartbeat waited for a route, and has been seen off already.
+                if self._lanes.lane(channel) is None:
+                    self._enrolments.pop(channel, None)
+                return
+            lane, left = self._lanes.seat(channel, groups)
+            enrolment.heartbeat = heartbeat
+            enrolment.brokers.update(brokers)
+            if left is not None:
+                await self._withdraw(left, channel, _groups(left, channel))
+            targets = self._targets(brokers)
+            await asyncio.gather(*(self._tell(name, address, lane, heartbeat) for name, address in targets))
 
     async def withdraw(self, channel: Channel, groups: Groups) -> None:
         """Tell every broker which knows the client that it has left these groups; done when all have answered."""
-        lane = self._lanes.lane(channel)
-        if lane is None:
+        enrolment = self._enrolments.get(channel)
+        if enrolment is None:
             return
-        await self._withdraw(lane, channel, groups)
-        if self._lanes.lane(channel) is None:
-            self._enrolments.pop(channel, None)
+        async with enrolment.turn:
+            lane = self._lanes.lane(channel)
+            if lane is not None:
+                await self._withdraw(lane, channel, groups)
+            if self._lanes.lane(channel) is None:
+                self._enrolments.pop(channel, None)
 
     def enrolled(self, channel: Channel) -> set[str]:
         """The names of the brokers that have been told of this client."""

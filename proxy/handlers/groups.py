@@ -12,7 +12,7 @@ from remoting import command as commands
 from remoting.bodies import json_object
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import ConsumerNotOnline, RemotingError, ServiceUnavailable
+from remoting.errors import BodyError, ConsumerNotOnline, RemotingError, ServiceUnavailable
 
 
 async def consumer_list(core: Messaging, context: Context) -> RemotingCommand:
@@ -55,6 +55,8 @@ async def consumer_connections(core: Messaging, context: Context) -> RemotingCom
 async def check_client_config(core: Messaging, context: Context) -> RemotingCommand:
     """CHECK_CLIENT_CONFIG: a broker of the topic compiles the filter expression."""
     subscription = json_object(context.command.body).get("subscriptionData") or {}
+    if not isinstance(subscription, dict):
+        raise BodyError("subscriptionData is not an object")
     return await _ask(core, context, await _broker_of(core, context, str(subscription.get("topic") or "")))
 
 

@@ -63,7 +63,9 @@ class Kit:
 
 
 def _peers(*words: str) -> str:
-    done = subprocess.run([sys.executable, str(PEERS), *words], capture_output=True, text=True)
+    # In a session of its own, the stopping survives an interrupt from the terminal.
+    command = [sys.executable, str(PEERS), *words]
+    done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
     if done.returncode:
         raise BenchmarkError(done.stderr.strip() or f"peers {words[0]} failed")
     return done.stdout
@@ -180,6 +182,7 @@ def end_on_sigterm() -> None:
     """Let SIGTERM unwind the program, so that the servers are stopped."""
 
     def leave(number: int, _: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the stopping
         sys.exit(128 + number)
 
     signal.signal(signal.SIGTERM, leave)

@@ -271,7 +271,7 @@ def send_fields(topic: str, text: str = "", queue: int = 0, **changes: object) -
         "defaultTopicQueueNums": 4,
         "queueId": queue,
         "sysFlag": 0,
-        "bornTimestamp": 1_700_000_000_000,
+        "bornTimestamp": int(time.time() * 1000),
         "flag": 0,
         "properties": text,
         "reconsumeTimes": 0,

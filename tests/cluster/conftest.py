@@ -7,6 +7,13 @@ import pytest
 from tests.cluster.kit import Cluster, Gantry
 from tests.cluster.reports import add_logs
 
+# Off by default are recalling, and telling clients of a reset instead of keeping it in the broker.
+OPTIONS = (
+    "--fast-timers",
+    *("--broker-set", "recallMessageEnable=true"),
+    *("--broker-set", "useServerSideResetOffset=false"),
+)
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
@@ -22,8 +29,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if "TEST_PEERS" in os.environ:
         yield Cluster(Path(os.environ["TEST_PEERS"])).adopt()
         return
-    options = ("--fast-timers", "--broker-set", "recallMessageEnable=true")
-    with Cluster(tmp_path_factory.mktemp("peers"), *options) as cluster:
+    with Cluster(tmp_path_factory.mktemp("peers"), *OPTIONS) as cluster:
         yield cluster
 
 

@@ -89,6 +89,7 @@ def _java_hash(text: str) -> int:
 async def test_offsets_are_kept_by_the_broker(cluster: Cluster, gantry: Gantry, replica: Gantry) -> None:
     topic, group = await create_topic(cluster.broker, "offset"), unique("group")
     async with Client(gantry.address) as client, Client(replica.address) as other:
+        await client.heartbeat({group: [topic]})
         for number in range(5):
             await client.send(topic, b"%d" % number)
         queue = queue_fields(topic, consumerGroup=group)

@@ -113,7 +113,7 @@ async def test_mqadmin_sees_clients_and_asks_them(cluster: Cluster, gantry: Gant
             tasks.start_soon(
                 admin, "queryMsgById", "-i", sent.fields["msgId"], "-g", group, "-d", client_id, "-t", topic
             )
-        assert client_id in out["consumerConnection"]
+        assert client_id in out["consumerConnection"], out["consumerConnection"]
         assert re.search(rf"{topic}\s+broker-a\s+0\s+1\s+1\s", out["consumerProgress"]), out["consumerProgress"]
         assert "the test" in out["consumerStatus"], out["consumerStatus"]
         assert "CR_SUCCESS" in out["queryMsgById"], out["queryMsgById"]

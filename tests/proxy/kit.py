@@ -25,6 +25,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS, RequestSpec
 
+DEFAULTS = Settings()
 Reply = asyncio.Future[RemotingCommand]
 Answer = Callable[[str, RemotingCommand], RemotingCommand | Exception]
 
@@ -177,7 +178,7 @@ def stage(
     changes: list[Change] = []
     registry = ClientRegistry()
     core = Messaging(
-        Settings() if settings is None else settings,
+        DEFAULTS if settings is None else settings,
         registry,
         handlers,
         forward,

@@ -1,0 +1,185 @@
+"""Popping: handing out, acknowledging, prolonging, looking; in both header encodings."""
+
+import time
+
+import anyio
+import pytest
+
+from remoting import messages, pop
+from remoting.codes import RequestCode, ResponseCode, SerializeType
+from remoting.command import RemotingCommand
+from remoting.messages import StoredMessage
+from remoting.pop import ExtraInfo
+from tests.cluster.client import BROKER, Client, create_topic, described, queue_fields, unique
+from tests.cluster.kit import Cluster, Gantry
+from tests.cluster.table import covers
+
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(60, func_only=True)]
+
+_ENCODINGS = pytest.mark.parametrize("encoding", list(SerializeType), ids=lambda encoding: encoding.name)
+
+
+def _pop_fields(topic: str, group: str, invisible: int = 30_000, wait: int = 0, count: int = 32) -> dict[str, object]:
+    return queue_fields(
+        topic,
+        consumerGroup=group,
+        maxMsgNums=count,
+        invisibleTime=invisible,
+        pollTime=wait,
+        # A clock an hour behind: the broker must not give up for that.
+        bornTime=int(time.time() * 1000) - 3_600_000,
+        initMode=0,
+        expType="TAG",
+        exp="*",
+        order=False,
+    )
+
+
+def _handles(reply: RemotingCommand, topic: str, group: str) -> list[tuple[StoredMessage, ExtraInfo]]:
+    """The messages of an answer with the handles that a client makes for them."""
+    found = messages.decode_messages(reply.body)
+    starts = pop.parse_start_offset_info(reply.fields["startOffsetInfo"])
+    handles = []
+    for message in found:
+        retry = pop.retry_of(message.topic)
+        handles.append(
+            ExtraInfo(
+                start_offset=starts[retry, message.queue_id],
+                pop_time=int(reply.fields["popTime"]),
+                invisible_time=int(reply.fields["invisibleTime"]),
+                revive_queue_id=int(reply.fields["reviveQid"]),
+                retry=retry,
+                broker_name=BROKER,
+                queue_id=message.queue_id,
+                queue_offset=message.queue_offset,
+            )
+        )
+    return list(zip(found, handles, strict=True))
+
+
+async def _pop(client: Client, topic: str, group: str, **options: int) -> list[tuple[StoredMessage, ExtraInfo]]:
+    reply = await client.ask(RequestCode.POP_MESSAGE, _pop_fields(topic, group, **options), timeout=30)
+    if reply.code in {ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT}:
+        return []
+    assert reply.code == ResponseCode.SUCCESS, described(reply)
+    return _handles(reply, topic, group)
+
+
+def _ack_fields(topic: str, group: str, handle: ExtraInfo) -> dict[str, object]:
+    # Without bname: it is in the handle.
+    return {
+        "consumerGroup": group,
+        "topic": pop.real_topic(topic, group, handle.retry),
+        "queueId": handle.queue_id,
+        "extraInfo": handle,
+        "offset": handle.queue_offset,
+    }
+
+
+@covers(RequestCode.POP_MESSAGE, RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE)
+@_ENCODINGS
+async def test_a_popped_message_comes_again_unless_acknowledged(
+    cluster: Cluster, gantry: Gantry, replica: Gantry, encoding: SerializeType
+) -> None:
+    """Weakness guarded against: POP and ACK were registered with handlers that could not serve them (8.4)."""
+    topic, group = await create_topic(cluster.broker, "pop"), unique("group")
+    async with Client(gantry.address, encoding=encoding) as client, Client(replica.address) as other:
+        await client.heartbeat({group: [topic]}, consumeType="CONSUME_POP")
+        for number in range(4):
+            await client.send(topic, b"%d" % number)
+        popped = await _pop(client, topic, group, invisible=2000)
+        assert [message.body for message, _ in popped] == [b"0", b"1", b"2", b"3"]
+        # Whoever is asked, one of them acknowledged here, two in a batch through another replica.
+        await client.get(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, popped[0][1]))
+        batch = pop.BatchAckBody(BROKER, pop.batch_acks(group, topic, [handle for _, handle in popped[1:3]]))
+        await other.get(RequestCode.BATCH_ACK_MESSAGE, {}, batch.encode())
+        assert await _pop(client, topic, group) == []
+        begin = time.monotonic()
+        again: list[tuple[StoredMessage, ExtraInfo]] = []
+        while not again and time.monotonic() - begin < 12:
+            again = await _pop(client, topic, group, wait=3000)
+        [(message, handle)] = again
+        assert message.body == b"3"
+        assert handle.retry is not pop.Retry.NORMAL
+        assert message.reconsume_times == 1
+        await client.get(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, handle))
+
+
+@covers(RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO)
+@_ENCODINGS
+async def test_a_pop_waits_and_who_waits_is_told(cluster: Cluster, gantry: Gantry, encoding: SerializeType) -> None:
+    topic, group = await create_topic(cluster.broker, "wait"), unique("group")
+    async with Client(gantry.address, encoding=encoding) as client, Client(gantry.address) as producer:
+        await client.heartbeat({group: [topic]}, consumeType="CONSUME_POP")
+        waiting = client.begin(RequestCode.POP_MESSAGE, _pop_fields(topic, group, wait=15_000), timeout=30)
+        notice = {
+            "consumerGroup": group,
+            "pollTime": 15_000,
+            "bornTime": int(time.time() * 1000) - 3_600_000,
+            "order": False,
+        }
+        told = client.begin(RequestCode.NOTIFICATION, queue_fields(topic, **notice), timeout=30)
+        await anyio.sleep(0.5)
+        info = await client.get(RequestCode.POLLING_INFO, queue_fields(topic, consumerGroup=group))
+        assert int(info.fields["pollingNum"]) >= 1
+        assert not waiting.done()
+        assert not told.done()
+        begin = time.monotonic()
+        await producer.send(topic, b"at last")
+        [(message, handle)] = _handles(await waiting, topic, group)
+        assert message.body == b"at last"
+        await client.get(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, handle))
+        assert time.monotonic() - begin < 5
+        await producer.send(topic, b"another")
+        assert (await told).fields["hasMsg"] == "true"
+        nothing = await client.ask(
+            RequestCode.NOTIFICATION, queue_fields(topic, **{**notice, "consumerGroup": unique("group"), "pollTime": 0})
+        )
+        assert nothing.code == ResponseCode.SUCCESS, described(nothing)
+
+
+@covers(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, RequestCode.PEEK_MESSAGE)
+@_ENCODINGS
+async def test_the_invisible_time_is_changed(cluster: Cluster, gantry: Gantry, encoding: SerializeType) -> None:
+    topic, group = await create_topic(cluster.broker, "change"), unique("group")
+    async with Client(gantry.address, encoding=encoding) as client:
+        await client.heartbeat({group: [topic]}, consumeType="CONSUME_POP")
+        await client.send(topic, b"patience")
+        peek = queue_fields(topic, consumerGroup=group, maxMsgNums=32)
+        seen = await client.get(RequestCode.PEEK_MESSAGE, peek)
+        assert [message.body for message in messages.decode_messages(seen.body)] == [b"patience"]
+        [(_, handle)] = await _pop(client, topic, group, invisible=30_000)
+        fields = {**_ack_fields(topic, group, handle), "invisibleTime": 1500}
+        reply = await client.get(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
+        changed = handle.changed(reply.fields)
+        assert changed.invisible_time == 1500
+        assert changed.pop_time >= handle.pop_time
+        # The old handle is void.
+        await client.ask(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, handle))
+        again: list[tuple[StoredMessage, ExtraInfo]] = []
+        begin = time.monotonic()
+        while not again and time.monotonic() - begin < 12:
+            again = await _pop(client, topic, group, wait=3000)
+        assert [message.body for message, _ in again] == [b"patience"]
+        wrong = {**_ack_fields(topic, group, again[0][1]), "offset": 10**6, "topic": topic}
+        assert (await client.ask(RequestCode.ACK_MESSAGE, wrong)).code == ResponseCode.NO_MESSAGE
+        queue = {**_ack_fields(topic, group, again[0][1]), "queueId": 99, "topic": topic}
+        assert (await client.ask(RequestCode.ACK_MESSAGE, queue)).code == ResponseCode.MESSAGE_ILLEGAL
+
+
+async def test_too_many_at_once_are_refused(cluster: Cluster, gantry: Gantry) -> None:
+    topic, group = await create_topic(cluster.broker, "many"), unique("group")
+    async with Client(gantry.address) as client:
+        await client.heartbeat({group: [topic]}, consumeType="CONSUME_POP")
+        reply = await client.ask(RequestCode.POP_MESSAGE, _pop_fields(topic, group, count=33))
+        assert reply.code == ResponseCode.INVALID_PARAMETER
+        assert reply.remark
+
+
+@pytest.mark.parametrize("alias", [3442, 3443, 3444, 3445, 3446, 3447, 3543])
+async def test_codes_that_a_java_client_cuts_are_understood(gantry: Gantry, alias: int) -> None:
+    """A Java client with binary headers sends the low half of the codes over 32767."""
+    async with Client(gantry.address, encoding=SerializeType.ROCKETMQ) as client:
+        reply = await client.ask(alias, {}, b"{}")
+        assert reply.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED, described(reply)
+        assert reply.serialize_type == SerializeType.ROCKETMQ

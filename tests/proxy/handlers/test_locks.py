@@ -1,0 +1,96 @@
+from typing import Any
+
+import orjson
+import pytest
+
+from remoting import command as commands
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.errors import BodyError, RemotingError, ServiceUnavailable
+from tests.proxy.kit import FakeBackend, request, stage
+
+pytestmark = pytest.mark.anyio
+
+LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+
+
+def queue(broker: str, number: int) -> dict[str, Any]:
+    return {"topic": "orders", "brokerName": broker, "queueId": number}
+
+
+QUEUES = [queue("broker-a", 0), queue("broker-b", 0), queue("broker-a", 1)]
+
+
+def ask(code: int, queues: Any = QUEUES) -> RemotingCommand:
+    body = {"consumerGroup": "g", "clientId": "c1", "onlyThisBroker": False, "mqSet": queues}
+    return request(code, orjson.dumps(body), ns="x", bname="broker-a")
+
+
+def grants(*away: str, refusing: str = "") -> FakeBackend:
+    """Brokers that grant what they are asked, but for some."""
+
+    def answer(broker: str, command: RemotingCommand) -> RemotingCommand | Exception:
+        if broker in away:
+            return ServiceUnavailable(f"{broker} is away")
+        if broker == refusing:
+            return commands.response(1, remark="no")
+        return commands.success(body=orjson.dumps({"lockOKMQSet": orjson.loads(command.body)["mqSet"]}))
+
+    return FakeBackend(answer=answer)
+
+
+@pytest.mark.parametrize("code", [LOCK, UNLOCK])
+async def test_each_broker_is_asked_for_its_own_queues(code: int) -> None:
+    on = stage(grants())
+    await on.ask(ask(code))
+    assert [(sent.broker, sent.fields, orjson.loads(sent.body)) for sent in on.backend.sent] == [
+        (
+            broker,
+            {"ns": "x", "bname": broker},
+            {"consumerGroup": "g", "clientId": "c1", "onlyThisBroker": False, "mqSet": queues},
+        )
+        for broker, queues in (("broker-a", [QUEUES[0], QUEUES[2]]), ("broker-b", [QUEUES[1]]))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("backend", "granted"),
+    [
+        (grants(), [QUEUES[0], QUEUES[2], QUEUES[1]]),
+        (grants("broker-a"), [QUEUES[1]]),
+        (grants(refusing="broker-b"), [QUEUES[0], QUEUES[2]]),
+        (FakeBackend(answer=lambda *_: commands.success(body=b'{"lockOKMQSet":null}')), []),
+    ],
+)
+async def test_what_was_granted_is_joined(backend: FakeBackend, granted: list[Any]) -> None:
+    answer = await stage(backend).ask(ask(LOCK))
+    assert (answer.code, orjson.loads(answer.body)) == (0, {"lockOKMQSet": granted})
+
+
+@pytest.mark.parametrize("backend", [grants("broker-a", "broker-b"), grants("broker-b", refusing="broker-a")])
+async def test_when_no_broker_could_grant_anything_that_is_an_error(backend: FakeBackend) -> None:
+    with pytest.raises(RemotingError):
+        await stage(backend).ask(ask(LOCK))
+
+
+async def test_a_queue_that_may_still_be_locked_is_told() -> None:
+    with pytest.raises(ServiceUnavailable):
+        await stage(grants("broker-b")).ask(ask(UNLOCK))
+    answer = await stage(grants(refusing="broker-b")).ask(ask(UNLOCK))
+    assert (answer.code, answer.remark) == (1, "no")
+
+
+@pytest.mark.parametrize(("code", "body"), [(LOCK, {"lockOKMQSet": []}), (UNLOCK, None)])
+async def test_no_queues_are_no_work(code: int, body: Any) -> None:
+    on = stage(grants())
+    answer = await on.ask(ask(code, []))
+    assert (answer.code, orjson.loads(answer.body or b"null"), on.backend.sent) == (0, body, [])
+
+
+@pytest.mark.parametrize("code", [LOCK, UNLOCK])
+@pytest.mark.parametrize("queues", [5, [5], [{}], [{"brokerName": ""}], [QUEUES[0], {"topic": "t"}], {"brokerName": "a"}])
+async def test_queues_without_a_broker_are_refused_and_none_is_locked(code: int, queues: Any) -> None:
+    on = stage(grants())
+    with pytest.raises(BodyError):
+        await on.ask(ask(code, queues))
+    assert on.backend.sent == []

@@ -1,0 +1,56 @@
+import orjson
+import pytest
+
+from proxy.routes import parse
+from remoting.codes import STANDARD_JSON_VERSION, RequestCode
+from remoting.command import RemotingCommand
+from remoting.errors import ServiceUnavailable, TopicNotExist
+from tests.proxy.kit import FakeBackend, FakeChannel, heartbeat, java, request, route, settle, stage
+
+pytestmark = pytest.mark.anyio
+
+
+def ask(version: int = STANDARD_JSON_VERSION, **more: str) -> RemotingCommand:
+    return java(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders", **more), version)
+
+
+@pytest.mark.parametrize("backend", [{"warm": {"orders": route()}}, {"cold": {"orders": route()}}], ids=["warm", "cold"])
+async def test_every_address_is_ours(backend: dict[str, object]) -> None:
+    answer = await stage(FakeBackend(**backend)).ask(ask())  # type: ignore[arg-type]
+    (broker,) = orjson.loads(answer.body)["brokerDatas"]
+    assert broker["brokerAddrs"] == {"0": "198.51.100.9:8080", "1": "198.51.100.9:8080"}
+
+
+@pytest.mark.parametrize(
+    ("command", "standard"),
+    [
+        (ask(STANDARD_JSON_VERSION), True),
+        (ask(STANDARD_JSON_VERSION - 1), False),
+        (ask(0), False),
+        (ask(0, acceptStandardJsonOnly="true"), True),
+        (ask(0, acceptStandardJsonOnly="false"), False),
+    ],
+)
+async def test_the_dialect_is_the_clients(command: RemotingCommand, standard: bool) -> None:
+    body = (await stage(FakeBackend(warm={"orders": route()})).ask(command)).body
+    assert (b'{"0":' in body, b"{0:" in body) == (standard, not standard)
+    assert parse("orders", body).brokers == ("broker-a",)
+
+
+async def test_a_client_that_learns_of_brokers_is_enrolled_there() -> None:
+    on = stage(FakeBackend(warm={"orders": route("orders", "broker-a", "broker-b")}))
+    client = FakeChannel()
+    await on.ask(heartbeat(producers=["p"]), client)
+    await on.ask(ask(), client)
+    await on.ask(ask(), client)
+    await settle()
+    assert [set(brokers) for _, _, brokers in on.backend.enrolled] == [{"broker-a", "broker-b"}]
+
+
+@pytest.mark.parametrize(("trouble", "code"), [(TopicNotExist("no"), 17), (ServiceUnavailable("no"), 14)])
+async def test_the_reason_why_there_is_none_is_told(trouble: Exception, code: int) -> None:
+    on = stage(FakeBackend(cold={"orders": trouble}))
+    with pytest.raises(type(trouble)):
+        await on.ask(ask())
+    await settle()
+    assert on.observed == [(105, code)]

@@ -1,0 +1,45 @@
+import orjson
+import pytest
+
+from proxy.clients import Groups
+from proxy.heartbeat import parse
+from remoting.errors import BodyError
+from tests.proxy.kit import heartbeat
+
+
+def test_a_heartbeat_says_who_takes_part_in_what() -> None:
+    beat = parse(heartbeat("c1", {"g": ["orders", "%RETRY%g"], "h": ["orders"]}, ["p"]).body)
+    assert beat.client_id == "c1"
+    assert beat.groups == Groups(frozenset("p"), frozenset("gh"))
+    assert beat.topics == {"orders", "%RETRY%g"}
+    assert not beat.consumers["g"].broadcasting
+    assert parse(heartbeat(consumers={"g": []}, model="BROADCASTING").body).consumers["g"].broadcasting
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"clientID":"c"}', b'{"clientID":"c","producerDataSet":null,"consumerDataSet":[]}', b"{clientID:'c'}"]
+)
+def test_a_heartbeat_may_be_of_nothing(body: bytes) -> None:
+    assert not parse(body).groups
+
+
+@pytest.mark.parametrize(
+    ("data", "remark"),
+    [
+        ([], "not a JSON object"),
+        ({}, "no clientID"),
+        ({"clientID": ""}, "no clientID"),
+        ({"clientID": 7}, "no clientID"),
+        ({"clientID": "c", "consumerDataSet": {}, "producerDataSet": 5}, "producerDataSet is not a list"),
+        ({"clientID": "c", "consumerDataSet": [5]}, "consumerDataSet is not a list of objects"),
+        ({"clientID": "c", "consumerDataSet": [{}]}, "without a groupName"),
+        ({"clientID": "c", "producerDataSet": [{"groupName": ""}]}, "without a groupName"),
+        (
+            {"clientID": "c", "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": "t"}]},
+            "subscriptionDataSet is not a list",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(data: object, remark: str) -> None:
+    with pytest.raises(BodyError, match=remark):
+        parse(orjson.dumps(data))
