@@ -131,7 +131,7 @@ class ClusterBackend:
         if replicas is None:
             spawn_quietly(self._request_unknown(broker, spec, command, timeout, channel, future))
         else:
-            self._send(replicas, spec, command, timeout, channel, future, 0)
+            self._send(replicas, spec, command, timeout, channel, future)
         if spec.poll is not None and spec.replica is Replica.ANY:
             future.add_done_callback(partial(self._note_suggestion, _reader(broker, command)))
         return future
@@ -153,19 +153,22 @@ class ClusterBackend:
         timeout: float,
         channel: Channel | None,
         future: Reply,
-        tried: int,
+        tried: tuple[str, ...] = (),
     ) -> None:
-        """Send to the best of the brokers; `tried` of them could not be reached or were lost before."""
+        """Send to the best of the brokers; those `tried` could not be reached or were lost before."""
         try:
             addresses = self._choose(replicas, spec, command)
         except RemotingError as error:
             future.set_exception(error)
             return
-        if tried >= max(len(addresses), 2 if spec.repeatable else 1):
+        # A lone broker gets a second chance: perhaps only the connection was lost.
+        untried = [address for address in addresses if address not in tried]
+        if not untried and (len(tried) > 1 or not spec.repeatable):
             future.set_exception(ServiceUnavailable(f"no broker of {replicas.name} can be reached now"))
             return
-        again = partial(self._again, spec, timeout, channel, tried, replicas.name)
-        link = self._link(addresses[tried % len(addresses)], channel)
+        address = untried[0] if untried else addresses[0]
+        again = partial(self._again, spec, timeout, channel, (*tried, address), replicas.name)
+        link = self._link(address, channel)
         link.request(command, timeout, future, again if spec.repeatable else self._lost, again)
         _hold(link, channel)
 
@@ -174,7 +177,7 @@ class ClusterBackend:
         spec: RequestSpec,
         timeout: float,
         channel: Channel | None,
-        tried: int,
+        tried: tuple[str, ...],
         broker: str,
         command: RemotingCommand,
         future: Reply,
@@ -186,7 +189,7 @@ class ClusterBackend:
         if replicas is None:
             future.set_exception(ServiceUnavailable(f"no name server knows the broker {broker} any more"))
         else:
-            self._send(replicas, spec, command, timeout, channel, future, tried + 1)
+            self._send(replicas, spec, command, timeout, channel, future, tried)
 
     def _lost(self, command: RemotingCommand, future: Reply) -> None:
         self.diverted["lost"] += 1
@@ -218,7 +221,7 @@ class ClusterBackend:
         except RemotingError as error:
             future.set_exception(error)
         else:
-            self._send(replicas, spec, command, timeout, channel, future, 0)
+            self._send(replicas, spec, command, timeout, channel, future)
 
     async def _oneway_unknown(
         self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Channel | None

@@ -46,8 +46,9 @@ class Link:
 
     @property
     def connection(self) -> RemotingConnection | None:
-        """The connection, if there is one now."""
-        return self._connection
+        """The connection, if there is one now: one that has just been lost is none."""
+        connection = self._connection
+        return None if connection is None or connection.closed else connection
 
     def request(
         self,
@@ -58,8 +59,9 @@ class Link:
         unreachable: Lost | None = None,
     ) -> None:
         """Send a request whose answer goes to `future`; see RemotingConnection.request."""
-        if self._connection is not None:
-            self._connection.request(command, timeout, future, lost)
+        connection = self.connection
+        if connection is not None:
+            connection.request(command, timeout, future, lost)
             return
 
         def dialled(connection: RemotingConnection | None) -> None:
@@ -76,8 +78,9 @@ class Link:
 
     def oneway(self, command: RemotingCommand) -> None:
         """Send a request that nobody answers; it is dropped where the server cannot be reached."""
-        if self._connection is not None:
-            self._connection.oneway(command)
+        connection = self.connection
+        if connection is not None:
+            connection.oneway(command)
         else:
             self._dial(lambda connection: None if connection is None else connection.oneway(command))
 

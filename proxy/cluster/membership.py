@@ -73,6 +73,8 @@ class Membership:
                 if self._lanes.lane(channel) is None:
                     self._enrolments.pop(channel, None)
                 return
+            # A withdrawal that had the turn before has taken it for ended.
+            self._enrolments[channel] = enrolment
             lane, left = self._lanes.seat(channel, groups)
             enrolment.heartbeat = heartbeat
             enrolment.brokers.update(brokers)

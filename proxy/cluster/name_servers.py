@@ -34,11 +34,11 @@ class NameServers:
         for link in self._ordered():
             try:
                 reply = await self._ask(link, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, **_STANDARD_JSON})
+                if reply.code == ResponseCode.SUCCESS:
+                    return parse(topic, reply.body)
             except RemotingError as error:
                 trouble.append(str(error))
                 continue
-            if reply.code == ResponseCode.SUCCESS:
-                return parse(topic, reply.body)
             if reply.code == ResponseCode.TOPIC_NOT_EXIST:
                 unknown = True
             else:
@@ -49,14 +49,17 @@ class NameServers:
 
     async def brokers(self) -> dict[str, Replicas]:
         """All brokers that any reachable name server knows. Raises ServiceUnavailable when none answers."""
-        replies = await asyncio.gather(
-            *(self._ask(link, RequestCode.GET_BROKER_CLUSTER_INFO, {}) for link in self._links),
-            return_exceptions=True,
-        )
-        views = [parse_cluster(reply.body) for reply in replies if isinstance(reply, RemotingCommand)]
+        answers = await asyncio.gather(*map(self._view, self._links), return_exceptions=True)
+        views = [answer for answer in answers if not isinstance(answer, BaseException)]
         if not views:
-            raise ServiceUnavailable(f"no name server can be reached: {'; '.join(map(str, replies))}")
+            raise ServiceUnavailable(f"no name server can be reached: {'; '.join(map(str, answers))}")
         return merge(views)
+
+    async def _view(self, link: Link) -> dict[str, Replicas]:
+        reply = await self._ask(link, RequestCode.GET_BROKER_CLUSTER_INFO, {})
+        if reply.code != ResponseCode.SUCCESS:
+            raise ServiceUnavailable(f"{link.address} answered {reply.code}: {reply.remark}")
+        return parse_cluster(reply.body)
 
     def close(self) -> None:
         """Close all connections."""

@@ -120,6 +120,10 @@ class Client:
         """Stop reading."""
         self._wire.pause()
 
+    def resume(self) -> None:
+        """Read again."""
+        self._wire.resume()
+
     def abort(self) -> None:
         """Cut the connection without a word."""
         self._wire.abort(CloseCause.LOCAL)

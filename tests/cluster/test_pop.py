@@ -8,9 +8,8 @@ import pytest
 from remoting import messages, pop
 from remoting.codes import RequestCode, ResponseCode, SerializeType
 from remoting.command import RemotingCommand
-from remoting.messages import StoredMessage
-from remoting.pop import ExtraInfo
-from tests.cluster.client import BROKER, Client, create_topic, described, queue_fields, unique
+from remoting.pop import PoppedMessage
+from tests.cluster.client import BROKER, Client, create_topic, described, queue_fields, unique, wait_until
 from tests.cluster.kit import Cluster, Gantry
 from tests.cluster.table import covers
 
@@ -35,38 +34,26 @@ def _pop_fields(topic: str, group: str, invisible: int = 30_000, wait: int = 0, 
     )
 
 
-def _handles(reply: RemotingCommand, topic: str, group: str) -> list[tuple[StoredMessage, ExtraInfo]]:
+def _handles(reply: RemotingCommand, topic: str) -> list[PoppedMessage]:
     """The messages of an answer with the handles that a client makes for them."""
-    found = messages.decode_messages(reply.body)
-    starts = pop.parse_start_offset_info(reply.fields["startOffsetInfo"])
-    handles = []
-    for message in found:
-        retry = pop.retry_of(message.topic)
-        handles.append(
-            ExtraInfo(
-                start_offset=starts[retry, message.queue_id],
-                pop_time=int(reply.fields["popTime"]),
-                invisible_time=int(reply.fields["invisibleTime"]),
-                revive_queue_id=int(reply.fields["reviveQid"]),
-                retry=retry,
-                broker_name=BROKER,
-                queue_id=message.queue_id,
-                queue_offset=message.queue_offset,
-            )
-        )
-    return list(zip(found, handles, strict=True))
+    return pop.popped(messages.decode_messages(reply.body), topic, reply.fields, BROKER)
 
 
-async def _pop(client: Client, topic: str, group: str, **options: int) -> list[tuple[StoredMessage, ExtraInfo]]:
+async def _pop(client: Client, topic: str, group: str, **options: int) -> list[PoppedMessage]:
     reply = await client.ask(RequestCode.POP_MESSAGE, _pop_fields(topic, group, **options), timeout=30)
     if reply.code in {ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT}:
         return []
     assert reply.code == ResponseCode.SUCCESS, described(reply)
-    return _handles(reply, topic, group)
+    return _handles(reply, topic)
 
 
-def _ack_fields(topic: str, group: str, handle: ExtraInfo) -> dict[str, object]:
+def _bodies(popped: list[PoppedMessage]) -> list[bytes]:
+    return [one.message.body for one in popped]
+
+
+def _ack_fields(topic: str, group: str, popped: PoppedMessage) -> dict[str, object]:
     # Without bname: it is in the handle.
+    handle = popped.extra_info
     return {
         "consumerGroup": group,
         "topic": pop.real_topic(topic, group, handle.retry),
@@ -88,21 +75,20 @@ async def test_a_popped_message_comes_again_unless_acknowledged(
         for number in range(4):
             await client.send(topic, b"%d" % number)
         popped = await _pop(client, topic, group, invisible=2000)
-        assert [message.body for message, _ in popped] == [b"0", b"1", b"2", b"3"]
+        assert _bodies(popped) == [b"0", b"1", b"2", b"3"]
         # Whoever is asked, one of them acknowledged here, two in a batch through another replica.
-        await client.get(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, popped[0][1]))
-        batch = pop.BatchAckBody(BROKER, pop.batch_acks(group, topic, [handle for _, handle in popped[1:3]]))
+        await client.get(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, popped[0]))
+        batch = pop.BatchAckBody(BROKER, pop.batch_acks(topic, group, [one.extra_info for one in popped[1:3]]))
         await other.get(RequestCode.BATCH_ACK_MESSAGE, {}, batch.encode())
         assert await _pop(client, topic, group) == []
         begin = time.monotonic()
-        again: list[tuple[StoredMessage, ExtraInfo]] = []
+        again: list[PoppedMessage] = []
         while not again and time.monotonic() - begin < 12:
             again = await _pop(client, topic, group, wait=3000)
-        [(message, handle)] = again
-        assert message.body == b"3"
-        assert handle.retry is not pop.Retry.NORMAL
-        assert message.reconsume_times == 1
-        await client.get(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, handle))
+        assert _bodies(again) == [b"3"]
+        assert again[0].extra_info.retry is not pop.Retry.NORMAL
+        assert again[0].reconsume_times == 1
+        await client.get(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, again[0]))
 
 
 @covers(RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO)
@@ -126,9 +112,9 @@ async def test_a_pop_waits_and_who_waits_is_told(cluster: Cluster, gantry: Gantr
         assert not told.done()
         begin = time.monotonic()
         await producer.send(topic, b"at last")
-        [(message, handle)] = _handles(await waiting, topic, group)
-        assert message.body == b"at last"
-        await client.get(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, handle))
+        popped = _handles(await waiting, topic)
+        assert _bodies(popped) == [b"at last"]
+        await client.get(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, popped[0]))
         assert time.monotonic() - begin < 5
         await producer.send(topic, b"another")
         assert (await told).fields["hasMsg"] == "true"
@@ -146,24 +132,31 @@ async def test_the_invisible_time_is_changed(cluster: Cluster, gantry: Gantry, e
         await client.heartbeat({group: [topic]}, consumeType="CONSUME_POP")
         await client.send(topic, b"patience")
         peek = queue_fields(topic, consumerGroup=group, maxMsgNums=32)
-        seen = await client.get(RequestCode.PEEK_MESSAGE, peek)
-        assert [message.body for message in messages.decode_messages(seen.body)] == [b"patience"]
-        [(_, handle)] = await _pop(client, topic, group, invisible=30_000)
-        fields = {**_ack_fields(topic, group, handle), "invisibleTime": 1500}
+
+        async def peeked() -> list[bytes]:
+            reply = await client.ask(RequestCode.PEEK_MESSAGE, peek)
+            assert reply.code in {ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND}, described(reply)
+            return [message.body for message in messages.decode_messages(reply.body)]
+
+        await wait_until(peeked, 5, "the message in its queue")
+        assert await peeked() == [b"patience"]
+        [popped] = await _pop(client, topic, group, invisible=30_000)
+        handle = popped.extra_info
+        fields = {**_ack_fields(topic, group, popped), "invisibleTime": 1500}
         reply = await client.get(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
         changed = handle.changed(reply.fields)
         assert changed.invisible_time == 1500
         assert changed.pop_time >= handle.pop_time
         # The old handle is void.
-        await client.ask(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, handle))
-        again: list[tuple[StoredMessage, ExtraInfo]] = []
+        await client.ask(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, popped))
+        again: list[PoppedMessage] = []
         begin = time.monotonic()
         while not again and time.monotonic() - begin < 12:
             again = await _pop(client, topic, group, wait=3000)
-        assert [message.body for message, _ in again] == [b"patience"]
-        wrong = {**_ack_fields(topic, group, again[0][1]), "offset": 10**6, "topic": topic}
+        assert _bodies(again) == [b"patience"]
+        wrong = {**_ack_fields(topic, group, again[0]), "offset": 10**6, "topic": topic}
         assert (await client.ask(RequestCode.ACK_MESSAGE, wrong)).code == ResponseCode.NO_MESSAGE
-        queue = {**_ack_fields(topic, group, again[0][1]), "queueId": 99, "topic": topic}
+        queue = {**_ack_fields(topic, group, again[0]), "queueId": 99, "topic": topic}
         assert (await client.ask(RequestCode.ACK_MESSAGE, queue)).code == ResponseCode.MESSAGE_ILLEGAL
 
 

@@ -11,7 +11,7 @@ from remoting import command as commands
 from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from tests.cluster.client import Client, create_topic, described, unique
+from tests.cluster.client import Client, create_topic, described, queue_fields, unique
 from tests.cluster.kit import Cluster, Gantry
 from tests.cluster.table import covers
 
@@ -75,6 +75,8 @@ async def test_a_broker_resets_and_asks_the_offsets_of_its_clients(cluster: Clus
         await consumer.heartbeat({group: [topic]})
         await other.heartbeat({unique("group"): [topic]})
         await consumer.send(topic, b"x")
+        queue = queue_fields(topic, consumerGroup=group)
+        await consumer.get(RequestCode.UPDATE_CONSUMER_OFFSET, {**queue, "commitOffset": 1})
         reset = {"topic": topic, "group": group, "timestamp": 0, "isForce": True}
         reply = await tool.ask(_INVOKE_RESET_OFFSET, reset)
         assert reply.code == ResponseCode.SUCCESS, described(reply)
@@ -87,7 +89,8 @@ async def test_a_broker_resets_and_asks_the_offsets_of_its_clients(cluster: Clus
         assert consumer.client_id.encode() in status.body
         push = await consumer.push(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
         assert (push.fields["topic"], push.fields["group"]) == (topic, group)
-        assert not other.pushes
+        assert not other.pushed(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
+        assert not other.pushed(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
 
 
 async def test_mqadmin_sees_clients_and_asks_them(cluster: Cluster, gantry: Gantry) -> None:
@@ -99,8 +102,8 @@ async def test_mqadmin_sees_clients_and_asks_them(cluster: Cluster, gantry: Gant
         sent = await consumer.send(topic, b"x", {"UNIQ_KEY": unique("A")})
         await consumer.pull(topic, group)
         client_id = consumer.client_id
-        queue = {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 1, "bname": "broker-a"}
-        await consumer.get(RequestCode.UPDATE_CONSUMER_OFFSET, queue)
+        queue = queue_fields(topic, consumerGroup=group)
+        await consumer.get(RequestCode.UPDATE_CONSUMER_OFFSET, {**queue, "commitOffset": 1})
         out: dict[str, str] = {}
 
         async def admin(*words: str) -> None:

@@ -2,9 +2,9 @@ import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
-import java.util.concurrent.ConcurrentSkipListSet;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -32,7 +32,8 @@ final class Receiver {
 
     private final Options options;
     private final Report report;
-    private final Set<String> queues = new ConcurrentSkipListSet<>();
+    private final Set<String> queues = new HashSet<>();
+    private final Set<String> brokers = new HashSet<>();
     private final List<Runnable> stops = new ArrayList<>();
     private final AtomicInteger refused;
     private DefaultMQProducer replier;
@@ -97,10 +98,15 @@ final class Receiver {
         if (options.kind("namespace")) {
             report.claim("topic without namespace", message.getTopic().equals(options.topic()), message.getTopic());
         }
-        queues.add(message.getBrokerName() + "/" + message.getQueueId());
-        report.seen(message.getBrokerName() + "/" + message.getQueueId());
+        noteQueue(message.getBrokerName(), message.getQueueId());
+    }
+
+    private synchronized void noteQueue(String broker, int queue) {
+        queues.add(broker + "/" + queue);
+        brokers.add(broker);
         report.put("queues", queues.size());
-        report.put("brokers", (int) queues.stream().map(q -> q.split("/")[0]).distinct().count());
+        report.put("brokers", brokers.size());
+        report.seen(broker + "/" + queue);
     }
 
     private void reply(MessageExt message) {

@@ -1,0 +1,152 @@
+"""One forwarded request inside one process, no sockets: what the code itself costs.
+
+    python -m tests.benchmark.hot_path [--seconds 3] [--profile]
+
+A client's frames go into its channel, a stand-in broker answers each at once. Prints the CPU time per
+request of SEND_MESSAGE_V2 with 1 and with 32 frames per read.
+"""
+
+import argparse
+import asyncio
+import cProfile
+import pstats
+import time
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import uvloop
+
+from protocol_negotiation.peer import HostPort, Peer
+from proxy.app import App
+from proxy.config import load
+from proxy.routes import Replicas
+from remoting.frame import FrameDecoder, encode_prefix
+from remoting.connection import RemotingConnection
+
+_BROKER = "127.0.0.1:10911"
+_BODY = b"x" * 300
+_PROPERTIES = "UNIQ_KEY\x017F0000017D2C18B4AAC2A1B2C3D40000\x02WAIT\x01true\x02TAGS\x01TagA\x02CLUSTER\x01DefaultCluster"
+_FIELDS = {
+    **dict(zip("abcdefghijklm", ("producer", "topic", "TBW102", "4", "1", "0", "1795254240000", "0"), strict=False)),
+    "i": _PROPERTIES,
+    "j": "0",
+    "k": "false",
+    "m": "false",
+    "n": "broker-a",
+}
+
+
+class _Transport:
+    """Takes what is written and gives it to `sink`."""
+
+    def __init__(self, sink: Callable[[bytes], None]) -> None:
+        self.write = sink
+
+    def set_write_buffer_limits(self, **_: int) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+def _frame(header: dict[str, Any], body: bytes = b"") -> bytes:
+    raw = orjson.dumps(header)
+    return encode_prefix(0, len(raw), len(body)) + raw + body
+
+
+def _request(opaque: int) -> bytes:
+    header = {"code": 310, "extFields": _FIELDS, "flag": 0, "language": "JAVA", "opaque": opaque, "version": 493}
+    return _frame({**header, "serializeTypeCurrentRPC": "JSON"}, _BODY)
+
+
+class _Broker:
+    """Answers every send at once."""
+
+    def __init__(self) -> None:
+        self.connection: RemotingConnection
+        self._decoder = FrameDecoder()
+
+    def take(self, data: bytes) -> None:
+        answers = []
+        for frame in self._decoder.feed(data):
+            opaque = orjson.loads(frame.header)["opaque"]
+            fields = {"msgId": "7F00000100002A9F0000000000001234", "queueId": "1", "queueOffset": "12", "MSG_REGION": "r"}
+            answers.append(_frame({"code": 0, "flag": 1, "language": "JAVA", "opaque": opaque, "extFields": fields}))
+        asyncio.get_running_loop().call_soon(self.connection.data_received, b"".join(answers))
+
+
+async def _measure(width: int, seconds: float, profile: bool) -> tuple[float, float]:
+    """CPU time per request in µs: everything, and of it the stand-ins' part."""
+    app = App(load(None, {"cluster": {"namesrv": "127.0.0.1:9876"}, "listen": ":0"}))
+    app.backend._table = {"broker-a": Replicas("broker-a", "c", {0: _BROKER})}
+    done = asyncio.Event()
+    left = 0
+
+    def answered(data: bytes) -> None:
+        nonlocal left
+        left -= len(decoder.feed(data))
+        if left == 0:
+            done.set()
+
+    decoder = FrameDecoder()
+    channel = app._accept(Peer(HostPort("10.0.0.1", 50000), HostPort("10.0.0.2", 8080)))
+    channel.connection_made(_Transport(answered))  # type: ignore[arg-type]
+    broker = _Broker()
+    link = app.backend._link(_BROKER, channel)
+    broker.connection = RemotingConnection(app._wheel, lambda *_: None, lambda _: None, name=_BROKER)
+    broker.connection.connection_made(_Transport(broker.take))  # type: ignore[arg-type]
+    link._connection = broker.connection
+    chunk = b"".join(map(_request, range(width)))
+    profiler = cProfile.Profile()
+    if profile:
+        profiler.enable()
+    count, begin = 0, time.process_time()
+    while time.process_time() - begin < seconds:
+        left = width
+        done.clear()
+        channel.data_received(chunk)
+        await done.wait()
+        app._wheel.advance()
+        count += width
+    spent = time.process_time() - begin
+    if profile:
+        profiler.disable()
+        pstats.Stats(profiler).sort_stats("tottime").print_stats(28)
+    return spent / count * 1e6, _stand_ins(broker, width)
+
+
+def _stand_ins(broker: _Broker, width: int) -> float:
+    """What broker and client cost here by themselves, µs per request."""
+    chunk = b"".join(map(_request, range(width)))
+    rounds = max(1, 20_000 // width)
+    broker._decoder = FrameDecoder()
+    loop = asyncio.get_running_loop()
+    begin = time.process_time()
+    for _ in range(rounds):
+        for frame in broker._decoder.feed(chunk):
+            orjson.loads(frame.header)
+            _frame({"code": 0, "flag": 1, "language": "JAVA", "opaque": 1, "extFields": {"queueId": "1"}})
+        loop.time()
+    return (time.process_time() - begin) / (rounds * width) * 1e6
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--profile", action="store_true")
+    options = parser.parse_args()
+    for width in (1, 32):
+        whole, own = uvloop.run(_measure(width, options.seconds, options.profile))
+        print(f"{width:3} frames a read: {whole - own:6.2f} µs per request ({whole:.2f} with the stand-ins)")
+
+
+if __name__ == "__main__":
+    main()

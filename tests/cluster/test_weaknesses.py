@@ -1,0 +1,107 @@
+"""Regression tests for weaknesses known from other proxies that no test of a request code covers by itself."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from remoting.codes import RequestCode, ResponseCode, SerializeType
+from tests.cluster.client import Client, create_topic, json, pull_fields, queue_fields, send_fields, unique, v2
+from tests.cluster.kit import HOST, Cluster, Gantry, eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(60, func_only=True)]
+
+_PUT_KV_CONFIG = 100
+
+
+async def test_no_answer_is_lost_to_a_client_that_reads_slowly(cluster: Cluster, gantry: Gantry) -> None:
+    """Weakness guarded against: answers were dropped while much was waiting to be written, so that a send which had
+    succeeded was repeated (8.2)."""
+    topic = await create_topic(cluster.broker, "slow")
+    body = bytes(1 << 20)
+    async with Client(gantry.address) as client:
+        for _ in range(4):
+            await client.send(topic, body)
+        client.pause()
+        group = unique("group")
+        pulls = [client.begin(11, client.named(pull_fields(topic, group)), timeout=30) for _ in range(8)]
+        sends = [
+            client.begin(310, v2(client.named(send_fields(topic))), b"%d" % number, timeout=30) for number in range(20)
+        ]
+        await anyio.sleep(1)
+        client.resume()
+        replies = await asyncio.gather(*pulls)
+        assert [len(reply.body) > len(body) // 8 for reply in replies] == [True] * 8
+        offsets = {int(reply.fields["queueOffset"]) for reply in await asyncio.gather(*sends)}
+        assert offsets == set(range(4, 24))
+
+
+@pytest.mark.parametrize("encoding", list(SerializeType), ids=lambda encoding: encoding.name)
+async def test_every_one_of_many_requests_is_answered_once(
+    cluster: Cluster, gantry: Gantry, encoding: SerializeType
+) -> None:
+    """Weakness guarded against: under load the oldest waiting requests vanished without an answer (8.3)."""
+    topic = await create_topic(cluster.broker, "many")
+    async with Client(gantry.address, encoding=encoding) as client:
+        sends = [client.begin(310, v2(client.named(send_fields(topic))), b"x", timeout=40) for _ in range(2000)]
+        asks = [client.begin(30, queue_fields(topic), timeout=40) for _ in range(2000)]
+        codes = {reply.code for reply in await asyncio.gather(*sends, *asks)}
+        assert codes == {ResponseCode.SUCCESS}
+        assert (await client.get(RequestCode.GET_MAX_OFFSET, queue_fields(topic))).fields["offset"] == "2000"
+
+
+async def test_a_route_keeps_all_that_it_says(cluster: Cluster, gantry: Gantry) -> None:
+    """Weakness guarded against: the order of topics, logical queues, zones were cut out of routes (8.13)."""
+    topic = await create_topic(cluster.broker, "order")
+    async with Client(cluster.addresses["namesrv"]) as name_server, Client(gantry.address) as client:
+        fields = {"namespace": "ORDER_TOPIC_CONFIG", "key": topic, "value": "broker-a:1"}
+        await name_server.get(_PUT_KV_CONFIG, fields)
+        real = json(
+            await name_server.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": True})
+        )
+        route = await client.route(topic)
+        assert route["orderTopicConf"] == "broker-a:1"
+        for part in real["brokerDatas"]:
+            part["brokerAddrs"] = dict.fromkeys(part["brokerAddrs"], gantry.address)
+        assert route == real
+
+
+@pytest.fixture(scope="module")
+def strict(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
+    """A replica with little patience."""
+    config = "[limits]\nnegotiation_timeout = 1.0\nidle_timeout = 2.0\n"
+    with Gantry(tmp_path_factory.mktemp("strict"), cluster.namesrv, config) as gantry:
+        yield gantry
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0", b"PRI * HT", b"PROXY TCP4 10", b"\x16\x03\x01", b"GE"])
+async def test_a_silent_connection_is_closed(strict: Gantry, data: bytes) -> None:
+    """Weakness guarded against: a connection that sent less than it takes to tell its protocol stayed open (8.25)."""
+    async with await anyio.connect_tcp(HOST, strict.port) as stream:
+        if data:
+            await stream.send(data)
+        begin = time.monotonic()
+        with anyio.fail_after(8):
+            try:
+                while True:
+                    await stream.receive()
+            except (anyio.EndOfStream, anyio.BrokenResourceError):
+                pass
+        assert time.monotonic() - begin < 6
+
+
+async def test_an_idle_client_is_closed_and_leaves_its_groups(cluster: Cluster, strict: Gantry) -> None:
+    """Weakness guarded against: idle times that nobody could set, and that some connections were exempt from (8.25)."""
+    topic, group = await create_topic(cluster.broker, "idle"), unique("group")
+    async with Client(strict.address) as idle, Client(strict.address) as waiting, Client(cluster.broker) as direct:
+        await idle.heartbeat({group: [topic]})
+        assert await direct.consumers(group) == [idle.client_id]
+        # Who waits for a message has every reason to be silent.
+        fields = waiting.named(pull_fields(topic, unique("group"), wait=5000))
+        poll = waiting.begin(RequestCode.PULL_MESSAGE, fields, timeout=20)
+        await eventually(lambda: idle.closed, 8, "the end of the idle connection")
+        assert await direct.consumers(group) == []
+        assert (await poll).code == ResponseCode.PULL_NOT_FOUND
+        assert not waiting.closed

@@ -1,0 +1,366 @@
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from proxy.clients import INNER_PRODUCER, Groups
+from proxy.cluster import membership
+from proxy.cluster.link import Link
+from proxy.cluster.membership import Membership
+from remoting import command as commands
+from remoting import messages
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.connection import Handler, RemotingConnection
+from remoting.errors import BodyError, ConsumerNotOnline, ServiceUnavailable, UnsupportedRequest
+from tests.proxy.kit import FakeChannel, Reply, heartbeat, java, request, settle
+
+pytestmark = pytest.mark.anyio
+
+BEAT, BYE = RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT
+A = ("broker-a",)
+
+
+@dataclass(eq=False)
+class FakeLink:
+    """A connection to a broker that answers at once, or when the test says so."""
+
+    bench: "Bench"
+    address: str
+    handler: Handler
+    on_lost: Any
+    connection: RemotingConnection | None = cast(RemotingConnection, "connected")  # noqa: RUF009
+    asked: list[RemotingCommand] = field(default_factory=list)
+    closed: bool = False
+
+    def request(self, command: RemotingCommand, timeout: float, future: Reply) -> None:
+        assert not self.closed
+        self.asked.append(command)
+        if self.address in self.bench.down:
+            future.set_exception(ServiceUnavailable(f"{self.address} cannot be reached"))
+        elif self.bench.held is not None:
+            self.bench.held.append(future)
+        else:
+            future.set_result(commands.success())
+
+    def push(self, command: RemotingCommand) -> Reply | None:
+        """The broker asks something over this connection."""
+        return self.handler(cast(RemotingConnection, None), command)
+
+    def lose(self) -> None:
+        self.connection = None
+        self.on_lost(self)
+
+    def close(self) -> None:
+        self.closed = True
+
+    @property
+    def told(self) -> list[str]:
+        """What the broker heard: +client for a heartbeat, -group for a farewell."""
+        return [_told(command) for command in self.asked]
+
+
+def _told(command: RemotingCommand) -> str:
+    if command.code == BEAT:
+        return f"+{command.fields['who']}"
+    return "-" + (command.fields.get("consumerGroup") or command.fields["producerGroup"])
+
+
+class Bench:
+    """A membership between clients and fake links."""
+
+    def __init__(self, **brokers: list[str]) -> None:
+        self.brokers = {name.replace("_", "-"): addresses for name, addresses in brokers.items()}
+        self.links: list[FakeLink] = []
+        self.down: set[str] = set()
+        self.held: list[Reply] | None = None
+        self.pushed: list[tuple[FakeChannel, RemotingCommand]] = []
+        self.membership = Membership(self._link, lambda name: self.brokers.get(name, ()), self._push)
+
+    def _link(self, address: str, handler: Handler, on_lost: Any) -> Link:
+        self.links.append(FakeLink(self, address, handler, on_lost))
+        return cast(Link, self.links[-1])
+
+    def _push(self, channel: Any, command: RemotingCommand) -> Reply | None:
+        self.pushed.append((channel, command))
+        return None
+
+    async def join(self, client: FakeChannel, *groups: str, producers: tuple[str, ...] = (), at: tuple[str, ...] = A) -> None:
+        joined = Groups(frozenset(producers), frozenset(groups))
+        await self.membership.enroll(client, joined, beat(client), at)
+
+    async def leave(self, client: FakeChannel, *groups: str, producers: tuple[str, ...] = ()) -> None:
+        await self.membership.withdraw(client, Groups(frozenset(producers), frozenset(groups)))
+
+    @property
+    def open(self) -> list[FakeLink]:
+        return [link for link in self.links if not link.closed]
+
+    def answer(self) -> None:
+        """The brokers answer everything that was held back, and from now on at once."""
+        held, self.held = self.held or [], None
+        for future in held:
+            future.set_result(commands.success())
+
+
+def client(name: str) -> FakeChannel:
+    channel = FakeChannel()
+    channel.session.client_id = name
+    return channel
+
+
+def beat(channel: FakeChannel) -> RemotingCommand:
+    command = java(heartbeat(str(channel.session.client_id)), 479)
+    command.fields["who"] = str(channel.session.client_id)
+    return command
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(broker_a=["a:1", "a:2"], broker_b=["b:1"])
+
+
+async def test_masters_and_slaves_are_told(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", at=("broker-a", "broker-b"))
+    assert {link.address: link.told for link in bench.links} == {"a:1": ["+c1"], "a:2": ["+c1"], "b:1": ["+c1"]}
+    assert bench.membership.enrolled(c1) == {"broker-a", "broker-b"}
+    assert bench.membership.connections == 3
+
+
+async def test_each_broker_gets_a_command_of_its_own(bench: Bench) -> None:
+    await bench.join(client("c1"), "g")
+    first, second = (link.asked[0] for link in bench.links)
+    assert first.header is not second.header
+    assert first.body is second.body
+
+
+async def test_enrolling_is_done_when_all_have_answered_or_failed(bench: Bench) -> None:
+    bench.held, bench.down = [], {"a:1"}
+    joining = asyncio.ensure_future(bench.join(client("c1"), "g"))
+    await settle()
+    assert not joining.done()
+    bench.answer()
+    await joining
+
+
+async def test_clients_that_share_no_group_share_connections_and_members_of_one_do_not(bench: Bench) -> None:
+    await bench.join(client("c1"), "g", at=("broker-b",))
+    await bench.join(client("c2"), "h", at=("broker-b",))
+    await bench.join(client("c3"), "g", at=("broker-b",))
+    assert [link.told for link in bench.links] == [["+c1", "+c2"], ["+c3"]]
+
+
+async def test_who_leaves_is_unregistered_from_each_group_at_each_broker_as_itself(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", "h", producers=("p", INNER_PRODUCER))
+    await bench.leave(c1, "g", "h", producers=("p", INNER_PRODUCER))
+    for link in bench.links:
+        assert link.told == ["+c1", "-g", "-h", "-p"]
+        assert all(bye.fields["clientID"] == "c1" for bye in link.asked[1:])
+        assert {(bye.header["language"], bye.header["version"]) for bye in link.asked[1:]} == {("JAVA", 479)}
+    assert bench.membership.enrolled(c1) == set()
+
+
+async def test_an_empty_lane_is_closed_and_made_anew_when_needed(bench: Bench) -> None:
+    c1 = client("c1")
+    for _ in range(2):
+        await bench.join(c1, "g")
+        assert len(bench.open) == 2
+        await bench.leave(c1, "g")
+        assert (bench.open, bench.membership.connections) == ([], 0)
+
+
+async def test_who_leaves_one_group_stays_in_the_other(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", "h", at=("broker-b",))
+    await bench.leave(c1, "g")
+    assert bench.links[0].told == ["+c1", "-g"]
+    assert bench.membership.enrolled(c1) == {"broker-b"}
+
+
+async def test_a_seat_is_not_given_to_another_before_the_brokers_have_answered(bench: Bench) -> None:
+    c1, c2, c3 = client("c1"), client("c2"), client("c3")
+    await bench.join(c1, "g", at=("broker-b",))
+    bench.held = []
+    leaving = asyncio.ensure_future(bench.leave(c1, "g"))
+    await settle()
+    joining = asyncio.ensure_future(bench.join(c2, "g", at=("broker-b",)))
+    await settle()
+    assert [link.told for link in bench.links] == [["+c1", "-g"], ["+c2"]]
+    bench.answer()
+    await asyncio.gather(leaving, joining)
+    await bench.join(c3, "g", at=("broker-b",))
+    assert [link.told for link in bench.open] == [["+c2"], ["+c3"]]
+
+
+async def test_brokers_that_were_never_told_of_a_client_are_not_told_that_it_left(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", at=("broker-b",))
+    await bench.leave(c1, "g")
+    await bench.leave(c1, "g")
+    await bench.leave(client("stranger"), "g")
+    assert [link.address for link in bench.links] == ["b:1"]
+    assert bench.links[0].told == ["+c1", "-g"]
+
+
+async def test_who_joins_a_group_that_is_taken_on_its_lane_moves(bench: Bench) -> None:
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-b",))
+    await bench.join(c2, "h", at=("broker-b",))
+    await bench.join(c2, "g", "h", at=("broker-b",))
+    assert [link.told for link in bench.links] == [["+c1", "+c2", "-h"], ["+c2"]]
+    await bench.join(client("c3"), "h", at=("broker-b",))
+    assert bench.links[0].told[-1] == "+c3"
+
+
+def test_again_is_soon() -> None:
+    assert 0 < membership._AGAIN < 5
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "_AGAIN", 0)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_members_are_enrolled_again_when_a_broker_was_lost(bench: Bench) -> None:
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-a", "broker-b"))
+    await bench.join(c2, "h", at=("broker-b",))
+    master, slave, other = bench.links
+    slave.lose()
+    slave.connection = cast(RemotingConnection, "connected again")
+    await settle()
+    assert (master.told, slave.told, sorted(other.told)) == (["+c1"], ["+c1", "+c1"], ["+c1", "+c2"])
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_lost_broker_is_tried_until_it_is_back(bench: Bench) -> None:
+    await bench.join(client("c1"), "g", at=("broker-b",))
+    (link,) = bench.links
+    bench.down = {"b:1"}
+    link.lose()
+    await settle()
+    tries = len(link.told)
+    assert tries > 2
+    bench.down, link.connection = set(), cast(RemotingConnection, "connected again")
+    await settle()
+    done = len(link.told)
+    await settle()
+    assert len(link.told) == done
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("reason", ["nobody is left", "it is no broker any more"])
+async def test_a_lost_broker_is_given_up_when(bench: Bench, reason: str) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", at=("broker-b",))
+    (link,) = bench.links
+    bench.down = {"b:1"}
+    link.lose()
+    await settle()
+    if reason == "nobody is left":
+        await bench.leave(c1, "g")
+    else:
+        bench.brokers = {}
+    await settle()
+    tries = len(link.asked)
+    await settle()
+    assert len(link.asked) == tries
+
+
+# What brokers ask of clients.
+
+
+def half_message(group: str) -> bytes:
+    return messages.encode_message(messages.StoredMessage(topic="orders", properties=f"PGROUP\x01{group}\x02"))
+
+
+def reply_to(client_id: str) -> dict[str, str]:
+    return {"properties": f"REPLY_TO_CLIENT\x01{client_id}\x02"}
+
+
+@pytest.mark.parametrize(
+    ("push", "addressee"),
+    [
+        (request(39, half_message("p1")), "c1"),
+        (request(39, half_message("p2")), "c2"),
+        (request(40, consumerGroup="g"), "c1"),
+        (request(40, consumerGroup="h"), "c2"),
+        (request(220, group="g", topic="t"), "c1"),
+        (request(221, group="h", topic="t"), "c2"),
+        (request(307, consumerGroup="g", clientId="c1"), "c1"),
+        (request(309, consumerGroup="h", clientId="c2"), "c2"),
+        (request(326, **reply_to("c1")), "c1"),
+        (request(326, **reply_to("c2")), "c2"),
+    ],
+)
+async def test_what_a_broker_asks_reaches_the_one_it_is_for(bench: Bench, push: RemotingCommand, addressee: str) -> None:
+    c1, c2, elsewhere = client("c1"), client("c2"), client("c3")
+    await bench.join(c1, "g", producers=("p1",), at=("broker-b",))
+    await bench.join(c2, "h", producers=("p2",), at=("broker-b",))
+    await bench.join(elsewhere, "g", "h", producers=("p1", "p2"), at=("broker-b",))
+    shared, other = bench.links
+    command = commands.request(push.code, dict(push.fields), push.body)
+    shared.push(command)
+    assert [(channel.session.client_id, pushed) for channel, pushed in bench.pushed] == [(addressee, command)]
+    assert command.fields["bname"] == "broker-b"
+    if push.code != RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+        other.push(commands.request(push.code, dict(push.fields), push.body))
+        assert bench.pushed[1][0] is elsewhere
+
+
+async def test_a_broker_that_says_who_it_is_is_believed(bench: Bench) -> None:
+    await bench.join(client("c1"), "g", at=("broker-b",))
+    bench.links[0].push(request(40, consumerGroup="g", bname="broker-x"))
+    assert bench.pushed[0][1].fields["bname"] == "broker-x"
+
+
+@pytest.mark.parametrize(
+    ("push", "error"),
+    [
+        (request(39, half_message("nobody")), ConsumerNotOnline),
+        (request(39, b""), ConsumerNotOnline),
+        (request(39, b"garbage"), BodyError),
+        (request(40, consumerGroup="nobody"), ConsumerNotOnline),
+        (request(40, consumerGroup="p1"), ConsumerNotOnline),
+        (request(40), ConsumerNotOnline),
+        (request(307), ConsumerNotOnline),
+        (request(326, **reply_to("nobody")), ConsumerNotOnline),
+        (request(326), ConsumerNotOnline),
+        (request(10), UnsupportedRequest),
+        (request(34), UnsupportedRequest),
+    ],
+)
+async def test_what_concerns_nobody_here_is_refused(
+    bench: Bench, push: RemotingCommand, error: type[Exception]
+) -> None:
+    await bench.join(client("c1"), "g", producers=("p1",), at=("broker-b",))
+    with pytest.raises(error):
+        bench.links[0].push(commands.request(push.code, dict(push.fields), push.body))
+    assert bench.pushed == []
+
+
+async def test_a_client_whose_connection_has_just_ended_is_not_asked(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", at=("broker-b",))
+    c1.closed = True
+    with pytest.raises(ConsumerNotOnline):
+        bench.links[0].push(request(40, consumerGroup="g"))
+
+
+async def test_who_leaves_and_comes_back_before_the_brokers_have_answered_keeps_its_seat(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", at=("broker-b",))
+    bench.held = []
+    leaving = asyncio.ensure_future(bench.leave(c1, "g"))
+    await settle()
+    joining = asyncio.ensure_future(bench.join(c1, "g", at=("broker-b",)))
+    await settle()
+    bench.answer()
+    await asyncio.gather(leaving, joining)
+    assert bench.membership.enrolled(c1) == {"broker-b"}
+    bench.open[-1].push(request(40, consumerGroup="g"))
+    assert [channel for channel, _ in bench.pushed] == [c1]

@@ -1,0 +1,331 @@
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import trustme
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proxy.app import App
+from proxy.config import Settings
+from remoting import command as commands
+from remoting.codes import GO_AWAY_VERSION, STANDARD_JSON_VERSION, RequestCode
+from remoting.command import RemotingCommand
+from remoting.connection import CloseCause, RemotingConnection
+from remoting.errors import ConnectionLost
+from remoting.frame import encode_prefix
+from remoting.requests import REQUESTS
+from remoting.wheel import TimeoutWheel
+from tests.proxy.cluster.kit import Cluster, running
+from tests.proxy.kit import Reply, complete, heartbeat, java, request
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with running() as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def serving(cluster: Cluster, **more: Any) -> AsyncIterator[App]:
+    """The whole proxy in front of the cluster, on a port of its own; at the end it drains."""
+    listen = {"address": "127.0.0.1:0", "trusted_proxies": ["127.0.0.0/8"], **more.pop("listen", {})}
+    name_server = await cluster.name_server()
+    more.setdefault("drain_timeout", 0.2)
+    app = App(Settings(listen=[listen], cluster={"namesrv": name_server.address}, sync={"enabled": False}, **more))
+    ready, stop = asyncio.Event(), asyncio.Event()
+    serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
+    try:
+        await soon(ready.wait())
+        app.stop = stop.set  # type: ignore[attr-defined]
+        yield app
+    finally:
+        stop.set()
+        await soon(serving)
+
+
+async def soon(work: Any) -> Any:
+    async with asyncio.timeout(5):
+        return await work
+
+
+class Client:
+    """A remoting client; `pushed` is what it was asked."""
+
+    def __init__(self, connection: RemotingConnection, pushed: list[RemotingCommand], gone: asyncio.Event) -> None:
+        self.connection = connection
+        self.pushed = pushed
+        self.gone = gone
+
+    @classmethod
+    async def connect(cls, app: App, context: ssl.SSLContext | None = None) -> "Client":
+        loop = asyncio.get_running_loop()
+        pushed: list[RemotingCommand] = []
+        gone = asyncio.Event()
+
+        def push(_: RemotingConnection, command: RemotingCommand) -> Reply | None:
+            pushed.append(command)
+            return None
+
+        _, connection = await loop.create_connection(
+            lambda: RemotingConnection(TimeoutWheel(loop.time), push, lambda _: gone.set(), name="proxy"),
+            "127.0.0.1",
+            app.addresses[0].port,
+            ssl=context,
+            server_hostname=None if context is None else "rocketmq.test",
+        )
+        return cls(connection, pushed, gone)
+
+    async def ask(self, command: RemotingCommand) -> RemotingCommand:
+        reply: RemotingCommand = await soon(self.connection.request(command, 5.0))
+        return reply
+
+    async def close(self) -> None:
+        self.connection.close(CloseCause.LOCAL)
+        await soon(self.gone.wait())
+
+
+def ask_route(topic: str = "orders") -> RemotingCommand:
+    return java(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic), STANDARD_JSON_VERSION)
+
+
+async def test_a_client_is_served(cluster: Cluster) -> None:
+    broker = await cluster.broker()
+    cluster.topics["orders"] = ["broker-a"]
+    async with serving(cluster) as app:
+        client = await Client.connect(app)
+        (data,) = orjson.loads((await client.ask(ask_route())).body)["brokerDatas"]
+        assert data["brokerAddrs"] == {"0": str(app.addresses[0])}
+        assert (await client.ask(heartbeat("c1", {"g": ["orders"]}))).code == 0
+        assert (await client.ask(complete(REQUESTS[310]))).fields == {"by": "broker-a/0"}
+        assert (await client.ask(request(99))).code == 3
+        assert (await client.ask(ask_route("nowhere"))).code == 17
+        assert app.registry.consumer_ids("g") == {"c1"}
+        await client.close()
+        await broker.until(lambda server: RequestCode.UNREGISTER_CLIENT in server.codes)
+        assert app.registry.consumer_ids("g") == set()
+        assert app.metrics.requests == {
+            ("GET_ROUTEINFO_BY_TOPIC", 0): 1,
+            ("HEART_BEAT", 0): 1,
+            ("SEND_MESSAGE_V2", 0): 1,
+            ("unknown", 3): 1,
+            ("GET_ROUTEINFO_BY_TOPIC", 17): 1,
+        }
+
+
+async def test_without_a_cluster_it_serves_and_says_so(cluster: Cluster) -> None:
+    async with serving(cluster) as app:
+        client = await Client.connect(app)
+        answer = await client.ask(complete(REQUESTS[310]))
+        assert (answer.code, answer.remark) == (14, "no name server knows a broker broker-a")
+        await client.close()
+
+
+async def test_a_broker_reaches_a_client_and_the_answer_comes_back(cluster: Cluster) -> None:
+    broker = await cluster.broker()
+    cluster.topics["orders"] = ["broker-a"]
+    async with serving(cluster) as app:
+        client = await Client.connect(app)
+
+        def running_info(_: RemotingConnection, command: RemotingCommand) -> Reply:
+            reply: Reply = asyncio.get_running_loop().create_future()
+            reply.set_result(commands.success({"of": command.fields["clientId"]}))
+            return reply
+
+        client.connection.handler = running_info
+        await client.ask(heartbeat("c1", {"g": ["orders"]}))
+        (connection,) = broker.connections
+        question = request(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g", clientId="c1")
+        assert (await soon(connection.request(question, 5.0))).fields == {"of": "c1"}
+        await client.close()
+
+
+async def test_draining_lets_what_is_under_way_finish_and_sends_clients_elsewhere(cluster: Cluster) -> None:
+    held: list[RemotingCommand] = []
+    broker = await cluster.broker(answer=held.append)
+    async with serving(cluster, drain_timeout=5) as app:
+        client = await Client.connect(app)
+        sending = client.connection.request(complete(REQUESTS[310]), 5.0)
+        await broker.until(lambda server: bool(held))
+        app.stop()  # type: ignore[attr-defined]
+        while not app.core.drain.draining:
+            await asyncio.sleep(0)
+        new = await client.ask(java(ask_route(), GO_AWAY_VERSION + 1))
+        assert new.code == 1500
+        reply = commands.success({"finished": "yes"})
+        broker.connections[0].send(commands.answer(reply, held[0].opaque, 0))
+        assert (await soon(sending)).fields == {"finished": "yes"}
+        await soon(client.gone.wait())
+        with pytest.raises(OSError, match=r"refused|failed"):
+            await Client.connect(app)
+
+
+async def test_a_drain_does_not_wait_for_ever(cluster: Cluster) -> None:
+    broker = await cluster.broker(answer=lambda _: None)
+    async with serving(cluster, drain_timeout=0.05) as app:
+        client = await Client.connect(app)
+        sending = client.connection.request(complete(REQUESTS[310]), 5.0)
+        await broker.until(lambda server: 310 in server.codes)
+        app.stop()  # type: ignore[attr-defined]
+        with pytest.raises(ConnectionLost):
+            await soon(sending)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path], ssl.SSLContext]:
+    """Settings of a certificate for rocketmq.test, and a client that trusts it."""
+    folder = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    issued = authority.issue_cert("rocketmq.test")
+    files = {"certificate": folder / "server.pem", "key": folder / "server.key"}
+    files["certificate"].write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    files["key"].write_bytes(issued.private_key_pem.bytes())
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return files, context
+
+
+@pytest.mark.parametrize(
+    ("mode", "encrypted", "plain"),
+    [("permissive", True, True), ("enforcing", True, False), ("disabled", False, True)],
+)
+async def test_tls_on_the_same_port(
+    cluster: Cluster, certificate: tuple[dict[str, Path], ssl.SSLContext], mode: str, encrypted: bool, plain: bool
+) -> None:
+    files, context = certificate
+    await cluster.broker()
+    async with serving(cluster, tls={**files, "mode": mode}) as app:
+        for kind, served in ((context, encrypted), (None, plain)):
+            try:
+                client = await Client.connect(app, kind)
+                answer = await client.ask(complete(REQUESTS[310]))
+            except (OSError, ConnectionLost):
+                assert not served
+            else:
+                assert served
+                assert answer.fields == {"by": "broker-a/0"}
+                await client.close()
+
+
+def frame(command: RemotingCommand) -> bytes:
+    return command.encode() + command.body
+
+
+async def raw(app: App, data: bytes, until: Callable[[bytes], bool]) -> bytes:
+    """What a bare socket gets for these bytes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", app.addresses[0].port)
+    received = b""
+    try:
+        writer.write(data)
+        async with asyncio.timeout(5):
+            while not until(received) and (chunk := await reader.read(65536)):
+                received += chunk
+    except ConnectionError:
+        pass
+    finally:
+        writer.transport.abort()
+    return received
+
+
+@pytest.mark.parametrize(
+    ("trusted", "header", "told"),
+    [
+        ("127.0.0.0/8", b"PROXY TCP4 192.0.2.7 198.51.100.9 51000 9876\r\n", b"198.51.100.9:9876"),
+        ("127.0.0.0/8", b"PROXY TCP6 2001:db8::7 2001:db8::9 51000 9876\r\n", b"[2001:db8::9]:9876"),
+        ("10.0.0.0/8", b"PROXY TCP4 192.0.2.7 198.51.100.9 51000 9876\r\n", b""),
+    ],
+)
+async def test_behind_a_load_balancer_that_speaks_the_proxy_protocol(
+    cluster: Cluster, trusted: str, header: bytes, told: bytes
+) -> None:
+    await cluster.broker()
+    cluster.topics["orders"] = ["broker-a"]
+    async with serving(cluster, listen={"trusted_proxies": [trusted]}) as app:
+        answer = await raw(app, header + frame(ask_route()), lambda data: b"brokerDatas" in data)
+        assert (told in answer) if told else answer == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "part"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1 421 "),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)), bytes((7, 0, 0, 0, 0, 0))),
+    ],
+    ids=["HTTP/1.1", "HTTP/2"],
+)
+async def test_who_speaks_something_else_is_told_so(cluster: Cluster, data: bytes, part: bytes) -> None:
+    async with serving(cluster) as app:
+        assert part in await raw(app, data, lambda received: part in received)
+
+
+@pytest.fixture
+async def busy(cluster: Cluster) -> AsyncIterator[tuple[App, Client]]:
+    """A proxy with a client that just wants to go on working."""
+    await cluster.broker()
+    cluster.topics["orders"] = ["broker-a"]
+    async with serving(cluster) as app:
+        neighbour = await Client.connect(app)
+        yield app, neighbour
+        await neighbour.close()
+
+
+def _frame(header: bytes, body: bytes = b"", kind: int = 0) -> bytes:
+    return encode_prefix(kind, len(header), len(body)) + header + body
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+headers = st.fixed_dictionaries(
+    {},
+    optional={
+        "code": st.sampled_from(list(REQUESTS)) | json_values,
+        "opaque": st.integers(0, 5) | json_values,
+        "flag": st.integers(0, 3) | json_values,
+        "version": json_values,
+        "language": json_values,
+        "extFields": st.dictionaries(
+            st.sampled_from(sorted(set().union(*(spec.required for spec in REQUESTS.values())))), json_values, max_size=9
+        )
+        | json_values,
+    },
+).map(orjson.dumps)
+complete_requests = st.builds(
+    lambda code, body: frame(commands.request(code, complete(REQUESTS[code]).fields, body)),
+    st.sampled_from(list(REQUESTS)),
+    st.binary(max_size=20) | json_values.map(orjson.dumps),
+)
+nonsense = (
+    st.binary(max_size=100)
+    | st.builds(_frame, headers, st.binary(max_size=30))
+    | st.builds(_frame, st.binary(max_size=60), kind=st.integers(0, 1))
+    | st.builds(lambda data, at: data[:at], complete_requests, st.integers(0, 200))
+    | complete_requests
+    | st.builds(lambda start, data: start + data, st.sampled_from([b"PROXY ", b"\x16\x03\x01", b"PRI * ", b"GET "]), st.binary())
+)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(pieces=st.lists(nonsense, min_size=1, max_size=3))
+async def test_nonsense_on_one_connection_is_no_business_of_the_others(
+    busy: tuple[App, Client], caplog: pytest.LogCaptureFixture, pieces: list[bytes]
+) -> None:
+    app, neighbour = busy
+    caplog.clear()
+    _, writer = await asyncio.open_connection("127.0.0.1", app.addresses[0].port)
+    for piece in pieces:
+        writer.write(piece)
+    for _ in range(2):
+        assert (await neighbour.ask(complete(REQUESTS[310]))).fields == {"by": "broker-a/0"}
+    writer.transport.abort()
+    assert (await neighbour.ask(ask_route())).code == 0
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
