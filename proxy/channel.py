@@ -14,6 +14,7 @@ class Session:
     """What the core remembers of a channel while it is open.
 
     number: unique in this process; requests of one number to one broker keep their order.
+    address: the client's, as text.
     client_id, language, version: from the last heartbeat, which is kept with the time (seconds) it
     came at. brokers: names of the brokers which the client has learned of from us and would
     therefore keep in touch with; enrolled: those that have been told of it. turns: per topic, which
@@ -21,6 +22,7 @@ class Session:
     """
 
     __slots__ = (
+        "address",
         "brokers",
         "client_id",
         "enrolled",
@@ -32,8 +34,9 @@ class Session:
         "version",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
         self.number = next(_numbers)
+        self.address = address
         self.client_id: str | None = None
         self.brokers: set[str] = set()
         self.enrolled: set[str] = set()

@@ -44,6 +44,9 @@ class Drain:
 
     def watch(self, poll: "asyncio.Future[RemotingCommand]") -> None:
         """A long poll is under way: nobody wants to wait for its end."""
+        if isinstance(poll, asyncio.Task):
+            # It waits for a route yet, and an outcome cannot be given to a task.
+            return
         self._polls.add(poll)
         poll.add_done_callback(self._polls.discard)
 

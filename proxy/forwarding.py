@@ -7,6 +7,7 @@ from proxy.context import Context
 from proxy.membership import touch
 from proxy.messaging import Messaging, Reply
 from proxy.routes import TopicRoute
+from remoting import command as commands
 from remoting import pop, properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -65,7 +66,7 @@ async def _forward_cold(core: Messaging, context: Context, topic: str | None) ->
 
 
 # Stands for the answer of a oneway request that had to wait for its route; nobody sees it.
-_NOTHING = RemotingCommand({"code": 0, "opaque": 0, "flag": 1}, {}, b"", 0)
+_NOTHING = commands.success()
 
 
 def _conclude(context: Context) -> str | None:
@@ -123,8 +124,8 @@ def _born_host(core: Messaging, context: Context) -> None:
         return
     name = "i" if context.known.broker == "n" else "properties"
     known = context.fields.get(name, "")
-    if properties.get(known, properties.BORN_HOST) is None:
-        context.fields[name] = properties.append(known, properties.BORN_HOST, str(context.channel.peer.address))
+    if properties.BORN_HOST not in known:
+        context.fields[name] = properties.append(known, properties.BORN_HOST, context.channel.session.address)
 
 
 _ADAPTATIONS: dict[int, Callable[[Messaging, Context], None]] = {

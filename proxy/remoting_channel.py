@@ -24,4 +24,4 @@ class RemotingChannel(RemotingConnection):
         limits: Limits,
     ) -> None:
         super().__init__(wheel, handler, on_close, peer, limits=limits)
-        self.session = Session()
+        self.session = Session(str(peer.address))

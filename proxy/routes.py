@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -58,7 +59,7 @@ def encode(route: TopicRoute, address: Callable[[str], str], standard_json: bool
     return fastjson.dumps(data)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Replicas:
     """The brokers of one broker name: addresses by broker id."""
 
@@ -67,14 +68,20 @@ class Replicas:
     addresses: dict[int, str]
     acting_master: bool = False
 
-    @property
+    @cached_property
     def master(self) -> str | None:
         """The master's address, if one is registered."""
         return self.addresses.get(MASTER_ID)
 
+    @cached_property
     def slaves(self) -> list[str]:
         """The slaves' addresses; the one with the lowest id stands in for a master, so it comes first."""
         return [address for number, address in sorted(self.addresses.items()) if number != MASTER_ID]
+
+    @cached_property
+    def all(self) -> list[str]:
+        """All addresses, the master's first."""
+        return [*([self.master] if self.master is not None else []), *self.slaves]
 
 
 def parse_cluster(body: bytes) -> dict[str, Replicas]:

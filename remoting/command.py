@@ -13,7 +13,7 @@ from remoting.codes import ONEWAY_FLAG, OWN_VERSION, RESPONSE_FLAG, LanguageCode
 from remoting.errors import HeaderError, InvalidRequest
 from remoting.frame import Frame, encode_prefix
 
-_INT32 = range(-(2**31), 2**31)
+_LEAST, _MOST = -(2**31), 2**31 - 1
 _STR = {str}
 _LANGUAGE_NAMES = {language.value: language.name for language in LanguageCode}
 _LANGUAGE_CODES = {language.name: language.value for language in LanguageCode}
@@ -32,17 +32,18 @@ class RemotingCommand:
     header encoding it came in or shall be written in.
     """
 
-    __slots__ = ("body", "fields", "header", "serialize_type")
+    __slots__ = ("body", "code", "fields", "flag", "header", "serialize_type")
 
-    def __init__(self, header: dict[str, Any], fields: dict[str, str], body: bytes, serialize_type: int) -> None:
+    def __init__(
+        self, header: dict[str, Any], fields: dict[str, str], body: bytes, serialize_type: int, code: int, flag: int
+    ) -> None:
         self.header = header
         self.fields = fields
         self.body = body
         self.serialize_type = serialize_type
-
-    @property
-    def code(self) -> int:
-        return self.header["code"]  # type: ignore[no-any-return]  # checked by decode()
+        # As in the header, at hand.
+        self.code = code
+        self.flag = flag
 
     @property
     def opaque(self) -> int:
@@ -50,11 +51,11 @@ class RemotingCommand:
 
     @property
     def is_response(self) -> bool:
-        return bool(self.header["flag"] & RESPONSE_FLAG)
+        return bool(self.flag & RESPONSE_FLAG)
 
     @property
     def is_oneway(self) -> bool:
-        return bool(self.header["flag"] & ONEWAY_FLAG)
+        return bool(self.flag & ONEWAY_FLAG)
 
     @property
     def remark(self) -> str | None:
@@ -80,6 +81,10 @@ class RemotingCommand:
         except ValueError:
             raise InvalidRequest(f"the field {name} is not a number: {text[:40]!r}") from None
 
+    def copy(self) -> "RemotingCommand":
+        """The same with a header of its own: sending overwrites the opaque."""
+        return RemotingCommand(dict(self.header), self.fields, self.body, self.serialize_type, self.code, self.flag)
+
     def encode(self) -> bytes:
         """The frame without its body, for `header, body` to be written one after the other."""
         header = orjson.dumps(self.header) if self.serialize_type == 0 else _encode_binary(self)
@@ -104,7 +109,7 @@ def request(
         "flag": ONEWAY_FLAG if oneway else 0,
         "extFields": fields,
     }
-    return RemotingCommand(header, fields, body, 0)
+    return RemotingCommand(header, fields, body, 0, int(code), ONEWAY_FLAG if oneway else 0)
 
 
 def response(
@@ -122,7 +127,7 @@ def response(
     }
     if remark is not None:
         header["remark"] = remark
-    return RemotingCommand(header, fields, body, 0)
+    return RemotingCommand(header, fields, body, 0, int(code), RESPONSE_FLAG)
 
 
 def success(fields: dict[str, str] | None = None, body: bytes = b"") -> RemotingCommand:
@@ -143,14 +148,12 @@ def decode(frame: Frame) -> RemotingCommand:
     """Decode a frame's header. Raises HeaderError."""
     serialize_type, raw, body = frame
     header = _decode_json(raw) if serialize_type == 0 else _decode_binary(raw)
-    opaque = header.get("opaque")
-    if type(opaque) is not int or opaque not in _INT32:
+    opaque, code, flag = header.get("opaque"), header.get("code"), header.get("flag", 0)
+    if type(opaque) is not int or not _LEAST <= opaque <= _MOST:
         raise HeaderError("the header has no valid opaque")
-    flag = header.get("flag", 0)
     if type(flag) is not int:
         raise HeaderError("the header's flag is not a number")
     header["flag"] = flag
-    code = header.get("code")
     if type(code) is not int:
         raise HeaderError("the header has no valid code", None if flag & RESPONSE_FLAG else opaque)
     fields = header.get("extFields")
@@ -159,9 +162,10 @@ def decode(frame: Frame) -> RemotingCommand:
         header["extFields"] = fields = {}
     elif type(fields) is not dict:
         raise HeaderError("the header's extFields are not an object", None if flag & RESPONSE_FLAG else opaque)
-    elif fields and set(map(type, fields.values())) != _STR:
+    elif fields and not flag & RESPONSE_FLAG and set(map(type, fields.values())) != _STR:
+        # Servers write strings; what a client writes is another matter.
         header["extFields"] = fields = _strings(fields)
-    return RemotingCommand(header, fields, body, serialize_type)
+    return RemotingCommand(header, fields, body, serialize_type, code, flag)
 
 
 def _strings(fields: dict[str, Any]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import Protocol, cast
 
 from protocol_negotiation.peer import Peer
 from remoting import command as commands
-from remoting.codes import ONEWAY_FLAG, SerializeType
+from remoting.codes import ONEWAY_FLAG, RESPONSE_FLAG, SerializeType
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, FrameError, HeaderError, RemotingError, RequestTimeout
 from remoting.frame import MAX_FRAME, Frame, FrameDecoder
@@ -206,10 +206,11 @@ class RemotingConnection(asyncio.Protocol):
         if self.cause is None:
             self.cause = CloseCause.PEER if error is None else CloseCause.RESET
         self._release()
+        # First: whoever repeats a lost request must not find this connection again.
+        self.on_close(self)
         calls, self._pending = self._pending, {}
         for call in calls.values():
             self._lose(call)
-        self.on_close(self)
 
     # Requests of the peer.
 
@@ -218,12 +219,12 @@ class RemotingConnection(asyncio.Protocol):
             command = commands.decode(frame)
         except HeaderError as error:
             if error.opaque is None:
-                self._distrust(error, frame.header)
+                self._distrust(error, frame[1])
             else:
-                self._write(_failure(error), error.opaque, frame.serialize_type)
+                self._write(_failure(error), error.opaque, frame[0])
             return
-        if command.is_response:
-            call = self._pending.pop(command.opaque, None)
+        if command.flag & RESPONSE_FLAG:
+            call = self._pending.pop(command.header["opaque"], None)
             # An answer after its deadline has nobody left to take it.
             future = None if call is None else call.end()
             if future is not None:
@@ -233,7 +234,7 @@ class RemotingConnection(asyncio.Protocol):
 
     def _serve(self, command: RemotingCommand) -> None:
         # Taken now: whoever forwards the command puts another opaque and encoding into it.
-        opaque, serialize_type, oneway = command.opaque, command.serialize_type, command.is_oneway
+        opaque, serialize_type, oneway = command.header["opaque"], command.serialize_type, command.flag & ONEWAY_FLAG
         size = len(command.body)
         try:
             reply = self.handler(self, command)
@@ -248,7 +249,9 @@ class RemotingConnection(asyncio.Protocol):
             return
         self._under_way += 1
         self._under_way_bytes += size
-        if not self._full and self._is_full():
+        if (
+            self._under_way >= self.limits.requests or self._under_way_bytes >= self.limits.request_bytes
+        ) and not self._full:
             self._full = True
             self.pause()
         reply.add_done_callback(partial(self._reply, opaque, serialize_type, size))
@@ -299,7 +302,8 @@ class RemotingConnection(asyncio.Protocol):
     def oneway(self, command: RemotingCommand) -> None:
         """Send a request that nobody answers. On a closed connection it is dropped."""
         command.header["opaque"] = self._next_opaque()
-        command.header["flag"] |= ONEWAY_FLAG
+        command.flag |= ONEWAY_FLAG
+        command.header["flag"] = command.flag
         command.serialize_type = SerializeType.JSON
         self.send(command)
 
@@ -310,8 +314,8 @@ class RemotingConnection(asyncio.Protocol):
     def _next_opaque(self) -> int:
         opaque = self._opaque
         while opaque in self._pending:
-            opaque = (opaque + 1) & 0x7FFFFFFF
-        self._opaque = (opaque + 1) & 0x7FFFFFFF
+            opaque = opaque + 1 & 0x7FFFFFFF
+        self._opaque = opaque + 1 & 0x7FFFFFFF
         return opaque
 
     def _lose(self, call: Call) -> None:

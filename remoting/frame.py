@@ -5,7 +5,7 @@ A frame is `length (4) | serialize type (1) | header length (3) | header | body`
 bodies by nobody unless a handler asks.
 """
 
-from typing import NamedTuple
+import struct
 
 from remoting.errors import FrameError
 
@@ -14,12 +14,13 @@ MAX_FRAME = 16 * 1024 * 1024
 _PREFIX = 8
 
 
-class Frame(NamedTuple):
-    """One frame: serialize type (0 or 1), header bytes, body bytes."""
+# Serialize type (0 or 1), header, body. A plain tuple: there are two of them per forwarded request.
+Frame = tuple[int, bytes, bytes]
 
-    serialize_type: int
-    header: bytes
-    body: bytes
+_unpack_prefix = struct.Struct(">II").unpack_from
+_pack_prefix = struct.Struct(">II").pack
+# The second word of a prefix from which on its first byte is not a serialize type.
+_UNKNOWN_TYPE = 2 << 24
 
 
 class FrameDecoder:
@@ -57,20 +58,19 @@ class FrameDecoder:
 
     def _cut(self, data: bytes) -> list[Frame]:
         frames: list[Frame] = []
-        start, end = 0, len(data)
+        start, end, most = 0, len(data), self._max_frame
         while end - start >= _PREFIX:
-            length = int.from_bytes(data[start : start + 4], "big")
-            mark = int.from_bytes(data[start + 4 : start + 8], "big")
+            length, mark = _unpack_prefix(data, start)
             header_length = mark & 0xFFFFFF
-            complaint = self._complaint(length, mark >> 24, header_length)
-            if complaint is not None:
-                raise FrameError(complaint, frames)
+            # A negative Java int shows up here as a very large length.
+            if length + 4 > most or mark >= _UNKNOWN_TYPE or header_length > length - 4:
+                raise FrameError(_complaint(length, mark >> 24, header_length, most), frames)
             stop = start + 4 + length
             if stop > end:
                 self._missing = stop - end
                 break
             body = start + _PREFIX + header_length
-            frames.append(Frame(mark >> 24, data[start + _PREFIX : body], data[body:stop]))
+            frames.append((mark >> 24, data[start + _PREFIX : body], data[body:stop]))
             start = stop
         else:
             self._missing = _PREFIX - (end - start)
@@ -78,17 +78,15 @@ class FrameDecoder:
             self._buffer += data[start:] if start else data
         return frames
 
-    def _complaint(self, length: int, serialize_type: int, header_length: int) -> str | None:
-        # A negative Java int shows up here as a very large length.
-        if length + 4 > self._max_frame:
-            return f"a frame of {length} bytes is over the limit of {self._max_frame}"
-        if serialize_type > 1:
-            return f"unknown serialize type {serialize_type}"
-        if header_length > length - 4:
-            return f"a header of {header_length} bytes does not fit a frame of {length}"
-        return None
+
+def _complaint(length: int, serialize_type: int, header_length: int, most: int) -> str:
+    if length + 4 > most:
+        return f"a frame of {length} bytes is over the limit of {most}"
+    if serialize_type > 1:
+        return f"unknown serialize type {serialize_type}"
+    return f"a header of {header_length} bytes does not fit a frame of {length}"
 
 
 def encode_prefix(serialize_type: int, header_length: int, body_length: int) -> bytes:
     """The eight bytes before a header."""
-    return ((4 + header_length + body_length) << 32 | serialize_type << 24 | header_length).to_bytes(8, "big")
+    return _pack_prefix(4 + header_length + body_length, serialize_type << 24 | header_length)

@@ -97,7 +97,10 @@ class ClusterBackend:
         table = await self._name_servers.brokers()
         # A name server that was just started knows no broker yet; those we talk to are there all the same.
         silent = {name: known for name, known in self._table.items() if name not in table and self._is_live(known)}
-        self._table = {**silent, **table}
+        former, self._table = self._table, {**silent, **table}
+        for name, replicas in table.items():
+            known = former[name].addresses.values() if name in former else ()
+            self._membership.appeared(name, set(replicas.addresses.values()).difference(known))
 
     def _is_live(self, replicas: Replicas) -> bool:
         connected = {address for (address, _), link in self._links.items() if link.connection is not None}
@@ -143,7 +146,8 @@ class ClusterBackend:
             return
         link = self._link(self._choose(replicas, spec, command)[0], channel)
         link.oneway(command)
-        _hold(link, channel)
+        if link.connection is not None and link.connection.congested and channel is not None:
+            link.connection.hold(channel)
 
     def _send(
         self,
@@ -162,15 +166,22 @@ class ClusterBackend:
             future.set_exception(error)
             return
         # A lone broker gets a second chance: perhaps only the connection was lost.
-        untried = [address for address in addresses if address not in tried]
+        untried = [address for address in addresses if address not in tried] if tried else addresses
         if not untried and (len(tried) > 1 or not spec.repeatable):
             future.set_exception(ServiceUnavailable(f"no broker of {replicas.name} can be reached now"))
             return
         address = untried[0] if untried else addresses[0]
-        again = partial(self._again, spec, timeout, channel, (*tried, address), replicas.name)
         link = self._link(address, channel)
-        link.request(command, timeout, future, again if spec.repeatable else self._lost, again)
-        _hold(link, channel)
+        connection = link.connection
+        if connection is not None and not spec.repeatable:
+            # The path of every send.
+            connection.request(command, timeout, future, self._lost)
+        else:
+            again = partial(self._again, spec, timeout, channel, (*tried, address), replicas.name)
+            link.request(command, timeout, future, again if spec.repeatable else self._lost, again)
+        if connection is not None and connection.congested and channel is not None:
+            # A broker that does not keep up: the clients that ask it are read no further for now.
+            connection.hold(channel)
 
     def _again(
         self,
@@ -243,7 +254,7 @@ class ClusterBackend:
 
     def _choose(self, replicas: Replicas, spec: RequestSpec, command: RemotingCommand) -> list[str]:
         """The addresses that may serve a request, the best first. Raises ServiceUnavailable, never empty."""
-        master, slaves = replicas.master, replicas.slaves()
+        master, slaves = replicas.master, replicas.slaves
         if spec.replica is Replica.MASTER or (spec.replica is Replica.ESCAPE and not replicas.acting_master):
             if master is None:
                 self.diverted["no_master"] += 1
@@ -264,7 +275,7 @@ class ClusterBackend:
         if slaves and self._is_avoided(master):
             self.diverted["slave"] += 1
             return [*slaves, master]
-        return [master, *slaves]
+        return replicas.all
 
     def _is_avoided(self, address: str) -> bool:
         since = asyncio.get_running_loop().time() - _AVOID
@@ -328,13 +339,6 @@ class ClusterBackend:
                 body = b'{"clientID":"gantry-keepalive","consumerDataSet":[],"producerDataSet":[]}'
                 reply = connection.request(commands.request(RequestCode.HEART_BEAT, body=body), 10.0)
                 reply.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-
-def _hold(link: Link, channel: Channel | None) -> None:
-    """A broker that does not keep up: the clients that ask it are read no further for now."""
-    connection = link.connection
-    if channel is not None and connection is not None and connection.congested:
-        connection.hold(channel)
 
 
 def _reader(broker: str, command: RemotingCommand) -> tuple[str, str, str, str]:

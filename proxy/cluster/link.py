@@ -38,17 +38,12 @@ class Link:
         self._handler = handler
         self._connect_timeout = connect_timeout
         self._on_lost = on_lost
-        self._connection: RemotingConnection | None = None
+        # The connection, if there is one now.
+        self.connection: RemotingConnection | None = None
         self._waiting: deque[Callable[[RemotingConnection | None], None]] = deque()
         self._dialling: asyncio.Task[None] | None = None
         self._closed = False
         self.failed_at: float | None = None
-
-    @property
-    def connection(self) -> RemotingConnection | None:
-        """The connection, if there is one now: one that has just been lost is none."""
-        connection = self._connection
-        return None if connection is None or connection.closed else connection
 
     def request(
         self,
@@ -59,9 +54,8 @@ class Link:
         unreachable: Lost | None = None,
     ) -> None:
         """Send a request whose answer goes to `future`; see RemotingConnection.request."""
-        connection = self.connection
-        if connection is not None:
-            connection.request(command, timeout, future, lost)
+        if self.connection is not None:
+            self.connection.request(command, timeout, future, lost)
             return
 
         def dialled(connection: RemotingConnection | None) -> None:
@@ -78,9 +72,8 @@ class Link:
 
     def oneway(self, command: RemotingCommand) -> None:
         """Send a request that nobody answers; it is dropped where the server cannot be reached."""
-        connection = self.connection
-        if connection is not None:
-            connection.oneway(command)
+        if self.connection is not None:
+            self.connection.oneway(command)
         else:
             self._dial(lambda connection: None if connection is None else connection.oneway(command))
 
@@ -89,8 +82,8 @@ class Link:
         self._closed = True
         if self._dialling is not None:
             self._dialling.cancel()
-        if self._connection is not None:
-            self._connection.close(CloseCause.LOCAL)
+        if self.connection is not None:
+            self.connection.close(CloseCause.LOCAL)
 
     def _dial(self, then: Callable[[RemotingConnection | None], None]) -> None:
         self._waiting.append(then)
@@ -107,7 +100,7 @@ class Link:
             _log.warning("cannot reach %s: %s", self.address, str(error) or "no answer in time")
         finally:
             self._dialling = None
-            self._connection = connection
+            self.connection = connection
             waiting, self._waiting = self._waiting, deque()
             for then in waiting:
                 then(connection)
@@ -124,8 +117,8 @@ class Link:
         return connection
 
     def _lost(self, connection: RemotingConnection) -> None:
-        if self._connection is connection:
-            self._connection = None
+        if self.connection is connection:
+            self.connection = None
         if not self._closed:
             _log.info("the connection to %s ended: %s", self.address, connection.cause)
             if self._on_lost is not None:

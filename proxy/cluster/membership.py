@@ -29,6 +29,8 @@ _log = logging.getLogger("gantry.membership")
 _TIMEOUT = 3.0
 # After a broker was lost: how long until its members are enrolled again, in seconds.
 _AGAIN = 1.0
+# How often that is tried. After that it is for the name servers to say when it is back.
+_TRIES = 120
 
 
 class Enrolment:
@@ -113,17 +115,18 @@ class Membership:
     def _targets(self, brokers: Iterable[str]) -> list[tuple[str, str]]:
         return [(name, address) for name in sorted(brokers) for address in self._addresses(name)]
 
-    async def _tell(self, broker: str, address: str, lane: Lane, command: RemotingCommand) -> None:
+    async def _tell(self, broker: str, address: str, lane: Lane, command: RemotingCommand) -> bool:
         """Send one membership request over a lane; a broker that cannot be reached learns it later (`_again`)."""
         future: Reply = asyncio.get_running_loop().create_future()
-        self._link(broker, address, lane).request(_copy(command), _TIMEOUT, future)
+        self._link(broker, address, lane).request(command.copy(), _TIMEOUT, future)
         try:
             reply = await future
         except RemotingError as error:
             _log.info("%s has not been told %s: %s", address, RequestCode(command.code).name, error)
-            return
+            return False
         if reply.code != 0:
             _log.warning("%s refused %s: %s", address, RequestCode(command.code).name, reply.remark)
+        return reply.code == 0
 
     async def _withdraw(self, lane: Lane, channel: Channel, groups: Groups) -> None:
         enrolment = self._enrolments.get(channel)
@@ -160,14 +163,25 @@ class Membership:
             spawn(self._again(broker, lane, link.address))
 
     async def _again(self, broker: str, lane: Lane, address: str) -> None:
-        while lane.seats and address in self._addresses(broker):
+        # Not only while a name server lists it: a broker that was restarted is mostly back where it was.
+        for _ in range(_TRIES):
             await asyncio.sleep(_AGAIN)
-            members = [channel for channel in lane.channels() if broker in self.enrolled(channel)]
-            heartbeats = [enrolment.heartbeat for channel in members if (enrolment := self._enrolments.get(channel))]
-            await asyncio.gather(*(self._tell(broker, address, lane, beat) for beat in heartbeats if beat is not None))
-            link = self._links.get((address, lane.number))
-            if link is None or link.connection is not None:
+            heartbeats = self._heartbeats(broker, lane)
+            if all(await asyncio.gather(*(self._tell(broker, address, lane, beat) for beat in heartbeats))):
                 return
+
+    def appeared(self, broker: str, addresses: Iterable[str]) -> None:
+        """A broker is there at these addresses, of which we did not know: it is told its members."""
+        lanes = {lane.number: lane for channel in self._enrolments if (lane := self._lanes.lane(channel)) is not None}
+        for address in addresses:
+            for lane in lanes.values():
+                for beat in self._heartbeats(broker, lane):
+                    spawn(self._tell(broker, address, lane, beat))
+
+    def _heartbeats(self, broker: str, lane: Lane) -> list[RemotingCommand]:
+        """The last heartbeats of this lane's clients which are members at this broker."""
+        enrolments = [self._enrolments.get(channel) for channel in lane.channels()]
+        return [one.heartbeat for one in enrolments if one is not None and broker in one.brokers and one.heartbeat]
 
     # What brokers ask of clients.
 
@@ -181,11 +195,6 @@ class Membership:
         # Old brokers do not say who they are; the client needs the name to answer through any replica.
         command.fields.setdefault("bname", broker)
         return self._push(channel, command)
-
-
-def _copy(command: RemotingCommand) -> RemotingCommand:
-    """A command to be sent on its own: sending overwrites the opaque."""
-    return RemotingCommand(dict(command.header), command.fields, command.body, 0)
 
 
 def _groups(lane: Lane, channel: Channel) -> Groups:

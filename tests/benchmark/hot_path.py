@@ -76,7 +76,7 @@ class _Broker:
     def take(self, data: bytes) -> None:
         answers = []
         for frame in self._decoder.feed(data):
-            opaque = orjson.loads(frame.header)["opaque"]
+            opaque = orjson.loads(frame[1])["opaque"]
             fields = {"msgId": "7F00000100002A9F0000000000001234", "queueId": "1", "queueOffset": "12", "MSG_REGION": "r"}
             answers.append(_frame({"code": 0, "flag": 1, "language": "JAVA", "opaque": opaque, "extFields": fields}))
         asyncio.get_running_loop().call_soon(self.connection.data_received, b"".join(answers))
@@ -102,7 +102,7 @@ async def _measure(width: int, seconds: float, profile: bool) -> tuple[float, fl
     link = app.backend._link(_BROKER, channel)
     broker.connection = RemotingConnection(app._wheel, lambda *_: None, lambda _: None, name=_BROKER)
     broker.connection.connection_made(_Transport(broker.take))  # type: ignore[arg-type]
-    link._connection = broker.connection
+    link.connection = broker.connection
     chunk = b"".join(map(_request, range(width)))
     profiler = cProfile.Profile()
     if profile:
@@ -131,7 +131,7 @@ def _stand_ins(broker: _Broker, width: int) -> float:
     begin = time.process_time()
     for _ in range(rounds):
         for frame in broker._decoder.feed(chunk):
-            orjson.loads(frame.header)
+            orjson.loads(frame[1])
             _frame({"code": 0, "flag": 1, "language": "JAVA", "opaque": 1, "extFields": {"queueId": "1"}})
         loop.time()
     return (time.process_time() - begin) / (rounds * width) * 1e6

@@ -139,7 +139,10 @@ class Client:
         self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", timeout: float = 10.0
     ) -> "asyncio.Future[RemotingCommand]":
         """Send a request; the future of its answer."""
-        return self._wire.request(self._command(code, fields, body), timeout)
+        future = self._wire.request(self._command(code, fields, body), timeout)
+        # Nobody has to wait for it where a test has failed before.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return future
 
     async def ask(
         self,

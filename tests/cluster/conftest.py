@@ -1,15 +1,14 @@
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.cluster.kit import Cluster, Gantry
+from tests.cluster.kit import Cluster, Gantry, started
 from tests.cluster.reports import add_logs
 
-# Off by default are recalling, and telling clients of a reset instead of keeping it in the broker.
+# Off by default are recalling, telling clients of a reset instead of keeping it in the broker, and ordered topics.
 OPTIONS = (
     "--fast-timers",
+    *("--namesrv-set", "orderMessageEnable=true"),
     *("--broker-set", "recallMessageEnable=true"),
     *("--broker-set", "useServerSideResetOffset=false"),
 )
@@ -22,14 +21,8 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A name server and a broker that checks transactions after seconds.
-
-    While writing tests: start them once with the same options and give their directory in TEST_PEERS.
-    """
-    if "TEST_PEERS" in os.environ:
-        yield Cluster(Path(os.environ["TEST_PEERS"])).adopt()
-        return
-    with Cluster(tmp_path_factory.mktemp("peers"), *OPTIONS) as cluster:
+    """A name server and a broker that checks transactions after seconds."""
+    with started(tmp_path_factory, "cluster", *OPTIONS) as cluster:
         yield cluster
 
 

@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import anyio
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "tests" / "peers" / "peers"
@@ -100,6 +102,20 @@ class Cluster:
     def _run(self, command: str, *words: str) -> subprocess.CompletedProcess[str]:
         arguments = [sys.executable, str(PEERS), command, "--dir", str(self.directory), *words]
         return subprocess.run(arguments, capture_output=True, text=True, check=False)
+
+
+@contextmanager
+def started(factory: pytest.TempPathFactory, name: str, *options: str) -> Iterator[Cluster]:
+    """A cluster for a fixture.
+
+    While writing tests: start an instance of the kit with these options, and give its directory in TEST_PEERS_<NAME>.
+    """
+    running = os.environ.get(f"TEST_PEERS_{name.upper()}")
+    if running is not None:
+        yield Cluster(Path(running)).adopt()
+        return
+    with Cluster(factory.mktemp(name), *options) as cluster:
+        yield cluster
 
 
 def run_client(name: str, *words: str, timeout: float = 90.0) -> dict[str, Any]:

@@ -49,11 +49,14 @@ class FakeChannel:
     """A client that keeps what it is asked and told, and answers what `answers` says."""
 
     peer: Peer = field(default_factory=peer)
-    session: Session = field(default_factory=Session)
     closed: bool = False
     asked: list[RemotingCommand] = field(default_factory=list)
     told: list[RemotingCommand] = field(default_factory=list)
     holds: int = 0
+    session: Session = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.session = Session(str(self.peer.address))
 
     def request(self, command: RemotingCommand, timeout: float) -> Reply:
         self.asked.append(command)
@@ -202,7 +205,7 @@ def route(topic: str = "orders", *brokers: str) -> TopicRoute:
     return parse(topic, orjson.dumps({"queueDatas": queues, "brokerDatas": datas}))
 
 
-def request(code: int, body: bytes = b"", oneway: bool = False, **fields: object) -> RemotingCommand:
+def request(code: int, body: bytes = b"", oneway: bool = False, /, **fields: object) -> RemotingCommand:
     return commands.request(code, {name: str(value) for name, value in fields.items()}, body, oneway)
 
 

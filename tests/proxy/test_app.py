@@ -1,5 +1,6 @@
 import asyncio
 import ssl
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,6 +34,10 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield cluster
 
 
+# What ends each app before its time.
+stops: weakref.WeakKeyDictionary[App, asyncio.Event] = weakref.WeakKeyDictionary()
+
+
 @asynccontextmanager
 async def serving(cluster: Cluster, **more: Any) -> AsyncIterator[App]:
     """The whole proxy in front of the cluster, on a port of its own; at the end it drains."""
@@ -44,7 +49,7 @@ async def serving(cluster: Cluster, **more: Any) -> AsyncIterator[App]:
     serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
     try:
         await soon(ready.wait())
-        app.stop = stop.set  # type: ignore[attr-defined]
+        stops[app] = stop
         yield app
     finally:
         stop.set()
@@ -151,10 +156,11 @@ async def test_draining_lets_what_is_under_way_finish_and_sends_clients_elsewher
     held: list[RemotingCommand] = []
     broker = await cluster.broker(answer=held.append)
     async with serving(cluster, drain_timeout=5) as app:
+        (address,) = app.addresses
         client = await Client.connect(app)
         sending = client.connection.request(complete(REQUESTS[310]), 5.0)
         await broker.until(lambda server: bool(held))
-        app.stop()  # type: ignore[attr-defined]
+        stops[app].set()
         while not app.core.drain.draining:
             await asyncio.sleep(0)
         new = await client.ask(java(ask_route(), GO_AWAY_VERSION + 1))
@@ -163,8 +169,8 @@ async def test_draining_lets_what_is_under_way_finish_and_sends_clients_elsewher
         broker.connections[0].send(commands.answer(reply, held[0].opaque, 0))
         assert (await soon(sending)).fields == {"finished": "yes"}
         await soon(client.gone.wait())
-        with pytest.raises(OSError, match=r"refused|failed"):
-            await Client.connect(app)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(address.host, address.port)
 
 
 async def test_a_drain_does_not_wait_for_ever(cluster: Cluster) -> None:
@@ -173,7 +179,7 @@ async def test_a_drain_does_not_wait_for_ever(cluster: Cluster) -> None:
         client = await Client.connect(app)
         sending = client.connection.request(complete(REQUESTS[310]), 5.0)
         await broker.until(lambda server: 310 in server.codes)
-        app.stop()  # type: ignore[attr-defined]
+        stops[app].set()
         with pytest.raises(ConnectionLost):
             await soon(sending)
 
@@ -294,7 +300,9 @@ headers = st.fixed_dictionaries(
         "version": json_values,
         "language": json_values,
         "extFields": st.dictionaries(
-            st.sampled_from(sorted(set().union(*(spec.required for spec in REQUESTS.values())))), json_values, max_size=9
+            st.sampled_from(sorted(set().union(*(spec.required for spec in REQUESTS.values())))),
+            json_values,
+            max_size=9,
         )
         | json_values,
     },
@@ -310,7 +318,9 @@ nonsense = (
     | st.builds(_frame, st.binary(max_size=60), kind=st.integers(0, 1))
     | st.builds(lambda data, at: data[:at], complete_requests, st.integers(0, 200))
     | complete_requests
-    | st.builds(lambda start, data: start + data, st.sampled_from([b"PROXY ", b"\x16\x03\x01", b"PRI * ", b"GET "]), st.binary())
+    | st.builds(
+        lambda start, data: start + data, st.sampled_from([b"PROXY ", b"\x16\x03\x01", b"PRI * ", b"GET "]), st.binary()
+    )
 )
 
 

@@ -204,7 +204,9 @@ def test_the_key_password_is_never_shown(loaded: Load) -> None:
         assert "sesame" not in f"{shown!r} {shown!s}"
 
 
-@pytest.mark.parametrize("toml", ["[tls]\nkey_password = 'sesame'\nmode = 'on'", "[tls]\nkey = 5\nkey_password = 'sesame'"])
+@pytest.mark.parametrize(
+    "toml", ["[tls]\nkey_password = 'sesame'\nmode = 'on'", "[tls]\nkey = 5\nkey_password = 'sesame'"]
+)
 def test_nor_is_it_in_a_complaint(loaded: Load, toml: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(toml)

@@ -2,9 +2,9 @@ import base64
 
 import pytest
 
+from protocol_negotiation.advertise import Advertise
 from proxy.addresses import AddressBook, Door
 from proxy.config import Settings
-from protocol_negotiation.advertise import Advertise
 from remoting import properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -77,8 +77,7 @@ async def test_a_cold_route_is_loaded_first() -> None:
 
 async def test_a_oneway_request_waits_for_a_cold_route_too() -> None:
     on = stage(FakeBackend(cold={"orders": route("orders", "broker-a")}))
-    command = nameless(15)
-    command.header["flag"] = 2
+    command = request(15, b"", True, **nameless(15).fields)
     reply = on.core.handle(FakeChannel(), command)
     assert reply is not None
     await reply
@@ -132,7 +131,9 @@ async def test_without_a_name_server_it_is_not_available(backend: FakeBackend) -
         (complete(REQUESTS[11], suspendTimeoutMillis="soon"), InvalidRequest),
     ],
 )
-async def test_what_cannot_be_read_is_an_invalid_parameter(command: RemotingCommand, error: type[RemotingError]) -> None:
+async def test_what_cannot_be_read_is_an_invalid_parameter(
+    command: RemotingCommand, error: type[RemotingError]
+) -> None:
     with pytest.raises(error) as caught:
         await stage().ask(command)
     assert caught.value.code == 29

@@ -27,7 +27,9 @@ async def test_a_client_is_enrolled_at_the_brokers_of_its_topics(here: Stage) ->
     client = FakeChannel()
     answer = await here.handle(java(heartbeat("c1", {"g": ["orders", "bills"]}, ["p"]), 479), client, 0)
     assert (answer.code, answer.fields) == (0, {})
-    assert here.backend.enrolled == [(client, Groups(frozenset("p"), frozenset("g")), {"broker-a", "broker-b"})]
+    assert here.backend.enrolled == [
+        (client, Groups(frozenset("p"), frozenset("g")), frozenset({"broker-a", "broker-b"}))
+    ]
     assert here.registry.consumer_ids("g") == {"c1"}
     member = here.registry.find("c1", Role.CONSUMER, "g")
     assert member is not None

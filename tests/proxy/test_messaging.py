@@ -11,8 +11,8 @@ from remoting import command as commands
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, GoAway, Overloaded, RemotingError, RequestTimeout, ServiceUnavailable
-from tests.proxy.kit import FakeBackend, FakeChannel, complete, java, request, route, settle, stage
 from remoting.requests import REQUESTS
+from tests.proxy.kit import FakeBackend, FakeChannel, complete, java, request, route, settle, stage
 
 pytestmark = pytest.mark.anyio
 
@@ -51,10 +51,10 @@ async def test_observers_see_how_each_request_ended_once(answer: RemotingCommand
 
 async def test_observers_see_oneway_requests() -> None:
     on = stage()
-    assert on.core.handle(FakeChannel(), request(15, oneway=True, **_offset())) is None
+    assert on.core.handle(FakeChannel(), request(15, b"", True, **_offset())) is None
     assert on.observed == [(15, 0)]
     with pytest.raises(RemotingError):
-        on.core.handle(FakeChannel(), request(15, oneway=True))
+        on.core.handle(FakeChannel(), request(15, b"", True))
     assert on.observed[1:] == [(15, 29)]
 
 
@@ -126,7 +126,9 @@ def _sized(size: int) -> RemotingCommand:
         (0, RequestCode.SEND_MESSAGE_V2, False),
     ],
 )
-async def test_clients_that_know_how_are_sent_elsewhere_while_draining(version: int, code: int, sent_away: bool) -> None:
+async def test_clients_that_know_how_are_sent_elsewhere_while_draining(
+    version: int, code: int, sent_away: bool
+) -> None:
     on = stage(FakeBackend(warm={"orders": route()}))
     assert (await on.ask(java(complete(REQUESTS[code]), version))).code == 0
     on.core.drain.draining = True
@@ -136,3 +138,34 @@ async def test_clients_that_know_how_are_sent_elsewhere_while_draining(version: 
         assert on.observed[-1] == (code, 1500)
     else:
         assert (await on.ask(java(complete(REQUESTS[code]), version))).code == 0
+
+
+@pytest.mark.parametrize(("version", "sent_away"), [(GO_AWAY_VERSION, False), (GO_AWAY_VERSION + 1, True)])
+async def test_long_polls_under_way_are_sent_elsewhere_too(version: int, sent_away: bool) -> None:
+    on = stage(FakeBackend(pending=[]))
+    polling = on.core.handle(FakeChannel(), java(complete(PULL), version))
+    sending = on.core.handle(FakeChannel(), java(complete(SEND), version))
+    assert polling is not None
+    assert sending is not None
+    on.core.drain.start()
+    assert (polling.done(), sending.done()) == (sent_away, False)
+    if sent_away:
+        with pytest.raises(GoAway):
+            await polling
+
+
+async def test_oneway_requests_are_served_to_the_end() -> None:
+    on = stage()
+    on.core.drain.start()
+    assert on.core.handle(FakeChannel(), java(request(15, b"", True, **_offset()), GO_AWAY_VERSION + 1)) is None
+    assert [sent.code for sent in on.backend.sent] == [15]
+
+
+async def test_a_poll_that_waits_for_its_route_does_not_stop_the_drain() -> None:
+    on = stage(FakeBackend(cold={"orders": route()}))
+    command = java(complete(PULL), GO_AWAY_VERSION + 1)
+    del command.fields["bname"]
+    polling = on.core.handle(FakeChannel(), command)
+    on.core.drain.start()
+    assert polling is not None
+    assert (await polling).code == 0

@@ -99,9 +99,11 @@ def cluster(**brokers: dict[str, Any]) -> bytes:
 
 
 def test_a_clusters_brokers_are_read() -> None:
-    table = parse_cluster(cluster(a={"brokerAddrs": {"0": "a:1", "2": "a2:1", "1": "a1:1"}, "enableActingMaster": True}))
+    table = parse_cluster(
+        cluster(a={"brokerAddrs": {"0": "a:1", "2": "a2:1", "1": "a1:1"}, "enableActingMaster": True})
+    )
     assert table == {"a": Replicas("a", "c", {0: "a:1", 2: "a2:1", 1: "a1:1"}, acting_master=True)}
-    assert (table["a"].master, table["a"].slaves()) == ("a:1", ["a1:1", "a2:1"])
+    assert (table["a"].master, table["a"].slaves) == ("a:1", ["a1:1", "a2:1"])
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"brokerAddrTable":null}'])
@@ -110,7 +112,15 @@ def test_a_cluster_may_be_empty(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b'{"brokerAddrTable":[1]}', b'{"brokerAddrTable":{"a":1}}', cluster(a={}), cluster(a={"brokerAddrs": 1})]
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"brokerAddrTable":[1]}',
+        b'{"brokerAddrTable":{"a":1}}',
+        cluster(a={}),
+        cluster(a={"brokerAddrs": 1}),
+    ],
 )
 def test_what_is_no_cluster_is_refused(body: bytes) -> None:
     with pytest.raises(BodyError):

@@ -86,7 +86,9 @@ class Bench:
         self.pushed.append((channel, command))
         return None
 
-    async def join(self, client: FakeChannel, *groups: str, producers: tuple[str, ...] = (), at: tuple[str, ...] = A) -> None:
+    async def join(
+        self, client: FakeChannel, *groups: str, producers: tuple[str, ...] = (), at: tuple[str, ...] = A
+    ) -> None:
         joined = Groups(frozenset(producers), frozenset(groups))
         await self.membership.enroll(client, joined, beat(client), at)
 
@@ -253,22 +255,40 @@ async def test_a_lost_broker_is_tried_until_it_is_back(bench: Bench) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize("reason", ["nobody is left", "it is no broker any more"])
-async def test_a_lost_broker_is_given_up_when(bench: Bench, reason: str) -> None:
+async def test_a_lost_broker_is_given_up_when_nobody_is_left_to_enroll(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", at=("broker-b",))
     (link,) = bench.links
     bench.down = {"b:1"}
     link.lose()
     await settle()
-    if reason == "nobody is left":
-        await bench.leave(c1, "g")
-    else:
-        bench.brokers = {}
+    await bench.leave(c1, "g")
     await settle()
     tries = len(link.asked)
     await settle()
     assert len(link.asked) == tries
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_lost_broker_is_not_tried_for_ever(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "_TRIES", 3)
+    await bench.join(client("c1"), "g", at=("broker-b",))
+    bench.down = {"b:1"}
+    bench.links[0].lose()
+    await settle()
+    assert bench.links[0].told == ["+c1"] * 4
+
+
+async def test_a_broker_that_appears_at_a_new_address_is_told_its_members(bench: Bench) -> None:
+    await bench.join(client("c1"), "g", at=("broker-a",))
+    await bench.join(client("c2"), "g", at=("broker-a", "broker-b"))
+    before = len(bench.links)
+    bench.brokers["broker-a"] = ["a:3"]
+    bench.membership.appeared("broker-a", ["a:3"])
+    bench.membership.appeared("broker-c", ["c:1"])
+    await settle()
+    new = bench.links[before:]
+    assert sorted((link.address, *link.told) for link in new) == [("a:3", "+c1"), ("a:3", "+c2")]
 
 
 # What brokers ask of clients.
@@ -297,7 +317,9 @@ def reply_to(client_id: str) -> dict[str, str]:
         (request(326, **reply_to("c2")), "c2"),
     ],
 )
-async def test_what_a_broker_asks_reaches_the_one_it_is_for(bench: Bench, push: RemotingCommand, addressee: str) -> None:
+async def test_what_a_broker_asks_reaches_the_one_it_is_for(
+    bench: Bench, push: RemotingCommand, addressee: str
+) -> None:
     c1, c2, elsewhere = client("c1"), client("c2"), client("c3")
     await bench.join(c1, "g", producers=("p1",), at=("broker-b",))
     await bench.join(c2, "h", producers=("p2",), at=("broker-b",))

@@ -97,7 +97,12 @@ def connection(client_id: str, address: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "said",
     [
-        {"broker-a": {"connectionSet": [connection("c1", "10.0.0.1:1"), connection("x", "10.0.0.2:2")], "consumeType": "T"}},
+        {
+            "broker-a": {
+                "connectionSet": [connection("c1", "10.0.0.1:1"), connection("x", "10.0.0.2:2")],
+                "consumeType": "T",
+            }
+        },
         {"broker-a": {"connectionSet": [connection("x", "10.0.0.2:2")], "consumeType": "T"}},
     ],
 )

@@ -88,7 +88,9 @@ async def test_no_queues_are_no_work(code: int, body: Any) -> None:
 
 
 @pytest.mark.parametrize("code", [LOCK, UNLOCK])
-@pytest.mark.parametrize("queues", [5, [5], [{}], [{"brokerName": ""}], [QUEUES[0], {"topic": "t"}], {"brokerName": "a"}])
+@pytest.mark.parametrize(
+    "queues", [5, [5], [{}], [{"brokerName": ""}], [QUEUES[0], {"topic": "t"}], {"brokerName": "a"}]
+)
 async def test_queues_without_a_broker_are_refused_and_none_is_locked(code: int, queues: Any) -> None:
     on = stage(grants())
     with pytest.raises(BodyError):

@@ -48,7 +48,10 @@ async def test_a_cold_route_is_loaded() -> None:
     ("backend", "error"),
     [
         (FakeBackend(), TopicNotExist),
-        (FakeBackend(warm={"orders": TopicRoute("orders", {"queueDatas": [], "brokerDatas": []}, ())}), ServiceUnavailable),
+        (
+            FakeBackend(warm={"orders": TopicRoute("orders", {"queueDatas": [], "brokerDatas": []}, ())}),
+            ServiceUnavailable,
+        ),
     ],
 )
 async def test_a_topic_without_brokers(backend: FakeBackend, error: type[Exception]) -> None:

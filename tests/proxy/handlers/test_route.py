@@ -14,7 +14,9 @@ def ask(version: int = STANDARD_JSON_VERSION, **more: str) -> RemotingCommand:
     return java(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders", **more), version)
 
 
-@pytest.mark.parametrize("backend", [{"warm": {"orders": route()}}, {"cold": {"orders": route()}}], ids=["warm", "cold"])
+@pytest.mark.parametrize(
+    "backend", [{"warm": {"orders": route()}}, {"cold": {"orders": route()}}], ids=["warm", "cold"]
+)
 async def test_every_address_is_ours(backend: dict[str, object]) -> None:
     answer = await stage(FakeBackend(**backend)).ask(ask())  # type: ignore[arg-type]
     (broker,) = orjson.loads(answer.body)["brokerDatas"]

@@ -1,0 +1,143 @@
+"""The master is killed; a slave is there."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.messages import StoredMessage
+from tests.cluster.client import Client, described, pull_fields, queue_fields, send_fields, unique, v2, wait_until
+from tests.cluster.kit import Cluster, Gantry, started
+from tests.faults.kit import relaying
+
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(120, func_only=True)]
+
+_AT_ONCE = 1.0
+
+
+@pytest.fixture(scope="module")
+def slave(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with started(tmp_path_factory, "slave", "--slave") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def acting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with started(tmp_path_factory, "acting", "--slave", "--acting-master") as cluster:
+        yield cluster
+
+
+async def _timed(client: Client, code: int, fields: dict[str, object], body: bytes = b"") -> tuple[RemotingCommand, float]:
+    begin = time.monotonic()
+    reply = await client.ask(code, fields, body)
+    return reply, time.monotonic() - begin
+
+
+async def _prepare(cluster: Cluster, client: Client, topic: str, group: str) -> StoredMessage:
+    """Five messages that the slave has too; the first of them."""
+    await client.heartbeat({group: [topic]})
+    for number in range(5):
+        await client.send(topic, b"%d" % number)
+    async with Client(cluster.addresses["slave"]) as direct:
+
+        async def copied() -> bool:
+            fields = direct.named(pull_fields(topic, group))
+            return len((await direct.ask(RequestCode.PULL_MESSAGE, fields)).body) > 5 * 80
+
+        await wait_until(copied, 20, "the copy at the slave")
+    return (await client.pull(topic, group))[0]
+
+
+def _back(client: Client, message: StoredMessage, group: str) -> dict[str, object]:
+    return client.named(
+        {"offset": message.commit_log_offset, "group": group, "delayLevel": 1, "originTopic": message.topic}
+    )
+
+
+async def test_a_slave_is_read_and_nothing_goes_astray(slave: Cluster, tmp_path: Path) -> None:
+    """Weakness guarded against: without a master every request went to a name server, which refused it as unknown,
+    and no slave was ever read (8.7)."""
+    topic, group = unique("slave"), unique("group")
+    await anyio.to_thread.run_sync(slave.topic, topic, 1)
+    async with relaying(lambda: [slave.namesrv]) as watched:
+        with await anyio.to_thread.run_sync(lambda: Gantry(tmp_path, watched.address).__enter__()) as gantry:
+            async with Client(gantry.address) as client:
+                message = await _prepare(slave, client, topic, group)
+                await anyio.to_thread.run_sync(slave.kill, "broker")
+                try:
+                    for _ in range(2):
+                        found = await client.pull(topic, group)
+                        assert [m.body for m in found] == [b"0", b"1", b"2", b"3", b"4"]
+                        for code, fields, body in (
+                            (RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group), b""),
+                            (RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x"),
+                            (RequestCode.SEND_MESSAGE, client.named(send_fields(topic)), b"x"),
+                        ):
+                            reply, seconds = await _timed(client, code, fields, body)
+                            assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE, described(reply)
+                            assert "broker-a" in (reply.remark or ""), reply.remark
+                            assert seconds < _AT_ONCE
+                        newest, seconds = await _timed(client, RequestCode.GET_MAX_OFFSET, queue_fields(topic))
+                        assert (newest.code, newest.fields.get("offset")) == (0, "5")
+                        assert seconds < _AT_ONCE
+                        await client.heartbeat({group: [topic]})
+                        assert await client.consumers(group) == [client.client_id]
+                        # The second round is after the name server has told that there is no master.
+                        await anyio.sleep(1.5)
+                finally:
+                    begin = time.monotonic()
+                    await anyio.to_thread.run_sync(slave.restart, "broker")
+
+                async def works() -> bool:
+                    sent = await client.ask(RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x")
+                    back = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group))
+                    return sent.code == back.code == ResponseCode.SUCCESS
+
+                seconds = await wait_until(works, 15, "everything working again")
+                print(f"all works {seconds:.2f} s after the master is ready ({time.monotonic() - begin:.1f} s in all)")
+        assert set(watched.codes) <= {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO}
+        assert watched.codes
+
+
+async def test_an_acting_master_serves_what_it_may(acting: Cluster, tmp_path: Path) -> None:
+    topic, group = unique("acting"), unique("group")
+    await anyio.to_thread.run_sync(acting.topic, topic, 1)
+    async with relaying(lambda: [acting.namesrv]) as watched:
+        with await anyio.to_thread.run_sync(lambda: Gantry(tmp_path, watched.address).__enter__()) as gantry:
+            async with Client(gantry.address) as client:
+                message = await _prepare(acting, client, topic, group)
+                await anyio.to_thread.run_sync(acting.kill, "broker")
+                try:
+                    for _ in range(2):
+                        found = await client.pull(topic, group)
+                        assert [m.body for m in found] == [b"0", b"1", b"2", b"3", b"4"]
+                        sent, seconds = await _timed(
+                            client, RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x"
+                        )
+                        assert sent.code in _RETRYABLE, described(sent)
+                        assert seconds < _AT_ONCE
+                        back, seconds = await _timed(
+                            client, RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group)
+                        )
+                        print(f"send: {described(sent)}; send back: {described(back)}")
+                        assert back.code in {*_RETRYABLE, ResponseCode.SUCCESS}, described(back)
+                        assert seconds < _AT_ONCE
+                        await anyio.sleep(3)
+                finally:
+                    await anyio.to_thread.run_sync(acting.restart, "broker")
+
+                async def works() -> bool:
+                    sent = await client.ask(RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x")
+                    back = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group))
+                    return sent.code == back.code == ResponseCode.SUCCESS
+
+                await wait_until(works, 15, "everything working again")
+        assert set(watched.codes) <= {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO}
+
+
+# A Java producer tries another broker after these.
+_RETRYABLE = {ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_BUSY}
