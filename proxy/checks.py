@@ -21,10 +21,10 @@ def known_code(context: Context) -> None:
 
 def required_fields(context: Context) -> None:
     """No required ext field is missing."""
-    required = context.known.required
-    if not required <= context.fields.keys():
-        missing = ", ".join(sorted(required - context.fields.keys()))
-        raise InvalidRequest(f"{context.known.name} lacks the field {missing}")
+    spec = context.spec
+    if spec is not None and not spec.required <= context.fields.keys():
+        missing = ", ".join(sorted(spec.required - context.fields.keys()))
+        raise InvalidRequest(f"{spec.name} lacks the field {missing}")
 
 
 class Drain:

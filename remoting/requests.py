@@ -6,7 +6,7 @@ adding a request code is adding a row (and, where it is more than forwarding, a 
 need besides.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from remoting.codes import RequestCode
@@ -60,10 +60,11 @@ class RequestSpec:
     poll: str | None = None
     rip55: bool = True
 
-    @property
-    def name(self) -> str:
-        """The code's name, as metrics and logs show it."""
-        return self.code.name
+    # The code's name, as metrics and logs show it.
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.code.name)
 
 
 def _fields(names: str) -> frozenset[str]:

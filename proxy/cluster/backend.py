@@ -30,6 +30,8 @@ _log = logging.getLogger("gantry.cluster")
 
 # Brokers drop connections that were silent for 120 s; the next request would pay for dialling.
 _KEEPALIVE = 45.0
+# Readers whose broker's suggestion is remembered.
+_MOST_SUGGESTIONS = 100_000
 # A master that could not be dialled is not tried again for reads that a slave can serve, in seconds.
 _AVOID = 1.0
 
@@ -45,7 +47,7 @@ class ClusterBackend:
             self._name_servers.route, asyncio.get_running_loop().time, settings.route_refresh, settings.route_idle
         )
         self._table: dict[str, Replicas] = {}
-        self._links: dict[tuple[str, int], Link] = {}
+        self._links: dict[tuple[str, int, bool], Link] = {}
         self._membership = Membership(self._new_link, self._addresses, push)
         # Broker ids other than the master's which brokers told readers to go to, by what they read.
         self._suggested: dict[tuple[str, str, str, str], int] = {}
@@ -103,7 +105,7 @@ class ClusterBackend:
             self._membership.appeared(name, set(replicas.addresses.values()).difference(known))
 
     def _is_live(self, replicas: Replicas) -> bool:
-        connected = {address for (address, _), link in self._links.items() if link.connection is not None}
+        connected = {address for (address, *_), link in self._links.items() if link.connection is not None}
         return not connected.isdisjoint(replicas.addresses.values())
 
     def _refreshed(self, task: asyncio.Task[None]) -> None:
@@ -144,7 +146,7 @@ class ClusterBackend:
         if replicas is None:
             spawn_quietly(self._oneway_unknown(broker, spec, command, channel))
             return
-        link = self._link(self._choose(replicas, spec, command)[0], channel)
+        link = self._link(self._choose(replicas, spec, command)[0], channel, spec)
         link.oneway(command)
         if link.connection is not None and link.connection.congested and channel is not None:
             link.connection.hold(channel)
@@ -171,7 +173,7 @@ class ClusterBackend:
             future.set_exception(ServiceUnavailable(f"no broker of {replicas.name} can be reached now"))
             return
         address = untried[0] if untried else addresses[0]
-        link = self._link(address, channel)
+        link = self._link(address, channel, spec)
         connection = link.connection
         if connection is not None and not spec.repeatable:
             # The path of every send.
@@ -230,9 +232,11 @@ class ClusterBackend:
         try:
             replicas = await self._find(broker)
         except RemotingError as error:
-            future.set_exception(error)
+            if not future.done():
+                future.set_exception(error)
         else:
-            self._send(replicas, spec, command, timeout, channel, future)
+            if not future.done():
+                self._send(replicas, spec, command, timeout, channel, future)
 
     async def _oneway_unknown(
         self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Channel | None
@@ -279,8 +283,8 @@ class ClusterBackend:
 
     def _is_avoided(self, address: str) -> bool:
         since = asyncio.get_running_loop().time() - _AVOID
-        links = (self._links.get((address, number)) for number in range(self._settings.connections_per_broker))
-        return any(link is not None and link.failed_at is not None and link.failed_at > since for link in links)
+        failures = (link.failed_at for key, link in self._links.items() if key[0] == address)
+        return any(failed is not None and failed > since for failed in failures)
 
     def _note_suggestion(self, reader: tuple[str, str, str, str], reply: Reply) -> None:
         """Brokers tell readers which broker id to read from next; the client cannot pass that on to us."""
@@ -288,6 +292,9 @@ class ClusterBackend:
             return
         suggested = reply.result().fields.get("suggestWhichBrokerId", "0")
         if suggested != "0" and suggested.isdecimal():
+            if len(self._suggested) >= _MOST_SUGGESTIONS:
+                # Of readers that are gone; those that are not are told again.
+                self._suggested.clear()
             self._suggested[reader] = int(suggested)
         elif self._suggested:
             self._suggested.pop(reader, None)
@@ -311,10 +318,14 @@ class ClusterBackend:
         replicas = self._table.get(broker)
         return () if replicas is None else replicas.addresses.values()
 
-    def _link(self, address: str, channel: Channel | None) -> Link:
-        """The client's connection to a broker: always the same one, so that its requests keep their order."""
+    def _link(self, address: str, channel: Channel | None, spec: RequestSpec) -> Link:
+        """The client's connection to a broker: always the same one, so that its requests keep their order.
+
+        Polls have connections of their own: their answers may be large, and nobody's sends shall wait
+        behind what somebody else reads.
+        """
         number = 0 if channel is None else channel.session.number % self._settings.connections_per_broker
-        key = (address, number)
+        key = (address, number, spec.poll is not None)
         link = self._links.get(key)
         if link is None:
             link = self._links[key] = self._new_link(address, _refuse, None)

@@ -12,21 +12,34 @@ from dataclasses import dataclass, field
 from proxy.channel import Channel
 from proxy.clients import INNER_PRODUCER, Groups, Role
 
+Seat = tuple[Role, str]
+
 
 @dataclass(slots=True)
 class Lane:
-    """One connection per broker address; `seats` are its members by role and group."""
+    """One connection per broker address; `seats` are its members by role and group, `held` the reverse."""
 
     number: int
-    seats: dict[tuple[Role, str], Channel] = field(default_factory=dict)
+    seats: dict[Seat, Channel] = field(default_factory=dict)
+    held: dict[Channel, set[Seat]] = field(default_factory=dict)
 
-    def fits(self, channel: Channel, seats: set[tuple[Role, str]]) -> bool:
+    def fits(self, channel: Channel, seats: set[Seat]) -> bool:
         """True where none of these seats is another's."""
         return all(self.seats.get(seat, channel) is channel for seat in seats)
 
-    def channels(self) -> set[Channel]:
-        """Everybody on this lane."""
-        return set(self.seats.values())
+    def take(self, channel: Channel, seats: set[Seat]) -> None:
+        """Seat a client here."""
+        self.seats.update(dict.fromkeys(seats, channel))
+        self.held.setdefault(channel, set()).update(seats)
+
+    def give(self, channel: Channel, seats: set[Seat]) -> None:
+        """Free seats of a client."""
+        held = self.held.get(channel, set())
+        for seat in held & seats:
+            del self.seats[seat]
+        held -= seats
+        if not held:
+            self.held.pop(channel, None)
 
 
 class Lanes:
@@ -49,48 +62,41 @@ class Lanes:
         present = self._of.get(channel)
         if present is not None:
             if present.fits(channel, wanted):
-                present.seats.update(dict.fromkeys(wanted, channel))
+                present.take(channel, wanted)
                 return present, None
             wanted |= self.seats(channel)
-        # Not back to a lane that it is still leaving: its seats there are about to be freed.
-        lane = next(
-            (
-                lane
-                for lane in self._lanes
-                if lane.fits(channel, wanted) and (present is None or channel not in lane.seats.values())
-            ),
-            None,
-        )
-        if lane is None:
-            lane = Lane(len(self._lanes))
-            self._lanes.append(lane)
-        lane.seats.update(dict.fromkeys(wanted, channel))
+        lane = self._vacant(channel, wanted)
+        lane.take(channel, wanted)
         self._of[channel] = lane
         return lane, present
 
-    def seats(self, channel: Channel) -> set[tuple[Role, str]]:
+    def _vacant(self, channel: Channel, wanted: set[Seat]) -> Lane:
+        """The first lane with these seats free."""
+        for lane in self._lanes:
+            # Not back to a lane that it is still leaving: its seats there are about to be freed.
+            if channel not in lane.held and lane.fits(channel, wanted):
+                return lane
+        lane = Lane(len(self._lanes))
+        self._lanes.append(lane)
+        return lane
+
+    def seats(self, channel: Channel) -> set[Seat]:
         """The seats that a client has on its lane."""
         lane = self._of.get(channel)
-        return set() if lane is None else {seat for seat, holder in lane.seats.items() if holder is channel}
+        return set() if lane is None else set(lane.held.get(channel, ()))
 
     def free(self, lane: Lane, channel: Channel, groups: Groups | None = None) -> bool:
         """Give seats of a client (None: all) to others; true when the lane is empty now."""
-        gone = [
-            seat
-            for seat, holder in lane.seats.items()
-            if holder is channel and (groups is None or seat in _seats(groups))
-        ]
-        for seat in gone:
-            del lane.seats[seat]
-        if self._of.get(channel) is lane and channel not in lane.seats.values():
+        lane.give(channel, lane.held.get(channel, set()) if groups is None else _seats(groups))
+        if self._of.get(channel) is lane and channel not in lane.held:
             del self._of[channel]
-        return not lane.seats
+        return not lane.held
 
     def __len__(self) -> int:
         return sum(bool(lane.seats) for lane in self._lanes)
 
 
-def _seats(groups: Groups) -> set[tuple[Role, str]]:
+def _seats(groups: Groups) -> set[Seat]:
     return {(Role.CONSUMER, group) for group in groups.consumers} | {
         # Every Java client is in it and no broker asks it anything: it must not cost each client a lane.
         (Role.PRODUCER, group)

@@ -86,8 +86,11 @@ class Link:
             self.connection.close(CloseCause.LOCAL)
 
     def _dial(self, then: Callable[[RemotingConnection | None], None]) -> None:
+        if self._closed:
+            then(None)
+            return
         self._waiting.append(then)
-        if self._dialling is None and not self._closed:
+        if self._dialling is None:
             self._dialling = asyncio.get_running_loop().create_task(self._connect(), name=f"dial {self.address}")
 
     async def _connect(self) -> None:

@@ -133,7 +133,7 @@ class Membership:
         heartbeat = enrolment.heartbeat if enrolment is not None else None
         targets = self._targets(enrolment.brokers) if enrolment is not None else []
         # Only where there is a connection: a broker that has lost it has dropped its members by itself.
-        targets = [(name, address) for name, address in targets if (address, lane.number) in self._links]
+        targets = [(name, address) for name, address in targets if self._is_connected(address, lane)]
         client_id = channel.session.client_id or ""
         await asyncio.gather(
             *(
@@ -148,6 +148,10 @@ class Membership:
             for key in [key for key in self._links if key[1] == lane.number]:
                 self._links.pop(key).close()
 
+    def _is_connected(self, address: str, lane: Lane) -> bool:
+        link = self._links.get((address, lane.number))
+        return link is not None and link.connection is not None
+
     def _link(self, broker: str, address: str, lane: Lane) -> Link:
         key = (address, lane.number)
         link = self._links.get(key)
@@ -159,7 +163,7 @@ class Membership:
     # A broker was lost: its members are enrolled again, their own heartbeats come only every 30 s.
 
     def _lost(self, broker: str, lane: Lane, link: Link) -> None:
-        if lane.seats:
+        if lane.held:
             spawn(self._again(broker, lane, link.address))
 
     async def _again(self, broker: str, lane: Lane, address: str) -> None:
@@ -180,7 +184,7 @@ class Membership:
 
     def _heartbeats(self, broker: str, lane: Lane) -> list[RemotingCommand]:
         """The last heartbeats of this lane's clients which are members at this broker."""
-        enrolments = [self._enrolments.get(channel) for channel in lane.channels()]
+        enrolments = [self._enrolments.get(channel) for channel in lane.held]
         return [one.heartbeat for one in enrolments if one is not None and broker in one.brokers and one.heartbeat]
 
     # What brokers ask of clients.
@@ -198,7 +202,7 @@ class Membership:
 
 
 def _groups(lane: Lane, channel: Channel) -> Groups:
-    seats = [seat for seat, holder in lane.seats.items() if holder is channel]
+    seats = lane.held.get(channel, ())
     return Groups(
         frozenset(group for role, group in seats if role is Role.PRODUCER),
         frozenset(group for role, group in seats if role is Role.CONSUMER),
@@ -231,7 +235,7 @@ def _checked_producer(lane: Lane, command: RemotingCommand) -> Channel | None:
 def _requester(lane: Lane, command: RemotingCommand) -> Channel | None:
     """Who waits for a reply: the replier put the client id into the reply's properties."""
     client_id = properties.get(command.fields.get("properties", ""), properties.MESSAGE_REPLY_TO_CLIENT)
-    return next((channel for channel in lane.channels() if channel.session.client_id == client_id), None)
+    return next((channel for channel in lane.held if channel.session.client_id == client_id), None)
 
 
 _ADDRESSEES: dict[int, Callable[[Lane, RemotingCommand], Channel | None]] = {

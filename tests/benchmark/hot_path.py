@@ -21,8 +21,9 @@ from protocol_negotiation.peer import HostPort, Peer
 from proxy.app import App
 from proxy.config import load
 from proxy.routes import Replicas
-from remoting.frame import FrameDecoder, encode_prefix
 from remoting.connection import RemotingConnection
+from remoting.frame import FrameDecoder, encode_prefix
+from remoting.requests import REQUESTS
 
 _BROKER = "127.0.0.1:10911"
 _BODY = b"x" * 300
@@ -99,7 +100,7 @@ async def _measure(width: int, seconds: float, profile: bool) -> tuple[float, fl
     channel = app._accept(Peer(HostPort("10.0.0.1", 50000), HostPort("10.0.0.2", 8080)))
     channel.connection_made(_Transport(answered))  # type: ignore[arg-type]
     broker = _Broker()
-    link = app.backend._link(_BROKER, channel)
+    link = app.backend._link(_BROKER, channel, REQUESTS[310])
     broker.connection = RemotingConnection(app._wheel, lambda *_: None, lambda _: None, name=_BROKER)
     broker.connection.connection_made(_Transport(broker.take))  # type: ignore[arg-type]
     link.connection = broker.connection

@@ -8,13 +8,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import anyio
+import anyio.to_thread
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -230,6 +231,20 @@ class Gantry:
     def _gone(self) -> None:
         self._process = None
         Gantry.running.remove(self)
+
+
+@asynccontextmanager
+async def serving(gantry: Gantry) -> AsyncIterator[Gantry]:
+    """As `with gantry`, for a test whose event loop serves what the replica needs in order to start."""
+    await anyio.to_thread.run_sync(gantry.start)
+    try:
+        yield gantry
+    except BaseException:
+        gantry.kill()
+        raise
+    status = await anyio.to_thread.run_sync(gantry.stop)
+    if status is not None:
+        gantry.check(status)
 
 
 async def eventually(check: Callable[[], object], timeout: float = 10.0, what: str = "it") -> float:

@@ -26,13 +26,25 @@ class Relay:
         self.codes: list[int] = []
         self.port = free_port()
         self._targets = targets
+        self._open: set[asyncio.Task[Any]] = set()
 
     @property
     def address(self) -> str:
         return f"{HOST}:{self.port}"
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def close(self) -> None:
+        """Cut all connections."""
+        for task in list(self._open):
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for target in self._targets():
             host, _, port = target.rpartition(":")
             with suppress(OSError):
@@ -41,7 +53,11 @@ class Relay:
         else:
             writer.close()
             return
-        await asyncio.gather(self._copy(reader, to_writer, FrameDecoder()), self._copy(to_reader, writer, None))
+        try:
+            await asyncio.gather(self._copy(reader, to_writer, FrameDecoder()), self._copy(to_reader, writer, None))
+        finally:
+            writer.close()
+            to_writer.close()
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, look: FrameDecoder | None) -> None:
         with suppress(OSError):
@@ -63,6 +79,7 @@ async def relaying(targets: Callable[[], Sequence[str]]) -> AsyncIterator[Relay]
         yield relay
     finally:
         server.close()
+        await relay.close()
 
 
 @dataclass(frozen=True, slots=True)

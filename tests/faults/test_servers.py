@@ -11,7 +11,7 @@ import pytest
 
 from remoting.codes import RequestCode, ResponseCode
 from tests.cluster.client import Client, described, json, message_queue, queue_fields, unique, wait_until
-from tests.cluster.kit import Cluster, Gantry
+from tests.cluster.kit import Cluster, Gantry, serving
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(120, func_only=True)]
 
@@ -119,11 +119,10 @@ async def test_traffic_goes_on_without_name_servers(pair: Cluster, gantry: Gantr
             await wait_until(registered, 60, "the brokers at the second name server")
         await anyio.to_thread.run_sync(pair.restart, "namesrv")
         # The first knows nothing, the second everything: a replica that has just been started is fine.
-        with await anyio.to_thread.run_sync(lambda: Gantry(tmp_path, pair.namesrv).__enter__()) as fresh:
-            async with Client(fresh.address) as another:
-                async with Client(pair.addresses["namesrv"]) as direct:
-                    reply = await direct.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": later})
-                    print(f"the fresh name server answers {reply.code}")
-                assert len((await another.route(later))["queueDatas"]) == 2
-                await another.send(later, b"through the one that knows")
-                await client.send(topic, b"after")
+        async with serving(Gantry(tmp_path, pair.namesrv)) as fresh, Client(fresh.address) as another:
+            async with Client(pair.addresses["namesrv"]) as direct:
+                reply = await direct.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": later})
+                print(f"the fresh name server answers {reply.code}")
+            assert len((await another.route(later))["queueDatas"]) == 2
+            await another.send(later, b"through the one that knows")
+            await client.send(topic, b"after")

@@ -11,7 +11,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.messages import StoredMessage
 from tests.cluster.client import Client, described, pull_fields, queue_fields, send_fields, unique, v2, wait_until
-from tests.cluster.kit import Cluster, Gantry, started
+from tests.cluster.kit import Cluster, Gantry, serving, started
 from tests.faults.kit import relaying
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(120, func_only=True)]
@@ -27,7 +27,8 @@ def slave(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def acting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with started(tmp_path_factory, "acting", "--slave", "--acting-master") as cluster:
+    options = ("--slave", "--acting-master", "--second-broker", "--broker-set", "enableRemoteEscape=true")
+    with started(tmp_path_factory, "acting", *options) as cluster:
         yield cluster
 
 
@@ -64,41 +65,40 @@ async def test_a_slave_is_read_and_nothing_goes_astray(slave: Cluster, tmp_path:
     topic, group = unique("slave"), unique("group")
     await anyio.to_thread.run_sync(slave.topic, topic, 1)
     async with relaying(lambda: [slave.namesrv]) as watched:
-        with await anyio.to_thread.run_sync(lambda: Gantry(tmp_path, watched.address).__enter__()) as gantry:
-            async with Client(gantry.address) as client:
-                message = await _prepare(slave, client, topic, group)
-                await anyio.to_thread.run_sync(slave.kill, "broker")
-                try:
-                    for _ in range(2):
-                        found = await client.pull(topic, group)
-                        assert [m.body for m in found] == [b"0", b"1", b"2", b"3", b"4"]
-                        for code, fields, body in (
-                            (RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group), b""),
-                            (RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x"),
-                            (RequestCode.SEND_MESSAGE, client.named(send_fields(topic)), b"x"),
-                        ):
-                            reply, seconds = await _timed(client, code, fields, body)
-                            assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE, described(reply)
-                            assert "broker-a" in (reply.remark or ""), reply.remark
-                            assert seconds < _AT_ONCE
-                        newest, seconds = await _timed(client, RequestCode.GET_MAX_OFFSET, queue_fields(topic))
-                        assert (newest.code, newest.fields.get("offset")) == (0, "5")
+        async with serving(Gantry(tmp_path, watched.address)) as gantry, Client(gantry.address) as client:
+            message = await _prepare(slave, client, topic, group)
+            await anyio.to_thread.run_sync(slave.kill, "broker")
+            try:
+                for _ in range(2):
+                    found = await client.pull(topic, group)
+                    assert [m.body for m in found] == [b"0", b"1", b"2", b"3", b"4"]
+                    for code, fields, body in (
+                        (RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group), b""),
+                        (RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x"),
+                        (RequestCode.SEND_MESSAGE, client.named(send_fields(topic)), b"x"),
+                    ):
+                        reply, seconds = await _timed(client, code, fields, body)
+                        assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE, described(reply)
+                        assert "broker-a" in (reply.remark or ""), reply.remark
                         assert seconds < _AT_ONCE
-                        await client.heartbeat({group: [topic]})
-                        assert await client.consumers(group) == [client.client_id]
-                        # The second round is after the name server has told that there is no master.
-                        await anyio.sleep(1.5)
-                finally:
-                    begin = time.monotonic()
-                    await anyio.to_thread.run_sync(slave.restart, "broker")
+                    newest, seconds = await _timed(client, RequestCode.GET_MAX_OFFSET, queue_fields(topic))
+                    assert (newest.code, newest.fields.get("offset")) == (0, "5")
+                    assert seconds < _AT_ONCE
+                    await client.heartbeat({group: [topic]})
+                    assert await client.consumers(group) == [client.client_id]
+                    # The second round is after the name server has told that there is no master.
+                    await anyio.sleep(1.5)
+            finally:
+                begin = time.monotonic()
+                await anyio.to_thread.run_sync(slave.restart, "broker")
 
-                async def works() -> bool:
-                    sent = await client.ask(RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x")
-                    back = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group))
-                    return sent.code == back.code == ResponseCode.SUCCESS
+            async def works() -> bool:
+                sent = await client.ask(RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x")
+                back = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group))
+                return sent.code == back.code == ResponseCode.SUCCESS
 
-                seconds = await wait_until(works, 15, "everything working again")
-                print(f"all works {seconds:.2f} s after the master is ready ({time.monotonic() - begin:.1f} s in all)")
+            seconds = await wait_until(works, 15, "everything working again")
+            print(f"all works {seconds:.2f} s after the master is ready ({time.monotonic() - begin:.1f} s in all)")
         assert set(watched.codes) <= {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO}
         assert watched.codes
 
@@ -107,35 +107,34 @@ async def test_an_acting_master_serves_what_it_may(acting: Cluster, tmp_path: Pa
     topic, group = unique("acting"), unique("group")
     await anyio.to_thread.run_sync(acting.topic, topic, 1)
     async with relaying(lambda: [acting.namesrv]) as watched:
-        with await anyio.to_thread.run_sync(lambda: Gantry(tmp_path, watched.address).__enter__()) as gantry:
-            async with Client(gantry.address) as client:
-                message = await _prepare(acting, client, topic, group)
-                await anyio.to_thread.run_sync(acting.kill, "broker")
-                try:
-                    for _ in range(2):
-                        found = await client.pull(topic, group)
-                        assert [m.body for m in found] == [b"0", b"1", b"2", b"3", b"4"]
-                        sent, seconds = await _timed(
-                            client, RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x"
-                        )
-                        assert sent.code in _RETRYABLE, described(sent)
-                        assert seconds < _AT_ONCE
-                        back, seconds = await _timed(
-                            client, RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group)
-                        )
-                        print(f"send: {described(sent)}; send back: {described(back)}")
-                        assert back.code in {*_RETRYABLE, ResponseCode.SUCCESS}, described(back)
-                        assert seconds < _AT_ONCE
-                        await anyio.sleep(3)
-                finally:
-                    await anyio.to_thread.run_sync(acting.restart, "broker")
+        async with serving(Gantry(tmp_path, watched.address)) as gantry, Client(gantry.address) as client:
+            message = await _prepare(acting, client, topic, group)
+            await anyio.to_thread.run_sync(acting.kill, "broker")
+            try:
+                for _ in range(2):
+                    found = await client.pull(topic, group)
+                    assert [m.body for m in found] == [b"0", b"1", b"2", b"3", b"4"]
+                    sent, seconds = await _timed(
+                        client, RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x"
+                    )
+                    assert sent.code in _RETRYABLE, described(sent)
+                    assert seconds < _AT_ONCE
+                    back, seconds = await _timed(
+                        client, RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group)
+                    )
+                    print(f"send: {described(sent)}; send back: {described(back)}")
+                    assert back.code in {*_RETRYABLE, ResponseCode.SUCCESS}, described(back)
+                    assert seconds < _AT_ONCE
+                    await anyio.sleep(3)
+            finally:
+                await anyio.to_thread.run_sync(acting.restart, "broker")
 
-                async def works() -> bool:
-                    sent = await client.ask(RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x")
-                    back = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group))
-                    return sent.code == back.code == ResponseCode.SUCCESS
+            async def works() -> bool:
+                sent = await client.ask(RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x")
+                back = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group))
+                return sent.code == back.code == ResponseCode.SUCCESS
 
-                await wait_until(works, 15, "everything working again")
+            await wait_until(works, 15, "everything working again")
         assert set(watched.codes) <= {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO}
 
 

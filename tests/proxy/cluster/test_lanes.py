@@ -119,7 +119,7 @@ class LanesKeepMembersApart(RuleBasedStateMachine):
             | {(Role.PRODUCER, group) for group in groups.producers}
         )
         self.model[number] -= gone
-        assert empty == (not lane.seats)
+        assert empty == (not lane.held)
 
     @invariant()
     def everybody_has_its_seats_on_its_own_lane_and_nobody_elses(self) -> None:
