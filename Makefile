@@ -44,10 +44,10 @@ faults: install
 	$(BIN)/python -m pytest tests/faults
 
 fuzz: install
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m fuzz
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m hypothesis --timeout 1200
 
 lock: install
-	$(BIN)/uv pip compile --quiet --generate-hashes --extra dev --no-emit-index-url --universal --python-version 3.11 --no-header pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --generate-hashes --extra dev --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf $(VENV) build dist

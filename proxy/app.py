@@ -23,22 +23,20 @@ from protocol_negotiation.tls import Refresh, TlsMode, TlsSource
 from proxy import membership
 from proxy import metrics as prometheus
 from proxy.addresses import AddressBook, Door
-from proxy.channel import Channel
-from proxy.checks import known_code, required_fields
+from proxy.checks import well_formed
 from proxy.clients import Change, ClientRegistry
 from proxy.cluster.backend import ClusterBackend
 from proxy.config import ListenSettings, Settings
 from proxy.forwarding import forward
 from proxy.handlers import HANDLERS
-from proxy.messaging import Messaging, Reply
+from proxy.messaging import Messaging
 from proxy.metrics import Metrics
 from proxy.relay import relay
 from proxy.remoting_channel import RemotingChannel
 from proxy.sync.exchange import Exchange
 from proxy.sync.topic import SyncTopic
 from proxy.tasks import spawn_quietly
-from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, Limits, RemotingConnection
+from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
 from remoting.errors import RemotingError
 from remoting.wheel import TimeoutWheel
 
@@ -72,7 +70,7 @@ class App:
             self.registry,
             HANDLERS,
             forward,
-            (known_code, required_fields),
+            (well_formed,),
             (self.metrics.observe,),
             (membership.notify, self._count_change, self._announce),
             AddressBook(),
@@ -161,12 +159,11 @@ class App:
     # Connections.
 
     def _accept(self, peer: Peer) -> RemotingChannel:
-        channel = RemotingChannel(self._wheel, self._serve, self._closed, peer, self._limits)
+        # The core takes any channel; a connection made here is one.
+        handler = cast(Handler, self.core.handle)
+        channel = RemotingChannel(self._wheel, handler, self._closed, peer, self._limits)
         self.channels.add(channel)
         return channel
-
-    def _serve(self, connection: RemotingConnection, command: RemotingCommand) -> Reply | None:
-        return self.core.handle(cast(Channel, connection), command)
 
     def _closed(self, connection: RemotingConnection) -> None:
         channel = cast(RemotingChannel, connection)

@@ -12,17 +12,12 @@ from remoting.requests import Direction
 Check = Callable[[Context], None]
 
 
-def known_code(context: Context) -> None:
-    """The request table has a row for it, and clients may send it."""
+def well_formed(context: Context) -> None:
+    """The request table has a row for the code, clients may send it, and no required ext field is missing."""
     spec = context.spec
     if spec is None or spec.direction is Direction.BROKER:
         raise UnsupportedRequest(f"request code {context.code} is not supported")
-
-
-def required_fields(context: Context) -> None:
-    """No required ext field is missing."""
-    spec = context.spec
-    if spec is not None and not spec.required <= context.fields.keys():
+    if not spec.required <= context.fields.keys():
         missing = ", ".join(sorted(spec.required - context.fields.keys()))
         raise InvalidRequest(f"{spec.name} lacks the field {missing}")
 

@@ -74,6 +74,11 @@ class Replicas:
         return self.addresses.get(MASTER_ID)
 
     @cached_property
+    def masters(self) -> list[str]:
+        """The master's address, or nothing."""
+        return [] if self.master is None else [self.master]
+
+    @cached_property
     def slaves(self) -> list[str]:
         """The slaves' addresses; the one with the lowest id stands in for a master, so it comes first."""
         return [address for number, address in sorted(self.addresses.items()) if number != MASTER_ID]
@@ -81,7 +86,7 @@ class Replicas:
     @cached_property
     def all(self) -> list[str]:
         """All addresses, the master's first."""
-        return [*([self.master] if self.master is not None else []), *self.slaves]
+        return [*self.masters, *self.slaves]
 
 
 def parse_cluster(body: bytes) -> dict[str, Replicas]:

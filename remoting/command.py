@@ -13,6 +13,7 @@ from remoting.codes import ONEWAY_FLAG, OWN_VERSION, RESPONSE_FLAG, LanguageCode
 from remoting.errors import HeaderError, InvalidRequest
 from remoting.frame import Frame, encode_prefix
 
+_loads, _dumps = orjson.loads, orjson.dumps
 _LEAST, _MOST = -(2**31), 2**31 - 1
 _STR = {str}
 _LANGUAGE_NAMES = {language.value: language.name for language in LanguageCode}
@@ -87,7 +88,7 @@ class RemotingCommand:
 
     def encode(self) -> bytes:
         """The frame without its body, for `header, body` to be written one after the other."""
-        header = orjson.dumps(self.header) if self.serialize_type == 0 else _encode_binary(self)
+        header = _dumps(self.header) if self.serialize_type == 0 else _encode_binary(self)
         return encode_prefix(self.serialize_type, len(header), len(self.body)) + header
 
     def __repr__(self) -> str:
@@ -147,7 +148,15 @@ def answer(reply: RemotingCommand, opaque: int, serialize_type: int) -> Remoting
 def decode(frame: Frame) -> RemotingCommand:
     """Decode a frame's header. Raises HeaderError."""
     serialize_type, raw, body = frame
-    header = _decode_json(raw) if serialize_type == 0 else _decode_binary(raw)
+    if serialize_type == 0:
+        try:
+            header = _loads(raw)
+        except orjson.JSONDecodeError as error:
+            raise HeaderError(f"the header is not JSON: {error.msg}") from None
+        if type(header) is not dict:
+            raise HeaderError("the header is not a JSON object")
+    else:
+        header = _decode_binary(raw)
     opaque, code, flag = header.get("opaque"), header.get("code"), header.get("flag", 0)
     if type(opaque) is not int or not _LEAST <= opaque <= _MOST:
         raise HeaderError("the header has no valid opaque")
@@ -179,16 +188,6 @@ def _java_text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return orjson.dumps(value).decode()
-
-
-def _decode_json(raw: bytes) -> dict[str, Any]:
-    try:
-        header = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise HeaderError(f"the header is not JSON: {error.msg}") from None
-    if type(header) is not dict:
-        raise HeaderError("the header is not a JSON object")
-    return header
 
 
 def _decode_binary(raw: bytes) -> dict[str, Any]:

@@ -265,7 +265,7 @@ class ClusterBackend:
                 raise ServiceUnavailable(
                     f"the broker {replicas.name} has no master now; only the master serves {spec.name}"
                 )
-            return [master]
+            return replicas.masters
         if master is None:
             if not slaves:
                 self.diverted["no_replica"] += 1

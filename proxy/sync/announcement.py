@@ -55,7 +55,14 @@ def announce(kind: Kind, proxy_id: str, group: str, member: Member, consumer: Co
 
 
 def encode(announcement: Announcement) -> bytes:
-    """The body of the message that tells it."""
+    """The body of the message that tells it. Raises BodyError for a heartbeat that standard JSON cannot hold."""
+    try:
+        return orjson.dumps(_data(announcement))
+    except TypeError as error:
+        raise BodyError(f"client {announcement.client_id} cannot be announced: {error}") from None
+
+
+def _data(announcement: Announcement) -> dict[str, Any]:
     data = announcement.consumer.data
     subscriptions = data.get("subscriptionDataSet") or []
     address = announcement.address
@@ -66,22 +73,20 @@ def encode(announcement: Announcement) -> bytes:
         "type": "REMOTING",
         "extendAttribute": orjson.dumps(subscriptions).decode(),
     }
-    return orjson.dumps(
-        {
-            "heartbeatType": announcement.kind.value,
-            "clientId": announcement.client_id,
-            "language": announcement.language,
-            "version": announcement.version,
-            "lastUpdateTimestamp": data.get("lastUpdateTimestamp"),
-            "group": announcement.group,
-            "consumeType": data.get("consumeType"),
-            "messageModel": data.get("messageModel"),
-            "consumeFromWhere": data.get("consumeFromWhere"),
-            "subscriptionDataSet": subscriptions,
-            "localProxyId": announcement.proxy_id,
-            "channelData": orjson.dumps(channel).decode(),
-        }
-    )
+    return {
+        "heartbeatType": announcement.kind.value,
+        "clientId": announcement.client_id,
+        "language": announcement.language,
+        "version": announcement.version,
+        "lastUpdateTimestamp": data.get("lastUpdateTimestamp"),
+        "group": announcement.group,
+        "consumeType": data.get("consumeType"),
+        "messageModel": data.get("messageModel"),
+        "consumeFromWhere": data.get("consumeFromWhere"),
+        "subscriptionDataSet": subscriptions,
+        "localProxyId": announcement.proxy_id,
+        "channelData": orjson.dumps(channel).decode(),
+    }
 
 
 def decode(body: bytes) -> Announcement:
@@ -97,13 +102,21 @@ def decode(body: bytes) -> Announcement:
             str(channel.get("remoteAddress") or "").lstrip("/"),
             str(data.get("language") or ""),
             int(data.get("version") or 0),
-            Consumer({key: data[key] for key in _PART if data.get(key) is not None}),
+            _consumer(data),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise BodyError(f"an announcement lacks a valid {error}") from None
 
 
 _PART = ("consumeType", "messageModel", "consumeFromWhere", "subscriptionDataSet")
+
+
+def _consumer(data: dict[str, Any]) -> Consumer:
+    part = {key: data[key] for key in _PART if data.get(key) is not None}
+    subscriptions = part.get("subscriptionDataSet", [])
+    if not isinstance(subscriptions, list) or not all(isinstance(item, dict) for item in subscriptions):
+        raise ValueError("subscriptionDataSet")
+    return Consumer(part)
 
 
 def _channel(text: object) -> dict[str, Any]:

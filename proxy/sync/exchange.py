@@ -37,7 +37,7 @@ class Exchange:
         self._proxy_id = f"{GANTRY}{replica}"
         self._clock = clock
         self._changed = changed
-        self._news: dict[tuple[str, str], Announcement] = {}
+        self._news: dict[tuple[str, str, str], Announcement] = {}
         self._wake = anyio.Event()
 
     def tell(self, change: Change) -> None:
@@ -61,7 +61,9 @@ class Exchange:
         """Send now what is still to be told."""
         while self._news:
             batch = [self._news.pop(key) for key in list(self._news)[:_BATCH]]
-            await self._topic.send([encode(item) for item in batch])
+            bodies = [body for item in batch if (body := _encoded(item)) is not None]
+            if bodies:
+                await self._topic.send(bodies)
 
     def hear(self, body: bytes) -> None:
         """Take another proxy's announcement."""
@@ -79,8 +81,8 @@ class Exchange:
         self._changed(self._registry.heartbeat(member, (), {news.group: news.consumer}, self._clock()))
 
     def _note(self, announcement: Announcement) -> None:
-        """Only the latest news of a client in a group is worth telling."""
-        self._news[announcement.group, announcement.client_id] = announcement
+        """Only the latest news of a connection in a group is worth telling; a client may have come back on another."""
+        self._news[announcement.group, announcement.client_id, announcement.address] = announcement
 
     async def _send(self) -> None:
         while True:
@@ -105,6 +107,14 @@ class Exchange:
         for member in self._registry.local():
             for group, part in member.parts.items():
                 yield announce(Kind.REGISTER, self._proxy_id, group, member, part, now)
+
+
+def _encoded(announcement: Announcement) -> bytes | None:
+    try:
+        return encode(announcement)
+    except BodyError as error:
+        _log.warning("%s", error)
+        return None
 
 
 def _now() -> int:

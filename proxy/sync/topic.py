@@ -13,7 +13,7 @@ from proxy.routes import TopicRoute
 from remoting import command as commands
 from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
-from remoting.errors import RemotingError, ServiceUnavailable, TopicNotExist
+from remoting.errors import BodyError, RemotingError, ServiceUnavailable, TopicNotExist
 from remoting.messages import BatchMessage, Permission, PullSysFlag
 from remoting.requests import REQUESTS, Action, RequestSpec
 
@@ -159,14 +159,22 @@ class SyncTopic:
         if reply.code not in _READABLE:
             raise ServiceUnavailable(f"{reply.code}: {reply.remark}")
         if reply.code == ResponseCode.SUCCESS:
-            for message in messages.decode_messages(reply.body):
-                take(messages.body(message))
+            _give(reply.body, take)
         return reply.integer("nextBeginOffset")
 
     def _ask(
         self, broker: str, code: RequestCode, fields: dict[str, str], timeout: float
     ) -> Awaitable[commands.RemotingCommand]:
         return self._backend.request(broker, REQUESTS[code], commands.request(code, fields), timeout, None)
+
+
+def _give(data: bytes, take: Callable[[bytes], None]) -> None:
+    for message in messages.decode_messages(data):
+        try:
+            take(messages.body(message))
+        except BodyError as error:
+            # Anybody may write there; reading it again and again would not help.
+            _log.warning("a message on %s cannot be read: %s", message.topic, error)
 
 
 _READABLE = (

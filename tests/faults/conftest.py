@@ -6,6 +6,13 @@ from tests.cluster.kit import Cluster, started
 from tests.cluster.reports import add_logs
 
 
+# Brokers tell name servers of themselves every 30 s; every 10 s is as often as they can.
+OPTIONS = (
+    *("--fast-timers", "--second-broker", "--second-namesrv"),
+    *("--broker-set", "registerNameServerPeriod=10000"),
+)
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
@@ -14,7 +21,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two brokers and two name servers; a test that kills one of them starts it again."""
-    with started(tmp_path_factory, "pair", "--fast-timers", "--second-broker", "--second-namesrv") as cluster:
+    with started(tmp_path_factory, "pair", *OPTIONS) as cluster:
         yield cluster
 
 

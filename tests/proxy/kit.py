@@ -11,7 +11,7 @@ from protocol_negotiation.peer import HostPort, Peer
 from proxy import membership
 from proxy.addresses import AddressBook
 from proxy.channel import Session
-from proxy.checks import known_code, required_fields
+from proxy.checks import well_formed
 from proxy.clients import Change, ClientRegistry, Groups
 from proxy.config import Settings
 from proxy.context import Context
@@ -185,7 +185,7 @@ def stage(
         registry,
         handlers,
         forward,
-        (known_code, required_fields),
+        (well_formed,),
         (lambda context, code: observed.append((context.code, code)),),
         (membership.notify, lambda _, change: changes.append(change)),
         AddressBook() if addresses is None else addresses,
