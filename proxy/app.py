@@ -81,7 +81,8 @@ class App:
         files = settings.tls.files
         self._tls = None if files is None else TlsSource(files)
         self._listeners = [self._listener(item) for item in settings.listen]
-        self._closing: set[asyncio.Task[None]] = set()
+        # Departures that brokers and other proxies have still to be told of.
+        self._leaving: set[asyncio.Task[None]] = set()
         self._watch()
 
     @property
@@ -170,7 +171,9 @@ class App:
         self.channels.discard(channel)
         self.metrics.closed[str(channel.cause)] += 1
         if self.registry.member(channel) is not None:
-            spawn_quietly(membership.leave(self.core, channel))
+            leaving = spawn_quietly(membership.leave(self.core, channel))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
 
     async def _sweep(self) -> None:
         """Close connections that have been silent for too long, let clients go whose heartbeats stopped."""
@@ -195,7 +198,7 @@ class App:
         for channel in list(self.channels):
             channel.close(CloseCause.DRAIN)
         with anyio.move_on_after(1.0):
-            while self.channels or self.registry.local():
+            while self.channels or self._leaving:
                 await anyio.sleep(_GLANCE)
             if self._exchange is not None:
                 with contextlib.suppress(RemotingError):

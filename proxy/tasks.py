@@ -18,9 +18,11 @@ def spawn(work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
     return task
 
 
-def spawn_quietly(work: Coroutine[Any, Any, object]) -> None:
+def spawn_quietly(work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
     """Run a coroutine whose result nobody awaits; its failure is logged."""
-    spawn(work).add_done_callback(_report)
+    task = spawn(work)
+    task.add_done_callback(_report)
+    return task
 
 
 def _report(task: asyncio.Task[Any]) -> None:

@@ -114,9 +114,13 @@ _PART = ("consumeType", "messageModel", "consumeFromWhere", "subscriptionDataSet
 def _consumer(data: dict[str, Any]) -> Consumer:
     part = {key: data[key] for key in _PART if data.get(key) is not None}
     subscriptions = part.get("subscriptionDataSet", [])
-    if not isinstance(subscriptions, list) or not all(isinstance(item, dict) for item in subscriptions):
+    if not isinstance(subscriptions, list) or not all(map(_is_subscription, subscriptions)):
         raise ValueError("subscriptionDataSet")
     return Consumer(part)
+
+
+def _is_subscription(item: object) -> bool:
+    return isinstance(item, dict) and all(isinstance(item.get(key, ""), str) for key in ("topic", "subString"))
 
 
 def _channel(text: object) -> dict[str, Any]:

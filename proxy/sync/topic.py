@@ -22,6 +22,8 @@ _log = logging.getLogger("gantry.sync")
 _TIMEOUT = 3.0
 # How long a broker holds a read for news, in ms.
 _POLL = 15_000
+# A broker looks only every 5 s whether a poll's time is up; how much later than asked it may answer, in seconds.
+_LATE = 10.0
 _READ = 32
 # Seconds between tries after a failure, and between looks for new queues.
 _PAUSE = 3.0
@@ -155,7 +157,7 @@ class SyncTopic:
             "expressionType": "TAG",
             "bname": broker,
         }
-        reply = await self._ask(broker, RequestCode.PULL_MESSAGE, fields, _TIMEOUT + _POLL / 1000)
+        reply = await self._ask(broker, RequestCode.PULL_MESSAGE, fields, _POLL / 1000 + _LATE)
         if reply.code not in _READABLE:
             raise ServiceUnavailable(f"{reply.code}: {reply.remark}")
         if reply.code == ResponseCode.SUCCESS:

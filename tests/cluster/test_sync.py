@@ -1,0 +1,86 @@
+"""Group members are shared with the official Java proxy: both stand side by side while a cluster migrates."""
+
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from remoting.codes import RequestCode
+from tests.cluster.client import Client, create_topic, unique, wait_until
+from tests.cluster.kit import Cluster, Gantry, started
+
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(60, func_only=True)]
+
+_CHANGED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with a Java proxy."""
+    with started(tmp_path_factory, "mixed", "--proxy-port", "0") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def gantry(mixed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
+    with Gantry(tmp_path_factory.mktemp("gantry"), mixed.namesrv) as gantry:
+        yield gantry
+
+
+def lists(client: Client, group: str, *members: str) -> Callable[[], Awaitable[bool]]:
+    """Whether these are the members of the group, by the client's proxy. The Java proxy knows no order."""
+
+    async def check() -> bool:
+        return sorted(await client.consumers(group)) == sorted(members)
+
+    return check
+
+
+async def test_a_group_behind_both_proxies_is_one(mixed: Cluster, gantry: Gantry) -> None:
+    """Weakness guarded against: a client that just dropped its connection was not announced (8.9)."""
+    topic, group = await create_topic(mixed.broker, "sync"), unique("group")
+    java = mixed.addresses["proxy_remoting"]
+    async with (
+        Client(java, "a") as a,
+        Client(gantry.address, "b") as b,
+        Client(java) as at_java,
+        Client(gantry.address) as at_gantry,
+    ):
+        await b.heartbeat({group: [topic]})
+
+        async def known_to_gantry() -> bool:
+            # Again and again: the replica has just started, and hears what is said from now on.
+            await a.heartbeat({group: [topic]})
+            return await at_gantry.consumers(group) == ["a", "b"]
+
+        await wait_until(known_to_gantry, 10, "a being known to Gantry")
+        await wait_until(lists(at_java, group, "a", "b"), 5, "b being known to the Java proxy")
+        # Announced by the Java proxy, told by Gantry: the Java proxy itself tells nobody (4.4).
+        assert (await b.push(_CHANGED, 3)).fields["consumerGroup"] == group
+        b.pushes.clear()
+
+        await a.get(RequestCode.UNREGISTER_CLIENT, {"clientID": "a", "consumerGroup": group})
+        assert (await b.push(_CHANGED, 3)).fields["consumerGroup"] == group
+        assert await at_gantry.consumers(group) == ["b"]
+        assert await at_java.consumers(group) == ["b"]
+
+        await a.heartbeat({group: [topic]})
+        await b.push(_CHANGED, 3)
+        async with Client(gantry.address, "c") as c:
+            await c.heartbeat({group: [topic]})
+            await wait_until(lists(at_java, group, "a", "b", "c"), 3, "c being known to the Java proxy")
+            c.abort()
+        await wait_until(lists(at_java, group, "a", "b"), 3, "c being gone from the Java proxy")
+        assert await at_gantry.consumers(group) == ["a", "b"]
+
+
+async def test_what_leaves_with_its_replica_is_announced(
+    mixed: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    topic, group = await create_topic(mixed.broker, "drained"), unique("group")
+    async with Client(mixed.addresses["proxy_remoting"]) as at_java:
+        with Gantry(tmp_path_factory.mktemp("drained"), mixed.namesrv) as gantry:
+            async with Client(gantry.address, "b") as client:
+                await client.heartbeat({group: [topic]})
+                await wait_until(lists(at_java, group, "b"), 5, "b being known to the Java proxy")
+                gantry.stop()
+        await wait_until(lists(at_java, group), 3, "b being gone from the Java proxy")

@@ -1,0 +1,256 @@
+"""Record one frame of every request code, as official software writes it.
+
+    python -m tests.golden.capture
+
+It starts a cluster and Gantry, puts a recorder between Gantry and the official clients, takes what
+the broker asks of clients from the broker itself, and lets RocketMQ's own classes write the rest
+(Frames.java). Nothing of Gantry's own code reads or writes these frames: the expectations in
+frames.json come from the few lines here.
+"""
+
+import asyncio
+import hashlib
+import json
+import struct
+import subprocess
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from remoting import command as commands
+from remoting.codes import RequestCode
+from tests.cluster.client import Client, _Wire, create_topic, queue_fields, unique
+from tests.cluster.conftest import OPTIONS
+from tests.cluster.kit import HOST, PEERS, Cluster, Failed, Gantry, free_port, run_client
+from tests.cluster.test_transactions import _half
+
+HERE = Path(__file__).resolve().parent
+# The codes that a binary header cuts, by what is left of them.
+_CUT = {int(code) & 0xFFFF: int(code) for code in RequestCode if code > 0x7FFF}
+
+# Kinds and modes of the kit's official client that together send most codes.
+_RUNS = (
+    ("normal", "push", ("--refuse", "1")),
+    ("batch", "push", ()),
+    ("fifo", "push", ()),
+    ("transaction", "push", ()),
+    ("request-reply", "push", ()),
+    ("sql", "push", ()),
+    ("normal", "pull", ()),
+    ("normal", "lite", ()),
+    ("normal", "pop", ("--refuse", "1")),
+)
+
+
+class Collection:
+    """The first frame of each code and encoding."""
+
+    def __init__(self) -> None:
+        self.frames: dict[tuple[int, int], tuple[bytes, str]] = {}
+
+    def add(self, frame: bytes, origin: str) -> None:
+        """Keep a request's frame, unless there is one like it."""
+        header = read(frame)
+        if not header["flag"] & 1 and header["code"] in set(map(int, RequestCode)):
+            self.frames.setdefault((header["code"], frame[4]), (frame, origin))
+
+    def tap(self, origin: str) -> Callable[[bytes], None]:
+        """Takes chunks of one direction of one connection."""
+        buffer = bytearray()
+
+        def take(data: bytes) -> None:
+            buffer.extend(data)
+            while len(buffer) >= 4 and len(buffer) >= (size := 4 + int.from_bytes(buffer[:4], "big")):
+                self.add(bytes(buffer[:size]), origin)
+                del buffer[:size]
+
+        return take
+
+    def write(self) -> None:
+        """All frames, and what is in them."""
+        for old in HERE.glob("*.bin"):
+            old.unlink()
+        found: dict[str, Any] = {}
+        for (code, encoding), (frame, origin) in sorted(self.frames.items()):
+            name = f"{code}-{RequestCode(code).name}{'-binary' if encoding else ''}.bin"
+            (HERE / name).write_bytes(frame)
+            found[name] = {"origin": origin, **read(frame)}
+        (HERE / "frames.json").write_text(json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+
+
+def read(frame: bytes) -> dict[str, Any]:
+    """What is in a frame, by the wire's description alone."""
+    size = int.from_bytes(frame[5:8], "big")
+    raw, body = frame[8 : 8 + size], frame[8 + size :]
+    header = json.loads(raw) if frame[4] == 0 else _binary(raw)
+    return {
+        "code": header["code"],
+        "language": header["language"],
+        "version": header["version"],
+        "opaque": header["opaque"],
+        "flag": header["flag"],
+        "remark": header.get("remark"),
+        "fields": header.get("extFields") or {},
+        "body": {"size": len(body), "sha256": hashlib.sha256(body).hexdigest()},
+    }
+
+
+def _binary(raw: bytes) -> dict[str, Any]:
+    languages = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO")
+    code, language, version, opaque, flag, remark = struct.unpack_from(">hbhiii", raw)
+    start = 17 + remark + 4
+    fields: dict[str, str] = {}
+    while start < len(raw):
+        key = int.from_bytes(raw[start : start + 2], "big")
+        name, start = raw[start + 2 : start + 2 + key].decode(), start + 2 + key
+        value = int.from_bytes(raw[start : start + 4], "big")
+        fields[name], start = raw[start + 4 : start + 4 + value].decode(), start + 4 + value
+    return {
+        "code": _CUT.get(code, code),
+        "language": languages[language],
+        "version": version,
+        "opaque": opaque,
+        "flag": flag,
+        "remark": raw[17 : 17 + remark].decode() or None,
+        "extFields": {name: value for name, value in fields.items() if value},
+    }
+
+
+class _Recorder:
+    """A relay to Gantry that collects what clients send."""
+
+    def __init__(self, target: Gantry, port: int, collection: Collection) -> None:
+        self.target, self.port, self.collection = target, port, collection
+        self.origin = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to_reader, to_writer = await asyncio.open_connection(HOST, self.target.port)
+        await asyncio.gather(
+            self._copy(reader, to_writer, self.collection.tap(self.origin)), self._copy(to_reader, writer, None)
+        )
+
+    async def _copy(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tap: Callable[[bytes], None] | None
+    ) -> None:
+        with suppress(OSError):
+            while data := await reader.read(1 << 16):
+                if tap is not None:
+                    tap(data)
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+
+async def _clients(cluster: Cluster, directory: Path, collection: Collection) -> None:
+    gantry_port, port = free_port(), free_port()
+    config = f'[[listen]]\naddress = "{HOST}:{gantry_port}"\nadvertise = "{HOST}:{port}"\n'
+    gantry = Gantry(directory, cluster.namesrv, config, port=gantry_port, listen=False)
+    await anyio.to_thread.run_sync(gantry.start)
+    recorder = _Recorder(gantry, port, collection)
+    server = await asyncio.start_server(recorder.serve, HOST, port)
+
+    async def run(client: str, action: str, *words: str) -> None:
+        recorder.origin = f"{client}, {' '.join((action, *words))}"
+        topic, group = unique("golden"), unique("group")
+        kind = "FIFO" if "fifo" in words else "NORMAL"
+        await anyio.to_thread.run_sync(lambda: cluster.topic(topic, 4, kind))
+        if "pop" in words:
+            await anyio.to_thread.run_sync(lambda: cluster._peers("popmode", topic, group))
+        options = ("--endpoint", f"{HOST}:{port}", "--topic", topic, "--group", group, "--timeout", "45", *words)
+        try:
+            await anyio.to_thread.run_sync(lambda: run_client(client, action, "6", *options))
+        except Failed as failure:
+            print(f"{recorder.origin}: {failure}"[:300])  # noqa: T201  # a script
+
+    for serialize in ("JSON", "ROCKETMQ"):
+        for kind, mode, more in _RUNS:
+            if (serialize, mode) != ("ROCKETMQ", "pop"):
+                await run("java-remoting", "roundtrip", "--kind", kind, "--mode", mode, "--serialize", serialize, *more)
+        await run("java-remoting", "query", "--serialize", serialize)
+    await run("go-remoting", "roundtrip", "--kind", "normal")
+    server.close()
+    await anyio.to_thread.run_sync(gantry.stop)
+
+
+class _Tapped(_Wire):
+    """A connection that shows what it receives."""
+
+    tap: Callable[[bytes], None]
+
+    def data_received(self, data: bytes) -> None:
+        self.tap(data)
+        super().data_received(data)
+
+
+async def _broker(cluster: Cluster, collection: Collection) -> None:
+    """What a broker asks of a client, from the broker itself."""
+    import tests.cluster.client as client_module
+
+    _Tapped.tap = staticmethod(collection.tap("the broker"))  # type: ignore[assignment]
+    client_module._Wire = _Tapped  # type: ignore[misc]
+    topic, group, producers = await create_topic(cluster.broker, "golden"), unique("group"), unique("producers")
+    async with Client(cluster.broker) as one, Client(cluster.broker) as tool:
+        empty = commands.success
+        one.answers = {
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: lambda _: empty(body=b'{"messageQueueTable":{}}'),
+            RequestCode.GET_CONSUMER_RUNNING_INFO: lambda _: empty(body=b"{}"),
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: lambda _: empty(body=b'{"consumeResult":"CR_SUCCESS"}'),
+        }
+        await one.heartbeat({group: [topic]}, [producers])
+        async with Client(cluster.broker) as two:
+            await two.heartbeat({group: [topic]})
+        sent = await one.send(topic, b"golden", {"UNIQ_KEY": unique("A")})
+        await _half(one, topic, producers, b"half")
+        await one.get(RequestCode.UPDATE_CONSUMER_OFFSET, queue_fields(topic, consumerGroup=group, commitOffset=1))
+        await tool.get(222, {"topic": topic, "group": group, "timestamp": 0, "isForce": True})
+        await tool.get(223, {"topic": topic, "group": group, "clientAddr": ""})
+        whom = {"consumerGroup": group, "clientId": one.client_id}
+        await tool.get(RequestCode.GET_CONSUMER_RUNNING_INFO, {**whom, "jstackEnable": False})
+        await tool.get(RequestCode.CONSUME_MESSAGE_DIRECTLY, {**whom, "msgId": sent.fields["msgId"], "brokerName": "broker-a"})
+        reply = f"CORRELATION_ID\x01c\x02REPLY_TO_CLIENT\x01{one.client_id}\x02TTL\x013000\x02MSG_TYPE\x01reply\x02"
+        fields = {
+            "producerGroup": "repliers",
+            "topic": "DefaultCluster_REPLY_TOPIC",
+            "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": 4,
+            "queueId": 0,
+            "sysFlag": 0,
+            "bornTimestamp": 1_700_000_000_000,
+            "flag": 0,
+            "properties": reply,
+        }
+        await tool.get(RequestCode.SEND_REPLY_MESSAGE, fields, b"reply")
+        await one.push(RequestCode.CHECK_TRANSACTION_STATE, 20)
+
+
+def _java(directory: Path, collection: Collection) -> None:
+    """What no official client sends, from RocketMQ's own header classes."""
+    jars = json.loads(subprocess.run([PEERS, "install"], capture_output=True, text=True, check=True).stdout)["server"]
+    for encoding in ("JSON", "ROCKETMQ"):
+        target = directory / encoding
+        target.mkdir()
+        program = ("java", f"-Drocketmq.serialize.type={encoding}", "-cp", f"{jars}/*", str(HERE / "Frames.java"))
+        subprocess.run([*program, str(target)], check=True)
+        for file in sorted(target.iterdir()):
+            collection.add(file.read_bytes(), "RocketMQ's classes (Frames.java)")
+
+
+async def _capture() -> None:
+    collection = Collection()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        with Cluster(directory / "peers", *OPTIONS) as cluster:
+            await _clients(cluster, directory, collection)
+            await _broker(cluster, collection)
+        _java(directory, collection)
+    collection.write()
+    present = {code for code, _ in collection.frames}
+    print(f"{len(collection.frames)} frames; none of {sorted(set(map(int, RequestCode)) - present)}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    anyio.run(_capture)

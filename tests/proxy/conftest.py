@@ -1,0 +1,11 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.proxy.cluster.kit import Cluster, running
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with running() as cluster:
+        yield cluster

@@ -1,0 +1,98 @@
+"""A whole replica in this process, in front of a cluster in this process, and clients of it."""
+
+import asyncio
+import ssl
+import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trustme
+
+from proxy.app import App
+from proxy.config import Settings
+from remoting.codes import STANDARD_JSON_VERSION, RequestCode
+from remoting.command import RemotingCommand
+from remoting.connection import CloseCause, RemotingConnection
+from remoting.wheel import TimeoutWheel
+from tests.proxy.cluster.kit import Cluster
+from tests.proxy.kit import Reply, java, request
+
+# What ends each app before its time.
+stops: weakref.WeakKeyDictionary[App, asyncio.Event] = weakref.WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def serving(cluster: Cluster, **more: Any) -> AsyncIterator[App]:
+    """The whole proxy in front of the cluster, on a port of its own; at the end it drains."""
+    listen = {"address": "127.0.0.1:0", "trusted_proxies": ["127.0.0.0/8"], **more.pop("listen", {})}
+    name_server = await cluster.name_server()
+    more.setdefault("drain_timeout", 0.2)
+    app = App(Settings(listen=[listen], cluster={"namesrv": name_server.address}, sync={"enabled": False}, **more))
+    ready, stop = asyncio.Event(), asyncio.Event()
+    serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
+    try:
+        await soon(ready.wait())
+        stops[app] = stop
+        yield app
+    finally:
+        stop.set()
+        await soon(serving)
+
+
+async def soon(work: Any) -> Any:
+    async with asyncio.timeout(5):
+        return await work
+
+
+class Client:
+    """A remoting client; `pushed` is what it was asked."""
+
+    def __init__(self, connection: RemotingConnection, pushed: list[RemotingCommand], gone: asyncio.Event) -> None:
+        self.connection = connection
+        self.pushed = pushed
+        self.gone = gone
+
+    @classmethod
+    async def connect(cls, app: App, context: ssl.SSLContext | None = None) -> "Client":
+        loop = asyncio.get_running_loop()
+        pushed: list[RemotingCommand] = []
+        gone = asyncio.Event()
+
+        def push(_: RemotingConnection, command: RemotingCommand) -> Reply | None:
+            pushed.append(command)
+            return None
+
+        _, connection = await loop.create_connection(
+            lambda: RemotingConnection(TimeoutWheel(loop.time), push, lambda _: gone.set(), name="proxy"),
+            "127.0.0.1",
+            app.addresses[0].port,
+            ssl=context,
+            server_hostname=None if context is None else "rocketmq.test",
+        )
+        return cls(connection, pushed, gone)
+
+    async def ask(self, command: RemotingCommand) -> RemotingCommand:
+        reply: RemotingCommand = await soon(self.connection.request(command, 5.0))
+        return reply
+
+    async def close(self) -> None:
+        self.connection.close(CloseCause.LOCAL)
+        await soon(self.gone.wait())
+
+
+def ask_route(topic: str = "orders") -> RemotingCommand:
+    return java(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic), STANDARD_JSON_VERSION)
+
+
+def certify(folder: Path) -> tuple[dict[str, Path], ssl.SSLContext]:
+    """A new certificate for rocketmq.test: its settings, and a client that trusts it."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("rocketmq.test")
+    files = {"certificate": folder / "server.pem", "key": folder / "server.key"}
+    files["certificate"].write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    files["key"].write_bytes(issued.private_key_pem.bytes())
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return files, context

@@ -1,0 +1,286 @@
+"""What a replica does by itself: it sweeps, renews certificates, and drains at its end."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from proxy import app as apps
+from proxy.clients import Change, Consumer, Member
+from proxy.sync.exchange import Exchange
+from remoting import command as commands
+from remoting.codes import GO_AWAY_VERSION, RequestCode
+from remoting.command import RemotingCommand
+from remoting.connection import CloseCause
+from remoting.errors import ConnectionLost
+from remoting.requests import REQUESTS
+from tests.proxy.cluster.kit import Cluster
+from tests.proxy.kit import complete, heartbeat, java, request
+from tests.proxy.replica import Client, ask_route, certify, serving, soon, stops
+
+pytestmark = pytest.mark.anyio
+
+_PULL = RequestCode.PULL_MESSAGE
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await anyio.sleep(0.005)
+
+
+def poll(version: int = GO_AWAY_VERSION) -> RemotingCommand:
+    return java(complete(REQUESTS[_PULL], suspendTimeoutMillis="15000"), version)
+
+
+def holding(*codes: int) -> Callable[[RemotingCommand], RemotingCommand | None]:
+    """A broker that leaves these unanswered."""
+    return lambda command: None if command.code in codes else commands.success()
+
+
+# The sweep.
+
+
+async def test_silent_connections_are_closed_but_for_those_that_wait_for_an_answer(cluster: Cluster) -> None:
+    broker = await cluster.broker(answer=holding(_PULL))
+    async with serving(cluster, limits={"idle_timeout": 0.2}) as app:
+        polling, idle = await Client.connect(app), await Client.connect(app)
+        waiting = polling.connection.request(poll(), 5.0)
+        await idle.ask(ask_route("nowhere"))
+        await broker.until(lambda server: _PULL in server.codes)
+        await soon(idle.gone.wait())
+        # The next looks find it as silent as the other was.
+        await anyio.sleep(0.25)
+        assert not polling.gone.is_set()
+        assert app.metrics.closed == {"idle": 1}
+        pull = next(command for command in broker.received if command.code == _PULL)
+        for connection in broker.connections:
+            connection.send(commands.answer(commands.success({"at": "last"}), pull.opaque, 0))
+        assert (await soon(waiting)).fields == {"at": "last"}
+        await soon(polling.gone.wait())
+        assert app.metrics.closed == {"idle": 2}
+        assert app.channels == set()
+
+
+async def test_a_client_that_speaks_stays(cluster: Cluster) -> None:
+    async with serving(cluster, limits={"idle_timeout": 0.1}) as app:
+        busy, idle = await Client.connect(app), await Client.connect(app)
+        await idle.ask(ask_route("nowhere"))
+        while not idle.gone.is_set():
+            await busy.ask(ask_route("nowhere"))
+            await anyio.sleep(0.02)
+        assert not busy.gone.is_set()
+        await busy.close()
+
+
+def age(member: Member | None, seconds: float) -> None:
+    """As if the member's last heartbeat were so much older."""
+    assert member is not None
+    for seen in (member.producers, member.consumers):
+        seen.update({group: time - seconds for group, time in seen.items()})
+
+
+@pytest.fixture
+def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweep all the time."""
+    monkeypatch.setattr(apps, "_SWEEP", 0.02)
+
+
+@pytest.mark.usefixtures("frequent")
+async def test_a_client_without_heartbeats_leaves_its_groups_and_may_come_back(cluster: Cluster) -> None:
+    broker = await cluster.broker()
+    cluster.topics["orders"] = ["broker-a"]
+    async with serving(cluster) as app:
+        silent = await Client.connect(app)
+        await silent.ask(heartbeat("c1", {"g": ["orders"]}, ["p"]))
+        (channel,) = app.channels
+        lively = await Client.connect(app)
+        await lively.ask(heartbeat("c2", {"g": ["orders"]}))
+        age(app.registry.member(channel), app.settings.client_expiry - 10)
+        await anyio.sleep(0.06)
+        assert app.registry.consumer_ids("g") == {"c1", "c2"}
+        age(app.registry.member(channel), 11)
+        await until(lambda: app.registry.consumer_ids("g") == {"c2"})
+        await broker.until(lambda server: server.codes.count(RequestCode.UNREGISTER_CLIENT) == 2)
+        farewells = [command.fields for command in broker.received if command.code == RequestCode.UNREGISTER_CLIENT]
+        assert farewells == [{"clientID": "c1", "consumerGroup": "g"}, {"clientID": "c1", "producerGroup": "p"}]
+        # The connection is not the matter: a heartbeat brings it back.
+        await silent.ask(heartbeat("c1", {"g": ["orders"]}, ["p"]))
+        assert app.registry.consumer_ids("g") == {"c1", "c2"}
+        await silent.close()
+        await lively.close()
+
+
+@pytest.mark.usefixtures("frequent")
+async def test_who_is_not_heard_of_behind_another_proxy_is_given_up(cluster: Cluster) -> None:
+    await cluster.broker()
+    async with serving(cluster) as app:
+        client = await Client.connect(app)
+        await client.ask(heartbeat("ours", {"g": []}))
+        theirs = Member(("proxy", "theirs"), "theirs")
+        now = asyncio.get_running_loop().time()
+        app.registry.heartbeat(theirs, (), {"g": Consumer({})}, now)
+        await anyio.sleep(0.05)
+        assert app.registry.consumer_ids("g") == {"ours", "theirs"}
+        age(theirs, app.settings.client_expiry + 1)
+        await until(lambda: client.pushed)
+        assert app.registry.consumer_ids("g") == {"ours"}
+        assert [(push.code, push.fields) for push in client.pushed] == [
+            (RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"})
+        ]
+        await client.close()
+
+
+# Certificates.
+
+
+async def trusts(app: apps.App, context: ssl.SSLContext) -> bool:
+    """A new client that trusts this authority is served."""
+    try:
+        client = await Client.connect(app, context)
+    except ssl.SSLError:
+        return False
+    await client.ask(ask_route("nowhere"))
+    await client.close()
+    return True
+
+
+async def test_a_changed_certificate_is_shown_to_new_connections(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, former = certify(tmp_path)
+    async with serving(cluster, tls={**files, "reload_interval": 0.05}) as app:
+        stays = await Client.connect(app, former)
+        _, present = certify(tmp_path)
+        async with asyncio.timeout(5):
+            while not await trusts(app, present):
+                await anyio.sleep(0.02)
+        assert not await trusts(app, former)
+        assert (await stays.ask(ask_route("nowhere"))).code == 17
+        await stays.close()
+        # A file that is no certificate is no reason to stop serving.
+        caplog.clear()
+        files["certificate"].write_text("nonsense")
+        await until(lambda: "the changed TLS certificate is not usable" in caplog.text)
+        assert str(files["certificate"]) in caplog.text
+        assert await trusts(app, present)
+        _, latest = certify(tmp_path)
+        async with asyncio.timeout(5):
+            while not await trusts(app, latest):
+                await anyio.sleep(0.02)
+
+
+# The drain.
+
+
+async def test_polls_end_early_and_oneways_are_served_to_the_end(cluster: Cluster) -> None:
+    broker = await cluster.broker(answer=holding(_PULL))
+    async with serving(cluster, drain_timeout=0.3) as app:
+        new, old = await Client.connect(app), await Client.connect(app)
+        told, cut = (
+            client.connection.request(poll(version), 5.0)
+            for client, version in ((new, GO_AWAY_VERSION + 1), (old, GO_AWAY_VERSION))
+        )
+        await broker.until(lambda server: server.codes.count(_PULL) == 2)
+        stops[app].set()
+        assert (await soon(told)).code == 1500
+        # Where it is told to go elsewhere, nothing of it is lost on the way.
+        new.connection.oneway(java(complete(REQUESTS[15]), GO_AWAY_VERSION + 1))
+        await broker.until(lambda server: 15 in server.codes)
+        old.connection.oneway(java(complete(REQUESTS[15]), GO_AWAY_VERSION))
+        await broker.until(lambda server: server.codes.count(15) == 2)
+        again = await new.ask(poll(GO_AWAY_VERSION + 1))
+        assert (again.code, again.remark) == (1500, "this replica is going away; connect again")
+        # Old clients cannot be told: what they may do is served, and at last they are cut off.
+        assert (await old.ask(java(ask_route("nowhere"), GO_AWAY_VERSION))).code == 17
+        assert not cut.done()
+        with pytest.raises(ConnectionLost):
+            await soon(cut)
+        await soon(new.gone.wait())
+        assert app.metrics.closed[CloseCause.DRAIN.value] == 2
+
+
+async def test_without_polls_of_old_clients_a_drain_takes_no_time(cluster: Cluster) -> None:
+    broker = await cluster.broker(answer=holding(_PULL))
+    async with serving(cluster, drain_timeout=60) as app:
+        client = await Client.connect(app)
+        waiting = client.connection.request(poll(GO_AWAY_VERSION + 1), 5.0)
+        await broker.until(lambda server: _PULL in server.codes)
+        stops[app].set()
+        assert (await soon(waiting)).code == 1500
+        await soon(client.gone.wait())
+
+
+class Herald:
+    """In place of the exchange: keeps what was told until it was sent."""
+
+    def __init__(self) -> None:
+        self.news: list[Change] = []
+        self.sent: list[Change] = []
+
+    def tell(self, change: Change) -> None:
+        self.news.append(change)
+
+    async def flush(self) -> None:
+        self.sent, self.news = [*self.sent, *self.news], []
+
+
+async def test_everybody_is_told_who_left_before_the_end(cluster: Cluster) -> None:
+    """However slow the brokers are, up to a point."""
+    farewells: list[RemotingCommand] = []
+
+    def answer(command: RemotingCommand) -> RemotingCommand | None:
+        if command.code != RequestCode.UNREGISTER_CLIENT:
+            return commands.success()
+        farewells.append(command)
+        return None
+
+    broker = await cluster.broker(answer=answer)
+    cluster.topics["orders"] = ["broker-a"]
+    herald = Herald()
+    async with serving(cluster) as app:
+        app._exchange = cast(Exchange, herald)
+        client = await Client.connect(app)
+        await client.ask(heartbeat("c1", {"g": ["orders"]}))
+        stops[app].set()
+        await soon(client.gone.wait())
+        await broker.until(lambda _: bool(farewells))
+        await anyio.sleep(0.15)
+        assert [change.joined for change in herald.news] == [True]
+        for connection in broker.connections:
+            connection.send(commands.answer(commands.success(), farewells[0].opaque, 0))
+    assert [(change.group, change.member.client_id, change.joined) for change in herald.sent] == [
+        ("g", "c1", True),
+        ("g", "c1", False),
+    ]
+
+
+async def test_unregistering_is_served_while_draining(cluster: Cluster) -> None:
+    held: list[RemotingCommand] = []
+    fields: dict[str, Any] = {"clientID": "c1", "consumerGroup": "g"}
+
+    def answer(command: RemotingCommand) -> RemotingCommand | None:
+        if command.code != RequestCode.SEND_MESSAGE_V2:
+            return commands.success()
+        held.append(command)
+        return None
+
+    broker = await cluster.broker(answer=answer)
+    cluster.topics["orders"] = ["broker-a"]
+    async with serving(cluster, drain_timeout=5) as app:
+        client = await Client.connect(app)
+        await client.ask(heartbeat("c1", {"g": ["orders"]}))
+        sending = client.connection.request(complete(REQUESTS[310]), 5.0)
+        await broker.until(lambda _: bool(held))
+        stops[app].set()
+        await until(lambda: app.core.drain.draining)
+        left = await client.ask(java(request(RequestCode.UNREGISTER_CLIENT, **fields), GO_AWAY_VERSION + 1))
+        assert left.code == 0
+        assert app.registry.consumer_ids("g") == set()
+        for connection in broker.connections:
+            connection.send(commands.answer(commands.success(), held[0].opaque, 0))
+        assert (await soon(sending)).code == 0
