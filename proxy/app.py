@@ -44,12 +44,14 @@ _log = logging.getLogger("gantry")
 
 # Seconds between looks for clients that have gone silent.
 _SWEEP = 5.0
+# Seconds in which clients that know GO_AWAY are told it.
+_GO_AWAY_TIME = 1.0
 # Seconds between looks whether a drain is complete.
 _GLANCE = 0.05
 
 
 class App:
-    """One replica. `async with` it: inside it serves, on leaving it drains and closes."""
+    """One replica."""
 
     def __init__(self, settings: Settings) -> None:
         loop = asyncio.get_running_loop()
@@ -185,16 +187,24 @@ class App:
                 # Somebody who waits for a long poll has every reason to be silent.
                 if now - channel.read_at > self.settings.limits.idle_timeout and not channel.under_way:
                     channel.close(CloseCause.IDLE)
-            await membership.expire(self.core, now)
+            membership.expire(self.core, now)
 
     async def _drain(self) -> None:
-        """Accept nobody new, send clients elsewhere, let what is under way finish."""
-        self.core.drain.start()
+        """Accept nobody new, send clients elsewhere, let what is under way finish.
+
+        Clients that do not know GO_AWAY are served until everything else has finished.
+        """
         for listener in self._listeners:
             await listener.close()
+        self.core.drain.start()
+        await anyio.sleep(min(_GO_AWAY_TIME, self.settings.drain_timeout / 2))
+        for channel in self.channels:
+            channel.pause()
         with anyio.move_on_after(self.settings.drain_timeout):
-            while any(channel.under_way for channel in self.channels):
+            while self.core.busy:
                 await anyio.sleep(_GLANCE)
+        for listener in self._listeners:
+            await listener.abort()
         for channel in list(self.channels):
             channel.close(CloseCause.DRAIN)
         with anyio.move_on_after(1.0):
@@ -203,8 +213,6 @@ class App:
             if self._exchange is not None:
                 with contextlib.suppress(RemotingError):
                     await self._exchange.flush()
-        for listener in self._listeners:
-            await listener.abort()
 
     async def _reload_certificates(self) -> None:
         while self._tls is not None:
@@ -220,8 +228,9 @@ class App:
 
         def tick() -> None:
             nonlocal handle
-            self._wheel.advance()
+            # First: whatever happens, the next tick comes.
             handle = loop.call_later(self._wheel.tick, tick)
+            self._wheel.advance()
 
         try:
             yield

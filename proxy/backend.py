@@ -38,10 +38,19 @@ class Backend(Protocol):
     def oneway(self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Channel | None) -> None:
         """Tell a broker. Raises ServiceUnavailable."""
 
-    def enroll(
-        self, channel: Channel, groups: Groups, heartbeat: RemotingCommand, brokers: Collection[str]
-    ) -> Coroutine[Any, Any, None]:
-        """Make the client a member of its groups at these brokers; done when they all know it, or cannot be told."""
+    def knows(self, broker: str) -> bool:
+        """Whether there is a broker of this name, as far as is known."""
 
-    def withdraw(self, channel: Channel, groups: Groups) -> Coroutine[Any, Any, None]:
-        """End the client's membership in these groups at every broker; done when they all know."""
+    def enroll(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> Coroutine[Any, Any, None]:
+        """Make the client a member of its groups, as its session's heartbeat says, at these brokers.
+
+        Done when they all know it, or cannot be told.
+        """
+
+    def withdraw(
+        self, channel: Channel, groups: Groups, farewell: RemotingCommand | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """End the client's membership in these groups at every broker; done when all know.
+
+        `farewell` is the client's own UNREGISTER_CLIENT, which may be signed.
+        """

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 from typing import Protocol
 
 from protocol_negotiation.peer import Peer
@@ -41,7 +42,7 @@ class Session:
         self.brokers: set[str] = set()
         self.enrolled: set[str] = set()
         self.heartbeat: RemotingCommand | None = None
-        self.heartbeat_at = 0.0
+        self.heartbeat_at = -math.inf
         self.language = ""
         self.version = 0
         self.turns: dict[str, int] = {}

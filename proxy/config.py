@@ -171,7 +171,7 @@ class LimitSettings(_Table):
 class SyncSettings(_Table):
     """Membership shared with the official Java proxies, through their heartbeat topic."""
 
-    enabled: bool = Field(True, description="share group members with Java proxies and other replicas")
+    enabled: bool = Field(True, description="share group members with Java proxies")
     topic: str = Field(
         "DefaultHeartBeatSyncerTopic", min_length=1, description="heartbeatSyncerTopicName of the proxies"
     )
@@ -191,7 +191,7 @@ class Settings(BaseSettings):
     listen: Annotated[list[ListenSettings], BeforeValidator(_listeners), NoDecode] = Field(
         default=[ListenSettings(address=":8080")], min_length=1, description="listeners, each host:port or a table"
     )
-    replica: str = Field("", description="this replica's name in logs and in shared membership; default: host:port")
+    replica: str = Field("", description="this replica's name in shared membership; default: the host name")
     tls: TlsSettings = TlsSettings()
     cluster: ClusterSettings = ClusterSettings()
     limits: LimitSettings = LimitSettings()
@@ -207,6 +207,18 @@ class Settings(BaseSettings):
     metrics_listen: Annotated[str, AfterValidator(_address)] | None = Field(
         None, description="host:port of a Prometheus endpoint; default: none"
     )
+
+    @field_validator("listen")
+    @classmethod
+    def _distinct(cls, listeners: list[ListenSettings]) -> list[ListenSettings]:
+        for kind, values in (
+            ("name", [item.name or item.address for item in listeners]),
+            ("broker", [item.broker for item in listeners if item.broker is not None]),
+        ):
+            twice = sorted({value for value in values if values.count(value) > 1})
+            if twice:
+                raise ValueError(f"two listeners have the {kind} {', '.join(twice)}")
+        return listeners
 
     @classmethod
     def settings_customise_sources(

@@ -6,9 +6,9 @@ from remoting.requests import RequestSpec
 
 
 class Context:
-    """One request under way. `started` is in seconds of the loop's clock; `broker` is set once it is known."""
+    """One request under way. `started` is in seconds of the loop's clock."""
 
-    __slots__ = ("broker", "channel", "code", "command", "fields", "spec", "started")
+    __slots__ = ("channel", "code", "command", "fields", "spec", "started")
 
     def __init__(self, channel: Channel, command: RemotingCommand, spec: RequestSpec | None, started: float) -> None:
         self.channel = channel
@@ -18,7 +18,6 @@ class Context:
         self.fields = command.fields
         self.spec = spec
         self.started = started
-        self.broker: str | None = None
 
     @property
     def known(self) -> RequestSpec:

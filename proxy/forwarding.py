@@ -16,7 +16,8 @@ from remoting.ids import RecallHandle
 
 # A broker may hold a poll for as long as the client asks; a longer wait than this is a mistake, in ms.
 _LONGEST_POLL = 3_600_000
-_RETRY_TOPIC = "%RETRY%"
+# Brokers refuse properties over 32,767 bytes; ours must not be what makes them so.
+_MOST_PROPERTIES = 30_000
 
 
 def forward(core: Messaging, context: Context) -> Awaitable[RemotingCommand] | None:
@@ -34,7 +35,6 @@ def forward(core: Messaging, context: Context) -> Awaitable[RemotingCommand] | N
 def send(core: Messaging, context: Context, broker: str) -> Reply | None:
     """Send the request to this broker."""
     spec, command = context.known, context.command
-    context.broker = broker
     if broker not in context.channel.session.brokers:
         # Some clients ask for routes over one connection and send over another.
         touch(core, context.channel, (broker,))
@@ -115,7 +115,8 @@ _HANDLES: dict[int, Callable[[Context], str | None]] = {
 
 def _broker_clock(_: Messaging, context: Context) -> None:
     """A broker compares bornTime with its own clock and gives up early; 0 makes it use only its own."""
-    context.fields["bornTime"] = "0"
+    if "Signature" not in context.fields:
+        context.fields["bornTime"] = "0"
 
 
 def _born_host(core: Messaging, context: Context) -> None:
@@ -124,7 +125,7 @@ def _born_host(core: Messaging, context: Context) -> None:
         return
     name = "i" if context.known.broker == "n" else "properties"
     known = context.fields.get(name, "")
-    if properties.BORN_HOST not in known:
+    if properties.BORN_HOST not in known and len(known) < _MOST_PROPERTIES:
         context.fields[name] = properties.append(known, properties.BORN_HOST, context.channel.session.address)
 
 

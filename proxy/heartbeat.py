@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from proxy.clients import Consumer, Groups
 from remoting.bodies import json_object
 from remoting.errors import BodyError
@@ -37,6 +39,15 @@ def parse(body: bytes) -> Heartbeat:
         if subscription.get("topic")
     )
     return Heartbeat(client_id, producers, consumers, topics)
+
+
+def without(body: bytes, groups: Groups) -> bytes:
+    """The body less these groups."""
+    data = json_object(body)
+    gone = {"producerDataSet": groups.producers, "consumerDataSet": groups.consumers}
+    for key, names in gone.items():
+        data[key] = [item for item in _objects(data, key) if _group(item) not in names]
+    return orjson.dumps(data)
 
 
 def _objects(data: dict[str, Any], key: str) -> list[dict[str, Any]]:

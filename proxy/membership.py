@@ -35,11 +35,13 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     session = channel.session
     last = session.heartbeat
     repeated = last is not None and last.body == command.body and now - session.heartbeat_at < _SAME
+    if repeated and session.brokers <= session.enrolled:
+        return commands.success()
     beat = heartbeats.parse(command.body)
-    changes: list[Change] = []
     if channel.closed:
         # It ended before this was looked at; nobody would end the membership.
         return commands.success()
+    changes: list[Change] = []
     if not repeated:
         session.client_id = beat.client_id
         session.language, session.version = command.language, command.version
@@ -50,14 +52,15 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
         brokers: set[str] = {channel.peer.broker}
     else:
         brokers = session.brokers | await _subscribed(core, beat.topics)
-    if core.registry.member(channel) is None:
+    known = core.registry.member(channel)
+    if known is None:
         # It left, or its connection ended, while the routes were loaded.
         return commands.success()
     news = brokers - session.enrolled if repeated else brokers
     session.brokers |= brokers
-    if news:
-        session.enrolled |= news
-        await core.backend.enroll(channel, beat.groups, command, news)
+    session.enrolled |= news
+    # As the groups are now: it may have left one of them meanwhile.
+    await core.backend.enroll(channel, known.groups, news)
     core.changed(changes)
     return commands.success()
 
@@ -67,45 +70,52 @@ def touch(core: Messaging, channel: Channel, brokers: Iterable[str]) -> None:
     session = channel.session
     if channel.peer.broker is not None:
         return
-    session.brokers.update(brokers)
+    session.brokers.update(broker for broker in brokers if core.backend.knows(broker))
     news = session.brokers - session.enrolled
     member = core.registry.member(channel)
     if news and member is not None and session.heartbeat is not None:
         session.enrolled |= news
-        spawn_quietly(core.backend.enroll(channel, member.groups, session.heartbeat, news))
+        spawn_quietly(core.backend.enroll(channel, member.groups, news))
 
 
 async def unregister(core: Messaging, context: Context) -> RemotingCommand:
-    """A client leaves a group in good order."""
+    """A client leaves a group in good order; the brokers are told in its own words."""
     fields = context.fields
     groups = Groups(
         frozenset(filter(None, (fields.get("producerGroup"),))), frozenset(filter(None, (fields.get("consumerGroup"),)))
     )
-    await leave(core, context.channel, groups)
+    await leave(core, context.channel, groups, context.command.copy())
     return commands.success()
 
 
-async def leave(core: Messaging, channel: Channel, groups: Groups | None = None) -> None:
+async def leave(
+    core: Messaging, channel: Channel, groups: Groups | None = None, farewell: RemotingCommand | None = None
+) -> None:
     """A client leaves these of its groups (None: all)."""
     member = core.registry.member(channel)
     if member is None:
         return
+    session = channel.session
     leaving = member.groups if groups is None else groups
     # Should it come back, an equal heartbeat is news again.
-    channel.session.heartbeat_at = -math.inf
+    session.heartbeat_at = -math.inf
     changes = core.registry.unregister(channel, leaving)
+    if session.heartbeat is not None and core.registry.member(channel) is not None:
+        # What is told to brokers from now on must not name the group any more.
+        session.heartbeat = session.heartbeat.copy()
+        session.heartbeat.body = heartbeats.without(session.heartbeat.body, leaving)
     # Only when the brokers know may anybody be told to look at the group again.
-    await core.backend.withdraw(channel, leaving)
+    await core.backend.withdraw(channel, leaving, farewell)
     core.changed(changes)
 
 
-async def expire(core: Messaging, now: float) -> None:
+def expire(core: Messaging, now: float) -> None:
     """Make those leave of whom no heartbeat has come for too long."""
     for member, groups in core.registry.expired(now):
         if member.channel is None:
             core.changed(core.registry.unregister(member.key, groups))
         else:
-            await leave(core, member.channel, groups)
+            spawn_quietly(leave(core, member.channel, groups))
 
 
 def notify(core: Messaging, change: Change) -> None:

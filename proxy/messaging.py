@@ -51,6 +51,8 @@ class Messaging:
         self.addresses = addresses
         self.budget = Budget(settings.limits.total_bytes)
         self.drain = Drain()
+        # Requests under way other than polls.
+        self.busy = 0
         self._handlers = handlers
         self._forward = forward
         self._checks: tuple[Check, ...] = (*checks, self.budget, self.drain)
@@ -75,9 +77,11 @@ class Messaging:
         if handling is None:
             self._observe(context, 0)
             return None
-        reply = handling if isinstance(handling, asyncio.Future) else spawn(_result(handling))
+        reply = as_future(handling)
         size = len(command.body)
         self.budget.used += size
+        if context.spec is None or context.spec.poll is None:
+            self.busy += 1
         reply.add_done_callback(partial(self._done, context, size))
         if context.spec is not None and context.spec.poll is not None and may_go(context):
             self.drain.watch(reply)
@@ -91,6 +95,8 @@ class Messaging:
 
     def _done(self, context: Context, size: int, reply: Reply) -> None:
         self.budget.used -= size
+        if context.spec is None or context.spec.poll is None:
+            self.busy -= 1
         if reply.cancelled():
             self._observe(context, RemotingError.code)
             return
@@ -103,6 +109,11 @@ class Messaging:
     def _observe(self, context: Context, code: int) -> None:
         for observer in self._observers:
             observer(context, code)
+
+
+def as_future(handling: Awaitable[RemotingCommand]) -> Reply:
+    """A reply that is there already as it is; a coroutine as the task that runs it."""
+    return handling if isinstance(handling, asyncio.Future) else spawn(_result(handling))
 
 
 async def _result(handling: Awaitable[RemotingCommand]) -> RemotingCommand:

@@ -164,17 +164,21 @@ def decode(frame: Frame) -> RemotingCommand:
         raise HeaderError("the header's flag is not a number")
     header["flag"] = flag
     if type(code) is not int:
-        raise HeaderError("the header has no valid code", None if flag & RESPONSE_FLAG else opaque)
+        raise _untenable("the header has no valid code", opaque, flag)
     fields = header.get("extFields")
     if fields is None:
         # Shared with the header, so that a field set later is also written.
         header["extFields"] = fields = {}
     elif type(fields) is not dict:
-        raise HeaderError("the header's extFields are not an object", None if flag & RESPONSE_FLAG else opaque)
+        raise _untenable("the header's extFields are not an object", opaque, flag)
     elif fields and not flag & RESPONSE_FLAG and set(map(type, fields.values())) != _STR:
         # Servers write strings; what a client writes is another matter.
         header["extFields"] = fields = _strings(fields)
     return RemotingCommand(header, fields, body, serialize_type, code, flag)
+
+
+def _untenable(message: str, opaque: int, flag: int) -> HeaderError:
+    return HeaderError(message, None if flag & RESPONSE_FLAG else opaque, bool(flag & ONEWAY_FLAG))
 
 
 def _strings(fields: dict[str, Any]) -> dict[str, str]:

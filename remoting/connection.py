@@ -52,6 +52,7 @@ class CloseCause(StrEnum):
     PROTOCOL = "protocol"
     SLOW_READER = "slow_reader"
     DRAIN = "drain"
+    UNRESPONSIVE = "unresponsive"
     LOCAL = "local"
 
 
@@ -74,7 +75,7 @@ class Limits:
 class Call:
     """One request of ours that waits for its answer."""
 
-    __slots__ = ("command", "connection", "future", "lost", "opaque")
+    __slots__ = ("command", "connection", "future", "lost", "opaque", "timeout")
 
     def __init__(
         self,
@@ -82,7 +83,9 @@ class Call:
         command: RemotingCommand,
         future: "asyncio.Future[RemotingCommand]",
         lost: Lost | None,
+        timeout: float,
     ) -> None:
+        self.timeout = timeout
         self.connection: RemotingConnection | None = connection
         self.command: RemotingCommand | None = command
         self.future: asyncio.Future[RemotingCommand] | None = future
@@ -104,6 +107,7 @@ class Call:
         future = self.end()
         if future is not None:
             future.set_exception(RequestTimeout(f"{connection.name} did not answer request {command.code} in time"))
+        connection.overdue(self.timeout)
 
 
 class RemotingConnection(asyncio.Protocol):
@@ -165,7 +169,8 @@ class RemotingConnection(asyncio.Protocol):
         self._full = False
         self._out: list[bytes] = []
         self._holds = 0
-        self._held: list[Source] = []
+        # A dict for its order and its quick look-up.
+        self._held: dict[Source, None] = {}
 
     # What the transport tells.
 
@@ -196,7 +201,7 @@ class RemotingConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.congested = False
         self.resume()
-        self._release()
+        self.release()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.closed:
@@ -205,7 +210,7 @@ class RemotingConnection(asyncio.Protocol):
         self.congested = False
         if self.cause is None:
             self.cause = CloseCause.PEER if error is None else CloseCause.RESET
-        self._release()
+        self.release()
         # First: whoever repeats a lost request must not find this connection again.
         self.on_close(self)
         calls, self._pending = self._pending, {}
@@ -220,7 +225,7 @@ class RemotingConnection(asyncio.Protocol):
         except HeaderError as error:
             if error.opaque is None:
                 self._distrust(error, frame[1])
-            else:
+            elif not error.oneway:
                 self._write(_failure(error), error.opaque, frame[0])
             return
         if command.flag & RESPONSE_FLAG:
@@ -230,12 +235,11 @@ class RemotingConnection(asyncio.Protocol):
             if future is not None:
                 future.set_result(command)
         else:
-            self._serve(command)
+            self._serve(command, len(frame[1]) + len(frame[2]))
 
-    def _serve(self, command: RemotingCommand) -> None:
+    def _serve(self, command: RemotingCommand, size: int) -> None:
         # Taken now: whoever forwards the command puts another opaque and encoding into it.
         opaque, serialize_type, oneway = command.header["opaque"], command.serialize_type, command.flag & ONEWAY_FLAG
-        size = len(command.body)
         try:
             reply = self.handler(self, command)
         except RemotingError as error:
@@ -244,9 +248,6 @@ class RemotingConnection(asyncio.Protocol):
             return
         if reply is None:
             return
-        if oneway:
-            reply.add_done_callback(_consume)
-            return
         self._under_way += 1
         self._under_way_bytes += size
         if (
@@ -254,15 +255,26 @@ class RemotingConnection(asyncio.Protocol):
         ) and not self._full:
             self._full = True
             self.pause()
-        reply.add_done_callback(partial(self._reply, opaque, serialize_type, size))
+        if oneway:
+            reply.add_done_callback(partial(self._end_oneway, size))
+        else:
+            reply.add_done_callback(partial(self._reply, opaque, serialize_type, size))
+
+    def _end_oneway(self, size: int, reply: "asyncio.Future[RemotingCommand]") -> None:
+        self._settle(size)
+        _consume(reply)
 
     def _reply(self, opaque: int, serialize_type: int, size: int, reply: "asyncio.Future[RemotingCommand]") -> None:
+        self._settle(size)
+        self._write(_outcome(reply), opaque, serialize_type)
+
+    def _settle(self, size: int) -> None:
+        """One request of the peer is done with."""
         self._under_way -= 1
         self._under_way_bytes -= size
         if self._full and not self._is_full():
             self._full = False
             self.resume()
-        self._write(_outcome(reply), opaque, serialize_type)
 
     def _is_full(self) -> bool:
         return self._under_way >= self.limits.requests or self._under_way_bytes >= self.limits.request_bytes
@@ -290,7 +302,7 @@ class RemotingConnection(asyncio.Protocol):
         command.header["opaque"] = opaque = self._next_opaque()
         # Whatever it came in: codes over 32767 do not fit the binary header.
         command.serialize_type = SerializeType.JSON
-        call = Call(self, command, future, lost)
+        call = Call(self, command, future, lost, timeout)
         if self.closed:
             self._lose(call)
             return future
@@ -306,6 +318,9 @@ class RemotingConnection(asyncio.Protocol):
         command.header["flag"] = command.flag
         command.serialize_type = SerializeType.JSON
         self.send(command)
+
+    def overdue(self, timeout: float) -> None:
+        """A request of ours was not answered for `timeout` seconds. Of a client's connection that says nothing."""
 
     def forget(self, opaque: int) -> None:
         """Take no answer to this request any more."""
@@ -372,11 +387,12 @@ class RemotingConnection(asyncio.Protocol):
     def hold(self, source: Source) -> None:
         """Keep whoever feeds this connection from being read until it has drained."""
         if self.congested and source not in self._held:
-            self._held.append(source)
+            self._held[source] = None
             source.pause()
 
-    def _release(self) -> None:
-        held, self._held = self._held, []
+    def release(self) -> None:
+        """It has drained: whoever was held may be read again."""
+        held, self._held = self._held, {}
         for source in held:
             source.resume()
 
@@ -387,6 +403,10 @@ class RemotingConnection(asyncio.Protocol):
         if self.cause is None:
             self.cause = cause
         if self.transport is not None and not self.transport.is_closing():
+            if self.congested:
+                # Whoever does not read would keep it open for as long as it likes.
+                self.transport.abort()
+                return
             if self._out:
                 self._flush()
             self.transport.close()

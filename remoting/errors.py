@@ -29,12 +29,13 @@ class HeaderError(RemotingError):
     """A frame arrived whole, but its header has a field that cannot be.
 
     `opaque` is the request to answer, or None where that cannot be told: then the peer cannot be
-    answered and the connection has to be closed.
+    answered and the connection has to be closed. A `oneway` request is not to be answered.
     """
 
-    def __init__(self, message: str, opaque: int | None = None) -> None:
+    def __init__(self, message: str, opaque: int | None = None, oneway: bool = False) -> None:
         super().__init__(message)
         self.opaque = opaque
+        self.oneway = oneway
 
 
 class BodyError(RemotingError):

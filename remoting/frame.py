@@ -11,6 +11,8 @@ from remoting.errors import FrameError
 
 # The limit of official servers and clients, the length field included (com.rocketmq.remoting.frameMaxLength).
 MAX_FRAME = 16 * 1024 * 1024
+# Properties may have 32 KiB, all other fields are short; a header is kept in memory several times over.
+MAX_HEADER = 256 * 1024
 _PREFIX = 8
 
 
@@ -63,7 +65,7 @@ class FrameDecoder:
             length, mark = _unpack_prefix(data, start)
             header_length = mark & 0xFFFFFF
             # A negative Java int shows up here as a very large length.
-            if length + 4 > most or mark >= _UNKNOWN_TYPE or header_length > length - 4:
+            if length + 4 > most or mark >= _UNKNOWN_TYPE or header_length > length - 4 or header_length > MAX_HEADER:
                 raise FrameError(_complaint(length, mark >> 24, header_length, most), frames)
             stop = start + 4 + length
             if stop > end:
@@ -84,6 +86,8 @@ def _complaint(length: int, serialize_type: int, header_length: int, most: int) 
         return f"a frame of {length} bytes is over the limit of {most}"
     if serialize_type > 1:
         return f"unknown serialize type {serialize_type}"
+    if header_length > MAX_HEADER:
+        return f"a header of {header_length} bytes is over the limit of {MAX_HEADER}"
     return f"a header of {header_length} bytes does not fit a frame of {length}"
 
 

@@ -35,7 +35,7 @@ class Replica(StrEnum):
 
     MASTER = "master"
     ANY = "any"  # a slave too, where the master is gone or has pointed the client there
-    ESCAPE = "escape"  # the master, or a slave that takes writes on its behalf
+    ESCAPE = "escape"  # the master; where there is none, a slave that acts as master
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ _PULL_MESSAGE = RequestSpec(
     poll="suspendTimeoutMillis",
 )
 _QUEUE = RequestSpec(_C.GET_MAX_OFFSET, Action.GET, _fields("topic queueId"), replica=Replica.ANY, repeatable=True)
-_LOCK = RequestSpec(_C.LOCK_BATCH_MQ, Action.SUB, topic=None, repeatable=True)
+_LOCK = RequestSpec(_C.LOCK_BATCH_MQ, Action.SUB, topic=None, replica=Replica.ESCAPE, repeatable=True)
 _CLIENT_TOOL = RequestSpec(
     _C.GET_CONSUMER_RUNNING_INFO,
     Action.GET,
@@ -143,13 +143,13 @@ _ROWS = (
     _QUEUE,
     replace(_QUEUE, code=_C.GET_MIN_OFFSET),
     replace(_QUEUE, code=_C.GET_EARLIEST_MSG_STORETIME),
-    # Popping. A slave that acts as master serves these as well.
+    # Popping. Checkpoints are kept by the master, or by the slave that acts as such.
     RequestSpec(
         _C.POP_MESSAGE,
         Action.SUB,
         _fields("consumerGroup topic queueId maxMsgNums invisibleTime pollTime initMode"),
         group="consumerGroup",
-        replica=Replica.ANY,
+        replica=Replica.ESCAPE,
         poll="pollTime",
     ),
     RequestSpec(
@@ -157,16 +157,16 @@ _ROWS = (
         Action.SUB,
         _fields("consumerGroup topic queueId extraInfo offset"),
         group="consumerGroup",
-        replica=Replica.ANY,
+        replica=Replica.ESCAPE,
         repeatable=True,
     ),
-    RequestSpec(_C.BATCH_ACK_MESSAGE, Action.SUB, topic=None, replica=Replica.ANY, repeatable=True, rip55=False),
+    RequestSpec(_C.BATCH_ACK_MESSAGE, Action.SUB, topic=None, replica=Replica.ESCAPE, repeatable=True, rip55=False),
     RequestSpec(
         _C.PEEK_MESSAGE,
         Action.SUB,
         _fields("consumerGroup topic queueId maxMsgNums"),
         group="consumerGroup",
-        replica=Replica.ANY,
+        replica=Replica.ESCAPE,
         repeatable=True,
     ),
     RequestSpec(
@@ -174,14 +174,14 @@ _ROWS = (
         Action.SUB,
         _fields("consumerGroup topic queueId extraInfo offset invisibleTime"),
         group="consumerGroup",
-        replica=Replica.ANY,
+        replica=Replica.ESCAPE,
     ),
     RequestSpec(
         _C.NOTIFICATION,
         Action.SUB,
         _fields("consumerGroup topic queueId pollTime"),
         group="consumerGroup",
-        replica=Replica.ANY,
+        replica=Replica.ESCAPE,
         repeatable=True,
         poll="pollTime",
     ),
@@ -190,13 +190,13 @@ _ROWS = (
         Action.GET,
         _fields("consumerGroup topic queueId"),
         group="consumerGroup",
-        replica=Replica.ANY,
+        replica=Replica.ESCAPE,
         repeatable=True,
     ),
     # Clients and groups.
     RequestSpec(_C.HEART_BEAT, Action.SUB, topic=None, repeatable=True),
     RequestSpec(_C.UNREGISTER_CLIENT, Action.SUB, _fields("clientID"), topic=None, repeatable=True),
-    RequestSpec(_C.CHECK_CLIENT_CONFIG, Action.SUB, topic=None, repeatable=True, rip55=False),
+    RequestSpec(_C.CHECK_CLIENT_CONFIG, Action.SUB, topic=None, replica=Replica.ANY, repeatable=True, rip55=False),
     RequestSpec(
         _C.GET_CONSUMER_LIST_BY_GROUP,
         Action.GET,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
@@ -23,7 +24,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, UnsupportedRequest
-from remoting.requests import Replica, RequestSpec
+from remoting.requests import Action, Replica, RequestSpec
 from remoting.wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.cluster")
@@ -32,19 +33,23 @@ _log = logging.getLogger("gantry.cluster")
 _KEEPALIVE = 45.0
 # Readers whose broker's suggestion is remembered.
 _MOST_SUGGESTIONS = 100_000
+# Seconds for which a name that no name server knows is not asked for again, and how many are noted.
+_UNKNOWN_FOR = 1.0
+_MOST_UNKNOWN = 1_000
 # A master that could not be dialled is not tried again for reads that a slave can serve, in seconds.
 _AVOID = 1.0
 
 
 class ClusterBackend:
-    """Name servers and brokers. `async with` it: the name servers are asked on entry, refreshed inside."""
+    """Name servers and brokers. `start` it, `run` it for as long as it is used, `close` it."""
 
     def __init__(self, settings: ClusterSettings, wheel: TimeoutWheel, push: Push) -> None:
+        self._loop = asyncio.get_running_loop()
         self._settings = settings
         self._wheel = wheel
         self._name_servers = NameServers(settings.namesrv, wheel, settings.connect_timeout)
         self._routes = RouteCache(
-            self._name_servers.route, asyncio.get_running_loop().time, settings.route_refresh, settings.route_idle
+            self._name_servers.route, self._loop.time, settings.route_refresh, settings.route_idle
         )
         self._table: dict[str, Replicas] = {}
         self._links: dict[tuple[str, int, bool], Link] = {}
@@ -52,6 +57,10 @@ class ClusterBackend:
         # Broker ids other than the master's which brokers told readers to go to, by what they read.
         self._suggested: dict[tuple[str, str, str, str], int] = {}
         self._refreshing: asyncio.Task[None] | None = None
+        # When nobody knew a broker of this name, in seconds.
+        self._unknown: dict[str, float] = {}
+        # When an address could not be reached last, in seconds.
+        self._failed: dict[str, float] = {}
         # Requests that were not sent where they belonged, by reason.
         self.diverted: Counter[str] = Counter()
 
@@ -90,10 +99,12 @@ class ClusterBackend:
 
     async def refresh_brokers(self) -> None:
         """Ask the name servers for all brokers, once for however many want it at the moment."""
-        if self._refreshing is None:
-            self._refreshing = spawn(self._load_brokers())
-            self._refreshing.add_done_callback(self._refreshed)
-        await asyncio.shield(self._refreshing)
+        await asyncio.shield(self._refreshing or self._start_refresh())
+
+    def _start_refresh(self) -> "asyncio.Task[None]":
+        self._refreshing = spawn(self._load_brokers())
+        self._refreshing.add_done_callback(self._refreshed)
+        return self._refreshing
 
     async def _load_brokers(self) -> None:
         table = await self._name_servers.brokers()
@@ -131,13 +142,13 @@ class ClusterBackend:
     def request(
         self, broker: str, spec: RequestSpec, command: RemotingCommand, timeout: float, channel: Channel | None
     ) -> Reply:
-        future: Reply = asyncio.get_running_loop().create_future()
+        future: Reply = self._loop.create_future()
         replicas = self._table.get(broker)
         if replicas is None:
             spawn_quietly(self._request_unknown(broker, spec, command, timeout, channel, future))
         else:
             self._send(replicas, spec, command, timeout, channel, future)
-        if spec.poll is not None and spec.replica is Replica.ANY:
+        if spec.poll is not None and replicas is not None and replicas.slaves:
             future.add_done_callback(partial(self._note_suggestion, _reader(broker, command)))
         return future
 
@@ -197,7 +208,8 @@ class ClusterBackend:
     ) -> None:
         """A broker could not be reached, or was lost during a request that may be repeated: try the next."""
         self.diverted["unreachable"] += 1
-        spawn_quietly(self._refresh_soon())
+        self._failed[tried[-1]] = self._loop.time()
+        self._refresh_soon()
         replicas = self._table.get(broker)
         if replicas is None:
             future.set_exception(ServiceUnavailable(f"no name server knows the broker {broker} any more"))
@@ -206,19 +218,17 @@ class ClusterBackend:
 
     def _lost(self, command: RemotingCommand, future: Reply) -> None:
         self.diverted["lost"] += 1
-        spawn_quietly(self._refresh_soon())
+        self._refresh_soon()
         future.set_exception(
             ConnectionLost(
                 f"the connection to the broker was lost during request {command.code}; it may have been served"
             )
         )
 
-    async def _refresh_soon(self) -> None:
+    def _refresh_soon(self) -> None:
         """A broker has gone: the name servers may know more already."""
-        try:
-            await self.refresh_brokers()
-        except RemotingError as error:
-            _log.info("%s", error)
+        if self._refreshing is None:
+            self._start_refresh()
 
     async def _request_unknown(
         self,
@@ -249,9 +259,14 @@ class ClusterBackend:
 
     async def _find(self, broker: str) -> Replicas:
         """A broker that was not known a moment ago."""
-        await self.refresh_brokers()
+        # A client that keeps asking for a broker that is no more must not keep the name servers busy.
+        if self._loop.time() - self._unknown.get(broker, -math.inf) >= _UNKNOWN_FOR:
+            await self.refresh_brokers()
         replicas = self._table.get(broker)
         if replicas is None:
+            if len(self._unknown) >= _MOST_UNKNOWN:
+                self._unknown.clear()
+            self._unknown[broker] = self._loop.time()
             self.diverted["unknown_broker"] += 1
             raise ServiceUnavailable(f"no name server knows a broker {broker}")
         return replicas
@@ -272,19 +287,22 @@ class ClusterBackend:
                 raise ServiceUnavailable(f"the broker {replicas.name} has no live replica now")
             self.diverted["slave"] += 1
             return slaves
+        if spec.replica is Replica.ESCAPE:
+            # A slave can do it only where there is no master at all.
+            return replicas.masters
         if spec.poll is not None and self._suggested:
             suggested = replicas.addresses.get(self._suggested.get(_reader(replicas.name, command), 0))
             if suggested is not None and suggested != master:
                 return [suggested, master]
-        if slaves and self._is_avoided(master):
+        # A commit on a slave is overwritten by the master's: it takes no detour.
+        if slaves and spec.action is not Action.UPDATE and self._is_avoided(master):
             self.diverted["slave"] += 1
             return [*slaves, master]
         return replicas.all
 
     def _is_avoided(self, address: str) -> bool:
-        since = asyncio.get_running_loop().time() - _AVOID
-        failures = (link.failed_at for key, link in self._links.items() if key[0] == address)
-        return any(failed is not None and failed > since for failed in failures)
+        failed = self._failed.get(address)
+        return failed is not None and self._loop.time() - failed < _AVOID
 
     def _note_suggestion(self, reader: tuple[str, str, str, str], reply: Reply) -> None:
         """Brokers tell readers which broker id to read from next; the client cannot pass that on to us."""
@@ -301,16 +319,14 @@ class ClusterBackend:
 
     # Membership.
 
-    async def enroll(
-        self, channel: Channel, groups: Groups, heartbeat: RemotingCommand, brokers: Collection[str]
-    ) -> None:
-        await self._membership.enroll(channel, groups, heartbeat, brokers)
+    def knows(self, broker: str) -> bool:
+        return broker in self._table
 
-    async def withdraw(self, channel: Channel, groups: Groups) -> None:
-        await self._membership.withdraw(channel, groups)
+    async def enroll(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
+        await self._membership.enroll(channel, groups, brokers)
 
-    def enrolled(self, channel: Channel) -> set[str]:
-        return self._membership.enrolled(channel)
+    async def withdraw(self, channel: Channel, groups: Groups, farewell: RemotingCommand | None = None) -> None:
+        await self._membership.withdraw(channel, groups, farewell)
 
     # Connections.
 
@@ -337,13 +353,14 @@ class ClusterBackend:
     def _forget_links(self) -> None:
         """Close connections to addresses that no name server lists any more and that carry nothing."""
         listed = {address for replicas in self._table.values() for address in replicas.addresses.values()}
+        self._failed = {address: failed for address, failed in self._failed.items() if address in listed}
         for key in [key for key in self._links if key[0] not in listed]:
             link = self._links[key]
             if link.connection is None or not link.connection.pending:
                 self._links.pop(key).close()
 
     async def _keep_alive(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         for link in self._links.values():
             connection = link.connection
             if connection is not None and now - connection.read_at > _KEEPALIVE / 2:

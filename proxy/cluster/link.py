@@ -14,8 +14,34 @@ _log = logging.getLogger("gantry.cluster")
 
 Reply = asyncio.Future[RemotingCommand]
 
+# Oneway requests beyond these are dropped while a connection is dialled.
+_MOST_WAITING = 10_000
+
 # Ours to a broker: many clients' requests share it, so the bounds of a single client do not fit.
 _LIMITS = Limits(requests=1_000_000, request_bytes=2**40, hard_buffer=2**40)
+
+
+class Upstream(RemotingConnection):
+    """Our end of a connection to a server.
+
+    Its answers are read while our requests wait to be written: a broker that cannot write reads no
+    further either, so both ends would wait for each other. And one that says nothing at all while a
+    request runs out of time is given up, with all its requests.
+    """
+
+    __slots__ = ()
+
+    def pause_writing(self) -> None:
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        self.congested = False
+        self.release()
+
+    def overdue(self, timeout: float) -> None:
+        if self.loop.time() - self.read_at >= timeout and not self.closed:
+            _log.warning("%s has said nothing for %.0f s and is given up", self.name, timeout)
+            self.abort(CloseCause.UNRESPONSIVE)
 
 
 class Link:
@@ -75,7 +101,8 @@ class Link:
         if self.connection is not None:
             self.connection.oneway(command)
         else:
-            self._dial(lambda connection: None if connection is None else connection.oneway(command))
+            if len(self._waiting) < _MOST_WAITING:
+                self._dial(lambda connection: None if connection is None else connection.oneway(command))
 
     def close(self) -> None:
         """Close the connection; the link is of no use afterwards."""
@@ -113,7 +140,7 @@ class Link:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._connect_timeout):
             _, connection = await loop.create_connection(
-                lambda: RemotingConnection(self._wheel, self._handler, self._lost, name=self.address, limits=_LIMITS),
+                lambda: Upstream(self._wheel, self._handler, self._lost, name=self.address, limits=_LIMITS),
                 host.strip("[]"),
                 int(port),
             )
@@ -122,6 +149,8 @@ class Link:
     def _lost(self, connection: RemotingConnection) -> None:
         if self.connection is connection:
             self.connection = None
+        if connection.cause is CloseCause.UNRESPONSIVE:
+            self.failed_at = connection.loop.time()
         if not self._closed:
             _log.info("the connection to %s ended: %s", self.address, connection.cause)
             if self._on_lost is not None:

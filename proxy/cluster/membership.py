@@ -15,18 +15,20 @@ from proxy.channel import Channel
 from proxy.clients import INNER_PRODUCER, Groups, Role
 from proxy.cluster.lanes import Lane, Lanes
 from proxy.cluster.link import Link, Reply
-from proxy.tasks import spawn
+from proxy.tasks import spawn_quietly
 from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
-from remoting.errors import ConsumerNotOnline, RemotingError, UnsupportedRequest
+from remoting.errors import ConsumerNotOnline, UnsupportedRequest
 
 _log = logging.getLogger("gantry.membership")
 
 # A broker that does not answer must not hold a client's heartbeat up for longer, in seconds.
-_TIMEOUT = 3.0
+_TIMEOUT = 2.0
+# After this time, in seconds, without a word the connection is given up.
+_GIVEN_UP = 10.0
 # After a broker was lost: how long until its members are enrolled again, in seconds.
 _AGAIN = 1.0
 # How often that is tried. After that it is for the name servers to say when it is back.
@@ -34,22 +36,21 @@ _TRIES = 120
 
 
 class Enrolment:
-    """What brokers have been told of one client: its last heartbeat, and at which broker names.
+    """At which broker names one client has been enrolled.
 
     turn: brokers handle heartbeats and farewells on different threads, so one must be answered
     before the next is sent.
     """
 
-    __slots__ = ("brokers", "heartbeat", "turn")
+    __slots__ = ("brokers", "turn")
 
     def __init__(self) -> None:
         self.brokers: set[str] = set()
-        self.heartbeat: RemotingCommand | None = None
         self.turn = asyncio.Lock()
 
 
 class Membership:
-    """Our clients' membership at the brokers."""
+    """Our clients' membership at the brokers. What is told of a client is its session's last heartbeat."""
 
     def __init__(
         self,
@@ -63,10 +64,9 @@ class Membership:
         self._lanes = Lanes()
         self._links: dict[tuple[str, int], Link] = {}
         self._enrolments: dict[Channel, Enrolment] = {}
+        self._recovering: set[tuple[str, int]] = set()
 
-    async def enroll(
-        self, channel: Channel, groups: Groups, heartbeat: RemotingCommand, brokers: Collection[str]
-    ) -> None:
+    async def enroll(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
         """Send the client's heartbeat to these brokers, masters and slaves; done when all have answered or failed."""
         enrolment = self._enrolments.setdefault(channel, Enrolment())
         async with enrolment.turn:
@@ -78,29 +78,27 @@ class Membership:
             # A withdrawal that had the turn before has taken it for ended.
             self._enrolments[channel] = enrolment
             lane, left = self._lanes.seat(channel, groups)
-            enrolment.heartbeat = heartbeat
             enrolment.brokers.update(brokers)
             if left is not None:
-                await self._withdraw(left, channel, _groups(left, channel))
-            targets = self._targets(brokers)
-            await asyncio.gather(*(self._tell(name, address, lane, heartbeat) for name, address in targets))
+                await self._withdraw(left, channel, _groups(left, channel), None)
+                brokers = enrolment.brokers
+            targets = [(name, address) for name in sorted(brokers) for address in self._addresses(name)]
+            await asyncio.gather(*(self._introduce(channel, lane, name, address) for name, address in targets))
 
-    async def withdraw(self, channel: Channel, groups: Groups) -> None:
-        """Tell every broker which knows the client that it has left these groups; done when all have answered."""
+    async def withdraw(self, channel: Channel, groups: Groups, farewell: RemotingCommand | None = None) -> None:
+        """Tell every broker that the client has left these groups, in its own words where there are any.
+
+        Done when all have answered or failed.
+        """
         enrolment = self._enrolments.get(channel)
         if enrolment is None:
             return
         async with enrolment.turn:
             lane = self._lanes.lane(channel)
             if lane is not None:
-                await self._withdraw(lane, channel, groups)
+                await self._withdraw(lane, channel, groups, farewell)
             if self._lanes.lane(channel) is None:
                 self._enrolments.pop(channel, None)
-
-    def enrolled(self, channel: Channel) -> set[str]:
-        """The names of the brokers that have been told of this client."""
-        enrolment = self._enrolments.get(channel)
-        return set() if enrolment is None else enrolment.brokers
 
     def close(self) -> None:
         """Close all lanes."""
@@ -112,45 +110,43 @@ class Membership:
         """How many connections to brokers carry memberships."""
         return len(self._links)
 
-    def _targets(self, brokers: Iterable[str]) -> list[tuple[str, str]]:
-        return [(name, address) for name in sorted(brokers) for address in self._addresses(name)]
+    async def _introduce(self, channel: Channel, lane: Lane, broker: str, address: str) -> bool:
+        """Send a client's heartbeat to a broker; one that cannot be reached is told later (`_recover`)."""
+        heartbeat = channel.session.heartbeat
+        if heartbeat is None or await self._tell(self._link(broker, address, lane), heartbeat):
+            return True
+        self._recover(broker, lane, address)
+        return False
 
-    async def _tell(self, broker: str, address: str, lane: Lane, command: RemotingCommand) -> bool:
-        """Send one membership request over a lane; a broker that cannot be reached learns it later (`_again`)."""
+    async def _tell(self, link: Link, command: RemotingCommand) -> bool:
+        """Send one membership request over a lane; true where the broker has taken it."""
         future: Reply = asyncio.get_running_loop().create_future()
-        self._link(broker, address, lane).request(command.copy(), _TIMEOUT, future)
-        try:
-            reply = await future
-        except RemotingError as error:
-            _log.info("%s has not been told %s: %s", address, RequestCode(command.code).name, error)
+        link.request(command.copy(), _GIVEN_UP, future)
+        name = RequestCode(command.code).name
+        # The future is not cancelled: should the broker stay silent until its time is up, it is given up.
+        await asyncio.wait((future,), timeout=_TIMEOUT)
+        if not future.done():
+            future.add_done_callback(lambda late: late.cancelled() or late.exception())
+            _log.info("%s does not answer %s", link.address, name)
             return False
+        if (error := future.exception()) is not None:
+            _log.info("%s has not been told %s: %s", link.address, name, error)
+            return False
+        reply = future.result()
         if reply.code != 0:
-            _log.warning("%s refused %s: %s", address, RequestCode(command.code).name, reply.remark)
-        return reply.code == 0
+            _log.warning("%s refused %s: %s", link.address, name, reply.remark)
+        return True
 
-    async def _withdraw(self, lane: Lane, channel: Channel, groups: Groups) -> None:
-        enrolment = self._enrolments.get(channel)
-        heartbeat = enrolment.heartbeat if enrolment is not None else None
-        targets = self._targets(enrolment.brokers) if enrolment is not None else []
+    async def _withdraw(self, lane: Lane, channel: Channel, groups: Groups, farewell: RemotingCommand | None) -> None:
+        requests = [farewell] if farewell is not None else _farewells(channel, groups)
         # Only where there is a connection: a broker that has lost it has dropped its members by itself.
-        targets = [(name, address) for name, address in targets if self._is_connected(address, lane)]
-        client_id = channel.session.client_id or ""
-        await asyncio.gather(
-            *(
-                self._tell(name, address, lane, request)
-                for request in _farewells(client_id, groups, heartbeat)
-                for name, address in targets
-            )
-        )
+        links = [link for (_, number), link in self._links.items() if number == lane.number and link.connection]
+        await asyncio.gather(*(self._tell(link, request) for request in requests for link in links))
         # Not before the brokers have answered: they handle heartbeats and farewells on different
         # threads, and a successor on this seat might be removed in its place.
         if self._lanes.free(lane, channel, groups):
             for key in [key for key in self._links if key[1] == lane.number]:
                 self._links.pop(key).close()
-
-    def _is_connected(self, address: str, lane: Lane) -> bool:
-        link = self._links.get((address, lane.number))
-        return link is not None and link.connection is not None
 
     def _link(self, broker: str, address: str, lane: Lane) -> Link:
         key = (address, lane.number)
@@ -164,28 +160,47 @@ class Membership:
 
     def _lost(self, broker: str, lane: Lane, link: Link) -> None:
         if lane.held:
-            spawn(self._again(broker, lane, link.address))
+            self._recover(broker, lane, link.address)
+
+    def _recover(self, broker: str, lane: Lane, address: str) -> None:
+        """See to it that a broker learns a lane's members again."""
+        key = (address, lane.number)
+        if key not in self._recovering:
+            self._recovering.add(key)
+            spawn_quietly(self._again(broker, lane, address))
 
     async def _again(self, broker: str, lane: Lane, address: str) -> None:
-        # Not only while a name server lists it: a broker that was restarted is mostly back where it was.
-        for _ in range(_TRIES):
-            await asyncio.sleep(_AGAIN)
-            heartbeats = self._heartbeats(broker, lane)
-            if all(await asyncio.gather(*(self._tell(broker, address, lane, beat) for beat in heartbeats))):
-                return
+        try:
+            # Not only while a name server lists it: a broker that was restarted is mostly back where it was.
+            for _ in range(_TRIES):
+                await asyncio.sleep(_AGAIN)
+                if not lane.held or await self._introduce_all(broker, lane, address):
+                    return
+        finally:
+            self._recovering.discard((address, lane.number))
 
     def appeared(self, broker: str, addresses: Iterable[str]) -> None:
         """A broker is there at these addresses, of which we did not know: it is told its members."""
         lanes = {lane.number: lane for channel in self._enrolments if (lane := self._lanes.lane(channel)) is not None}
         for address in addresses:
             for lane in lanes.values():
-                for beat in self._heartbeats(broker, lane):
-                    spawn(self._tell(broker, address, lane, beat))
+                if (address, lane.number) not in self._recovering:
+                    spawn_quietly(self._introduce_all(broker, lane, address))
 
-    def _heartbeats(self, broker: str, lane: Lane) -> list[RemotingCommand]:
-        """The last heartbeats of this lane's clients which are members at this broker."""
-        enrolments = [self._enrolments.get(channel) for channel in lane.held]
-        return [one.heartbeat for one in enrolments if one is not None and broker in one.brokers and one.heartbeat]
+    async def _introduce_all(self, broker: str, lane: Lane, address: str) -> bool:
+        """Send the heartbeats of a lane's members at this broker; true where it has taken all of them."""
+        told = await asyncio.gather(*(self._introduce_again(one, broker, lane, address) for one in list(lane.held)))
+        return all(told)
+
+    async def _introduce_again(self, channel: Channel, broker: str, lane: Lane, address: str) -> bool:
+        enrolment = self._enrolments.get(channel)
+        if enrolment is None or broker not in enrolment.brokers:
+            return True
+        async with enrolment.turn:
+            # It may have left, or moved, while others had the turn.
+            if channel.closed or self._lanes.lane(channel) is not lane:
+                return True
+            return await self._introduce(channel, lane, broker, address)
 
     # What brokers ask of clients.
 
@@ -209,15 +224,16 @@ def _groups(lane: Lane, channel: Channel) -> Groups:
     )
 
 
-def _farewells(client_id: str, groups: Groups, heartbeat: RemotingCommand | None) -> list[RemotingCommand]:
-    """UNREGISTER_CLIENT for each group."""
+def _farewells(channel: Channel, groups: Groups) -> list[RemotingCommand]:
+    """UNREGISTER_CLIENT for each group, in the name of a client that cannot say it itself any more."""
+    session = channel.session
     fields = [{"consumerGroup": group} for group in sorted(groups.consumers)]
     fields += [{"producerGroup": group} for group in sorted(groups.producers) if group != INNER_PRODUCER]
-    requests = [commands.request(RequestCode.UNREGISTER_CLIENT, {"clientID": client_id, **field}) for field in fields]
-    if heartbeat is not None:
-        for request in requests:
-            request.header["language"] = heartbeat.header.get("language")
-            request.header["version"] = heartbeat.header.get("version")
+    requests = []
+    for field in fields:
+        request = commands.request(RequestCode.UNREGISTER_CLIENT, {"clientID": session.client_id or "", **field})
+        request.header.update(language=session.language, version=session.version)
+        requests.append(request)
     return requests
 
 

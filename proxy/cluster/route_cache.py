@@ -10,6 +10,9 @@ from remoting.errors import RemotingError, TopicNotExist
 
 # How long an unknown topic is not asked for again, in seconds: a producer may be about to create it.
 _UNKNOWN_FOR = 1.0
+# Routes that are refreshed at the same time, and entries beyond which unknown topics are not noted.
+_AT_ONCE = 32
+_MOST = 20_000
 # A topic that was there is not given up before this, in seconds: a name server that has just been
 # started knows no topic until the brokers register again.
 _DOUBT = 60.0
@@ -68,8 +71,12 @@ class RouteCache:
         now = self._clock()
         for topic in [topic for topic, entry in self._entries.items() if now - entry.used > self._idle]:
             del self._entries[topic]
+        for topic in [topic for topic, entry in self._entries.items() if entry.route is None]:
+            del self._entries[topic]
         old = [topic for topic, entry in self._entries.items() if now - entry.loaded >= self._refresh / 2]
-        await asyncio.gather(*(self._start(topic) for topic in old), return_exceptions=True)
+        for start in range(0, len(old), _AT_ONCE):
+            part = old[start : start + _AT_ONCE]
+            await asyncio.gather(*(self._start(topic) for topic in part), return_exceptions=True)
 
     def _start(self, topic: str) -> "asyncio.Task[TopicRoute]":
         task = self._loading.get(topic)
@@ -86,7 +93,8 @@ class RouteCache:
         except TopicNotExist:
             if known is not None and known.route is not None and self._clock() - known.loaded < _DOUBT:
                 return known.route
-            self._entries[topic] = _Entry(None, self._clock(), used)
+            if len(self._entries) < _MOST:
+                self._entries[topic] = _Entry(None, self._clock(), used)
             raise
         except RemotingError:
             if known is not None and known.route is not None:

@@ -4,7 +4,7 @@
 """
 
 from proxy import membership
-from proxy.handlers import groups, locks, lookups, route, tools
+from proxy.handlers import groups, locks, lookups, pop, route, tools
 from proxy.messaging import Handling
 from remoting.codes import RequestCode
 
@@ -16,6 +16,7 @@ HANDLERS: dict[int, Handling] = {
     RequestCode.GET_CONSUMER_CONNECTION_LIST: groups.consumer_connections,
     RequestCode.CHECK_CLIENT_CONFIG: groups.check_client_config,
     RequestCode.QUERY_ASSIGNMENT: groups.query_assignment,
+    RequestCode.POP_MESSAGE: pop.pop_message,
     RequestCode.LOCK_BATCH_MQ: locks.lock,
     RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
     RequestCode.QUERY_MESSAGE: lookups.query_message,

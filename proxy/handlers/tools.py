@@ -4,20 +4,22 @@ from proxy.clients import Role
 from proxy.context import Context
 from proxy.forwarding import send
 from proxy.messaging import Messaging
+from proxy.relay import CLIENT_TIMEOUT
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConsumerNotOnline, InvalidRequest, RemotingError
 
-# As long as a broker waits for a client, in seconds.
-CLIENT_TIMEOUT = 10.0
-
 
 async def ask_client(core: Messaging, context: Context) -> RemotingCommand:
-    """Relay the question to the client if it is connected here, else let a broker that knows it do so."""
+    """Relay the question to the client if it is connected here, else let a broker that knows it do so.
+
+    A tool that wants a message consumed names it; only a broker can put the message into the question.
+    """
     client_id, group = context.fields["clientId"], context.fields["consumerGroup"]
     member = core.registry.find(client_id, Role.CONSUMER, group)
-    if member is not None and member.channel is not None:
+    complete = context.code != RequestCode.CONSUME_MESSAGE_DIRECTLY or context.command.body
+    if complete and member is not None and member.channel is not None:
         question = commands.request(context.code, dict(context.fields), context.command.body)
         return await member.channel.request(question, CLIENT_TIMEOUT)
     # A broker names the one to look the message up at; any that knows the client may ask it otherwise.

@@ -40,6 +40,11 @@ class Announcement:
         """Tells the member apart from all others."""
         return self.proxy_id, self.client_id
 
+    def age(self, now: int) -> int:
+        """Milliseconds since it was made; `now` in milliseconds since 1970."""
+        made = self.consumer.data.get("lastUpdateTimestamp")
+        return now - made if isinstance(made, int) else 0
+
     @property
     def from_gantry(self) -> bool:
         """True where brokers know the client."""
@@ -108,7 +113,7 @@ def decode(body: bytes) -> Announcement:
         raise BodyError(f"an announcement lacks a valid {error}") from None
 
 
-_PART = ("consumeType", "messageModel", "consumeFromWhere", "subscriptionDataSet")
+_PART = ("consumeType", "messageModel", "consumeFromWhere", "subscriptionDataSet", "lastUpdateTimestamp")
 
 
 def _consumer(data: dict[str, Any]) -> Consumer:

@@ -15,8 +15,12 @@ _log = logging.getLogger("gantry.sync")
 
 # Official proxies forget a member after 120 s without news of it.
 _REPEAT = 40.0
+# Milliseconds after which an announcement says nothing any more: as long as they remember one.
+_OLD = 120_000
 # Messages of one send.
 _BATCH = 64
+# Seconds between tries.
+_PAUSE = 3.0
 # Changes within this time, in seconds, go out together.
 _GATHER = 0.02
 
@@ -60,10 +64,15 @@ class Exchange:
     async def flush(self) -> None:
         """Send now what is still to be told."""
         while self._news:
-            batch = [self._news.pop(key) for key in list(self._news)[:_BATCH]]
-            bodies = [body for item in batch if (body := _encoded(item)) is not None]
-            if bodies:
-                await self._topic.send(bodies)
+            batch = {key: self._news.pop(key) for key in list(self._news)[:_BATCH]}
+            bodies = [body for item in batch.values() if (body := _encoded(item)) is not None]
+            try:
+                if bodies:
+                    await self._topic.send(bodies)
+            except RemotingError:
+                # To be told again, unless there is later news.
+                self._news = {**batch, **self._news}
+                raise
 
     def hear(self, body: bytes) -> None:
         """Take another proxy's announcement."""
@@ -72,7 +81,7 @@ class Exchange:
         except BodyError as error:
             _log.warning("a message on %s is no announcement: %s", self._topic.topic, error)
             return
-        if news.from_gantry:
+        if news.from_gantry or news.age(_now()) > _OLD:
             return
         if news.kind is Kind.UNREGISTER:
             self._changed(self._registry.unregister(news.key, Groups(consumers=frozenset((news.group,)))))
@@ -92,8 +101,9 @@ class Exchange:
             try:
                 await self.flush()
             except RemotingError as error:
-                # The next round tells it again.
-                _log.info("announcements were lost: %s", error)
+                _log.info("%d announcements have to wait: %s", len(self._news), error)
+                await anyio.sleep(_PAUSE)
+                self._wake.set()
 
     async def _repeat(self) -> None:
         while True:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import anyio
 import orjson
@@ -45,7 +45,7 @@ def unique(name: str) -> str:
     return f"{name}-{time.time_ns() // 1000 % 10**9}-{next(_numbers)}"
 
 
-class _Wire(RemotingConnection):
+class Wire(RemotingConnection):
     """A connection that writes the header in the client's own encoding."""
 
     encoding = SerializeType.JSON
@@ -61,6 +61,8 @@ class Client:
     pushes are the requests that came from the other side, in their order; `answers` says how those
     which are not oneway are answered, by code.
     """
+
+    wire: ClassVar[type[Wire]] = Wire
 
     def __init__(
         self,
@@ -83,12 +85,12 @@ class Client:
         self._loop = asyncio.get_running_loop()
         self._wheel = TimeoutWheel(self._loop.time)
         self._ticking: asyncio.TimerHandle | None = None
-        self._wire: _Wire
+        self._wire: Wire
 
     async def __aenter__(self) -> Self:
         host, _, port = self.address.rpartition(":")
         _, self._wire = await self._loop.create_connection(
-            lambda: _Wire(self._wheel, self._pushed, lambda _: None, name=self.address), host, int(port)
+            lambda: self.wire(self._wheel, self._pushed, lambda _: None, name=self.address), host, int(port)
         )
         self._wire.encoding = self._encoding
         self._tick()
@@ -182,8 +184,8 @@ class Client:
         if command.is_oneway:
             return None
         reply: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        answer = self.answers.get(command.code, lambda _: commands.success())
-        reply.set_result(answer(command))
+        answer = self.answers.get(command.code)
+        reply.set_result(commands.success() if answer is None else answer(command))
         return reply
 
     def pushed(self, code: int) -> list[RemotingCommand]:
@@ -241,7 +243,8 @@ class Client:
 
     async def route(self, topic: str) -> dict[str, Any]:
         """GET_ROUTEINFO_BY_TOPIC, which must succeed."""
-        return json(await self.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}))
+        data: dict[str, Any] = json(await self.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}))
+        return data
 
 
 def ok(reply: RemotingCommand) -> RemotingCommand:

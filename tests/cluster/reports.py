@@ -1,4 +1,4 @@
-"""A failing test is shown with the logs of the replicas that run."""
+"""What test runs show besides results: the logs of the replicas beside a failure, and figures that were measured."""
 
 from collections.abc import Generator
 
@@ -8,11 +8,25 @@ from tests.cluster.kit import Gantry
 
 
 @pytest.hookimpl(wrapper=True)
-def add_logs(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def add_logs(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """The hook pytest_runtest_makereport."""
     report = yield
     if report.failed:
         report.sections += [(f"log of gantry at {gantry.address}", gantry.tail()) for gantry in Gantry.running]
     return report
+
+
+_figures: list[str] = []
+
+
+def figure(text: str) -> None:
+    """Show something measured at the end of the run."""
+    _figures.append(text)
+
+
+def show_figures(terminalreporter: pytest.TerminalReporter) -> None:
+    """The hook pytest_terminal_summary."""
+    if _figures:
+        terminalreporter.section("measured")
+        for text in _figures:
+            terminalreporter.line(text)

@@ -66,7 +66,11 @@ async def test_wrong_values_are_told_and_harm_nobody(cluster: Cluster, gantry: G
         (RequestCode.PULL_MESSAGE, {**poll, "bname": "broker-a", "queueId": 99}, b""),
         (RequestCode.GET_MAX_OFFSET, {**queue_fields(topic), "queueId": "x"}, b""),
         (RequestCode.ACK_MESSAGE, {**queue_fields(topic), "consumerGroup": "g", "extraInfo": "?", "offset": 1}, b""),
-        (RequestCode.ACK_MESSAGE, {"topic": "t", "queueId": 0, "consumerGroup": "g", "extraInfo": "?", "offset": 1}, b""),
+        (
+            RequestCode.ACK_MESSAGE,
+            {"topic": "t", "queueId": 0, "consumerGroup": "g", "extraInfo": "?", "offset": 1},
+            b"",
+        ),
         (RequestCode.BATCH_ACK_MESSAGE, {}, b"[]"),
         (RequestCode.BATCH_ACK_MESSAGE, {}, b'{"brokerName": 5}'),
         (RequestCode.RECALL_MESSAGE, {"topic": topic, "recallHandle": "!"}, b""),
@@ -101,7 +105,9 @@ async def test_an_unknown_broker_is_told_and_disturbs_no_other_request(cluster: 
         poll = client.begin(
             RequestCode.PULL_MESSAGE, client.named(pull_fields(topic, unique("group"), wait=15_000)), timeout=30
         )
-        failed = [client.begin(RequestCode.GET_MAX_OFFSET, {**queue_fields(topic), "bname": "nowhere"}) for _ in range(9)]
+        failed = [
+            client.begin(RequestCode.GET_MAX_OFFSET, {**queue_fields(topic), "bname": "nowhere"}) for _ in range(9)
+        ]
         good = [client.begin(RequestCode.GET_MAX_OFFSET, queue_fields(topic)) for _ in range(9)]
         for reply in [await future for future in failed]:
             assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -191,7 +197,10 @@ async def test_oneway_requests_are_never_answered(gantry: Gantry) -> None:
         {"code": 34, "extFields": {}},
         {"code": 310, "extFields": {}},
         {"code": 15, "extFields": {**queue_fields("t"), "consumerGroup": "g", "commitOffset": "1", "bname": "nowhere"}},
-        {"code": 15, "extFields": {**queue_fields("t"), "consumerGroup": "g", "commitOffset": "?", "bname": "broker-a"}},
+        {
+            "code": 15,
+            "extFields": {**queue_fields("t"), "consumerGroup": "g", "commitOffset": "?", "bname": "broker-a"},
+        },
         {"code": 42, "extFields": {}},
         {"code": 105, "extFields": {"topic": "TBW102"}},
         {"code": 38, "extFields": {"consumerGroup": "nobody"}},

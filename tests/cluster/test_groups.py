@@ -51,9 +51,7 @@ async def test_a_group_is_the_same_for_everybody_at_once(cluster: Cluster, gantr
         await three.get(RequestCode.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": group})
 
 
-async def test_a_cut_connection_is_told_to_everybody_at_once(
-    cluster: Cluster, gantry: Gantry, replica: Gantry
-) -> None:
+async def test_a_cut_connection_is_told_to_everybody_at_once(cluster: Cluster, gantry: Gantry, replica: Gantry) -> None:
     """Weakness guarded against: a client that just dropped its connection lived on elsewhere for minutes, and one
     that came back was listed twice, so that queues had no owner meanwhile (8.9)."""
     topic, group = await create_topic(cluster.broker, "cut"), unique("group")

@@ -104,7 +104,7 @@ async def test_a_pop_waits_and_who_waits_is_told(cluster: Cluster, gantry: Gantr
             "bornTime": int(time.time() * 1000) - 3_600_000,
             "order": False,
         }
-        told = client.begin(RequestCode.NOTIFICATION, queue_fields(topic, **notice), timeout=30)
+        told = client.begin(RequestCode.NOTIFICATION, {**queue_fields(topic), **notice}, timeout=30)
         await anyio.sleep(0.5)
         info = await client.get(RequestCode.POLLING_INFO, queue_fields(topic, consumerGroup=group))
         assert int(info.fields["pollingNum"]) >= 1
@@ -119,7 +119,7 @@ async def test_a_pop_waits_and_who_waits_is_told(cluster: Cluster, gantry: Gantr
         await producer.send(topic, b"another")
         assert (await told).fields["hasMsg"] == "true"
         nothing = await client.ask(
-            RequestCode.NOTIFICATION, queue_fields(topic, **{**notice, "consumerGroup": unique("group"), "pollTime": 0})
+            RequestCode.NOTIFICATION, {**queue_fields(topic), **notice, "consumerGroup": unique("group"), "pollTime": 0}
         )
         assert nothing.code == ResponseCode.SUCCESS, described(nothing)
 

@@ -131,7 +131,9 @@ async def test_a_delayed_message_is_recalled(cluster: Cluster, gantry: Gantry) -
         assert int(time.time() * 1000) >= due - 1000
         assert await client.pull(topic, unique("group"), offset=1, wait=1000) == []
         assert kept.fields["recallHandle"] != handle
-        bad = await client.ask(RequestCode.RECALL_MESSAGE, {**fields, "recallHandle": base64.b64encode(b"v9 x").decode()})
+        bad = await client.ask(
+            RequestCode.RECALL_MESSAGE, {**fields, "recallHandle": base64.b64encode(b"v9 x").decode()}
+        )
     assert bad.code != ResponseCode.SUCCESS
     assert bad.remark
 
@@ -161,9 +163,7 @@ async def test_a_message_is_found_by_its_key_and_by_its_place(cluster: Cluster, 
         assert lost.remark
 
 
-@covers(
-    RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
-)
+@covers(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
 @pytest.mark.parametrize("code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2])
 async def test_a_reply_reaches_the_requester_behind_another_replica(
     cluster: Cluster, gantry: Gantry, replica: Gantry, code: RequestCode
@@ -172,7 +172,12 @@ async def test_a_reply_reaches_the_requester_behind_another_replica(
     async with Client(gantry.address) as asker, Client(replica.address) as replier:
         await asker.route(topic)
         await asker.heartbeat(producers=[group])
-        pairs = {"CORRELATION_ID": "c-1", "REPLY_TO_CLIENT": asker.client_id, "TTL": "3000", "CLUSTER": "DefaultCluster"}
+        pairs = {
+            "CORRELATION_ID": "c-1",
+            "REPLY_TO_CLIENT": asker.client_id,
+            "TTL": "3000",
+            "CLUSTER": "DefaultCluster",
+        }
         await asker.send(topic, b"question", pairs)
         [question] = await replier.pull(topic, unique("group"))
         told = properties.decode(question.properties)

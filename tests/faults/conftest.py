@@ -3,8 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.kit import Cluster, started
-from tests.cluster.reports import add_logs
-
+from tests.cluster.reports import add_logs, show_figures
 
 # Brokers tell name servers of themselves every 30 s; every 10 s is as often as they can.
 OPTIONS = (
@@ -26,3 +25,4 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 pytest_runtest_makereport = add_logs
+pytest_terminal_summary = show_figures

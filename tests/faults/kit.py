@@ -59,7 +59,9 @@ class Relay:
             writer.close()
             to_writer.close()
 
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, look: FrameDecoder | None) -> None:
+    async def _copy(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, look: FrameDecoder | None
+    ) -> None:
         with suppress(OSError):
             while data := await reader.read(_CHUNK):
                 if look is not None:

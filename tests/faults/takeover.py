@@ -1,6 +1,6 @@
 """How long until a killed consumer's queues are owned by another: direct, through Gantry, through the Java proxy.
 
-    python -m tests.faults.takeover [RUNS]
+python -m tests.faults.takeover [RUNS]
 """
 
 import sys
@@ -42,7 +42,7 @@ def main() -> None:
             for orderly in (False, True):
                 seconds = sorted(_takeover(cluster, endpoint, orderly) for _ in range(runs))
                 how = "shut down" if orderly else "killed"
-                print(  # noqa: T201  # a script
+                print(  # a script
                     f"{name}, consumer {how}: median {median(seconds):.3f} s, "
                     f"{seconds[0]:.3f} to {seconds[-1]:.3f} s in {runs} runs",
                     flush=True,

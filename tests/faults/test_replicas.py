@@ -13,6 +13,7 @@ import pytest
 from remoting.codes import RequestCode, ResponseCode
 from tests.cluster.client import Client, create_topic, described, pull_fields, send_fields, strings, unique, v2
 from tests.cluster.kit import HOST, Cluster, Gantry, free_port, run_client, serving
+from tests.cluster.reports import figure
 from tests.faults.kit import relaying
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(150, func_only=True)]
@@ -50,7 +51,7 @@ async def test_no_send_fails_while_a_replica_drains(pair: Cluster, tmp_path: Pat
             leaving.check(-1 if status is None else status)
             assert sent < 40_000, "the load was over too soon"
             assert reports[0]["failures"] == 0, reports
-            print(f"drained in {seconds:.2f} s after {sent} of 40000 sends; {reports[0]}")
+            figure(f"drained in {seconds:.2f} s after {sent} of 40000 sends, none failed")
             assert seconds < 5
 
 
@@ -86,7 +87,9 @@ async def test_bad_neighbours_do_not_slow_a_good_client_down(pair: Cluster, tmp_
         flooding = [flood.begin(RequestCode.SEND_MESSAGE_V2, fields, bytes(4096), timeout=60) for _ in range(8000)]
         worst = await latency(200)
         memory = _resident(gantry.pid)
-        print(f"slowest of 100 sends alone {alone * 1000:.0f} ms, of 200 beside them {worst * 1000:.0f} ms, {memory} MiB")
+        figure(
+            f"slowest of 100 sends alone {alone * 1000:.0f} ms, of 200 beside them {worst * 1000:.0f} ms, {memory} MiB"
+        )
         assert worst < max(2.0, 10 * alone)
         assert memory < 400
         replies = await asyncio.gather(*flooding)
@@ -146,19 +149,21 @@ async def test_an_old_client_works_on_two_brokers(
 async def test_without_a_listener_of_its_own_the_remedy_is_named(pair: Cluster, tmp_path: Path) -> None:
     topic = unique("nameless")
     await anyio.to_thread.run_sync(pair.topic, topic, 2)
-    async with serving(Gantry(tmp_path, pair.namesrv)) as gantry:
-        async with Client(gantry.address, version=401, broker=None) as client:
-            await client.route(topic)
-            for code, fields in (
-                (RequestCode.SEND_MESSAGE_V2, v2(strings(send_fields(topic)))),
-                (RequestCode.PULL_MESSAGE, pull_fields(topic, unique("group"))),
-            ):
-                reply = await client.ask(code, fields, b"x")
-                assert reply.code == ResponseCode.VERSION_NOT_SUPPORTED, described(reply)
-                for part in ("listen.broker", "broker-a", "broker-b", "4.9.5"):
-                    assert part in (reply.remark or ""), reply.remark
-            # A topic on one broker only leaves no doubt.
-            alone = await create_topic(pair.broker, "alone")
-            await client.route(alone)
-            await client.send(alone, b"x")
-            assert [message.body for message in await client.pull(alone, unique("group"))] == [b"x"]
+    async with (
+        serving(Gantry(tmp_path, pair.namesrv)) as gantry,
+        Client(gantry.address, version=401, broker=None) as client,
+    ):
+        await client.route(topic)
+        for code, fields in (
+            (RequestCode.SEND_MESSAGE_V2, v2(strings(send_fields(topic)))),
+            (RequestCode.PULL_MESSAGE, pull_fields(topic, unique("group"))),
+        ):
+            reply = await client.ask(code, fields, b"x")
+            assert reply.code == ResponseCode.VERSION_NOT_SUPPORTED, described(reply)
+            for part in ("listen.broker", "broker-a", "broker-b", "4.9.5"):
+                assert part in (reply.remark or ""), reply.remark
+        # A topic on one broker only leaves no doubt.
+        alone = await create_topic(pair.broker, "alone")
+        await client.route(alone)
+        await client.send(alone, b"x")
+        assert [message.body for message in await client.pull(alone, unique("group"))] == [b"x"]

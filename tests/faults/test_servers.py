@@ -12,6 +12,7 @@ import pytest
 from remoting.codes import RequestCode, ResponseCode
 from tests.cluster.client import Client, described, json, message_queue, queue_fields, unique, wait_until
 from tests.cluster.kit import Cluster, Gantry, serving
+from tests.cluster.reports import figure
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(120, func_only=True)]
 
@@ -64,7 +65,7 @@ async def test_members_are_known_again_to_a_restarted_broker(pair: Cluster, gant
                 route = await one.route(topic)
                 return [queue["brokerName"] for queue in route["queueDatas"]] == ["broker-a"]
 
-            print(f"the route is without the broker after {await wait_until(gone, 15, 'the new route'):.1f} s")
+            figure(f"the route is without the broker after {await wait_until(gone, 15, 'the new route'):.1f} s")
             reply = await one.ask(RequestCode.GET_MAX_OFFSET, fields)
             assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE, described(reply)
         finally:
@@ -76,12 +77,12 @@ async def test_members_are_known_again_to_a_restarted_broker(pair: Cluster, gant
                 return sorted(await direct.consumers(group)) == sorted([one.client_id, two.client_id])
 
             await wait_until(members, 3, "both being members again")
-        print(f"members again {time.monotonic() - begin:.2f} s after the broker is ready")
+        figure(f"members again {time.monotonic() - begin:.2f} s after the broker is ready")
 
         async def served() -> bool:
             return (await one.ask(RequestCode.GET_MAX_OFFSET, fields)).code == ResponseCode.SUCCESS
 
-        print(f"served again after {await wait_until(served, 15, 'requests to it'):.2f} s")
+        figure(f"served again after {await wait_until(served, 15, 'requests to it'):.2f} s")
 
 
 async def test_traffic_goes_on_without_name_servers(pair: Cluster, gantry: Gantry, tmp_path: Path) -> None:
@@ -113,7 +114,9 @@ async def test_traffic_goes_on_without_name_servers(pair: Cluster, gantry: Gantr
         async with Client(pair.addresses["namesrv2"]) as direct:
 
             async def registered() -> bool:
-                reply = await direct.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": later, "acceptStandardJsonOnly": 1})
+                reply = await direct.ask(
+                    RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": later, "acceptStandardJsonOnly": 1}
+                )
                 return reply.code == 0 and len(json(reply)["queueDatas"]) == 2
 
             await wait_until(registered, 60, "the brokers at the second name server")
@@ -122,7 +125,7 @@ async def test_traffic_goes_on_without_name_servers(pair: Cluster, gantry: Gantr
         async with serving(Gantry(tmp_path, pair.namesrv)) as fresh, Client(fresh.address) as another:
             async with Client(pair.addresses["namesrv"]) as direct:
                 reply = await direct.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": later})
-                print(f"the fresh name server answers {reply.code}")
+                figure(f"the fresh name server answers {reply.code}")
             assert len((await another.route(later))["queueDatas"]) == 2
             await another.send(later, b"through the one that knows")
             await client.send(topic, b"after")

@@ -12,6 +12,7 @@ from remoting.command import RemotingCommand
 from remoting.messages import StoredMessage
 from tests.cluster.client import Client, described, pull_fields, queue_fields, send_fields, unique, v2, wait_until
 from tests.cluster.kit import Cluster, Gantry, serving, started
+from tests.cluster.reports import figure
 from tests.faults.kit import relaying
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(120, func_only=True)]
@@ -31,7 +32,9 @@ def acting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-async def _timed(client: Client, code: int, fields: dict[str, object], body: bytes = b"") -> tuple[RemotingCommand, float]:
+async def _timed(
+    client: Client, code: int, fields: dict[str, object], body: bytes = b""
+) -> tuple[RemotingCommand, float]:
     begin = time.monotonic()
     reply = await client.ask(code, fields, body)
     return reply, time.monotonic() - begin
@@ -97,7 +100,7 @@ async def test_a_slave_is_read_and_nothing_goes_astray(slave: Cluster, tmp_path:
                 return sent.code == back.code == ResponseCode.SUCCESS
 
             seconds = await wait_until(works, 15, "everything working again")
-            print(f"all works {seconds:.2f} s after the master is ready ({time.monotonic() - begin:.1f} s in all)")
+            figure(f"all works {seconds:.2f} s after the master is ready ({time.monotonic() - begin:.1f} s in all)")
         assert set(watched.codes) <= {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO}
         assert watched.codes
 
@@ -121,7 +124,7 @@ async def test_an_acting_master_serves_what_it_may(acting: Cluster, tmp_path: Pa
                     back, seconds = await _timed(
                         client, RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group)
                     )
-                    print(f"send: {described(sent)}; send back: {described(back)}")
+                    figure(f"send: {described(sent)}; send back: {described(back)}")
                     # The slave itself says what it can do: it takes messages back only for a master in its process.
                     assert back.code in {*_RETRYABLE, ResponseCode.SYSTEM_ERROR}, described(back)
                     assert back.remark

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cluster.client import unique
 from tests.cluster.kit import Cluster, Gantry
+from tests.cluster.reports import figure
 from tests.faults.kit import Holder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
@@ -43,7 +44,7 @@ def test_the_survivor_owns_all_queues_at_once(pair: Cluster, replicas: tuple[Gan
 
         def takeover(what: str, begin: float, limit: float = _TAKEOVER) -> None:
             seconds = survivor.wait(_QUEUES, 30) - begin
-            print(f"{what}: taken over after {seconds * 1000:.0f} ms")
+            figure(f"{what}: taken over after {seconds * 1000:.0f} ms")
             assert seconds < limit, what
 
         survivor, near = consumer(one), consumer(one)
@@ -74,4 +75,4 @@ def test_the_survivor_owns_all_queues_at_once(pair: Cluster, replicas: tuple[Gan
         two.start()
         begin = time.monotonic()
         settled(survivor, far)
-        print(f"replica back: shared again after {time.monotonic() - begin:.1f} s")
+        figure(f"replica back: shared again after {time.monotonic() - begin:.1f} s")

@@ -42,6 +42,12 @@ public final class Frames {
         recall.setBrokerName("broker-a");
         write(RequestCode.RECALL_MESSAGE, recall, null);
 
+        ViewMessageRequestHeader view = new ViewMessageRequestHeader();
+        view.setTopic("topic");
+        view.setOffset(4711L);
+        view.setBrokerName("broker-a");
+        write(RequestCode.VIEW_MESSAGE_BY_ID, view, null);
+
         PullMessageRequestHeader pull = new PullMessageRequestHeader();
         pull.setConsumerGroup("group");
         pull.setTopic("topic");
@@ -127,12 +133,12 @@ public final class Frames {
         notification.setBrokerName("broker-a");
         write(RequestCode.NOTIFICATION, notification, null);
 
-        PollingInfoRequestHeader info2 = new PollingInfoRequestHeader();
-        info2.setConsumerGroup("group");
-        info2.setTopic("topic");
-        info2.setQueueId(1);
-        info2.setBrokerName("broker-a");
-        write(RequestCode.POLLING_INFO, info2, null);
+        PollingInfoRequestHeader polling = new PollingInfoRequestHeader();
+        polling.setConsumerGroup("group");
+        polling.setTopic("topic");
+        polling.setQueueId(1);
+        polling.setBrokerName("broker-a");
+        write(RequestCode.POLLING_INFO, polling, null);
     }
 
     private static void fill(SendMessageRequestHeader send) {

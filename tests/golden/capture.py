@@ -23,7 +23,7 @@ import anyio
 
 from remoting import command as commands
 from remoting.codes import RequestCode
-from tests.cluster.client import Client, _Wire, create_topic, queue_fields, unique
+from tests.cluster.client import Client, Wire, create_topic, queue_fields, unique
 from tests.cluster.conftest import OPTIONS
 from tests.cluster.kit import HOST, PEERS, Cluster, Failed, Gantry, free_port, run_client
 from tests.cluster.test_transactions import _half
@@ -176,7 +176,7 @@ async def _clients(cluster: Cluster, directory: Path, collection: Collection) ->
     await anyio.to_thread.run_sync(gantry.stop)
 
 
-class _Tapped(_Wire):
+class _Tapped(Wire):
     """A connection that shows what it receives."""
 
     tap: Callable[[bytes], None]
@@ -186,14 +186,15 @@ class _Tapped(_Wire):
         super().data_received(data)
 
 
+class _TappedClient(Client):
+    wire = _Tapped
+
+
 async def _broker(cluster: Cluster, collection: Collection) -> None:
     """What a broker asks of a client, from the broker itself."""
-    import tests.cluster.client as client_module
-
-    _Tapped.tap = staticmethod(collection.tap("the broker"))  # type: ignore[assignment]
-    client_module._Wire = _Tapped  # type: ignore[misc]
+    _Tapped.tap = staticmethod(collection.tap("the broker"))
     topic, group, producers = await create_topic(cluster.broker, "golden"), unique("group"), unique("producers")
-    async with Client(cluster.broker) as one, Client(cluster.broker) as tool:
+    async with _TappedClient(cluster.broker) as one, Client(cluster.broker) as tool:
         empty = commands.success
         one.answers = {
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: lambda _: empty(body=b'{"messageQueueTable":{}}'),
@@ -210,7 +211,9 @@ async def _broker(cluster: Cluster, collection: Collection) -> None:
         await tool.get(223, {"topic": topic, "group": group, "clientAddr": ""})
         whom = {"consumerGroup": group, "clientId": one.client_id}
         await tool.get(RequestCode.GET_CONSUMER_RUNNING_INFO, {**whom, "jstackEnable": False})
-        await tool.get(RequestCode.CONSUME_MESSAGE_DIRECTLY, {**whom, "msgId": sent.fields["msgId"], "brokerName": "broker-a"})
+        await tool.get(
+            RequestCode.CONSUME_MESSAGE_DIRECTLY, {**whom, "msgId": sent.fields["msgId"], "brokerName": "broker-a"}
+        )
         reply = f"CORRELATION_ID\x01c\x02REPLY_TO_CLIENT\x01{one.client_id}\x02TTL\x013000\x02MSG_TYPE\x01reply\x02"
         fields = {
             "producerGroup": "repliers",

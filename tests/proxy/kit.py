@@ -130,15 +130,18 @@ class FakeBackend:
     def oneway(self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Any) -> None:
         self.sent.append(Sent(broker, command.code, dict(command.fields), command.body, None))
 
-    def enroll(
-        self, channel: Any, groups: Groups, heartbeat: RemotingCommand, brokers: Collection[str]
-    ) -> Coroutine[Any, Any, None]:
+    def knows(self, broker: str) -> bool:
+        return True
+
+    def enroll(self, channel: Any, groups: Groups, brokers: Collection[str]) -> Coroutine[Any, Any, None]:
         async def enrolling() -> None:
             self.enrolled.append((channel, groups, frozenset(brokers)))
 
         return enrolling()
 
-    def withdraw(self, channel: Any, groups: Groups) -> Coroutine[Any, Any, None]:
+    def withdraw(
+        self, channel: Any, groups: Groups, farewell: RemotingCommand | None = None
+    ) -> Coroutine[Any, Any, None]:
         async def withdrawing() -> None:
             self.withdrawn.append((channel, groups))
             if self.withdrawing is not None:

@@ -10,7 +10,7 @@ from remoting import command as commands
 from remoting.codes import LanguageCode, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import HeaderError, InvalidRequest
-from remoting.frame import Frame, FrameDecoder
+from remoting.frame import FrameDecoder
 from tests.remoting import golden
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -39,7 +39,7 @@ def read(raw: bytes) -> RemotingCommand:
 
 
 def decode_json(header: object) -> RemotingCommand:
-    return commands.decode(Frame(0, orjson.dumps(header), b""))
+    return commands.decode((0, orjson.dumps(header), b""))
 
 
 REQUEST: dict[str, Any] = {"code": 105, "language": "GO", "version": 317, "opaque": 7, "flag": 0}
@@ -137,14 +137,14 @@ ALIASES = {
 
 @pytest.mark.parametrize(("alias", "code"), ALIASES.items())
 def test_aliases_of_the_pop_family(alias: int, code: RequestCode) -> None:
-    binary = commands.decode(Frame(1, alias.to_bytes(2, "big") + bytes(19), b""))
+    binary = commands.decode((1, alias.to_bytes(2, "big") + bytes(19), b""))
     assert binary.code == code
     assert binary.encode()[8:10] == alias.to_bytes(2, "big")
     assert decode_json({**REQUEST, "code": alias}).code == alias
 
 
 def test_a_code_without_an_alias_stays() -> None:
-    assert commands.decode(Frame(1, b"\xff\xff" + bytes(19), b"")).code == -1
+    assert commands.decode((1, b"\xff\xff" + bytes(19), b"")).code == -1
 
 
 # Round trips.
@@ -224,7 +224,7 @@ def test_what_json_allowed_can_still_be_written_in_binary(change: dict[str, Any]
 
 
 def test_a_binary_header_without_values() -> None:
-    command = commands.decode(Frame(1, bytes(21), b""))
+    command = commands.decode((1, bytes(21), b""))
     assert command.remark is None
     assert command.fields == {}
 
@@ -233,11 +233,11 @@ def test_binary_keys_twice_and_empty_values() -> None:
     pair, empty = "0001 62 00000001 ", "0001 63 00000000"
     fields = bytes.fromhex(pair + "31" + pair + "32" + empty)
     raw = bytes(17) + len(fields).to_bytes(4, "big") + fields
-    assert commands.decode(Frame(1, raw, b"")).fields == {"b": "2"}
+    assert commands.decode((1, raw, b"")).fields == {"b": "2"}
 
 
 def test_an_unknown_language_byte() -> None:
-    assert commands.decode(Frame(1, bytes([0, 1, 99]) + bytes(18), b"")).language == "OTHER"
+    assert commands.decode((1, bytes([0, 1, 99]) + bytes(18), b"")).language == "OTHER"
 
 
 # Errors.
@@ -278,7 +278,7 @@ def test_wrong_headers(header: object, opaque: int | None) -> None:
 )
 def test_headers_that_are_not_json(raw: bytes) -> None:
     with pytest.raises(HeaderError) as caught:
-        commands.decode(Frame(0, raw, b""))
+        commands.decode((0, raw, b""))
     assert caught.value.opaque is None
 
 
@@ -301,14 +301,14 @@ def test_headers_that_are_not_json(raw: bytes) -> None:
 )
 def test_wrong_binary_headers(tail: str) -> None:
     with pytest.raises(HeaderError) as caught:
-        commands.decode(Frame(1, bytes(13) + bytes.fromhex(tail), b""))
+        commands.decode((1, bytes(13) + bytes.fromhex(tail), b""))
     assert caught.value.opaque is None
 
 
 @given(st.integers(0, 1), st.binary())
 def test_garbage_is_a_header_error(serialize_type: int, raw: bytes) -> None:
     with suppress(HeaderError):
-        commands.decode(Frame(serialize_type, raw, b""))
+        commands.decode((serialize_type, raw, b""))
 
 
 JSON_VALUES = st.recursive(

@@ -364,7 +364,8 @@ async def test_what_a_broker_asks_of_a_member_comes_back_answered(cluster: Clust
     client = FakeChannel()
     client.session.client_id = "c1"
     groups = Groups(consumers=frozenset("g"))
-    await backend.enroll(client, groups, heartbeat("c1", {"g": ["orders"]}), ["broker-a"])
+    client.session.heartbeat = heartbeat("c1", {"g": ["orders"]})
+    await backend.enroll(client, groups, ["broker-a"])
     assert backend.enrolled(client) == {"broker-a"}
     answer = await broker.connections[-1].request(request(307, consumerGroup="g", clientId="c1"), 5.0)
     assert answer.fields == {"answered by": "c1"}

@@ -90,7 +90,8 @@ class Bench:
         self, client: FakeChannel, *groups: str, producers: tuple[str, ...] = (), at: tuple[str, ...] = A
     ) -> None:
         joined = Groups(frozenset(producers), frozenset(groups))
-        await self.membership.enroll(client, joined, beat(client), at)
+        client.session.heartbeat = beat(client)
+        await self.membership.enroll(client, joined, at)
 
     async def leave(self, client: FakeChannel, *groups: str, producers: tuple[str, ...] = ()) -> None:
         await self.membership.withdraw(client, Groups(frozenset(producers), frozenset(groups)))

@@ -112,6 +112,7 @@ def test_the_channel_is_of_little_account(changes: dict[str, Any], address: str)
     assert decode(java(**changes)).address == address
 
 
+NO_TEXTS: tuple[object, ...] = (5, [], {})
 WRONG: dict[str, tuple[object, ...]] = {
     "heartbeatType": ("", "GONE", 5, None, []),
     "localProxyId": ("", 5, None, {}),
@@ -120,7 +121,7 @@ WRONG: dict[str, tuple[object, ...]] = {
     "version": ("x", [1], {"a": 1}),
     "subscriptionDataSet": (
         *("x", 5, {}, {"topic": "orders"}, ["x"], [SUBSCRIPTION, None]),
-        *([{**SUBSCRIPTION, key: value}] for key in ("topic", "subString") for value in (5, [], {})),
+        *([{**SUBSCRIPTION, key: value}] for key in ("topic", "subString") for value in NO_TEXTS),
     ),
     "channelData": ("x", "[]", "5"),
 }

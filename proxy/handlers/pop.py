@@ -1,0 +1,82 @@
+"""POP_MESSAGE: what was popped for a client that is gone is given back at once."""
+
+import asyncio
+import logging
+from functools import partial
+
+from proxy.context import Context
+from proxy.forwarding import forward
+from proxy.messaging import Messaging, Reply, as_future
+from proxy.tasks import spawn_quietly
+from remoting import command as commands
+from remoting import messages, pop
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import BodyError
+from remoting.requests import REQUESTS
+
+_log = logging.getLogger("gantry.pop")
+
+# As long as popped messages stay invisible after nobody was left to take them, in ms: brokers count
+# from their own clock, and below a second they may refuse.
+_INVISIBLE = "1000"
+
+
+def pop_message(core: Messaging, context: Context) -> Reply | None:
+    """Forward the request; should the client have gone when messages come, others get them soon.
+
+    A broker sees by the connection whether a waiting client is still there. It sees only ours.
+    """
+    handling = forward(core, context)
+    if handling is None:
+        return None
+    popped = as_future(handling)
+    # The client's own future: the drain may end it while the broker still pops.
+    reply: Reply = asyncio.get_running_loop().create_future()
+    popped.add_done_callback(partial(_deliver, core, context, reply))
+    return reply
+
+
+def _deliver(core: Messaging, context: Context, reply: Reply, popped: Reply) -> None:
+    error = None if popped.cancelled() else popped.exception()
+    wanted = not reply.done() and not context.channel.closed
+    if not wanted and not popped.cancelled() and error is None and popped.result().code == ResponseCode.SUCCESS:
+        spawn_quietly(_give_back(core, context, popped.result()))
+    if reply.done():
+        return
+    if popped.cancelled():
+        reply.cancel()
+    elif error is not None:
+        reply.set_exception(error)
+    else:
+        reply.set_result(popped.result())
+
+
+async def _give_back(core: Messaging, context: Context, answer: RemotingCommand) -> None:
+    broker = context.fields.get("bname") or context.channel.peer.broker
+    topic, group = context.fields["topic"], context.fields["consumerGroup"]
+    if broker is None:
+        broker = (await core.backend.route(topic)).brokers[0]
+    try:
+        taken = pop.popped(messages.decode_messages(answer.body), topic, answer.fields, broker)
+    except BodyError as error:
+        _log.warning("messages popped for a client that is gone stay invisible: %s", error)
+        return
+    spec, timeout = REQUESTS[RequestCode.CHANGE_MESSAGE_INVISIBLETIME], core.settings.cluster.request_timeout
+    requests = [
+        commands.request(
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+            {
+                "consumerGroup": group,
+                "topic": pop.real_topic(topic, group, one.extra_info.retry),
+                "queueId": str(one.extra_info.queue_id),
+                "extraInfo": str(one.extra_info),
+                "offset": str(one.extra_info.queue_offset),
+                "invisibleTime": _INVISIBLE,
+                "bname": broker,
+            },
+        )
+        for one in taken
+    ]
+    await asyncio.gather(*(core.backend.request(broker, spec, one, timeout, None) for one in requests))
+    _log.info("%d messages popped for a client of %s that is gone were given back", len(requests), group)
