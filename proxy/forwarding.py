@@ -28,7 +28,7 @@ def forward(core: Messaging, context: Context) -> Awaitable[RemotingCommand] | N
     topic = context.topic
     route = core.backend.cached_route(topic) if topic else None
     if route is not None:
-        return send(core, context, _only(core, context, route.brokers))
+        return send(core, context, only(core, context, route.brokers))
     return _forward_cold(core, context, topic)
 
 
@@ -61,7 +61,7 @@ async def _forward_cold(core: Messaging, context: Context, topic: str | None) ->
         with contextlib.suppress(TopicNotExist):
             route = await core.backend.route(topic)
     brokers = await core.backend.brokers() if route is None else route.brokers
-    reply = send(core, context, _only(core, context, brokers))
+    reply = send(core, context, only(core, context, brokers))
     return _NOTHING if reply is None else await reply
 
 
@@ -77,7 +77,7 @@ def _conclude(context: Context) -> str | None:
     return None if find is None else find(context)
 
 
-def _only(core: Messaging, context: Context, brokers: Collection[str]) -> str:
+def only(core: Messaging, context: Context, brokers: Collection[str]) -> str:
     """The broker that can be meant: the only one which has no listener of its own. Raises BrokerNotNamed."""
     candidates = [broker for broker in brokers if broker not in core.addresses.own]
     where = ", ".join(sorted(brokers)) or "no broker"

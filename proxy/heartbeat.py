@@ -42,12 +42,15 @@ def parse(body: bytes) -> Heartbeat:
 
 
 def without(body: bytes, groups: Groups) -> bytes:
-    """The body less these groups."""
+    """The body less these groups; one that standard JSON cannot hold stays as it is."""
     data = json_object(body)
     gone = {"producerDataSet": groups.producers, "consumerDataSet": groups.consumers}
     for key, names in gone.items():
         data[key] = [item for item in _objects(data, key) if _group(item) not in names]
-    return orjson.dumps(data)
+    try:
+        return orjson.dumps(data)
+    except TypeError:
+        return body
 
 
 def _objects(data: dict[str, Any], key: str) -> list[dict[str, Any]]:

@@ -86,6 +86,12 @@ class RemotingCommand:
         """The same with a header of its own: sending overwrites the opaque."""
         return RemotingCommand(dict(self.header), self.fields, self.body, self.serialize_type, self.code, self.flag)
 
+    def question(self) -> "RemotingCommand":
+        """A copy that will be answered, though the one who sent it may want no answer."""
+        asked = self.copy()
+        asked.flag = asked.header["flag"] = self.flag & ~ONEWAY_FLAG
+        return asked
+
     def encode(self) -> bytes:
         """The frame without its body, for `header, body` to be written one after the other."""
         header = _dumps(self.header) if self.serialize_type == 0 else _encode_binary(self)

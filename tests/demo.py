@@ -1,6 +1,6 @@
 """What `make run` does: a real name server and broker, and the proxy before them, until interrupted.
 
-    python -m tests.demo --dir build/run --listen 127.0.0.1:8080
+python -m tests.demo --dir build/run --listen 127.0.0.1:8080
 """
 
 import argparse

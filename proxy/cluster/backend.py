@@ -260,13 +260,15 @@ class ClusterBackend:
     async def _find(self, broker: str) -> Replicas:
         """A broker that was not known a moment ago."""
         # A client that keeps asking for a broker that is no more must not keep the name servers busy.
-        if self._loop.time() - self._unknown.get(broker, -math.inf) >= _UNKNOWN_FOR:
+        asked = self._loop.time() - self._unknown.get(broker, -math.inf) >= _UNKNOWN_FOR
+        if asked:
             await self.refresh_brokers()
         replicas = self._table.get(broker)
         if replicas is None:
-            if len(self._unknown) >= _MOST_UNKNOWN:
-                self._unknown.clear()
-            self._unknown[broker] = self._loop.time()
+            if asked:
+                if len(self._unknown) >= _MOST_UNKNOWN:
+                    self._unknown.clear()
+                self._unknown[broker] = self._loop.time()
             self.diverted["unknown_broker"] += 1
             raise ServiceUnavailable(f"no name server knows a broker {broker}")
         return replicas
@@ -294,8 +296,10 @@ class ClusterBackend:
             suggested = replicas.addresses.get(self._suggested.get(_reader(replicas.name, command), 0))
             if suggested is not None and suggested != master:
                 return [suggested, master]
-        # A commit on a slave is overwritten by the master's: it takes no detour.
-        if slaves and spec.action is not Action.UPDATE and self._is_avoided(master):
+        if spec.action is Action.UPDATE:
+            # A commit on a slave is overwritten by the master's: it takes no detour.
+            return replicas.masters
+        if slaves and self._is_avoided(master):
             self.diverted["slave"] += 1
             return [*slaves, master]
         return replicas.all

@@ -121,11 +121,14 @@ class Membership:
     async def _tell(self, link: Link, command: RemotingCommand) -> bool:
         """Send one membership request over a lane; true where the broker has taken it."""
         future: Reply = asyncio.get_running_loop().create_future()
-        link.request(command.copy(), _GIVEN_UP, future)
+        link.request(command.question(), _GIVEN_UP, future)
         name = RequestCode(command.code).name
-        # The future is not cancelled: should the broker stay silent until its time is up, it is given up.
         await asyncio.wait((future,), timeout=_TIMEOUT)
         if not future.done():
+            if link.connection is None:
+                # Still being dialled: it must not go out when others, a farewell perhaps, had the turn.
+                future.cancel()
+            # Not otherwise: should the broker stay silent until its time is up, it is given up.
             future.add_done_callback(lambda late: late.cancelled() or late.exception())
             _log.info("%s does not answer %s", link.address, name)
             return False

@@ -93,7 +93,7 @@ class RouteCache:
         except TopicNotExist:
             if known is not None and known.route is not None and self._clock() - known.loaded < _DOUBT:
                 return known.route
-            if len(self._entries) < _MOST:
+            if topic in self._entries or len(self._entries) < _MOST:
                 self._entries[topic] = _Entry(None, self._clock(), used)
             raise
         except RemotingError:

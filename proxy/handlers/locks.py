@@ -60,7 +60,11 @@ def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCo
     timeout = core.settings.cluster.request_timeout
     replies = []
     for broker, share in by_broker.items():
-        part = commands.request(context.code, dict(context.fields), orjson.dumps({**body, "mqSet": share}))
-        part.fields["bname"] = broker
+        if len(by_broker) == 1:
+            # As it came: it may be signed.
+            part = context.command.question()
+        else:
+            part = commands.request(context.code, dict(context.fields), orjson.dumps({**body, "mqSet": share}))
+            part.fields["bname"] = broker
         replies.append(core.backend.request(broker, context.known, part, timeout, context.channel))
     return replies

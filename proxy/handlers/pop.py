@@ -5,14 +5,14 @@ import logging
 from functools import partial
 
 from proxy.context import Context
-from proxy.forwarding import forward
+from proxy.forwarding import forward, only
 from proxy.messaging import Messaging, Reply, as_future
 from proxy.tasks import spawn_quietly
 from remoting import command as commands
 from remoting import messages, pop
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError
+from remoting.errors import RemotingError
 from remoting.requests import REQUESTS
 
 _log = logging.getLogger("gantry.pop")
@@ -53,13 +53,13 @@ def _deliver(core: Messaging, context: Context, reply: Reply, popped: Reply) -> 
 
 
 async def _give_back(core: Messaging, context: Context, answer: RemotingCommand) -> None:
-    broker = context.fields.get("bname") or context.channel.peer.broker
     topic, group = context.fields["topic"], context.fields["consumerGroup"]
-    if broker is None:
-        broker = (await core.backend.route(topic)).brokers[0]
     try:
+        broker = context.fields.get("bname") or context.channel.peer.broker
+        if not broker:
+            broker = only(core, context, (await core.backend.route(topic)).brokers)
         taken = pop.popped(messages.decode_messages(answer.body), topic, answer.fields, broker)
-    except BodyError as error:
+    except RemotingError as error:
         _log.warning("messages popped for a client that is gone stay invisible: %s", error)
         return
     spec, timeout = REQUESTS[RequestCode.CHANGE_MESSAGE_INVISIBLETIME], core.settings.cluster.request_timeout

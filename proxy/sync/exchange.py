@@ -70,8 +70,9 @@ class Exchange:
                 if bodies:
                     await self._topic.send(bodies)
             except RemotingError:
-                # To be told again, unless there is later news.
-                self._news = {**batch, **self._news}
+                # To be told again, unless there is later news, and for as long as anybody would listen.
+                news, now = {**batch, **self._news}, _now()
+                self._news = {key: item for key, item in news.items() if item.age(now) <= _OLD}
                 raise
 
     def hear(self, body: bytes) -> None:

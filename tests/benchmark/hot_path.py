@@ -27,7 +27,9 @@ from remoting.requests import REQUESTS
 
 _BROKER = "127.0.0.1:10911"
 _BODY = b"x" * 300
-_PROPERTIES = "UNIQ_KEY\x017F0000017D2C18B4AAC2A1B2C3D40000\x02WAIT\x01true\x02TAGS\x01TagA\x02CLUSTER\x01DefaultCluster"
+_PROPERTIES = (
+    "UNIQ_KEY\x017F0000017D2C18B4AAC2A1B2C3D40000\x02WAIT\x01true\x02TAGS\x01TagA\x02CLUSTER\x01DefaultCluster"
+)
 _FIELDS = {
     **dict(zip("abcdefghijklm", ("producer", "topic", "TBW102", "4", "1", "0", "1795254240000", "0"), strict=False)),
     "i": _PROPERTIES,
@@ -78,7 +80,12 @@ class _Broker:
         answers = []
         for frame in self._decoder.feed(data):
             opaque = orjson.loads(frame[1])["opaque"]
-            fields = {"msgId": "7F00000100002A9F0000000000001234", "queueId": "1", "queueOffset": "12", "MSG_REGION": "r"}
+            fields = {
+                "msgId": "7F00000100002A9F0000000000001234",
+                "queueId": "1",
+                "queueOffset": "12",
+                "MSG_REGION": "r",
+            }
             answers.append(_frame({"code": 0, "flag": 1, "language": "JAVA", "opaque": opaque, "extFields": fields}))
         asyncio.get_running_loop().call_soon(self.connection.data_received, b"".join(answers))
 

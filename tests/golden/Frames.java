@@ -45,7 +45,6 @@ public final class Frames {
         ViewMessageRequestHeader view = new ViewMessageRequestHeader();
         view.setTopic("topic");
         view.setOffset(4711L);
-        view.setBrokerName("broker-a");
         write(RequestCode.VIEW_MESSAGE_BY_ID, view, null);
 
         PullMessageRequestHeader pull = new PullMessageRequestHeader();

@@ -97,6 +97,7 @@ class FakeBackend:
     sent: list[Sent] = field(default_factory=list)
     enrolled: list[tuple[FakeChannel, Groups, frozenset[str]]] = field(default_factory=list)
     withdrawn: list[tuple[FakeChannel, Groups]] = field(default_factory=list)
+    farewells: list[RemotingCommand | None] = field(default_factory=list)
     withdrawing: asyncio.Event | None = None
 
     def cached_route(self, topic: str) -> TopicRoute | None:
@@ -144,6 +145,7 @@ class FakeBackend:
     ) -> Coroutine[Any, Any, None]:
         async def withdrawing() -> None:
             self.withdrawn.append((channel, groups))
+            self.farewells.append(farewell)
             if self.withdrawing is not None:
                 await self.withdrawing.wait()
 

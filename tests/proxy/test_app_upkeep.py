@@ -10,7 +10,9 @@ import anyio
 import pytest
 
 from proxy import app as apps
-from proxy.clients import Change, Consumer, Member
+from proxy.clients import Change, Consumer, Groups, Member
+from proxy.cluster import membership as memberships
+from proxy.heartbeat import parse
 from proxy.sync.exchange import Exchange
 from remoting import command as commands
 from remoting.codes import GO_AWAY_VERSION, RequestCode
@@ -174,6 +176,26 @@ async def test_a_changed_certificate_is_shown_to_new_connections(
                 await anyio.sleep(0.02)
 
 
+async def test_who_left_one_group_is_made_known_again_without_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memberships, "_AGAIN", 0.02)
+    broker = await cluster.broker()
+    cluster.topics["orders"] = ["broker-a"]
+    async with serving(cluster) as app:
+        client = await Client.connect(app)
+        await client.ask(heartbeat("c1", {"g": ["orders"], "h": ["orders"]}, ["p"]))
+        farewell = request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g", Signature="s")
+        await client.ask(farewell)
+        assert [command.fields for command in broker.received if command.code == farewell.code] == [farewell.fields]
+        broker.received.clear()
+        broker.cut()
+        await broker.until(lambda server: RequestCode.HEART_BEAT in server.codes)
+        told = parse(broker.received[0].body)
+        assert (told.client_id, told.groups) == ("c1", Groups(frozenset("p"), frozenset("h")))
+        await client.close()
+
+
 # The drain.
 
 
@@ -204,15 +226,70 @@ async def test_polls_end_early_and_oneways_are_served_to_the_end(cluster: Cluste
         assert app.metrics.closed[CloseCause.DRAIN.value] == 2
 
 
-async def test_without_polls_of_old_clients_a_drain_takes_no_time(cluster: Cluster) -> None:
+def test_the_time_to_send_clients_elsewhere_is_short() -> None:
+    assert 0 < apps._GO_AWAY_TIME <= 1.0
+
+
+@pytest.fixture
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not take long to send clients elsewhere."""
+    monkeypatch.setattr(apps, "_GO_AWAY_TIME", 0.1)
+
+
+@pytest.mark.usefixtures("brisk")
+@pytest.mark.parametrize("version", [GO_AWAY_VERSION, GO_AWAY_VERSION + 1])
+async def test_polls_do_not_hold_a_drain_up(cluster: Cluster, version: int) -> None:
     broker = await cluster.broker(answer=holding(_PULL))
+    loop = asyncio.get_running_loop()
     async with serving(cluster, drain_timeout=60) as app:
         client = await Client.connect(app)
-        waiting = client.connection.request(poll(GO_AWAY_VERSION + 1), 5.0)
+        waiting = client.connection.request(poll(version), 5.0)
         await broker.until(lambda server: _PULL in server.codes)
+        since = loop.time()
         stops[app].set()
-        assert (await soon(waiting)).code == 1500
+        if version > GO_AWAY_VERSION:
+            assert (await soon(waiting)).code == 1500
+        else:
+            with pytest.raises(ConnectionLost):
+                await soon(waiting)
         await soon(client.gone.wait())
+    assert loop.time() - since < 0.1 + 0.5
+
+
+@pytest.mark.usefixtures("brisk")
+@pytest.mark.parametrize("clients", [0, 3])
+async def test_a_drain_without_work_takes_no_time(cluster: Cluster, clients: int) -> None:
+    await cluster.broker()
+    cluster.topics["orders"] = ["broker-a"]
+    loop = asyncio.get_running_loop()
+    async with serving(cluster, drain_timeout=60) as app:
+        for number in range(clients):
+            client = await Client.connect(app)
+            await client.ask(heartbeat(f"c{number}", {"g": ["orders"]}))
+        since = loop.time()
+    assert loop.time() - since < 0.1 + 0.5
+
+
+@pytest.mark.usefixtures("brisk")
+async def test_a_drain_waits_for_what_is_under_way_and_for_nothing_that_comes_later(cluster: Cluster) -> None:
+    broker = await cluster.broker(answer=holding(310))
+    async with serving(cluster, drain_timeout=60) as app:
+        client = await Client.connect(app)
+        sending = client.connection.request(complete(REQUESTS[310]), 5.0)
+        await broker.until(lambda server: 310 in server.codes)
+        stops[app].set()
+        await anyio.sleep(0.3)
+        assert (app.core.busy, sending.done()) == (1, False)
+        # An old client that goes on and on cannot put the end off.
+        late = client.connection.request(complete(REQUESTS[310]), 5.0)
+        await anyio.sleep(0.05)
+        assert broker.codes.count(310) == 1
+        for connection in broker.connections:
+            for command in broker.received:
+                connection.send(commands.answer(commands.success({"finished": "yes"}), command.opaque, 0))
+        assert (await soon(sending)).fields == {"finished": "yes"}
+        with pytest.raises(ConnectionLost):
+            await soon(late)
 
 
 class Herald:

@@ -135,6 +135,15 @@ def test_listeners_are_addresses_or_tables(loaded: Load) -> None:
         ("listen = [':80', ':99999']", ["listen.1.address: ", "':99999'"]),
         ("listen = []", ["listen: "]),
         ("listen = ''", ["listen: "]),
+        ("listen = [':80', ':81', ':80']", ["listen: ", "two listeners have the name :80"]),
+        (
+            "listen = [{address = ':80', name = 'a'}, {address = ':81', name = 'a'}]",
+            ["listen: ", "two listeners have the name a"],
+        ),
+        (
+            "listen = [{address = ':80', broker = 'b'}, {address = ':81', broker = 'b'}, ':82', ':83']",
+            ["listen: ", "two listeners have the broker b"],
+        ),
         ("listen = [{name = 'x'}]", ["listen.0.address: "]),
         ("listen = [{address = ':80', advertise = 'a:b:c'}]", ["listen.0.advertise: ", "a:b:c"]),
         ("listen = [{address = ':80', trusted_proxies = ['x']}]", ["listen.0.trusted_proxies.0"]),

@@ -165,6 +165,27 @@ async def test_only_the_brokers_clock_counts(code: int, born: dict[str, str]) ->
     assert on.backend.sent[0].fields["bornTime"] == "0"
 
 
+@pytest.mark.parametrize("code", [200050, 200054])
+async def test_a_signed_poll_keeps_its_time(code: int) -> None:
+    on = stage()
+    command = complete(REQUESTS[code], bornTime="1700000000000", AccessKey="k", Signature="s")
+    fields = dict(command.fields)
+    await on.ask(command)
+    assert on.backend.sent[0].fields == fields
+
+
+@pytest.mark.parametrize(("code", "name"), [(10, "properties"), (310, "i")])
+@pytest.mark.parametrize(("length", "told"), [(29_999, True), (30_000, False), (32_767, False)])
+async def test_properties_do_not_become_too_long(code: int, name: str, length: int, told: bool) -> None:
+    """Brokers refuse those over 32,767 bytes."""
+    on = stage()
+    known = "K\x01" + "v" * (length - 3) + "\x02"
+    await on.ask(complete(REQUESTS[code], **{name: known}))
+    text = on.backend.sent[0].fields[name]
+    assert ("__BORNHOST" in text, text == known) == (told, not told)
+    assert len(text) <= 32_767
+
+
 @pytest.mark.parametrize(("code", "name"), [(10, "properties"), (310, "i")])
 @pytest.mark.parametrize("known", [None, "", "TAGS\x01a\x02", "TAGS\x01a"])
 async def test_the_producers_address_goes_with_its_message(code: int, name: str, known: str | None) -> None:

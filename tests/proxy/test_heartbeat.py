@@ -2,7 +2,7 @@ import orjson
 import pytest
 
 from proxy.clients import Groups
-from proxy.heartbeat import parse
+from proxy.heartbeat import parse, without
 from remoting.errors import BodyError
 from tests.proxy.kit import heartbeat
 
@@ -43,3 +43,26 @@ def test_a_heartbeat_may_be_of_nothing(body: bytes) -> None:
 def test_what_is_wrong_is_said(data: object, remark: str) -> None:
     with pytest.raises(BodyError, match=remark):
         parse(orjson.dumps(data))
+
+
+def test_who_has_left_is_left_out() -> None:
+    body = heartbeat("c1", {"g": ["orders"], "h": ["bills"]}, ["p", "q"]).body
+    left = without(body, Groups(frozenset("p"), frozenset("g")))
+    data, before = orjson.loads(left), orjson.loads(body)
+    assert data == {
+        **before,
+        "producerDataSet": before["producerDataSet"][1:],
+        "consumerDataSet": before["consumerDataSet"][1:],
+    }
+    assert parse(left).topics == {"bills"}
+    assert parse(without(left, Groups(frozenset("q"), frozenset("h")))).groups == Groups()
+
+
+def test_groups_of_one_name_are_two() -> None:
+    body = heartbeat("c1", {"g": ["orders"]}, ["g"]).body
+    assert parse(without(body, Groups(producers=frozenset("g")))).groups == Groups(consumers=frozenset("g"))
+
+
+def test_what_standard_json_cannot_hold_stays_as_it_is() -> None:
+    body = b'{"clientID":"c","odd":' + b"[" * 300 + b"]" * 300 + b',"consumerDataSet":[{"groupName":"g"}]}'
+    assert without(body, Groups(consumers=frozenset("g"))) == body

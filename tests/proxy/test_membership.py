@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from proxy import heartbeat as heartbeats
 from proxy.clients import Consumer, Groups, Member, Role
 from proxy.membership import expire, leave
 from remoting.codes import RequestCode
@@ -66,12 +67,19 @@ async def test_equal_heartbeats_of_two_clients_are_two(here: Stage) -> None:
     assert enrolled(here) == [{"broker-a"}] * 2
 
 
-async def test_a_repeated_heartbeat_enrolls_at_brokers_that_have_appeared(here: Stage) -> None:
-    client = FakeChannel()
-    await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
+async def test_of_brokers_that_have_appeared_it_learns_with_a_route_or_its_next_heartbeat(here: Stage) -> None:
+    client, other = FakeChannel(), FakeChannel()
+    for one in (client, other):
+        await here.handle(heartbeat("c1", {"g": ["orders"]}), one, 0)
+    here.backend.enrolled.clear()
     here.backend.warm["orders"] = route("orders", "broker-a", "broker-new")
     await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 1)
-    assert enrolled(here) == [{"broker-a"}, {"broker-new"}]
+    assert enrolled(here) == []
+    await here.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders"), client)
+    await settle()
+    assert enrolled(here) == [{"broker-new"}]
+    await here.handle(heartbeat("c1", {"g": ["orders"]}), other, 5)
+    assert enrolled(here) == [{"broker-new"}, {"broker-a", "broker-new"}]
 
 
 async def test_on_a_brokers_own_listener_it_is_enrolled_there_alone(here: Stage) -> None:
@@ -171,15 +179,68 @@ async def test_clients_whose_heartbeats_stopped_leave(here: Stage) -> None:
         await here.handle(heartbeat(f"c{client.session.number}", {"g": ["orders"]}), client, 0)
     here.registry.heartbeat(far, [], {"g": Consumer({})}, 0)
     await here.handle(heartbeat("lively", {"g": ["orders"]}), lively, 60)
-    await expire(here.core, 90)
+    expire(here.core, 90)
+    await settle()
     assert len(here.registry.members(Role.CONSUMER, "g")) == 3
-    await expire(here.core, 91)
+    expire(here.core, 91)
+    await settle()
     assert here.registry.consumer_ids("g") == {"lively"}
     assert here.backend.withdrawn == [(silent, G)]
     assert {change.member.client_id for change in here.changes if not change.joined} == {
         f"c{silent.session.number}",
         "far",
     }
+
+
+async def test_brokers_hear_a_farewell_in_the_clients_own_words(here: Stage) -> None:
+    client = FakeChannel()
+    await here.handle(heartbeat("c1", {"g": ["orders"]}, ["p"]), client, 0)
+    farewell = request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g", AccessKey="k", Signature="s")
+    await here.ask(farewell, client)
+    await leave(here.core, client)
+    told, rest = here.backend.farewells
+    assert told is not None
+    assert (told.code, told.fields) == (farewell.code, farewell.fields)
+    assert told.header is not farewell.header, "it is sent more than once"
+    assert rest is None, "of what it did not say we speak for it"
+
+
+async def test_a_group_that_was_left_is_not_named_again(here: Stage) -> None:
+    client = FakeChannel()
+    beat = heartbeat("c1", {"g": ["orders"], "h": ["orders"]}, ["p"])
+    body = beat.body
+    await here.handle(beat, client, 0)
+    here.backend.withdrawing = asyncio.Event()
+    leaving = asyncio.ensure_future(leave(here.core, client, G))
+    await settle()
+    assert client.session.heartbeat is not None
+    told = heartbeats.parse(client.session.heartbeat.body)
+    assert told.groups == Groups(frozenset("p"), frozenset("h"))
+    assert beat.body == body, "what may be on its way stays as it is"
+    here.backend.withdrawing.set()
+    await leaving
+
+
+async def test_a_group_that_is_left_while_routes_are_loaded_is_not_joined(here: Stage) -> None:
+    here.backend.cold = {"new": route("new", "broker-c")}
+    client = FakeChannel()
+    beating = asyncio.ensure_future(here.handle(heartbeat("c1", {"g": ["new"], "h": ["new"]}), client, 0))
+    await asyncio.sleep(0)
+    await leave(here.core, client, G)
+    await beating
+    assert here.backend.enrolled == [(client, Groups(consumers=frozenset("h")), frozenset({"broker-c"}))]
+
+
+async def test_who_expires_holds_up_nobody_else(here: Stage) -> None:
+    here.backend.withdrawing = asyncio.Event()
+    clients = [FakeChannel() for _ in range(3)]
+    for client in clients:
+        await here.handle(heartbeat("c", {"g": ["orders"]}), client, 0)
+    expire(here.core, 91)
+    await settle()
+    assert [channel for channel, _ in here.backend.withdrawn] == clients
+    here.backend.withdrawing.set()
+    await settle()
 
 
 def _far() -> Member:

@@ -84,13 +84,32 @@ async def test_an_internal_error_tells_the_log_and_not_the_client(caplog: pytest
     assert on.observed == [(34, 1)]
 
 
-async def test_observers_know_the_broker_and_what_the_request_is_about() -> None:
+async def test_observers_know_what_the_request_is_about() -> None:
     seen: list[Context] = []
     on = stage()
     on.core._observers = (lambda context, _: seen.append(context),)
     await on.ask(complete(SEND, b="orders", a="p"))
     await settle()
-    assert [(c.broker, c.topic, c.group) for c in seen] == [("broker-a", "orders", "p")]
+    assert [(c.topic, c.group) for c in seen] == [("orders", "p")]
+
+
+async def test_requests_other_than_polls_are_work_under_way() -> None:
+    backend = FakeBackend(pending=[])
+    on = stage(backend)
+    specs = (PULL, SEND, SEND, REQUESTS[RequestCode.POP_MESSAGE], REQUESTS[RequestCode.NOTIFICATION], SEND)
+    waiting = [on.core.handle(FakeChannel(), complete(spec)) for spec in specs]
+    on.core.handle(FakeChannel(), request(15, b"", True, **_offset()))
+    assert on.core.busy == 3
+    assert backend.pending is not None
+    backend.pending[0].set_result(commands.success())
+    backend.pending[1].set_result(commands.success())
+    backend.pending[2].set_exception(ServiceUnavailable("gone"))
+    backend.pending[5].cancel()
+    await settle()
+    assert on.core.busy == 0
+    for reply in (*backend.pending, *filter(None, waiting)):
+        reply.cancel()
+        await asyncio.gather(reply, return_exceptions=True)
 
 
 async def test_bodies_under_way_are_bounded() -> None:

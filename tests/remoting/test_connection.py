@@ -12,8 +12,8 @@ from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
-from remoting.errors import ConnectionLost, GoAway, RequestTimeout, TopicNotExist
-from remoting.frame import FrameDecoder, encode_prefix
+from remoting.errors import ConnectionLost, GoAway, RequestTimeout, ServiceUnavailable, TopicNotExist
+from remoting.frame import MAX_HEADER, FrameDecoder, encode_prefix
 from remoting.wheel import TimeoutWheel
 
 pytestmark = pytest.mark.anyio
@@ -335,6 +335,17 @@ async def test_close_lets_what_is_written_out() -> None:
     assert not end.transport.aborted
 
 
+async def test_close_does_not_wait_for_a_peer_that_does_not_read() -> None:
+    end = End()
+    end.connection.pause_writing()
+    end.connection.oneway(commands.request(1))
+    end.connection.close(CloseCause.DRAIN)
+    await turn()
+    assert end.transport.aborted
+    assert end.connection.cause is CloseCause.DRAIN
+    assert end.closed == [end.connection]
+
+
 async def test_abort_drops_what_is_not_written() -> None:
     end = End()
     end.connection.oneway(commands.request(1))
@@ -464,6 +475,18 @@ async def test_a_wrong_header_is_answered() -> None:
     assert len(end.requests) == 1
 
 
+@pytest.mark.parametrize("flag", [2, 6])
+async def test_a_wrong_header_of_a_oneway_request_is_dropped(flag: int) -> None:
+    end = End()
+    end.connection.data_received(_json_frame({"code": "x", "opaque": 8, "flag": flag}))
+    end.connection.data_received(_json_frame({"code": 1, "opaque": 8, "flag": flag, "extFields": 5}))
+    end.receive(numbered(9))
+    await turn()
+    assert end.transport.written == []
+    assert not end.transport.closing
+    assert len(end.requests) == 1
+
+
 @pytest.mark.parametrize(
     "raw",
     [
@@ -492,6 +515,12 @@ async def test_a_frame_over_the_limit_closes_the_connection() -> None:
     assert end.connection.cause is CloseCause.PROTOCOL
 
 
+async def test_a_header_over_the_limit_closes_the_connection() -> None:
+    end = End()
+    end.connection.data_received(encode_prefix(0, MAX_HEADER + 1, 0))
+    assert end.connection.cause is CloseCause.PROTOCOL
+
+
 # Back-pressure.
 
 
@@ -511,18 +540,35 @@ async def test_rule_1_too_many_requests_stop_reading() -> None:
 
 
 async def test_rule_1_too_many_bytes_stop_reading() -> None:
-    end = End(limits=Limits(request_bytes=100))
-    end.receive(numbered(1, bytes(99)))
-    assert end.transport.is_reading()
-    end.receive(numbered(2, b"x"))
+    first, second = numbered(1, bytes(99)), numbered(2)
+    size = sum(len(one.encode()) - 8 + len(one.body) for one in (first, second))
+    for spare, reading in ((1, True), (0, False)):
+        end = End(limits=Limits(request_bytes=size + spare))
+        end.receive(first)
+        assert end.transport.is_reading()
+        end.receive(second)
+        assert end.transport.is_reading() is reading, "headers count, too"
+        end.replies[1].set_result(commands.success())
+        await turn()
+        assert end.transport.is_reading()
+
+
+async def test_rule_1_counts_oneway_requests_for_as_long_as_they_take() -> None:
+    end = End(limits=Limits(requests=2))
+    end.receive(numbered(1, oneway=True), numbered(2, oneway=True))
     assert not end.transport.is_reading()
-    end.replies[1].set_result(commands.success())
+    assert end.connection.under_way == 2
+    end.replies[0].set_result(commands.success())
     await turn()
     assert end.transport.is_reading()
+    end.replies[1].set_exception(ServiceUnavailable("gone"))
+    await turn()
+    assert end.connection.under_way == 0
+    assert end.transport.written == []
 
 
-async def test_rule_1_does_not_count_oneway_requests() -> None:
-    end = End(limits=Limits(requests=1))
+async def test_rule_1_does_not_count_oneway_requests_that_were_passed_on() -> None:
+    end = End(lambda *_: None, limits=Limits(requests=1))
     end.receive(numbered(1, oneway=True))
     assert end.transport.is_reading()
 
@@ -561,6 +607,27 @@ async def test_rule_3_who_feeds_a_congested_connection_waits() -> None:
     broker.connection.resume_writing()
     assert first.transport.is_reading()
     assert second.transport.is_reading()
+
+
+async def test_whom_a_connection_holds_it_holds_once() -> None:
+    broker, client = End(), End()
+    for _ in range(2):
+        broker.connection.pause_writing()
+        broker.connection.hold(client.connection)
+        broker.connection.hold(client.connection)
+        assert not client.transport.is_reading()
+        broker.connection.resume_writing()
+        assert client.transport.is_reading()
+
+
+async def test_a_client_that_does_not_answer_in_time_keeps_its_connection() -> None:
+    end = End()
+    future = ask(end, timeout=3.0)
+    end.connection.read_at -= 60
+    end.pass_time(3.2)
+    with pytest.raises(RequestTimeout):
+        await future
+    assert not end.transport.closing
 
 
 async def test_rule_3_ends_with_the_connection() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remoting.errors import FrameError
-from remoting.frame import MAX_FRAME, Frame, FrameDecoder, encode_prefix
+from remoting.frame import MAX_FRAME, MAX_HEADER, Frame, FrameDecoder, encode_prefix
 
 FRAMES = st.tuples(st.integers(0, 1), st.binary(max_size=40), st.binary(max_size=40))
 
@@ -80,6 +80,15 @@ def test_the_limit_counts_the_length_field(limit: int) -> None:
     assert FrameDecoder(limit).feed(encode(frame)) == [frame]
     with pytest.raises(FrameError, match="limit"):
         FrameDecoder(limit).feed(encode_prefix(0, len(header), len(frame[2]) + 1))
+
+
+@pytest.mark.parametrize("serialize_type", [0, 1])
+def test_headers_have_a_limit_of_their_own(serialize_type: int) -> None:
+    largest: Frame = (serialize_type, bytes(MAX_HEADER), b"body")
+    assert FrameDecoder().feed(encode(largest)) == [largest]
+    with pytest.raises(FrameError, match=f"a header of {MAX_HEADER + 1} bytes is over the limit") as caught:
+        FrameDecoder().feed(encode((0, b"{}", b"")) + encode_prefix(serialize_type, MAX_HEADER + 1, 4))
+    assert caught.value.frames == [(0, b"{}", b"")]
 
 
 @pytest.mark.parametrize(

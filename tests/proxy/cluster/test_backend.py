@@ -4,18 +4,25 @@ from collections.abc import AsyncIterator
 import pytest
 
 from proxy.clients import Groups
+from proxy.cluster import backend as backends
+from proxy.cluster import membership
 from proxy.cluster.backend import ClusterBackend
+from proxy.cluster.link import Link
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import ConnectionLost, ServiceUnavailable, TopicNotExist
+from remoting.connection import RemotingConnection
+from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS
 from tests.proxy.cluster.kit import Cluster, Server, free_port, running
-from tests.proxy.kit import FakeChannel, Reply, complete, heartbeat, request
+from tests.proxy.kit import FakeChannel, Reply, complete, heartbeat, request, settle
 
 pytestmark = pytest.mark.anyio
 
-SEND, PULL, SEND_BACK, POP, MAX_OFFSET = 310, 11, 36, 200050, 30
+SEND, PULL, SEND_BACK, POP, MAX_OFFSET, COMMIT = 310, 11, 36, 200050, 30, 15
+# What only a master can do, or a slave that acts as one: POP, ACK, PEEK, CHANGE_INVISIBLE, NOTIFICATION,
+# POLLING_INFO, BATCH_ACK, LOCK, UNLOCK.
+ESCAPE = (*range(200050, 200056), 200151, 41, 42)
 
 
 @pytest.fixture
@@ -34,6 +41,12 @@ async def by(reply: Reply) -> str:
         return (await reply).fields["by"]
 
 
+async def learn(backend: ClusterBackend) -> None:
+    """The backend asks the name servers for what they know now; a question may have been under way."""
+    for _ in range(2):
+        await backend.refresh_brokers()
+
+
 def silent(_: RemotingCommand) -> None:
     """A broker that takes a request and does not answer."""
 
@@ -50,7 +63,10 @@ def silent(_: RemotingCommand) -> None:
         (PULL, (0, 1), False, 0),
         (PULL, (1, 2), False, 1),
         (MAX_OFFSET, (2,), False, 2),
-        (POP, (1,), False, 1),
+        (POP, (0, 1), False, 0),
+        (POP, (1,), False, None),
+        (POP, (0, 1), True, 0),
+        (POP, (2, 1), True, 1),
         (SEND_BACK, (0, 1), False, 0),
         (SEND_BACK, (1,), False, None),
         (SEND_BACK, (2, 1), True, 1),
@@ -82,8 +98,37 @@ async def test_a_broker_that_no_name_server_knows(cluster: Cluster) -> None:
     with pytest.raises(ServiceUnavailable, match="broker-a"):
         await ask(backend, SEND)
     backend.oneway("broker-a", REQUESTS[15], complete(REQUESTS[15]), None)
-    await cluster.names[0].until(lambda server: len(server.received) >= 3)
-    assert backend.diverted["unknown_broker"] >= 1
+    await settle()
+    assert backend.diverted == {"unknown_broker": 2}
+
+
+async def test_an_unknown_broker_is_asked_for_at_most_once_a_second(cluster: Cluster) -> None:
+    await cluster.broker("broker-b")
+    backend = await cluster.backend()
+    asked = len(cluster.names[0].received)
+
+    async def after(seconds: float) -> int:
+        """How often the name server has been asked, when a request comes after this time."""
+        backend._unknown = {name: since - seconds for name, since in backend._unknown.items()}
+        with pytest.raises(ServiceUnavailable, match="no name server knows a broker broker-a"):
+            await ask(backend, SEND)
+        return len(cluster.names[0].received) - asked
+
+    assert [await after(0.0) for _ in range(5)] == [1] * 5
+    # Who keeps asking does not put the next question off.
+    assert [await after(0.4) for _ in range(6)] == [1, 1, 2, 2, 2, 3]
+    await cluster.broker("broker-a")
+    backend._unknown.clear()
+    assert await by(ask(backend, SEND)) == "broker-a/0"
+
+
+async def test_unknown_brokers_are_noted_up_to_a_bound(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "_MOST_UNKNOWN", 3)
+    backend = await cluster.backend()
+    for number in range(10):
+        with pytest.raises(ServiceUnavailable):
+            await backend.request(f"broker-{number}", REQUESTS[SEND], complete(REQUESTS[SEND]), 10.0, None)
+        assert len(backend._unknown) <= 3
 
 
 async def test_a_broker_that_has_just_appeared_is_asked_for(cluster: Cluster) -> None:
@@ -93,7 +138,7 @@ async def test_a_broker_that_has_just_appeared_is_asked_for(cluster: Cluster) ->
     assert set(await backend.brokers()) == {"broker-a"}
 
 
-@pytest.mark.parametrize(("code", "served"), [(PULL, "broker-a/1"), (POP, "broker-a/1"), (MAX_OFFSET, "broker-a/1")])
+@pytest.mark.parametrize(("code", "served"), [(PULL, "broker-a/1"), (MAX_OFFSET, "broker-a/1")])
 async def test_a_master_that_cannot_be_reached_is_replaced_by_its_slave_for_reads(
     cluster: Cluster, code: int, served: str
 ) -> None:
@@ -104,6 +149,75 @@ async def test_a_master_that_cannot_be_reached_is_replaced_by_its_slave_for_read
     assert backend.diverted["unreachable"] == 1
     assert await by(ask(backend, code)) == served
     assert backend.diverted["unreachable"] == 1, "it is not tried again at once"
+
+
+@pytest.mark.parametrize("code", ESCAPE)
+async def test_what_a_master_keeps_is_never_asked_of_a_plain_slave(cluster: Cluster, code: int) -> None:
+    master = await cluster.broker(number=0)
+    slave = await cluster.broker(number=1)
+    backend = await cluster.backend()
+    assert await by(ask(backend, code)) == "broker-a/0"
+    master.stop()
+    assert await by(ask(backend, PULL)) == "broker-a/1"
+    for _ in range(2):
+        with pytest.raises((ServiceUnavailable, ConnectionLost)):
+            await by(ask(backend, code))
+    cluster.table["broker-a"] = {"1": slave.address}
+    await learn(backend)
+    with pytest.raises(ServiceUnavailable, match="no master now"):
+        await by(ask(backend, code))
+    assert slave.codes == [PULL]
+
+
+@pytest.mark.parametrize("code", ESCAPE)
+async def test_what_a_master_keeps_is_asked_of_the_slave_that_acts_as_such(cluster: Cluster, code: int) -> None:
+    cluster.acting = True
+    for number in (2, 1):
+        await cluster.broker(number=number)
+    backend = await cluster.backend()
+    assert await by(ask(backend, code)) == "broker-a/1"
+    assert backend.diverted == {"slave": 1}
+    master = await cluster.broker(number=0)
+    await learn(backend)
+    assert await by(ask(backend, code)) == "broker-a/0"
+    master.stop()
+    with pytest.raises((ServiceUnavailable, ConnectionLost)):
+        await by(ask(backend, code))
+
+
+async def test_a_commit_takes_no_detour_to_a_slave_while_a_master_is_listed(cluster: Cluster) -> None:
+    """The slave's offsets are overwritten by the master's."""
+    master = await cluster.broker(number=0)
+    slave = await cluster.broker(number=1)
+    master.stop()
+    backend = await cluster.backend()
+    assert await by(ask(backend, PULL)) == "broker-a/1"
+    with pytest.raises(ServiceUnavailable):
+        await by(ask(backend, COMMIT))
+    backend.oneway("broker-a", REQUESTS[COMMIT], complete(REQUESTS[COMMIT]), None)
+    assert await by(ask(backend, PULL)) == "broker-a/1"
+    assert slave.codes == [PULL, PULL]
+    del cluster.table["broker-a"]["0"]
+    await learn(backend)
+    assert await by(ask(backend, COMMIT)) == "broker-a/1"
+
+
+async def test_a_master_that_hangs_is_given_up_and_reads_go_to_its_slave(cluster: Cluster) -> None:
+    master = await cluster.broker(number=0, answer=silent)
+    await cluster.broker(number=1)
+    backend = await cluster.backend(connections_per_broker=1)
+    late = backend.request("broker-a", REQUESTS[SEND], complete(REQUESTS[SEND]), 0.1, None)
+    sending, reading = ask(backend, SEND), ask(backend, MAX_OFFSET)
+    await master.until(lambda server: len(server.codes) == 3)
+    await asyncio.sleep(0.3)
+    backend._wheel.advance()
+    with pytest.raises(RequestTimeout):
+        await late
+    with pytest.raises(ConnectionLost):
+        await sending
+    assert await by(reading) == "broker-a/1"
+    assert await by(ask(backend, MAX_OFFSET)) == "broker-a/1", "for a moment it is not tried again"
+    assert (master.codes.count(SEND), master.codes.count(MAX_OFFSET)) == (2, 1)
 
 
 async def test_a_master_that_cannot_be_reached_is_not_replaced_for_writes(cluster: Cluster) -> None:
@@ -366,13 +480,81 @@ async def test_what_a_broker_asks_of_a_member_comes_back_answered(cluster: Clust
     groups = Groups(consumers=frozenset("g"))
     client.session.heartbeat = heartbeat("c1", {"g": ["orders"]})
     await backend.enroll(client, groups, ["broker-a"])
-    assert backend.enrolled(client) == {"broker-a"}
+    assert broker.codes == [34]
     answer = await broker.connections[-1].request(request(307, consumerGroup="g", clientId="c1"), 5.0)
     assert answer.fields == {"answered by": "c1"}
     refused = await broker.connections[-1].request(request(307, consumerGroup="h", clientId="c1"), 5.0)
     assert refused.code == 206
     await backend.withdraw(client, groups)
     assert broker.codes == [34, 35]
+
+
+@pytest.fixture
+def dialling(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Connections come about while this is set."""
+    free, dial = asyncio.Event(), Link._open
+    free.set()
+
+    async def later(link: Link) -> RemotingConnection:
+        await free.wait()
+        return await dial(link)
+
+    monkeypatch.setattr(Link, "_open", later)
+    monkeypatch.setattr(membership, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(membership, "_AGAIN", 0.01)
+    return free
+
+
+def member(client_id: str, *groups: str) -> tuple[FakeChannel, Groups]:
+    channel = FakeChannel()
+    channel.session.client_id = client_id
+    channel.session.heartbeat = heartbeat(client_id, {group: ["orders"] for group in groups})
+    return channel, Groups(consumers=frozenset(groups))
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "with another on its lane"])
+async def test_a_client_that_closes_while_its_lane_is_dialled_leaves_no_ghost(
+    cluster: Cluster, dialling: asyncio.Event, shared: bool
+) -> None:
+    broker = await cluster.broker()
+    backend = await cluster.backend()
+    dialling.clear()
+    gone, groups = member("gone", "g")
+    stays, others = member("stays", "h")
+    enrolling = [backend.enroll(gone, groups, ["broker-a"])]
+    if shared:
+        enrolling.append(backend.enroll(stays, others, ["broker-a"]))
+    tasks = [asyncio.ensure_future(work) for work in enrolling]
+    await settle()
+    gone.closed = True
+    await backend.withdraw(gone, groups)
+    await asyncio.gather(*tasks)
+    assert broker.received == []
+    dialling.set()
+    if shared:
+        await broker.until(lambda server: bool(server.received))
+    await asyncio.sleep(0.1)
+    assert {command.body for command in broker.received} == ({stays.session.heartbeat.body} if shared else set())  # type: ignore[union-attr]
+    assert set(broker.codes) <= {RequestCode.HEART_BEAT}
+
+
+async def test_a_client_that_closes_before_its_lane_is_there_is_seen_off_when_it_comes_in_time(
+    cluster: Cluster, dialling: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "_TIMEOUT", 5)
+    broker = await cluster.broker()
+    backend = await cluster.backend()
+    dialling.clear()
+    gone, groups = member("gone", "g")
+    enrolling = asyncio.ensure_future(backend.enroll(gone, groups, ["broker-a"]))
+    await settle()
+    gone.closed = True
+    leaving = asyncio.ensure_future(backend.withdraw(gone, groups))
+    await settle()
+    dialling.set()
+    await asyncio.gather(enrolling, leaving)
+    assert broker.codes == [RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT]
+    await broker.until(lambda server: all(connection.closed for connection in server.connections))
 
 
 async def test_a_request_connection_takes_no_questions(cluster: Cluster) -> None:

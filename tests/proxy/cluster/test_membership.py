@@ -52,6 +52,9 @@ class FakeLink:
         self.connection = None
         self.on_lost(self)
 
+    def connect(self) -> None:
+        self.connection = cast(RemotingConnection, "connected again")
+
     def close(self) -> None:
         self.closed = True
 
@@ -87,14 +90,25 @@ class Bench:
         return None
 
     async def join(
-        self, client: FakeChannel, *groups: str, producers: tuple[str, ...] = (), at: tuple[str, ...] = A
+        self,
+        client: FakeChannel,
+        *groups: str,
+        producers: tuple[str, ...] = (),
+        at: tuple[str, ...] = A,
+        who: str | None = None,
     ) -> None:
         joined = Groups(frozenset(producers), frozenset(groups))
-        client.session.heartbeat = beat(client)
+        client.session.heartbeat = beat(client, who)
         await self.membership.enroll(client, joined, at)
 
-    async def leave(self, client: FakeChannel, *groups: str, producers: tuple[str, ...] = ()) -> None:
-        await self.membership.withdraw(client, Groups(frozenset(producers), frozenset(groups)))
+    async def leave(
+        self,
+        client: FakeChannel,
+        *groups: str,
+        producers: tuple[str, ...] = (),
+        farewell: RemotingCommand | None = None,
+    ) -> None:
+        await self.membership.withdraw(client, Groups(frozenset(producers), frozenset(groups)), farewell)
 
     @property
     def open(self) -> list[FakeLink]:
@@ -109,13 +123,14 @@ class Bench:
 
 def client(name: str) -> FakeChannel:
     channel = FakeChannel()
-    channel.session.client_id = name
+    session = channel.session
+    session.client_id, session.language, session.version = name, "JAVA", 479
     return channel
 
 
-def beat(channel: FakeChannel) -> RemotingCommand:
+def beat(channel: FakeChannel, who: str | None = None) -> RemotingCommand:
     command = java(heartbeat(str(channel.session.client_id)), 479)
-    command.fields["who"] = str(channel.session.client_id)
+    command.fields["who"] = who or str(channel.session.client_id)
     return command
 
 
@@ -128,7 +143,6 @@ async def test_masters_and_slaves_are_told(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", at=("broker-a", "broker-b"))
     assert {link.address: link.told for link in bench.links} == {"a:1": ["+c1"], "a:2": ["+c1"], "b:1": ["+c1"]}
-    assert bench.membership.enrolled(c1) == {"broker-a", "broker-b"}
     assert bench.membership.connections == 3
 
 
@@ -163,7 +177,71 @@ async def test_who_leaves_is_unregistered_from_each_group_at_each_broker_as_itse
         assert link.told == ["+c1", "-g", "-h", "-p"]
         assert all(bye.fields["clientID"] == "c1" for bye in link.asked[1:])
         assert {(bye.header["language"], bye.header["version"]) for bye in link.asked[1:]} == {("JAVA", 479)}
-    assert bench.membership.enrolled(c1) == set()
+    assert bench.membership.connections == 0
+
+
+async def test_what_is_told_is_the_last_heartbeat_by_then(bench: Bench) -> None:
+    c1 = client("c1")
+    bench.held = []
+    joining = [asyncio.ensure_future(bench.join(c1, "g", at=("broker-b",), who=who)) for who in ("old", "new")]
+    await settle()
+    c1.session.heartbeat = beat(c1, "newest")
+    bench.answer()
+    await asyncio.gather(*joining)
+    assert bench.links[0].told == ["+new", "+newest"], "the second heartbeat had come before the first went out"
+
+
+async def test_brokers_are_to_answer_even_where_the_client_wants_no_answer(bench: Bench) -> None:
+    """Without an answer a connection that many share would be given up."""
+    c1 = client("c1")
+    c1.session.heartbeat = request(BEAT, b"", True, who="c1")
+    await bench.membership.enroll(c1, Groups(consumers=frozenset("g")), ["broker-b"])
+    await bench.leave(c1, "g", farewell=request(BYE, b"", True, clientID="c1", consumerGroup="g"))
+    (link,) = bench.links
+    assert link.told == ["+c1", "-g"]
+    assert not any(command.is_oneway for command in link.asked)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "_TIMEOUT", 0.02)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_broker_that_does_not_answer_holds_nobody_up(bench: Bench) -> None:
+    bench.held = []
+    async with asyncio.timeout(1):
+        await bench.join(client("c1"), "g", at=("broker-b",))
+    (held,) = bench.held
+    assert not held.done(), "should it stay silent, the connection is given up"
+    held.set_exception(ServiceUnavailable("given up"))
+    await settle()
+
+
+async def test_brokers_hear_the_clients_own_farewell(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", "h", producers=("p",))
+    farewell = request(BYE, clientID="c1", consumerGroup="g", producerGroup="p", Signature="s")
+    await bench.leave(c1, "g", producers=("p",), farewell=farewell)
+    for link in bench.links:
+        (said,) = link.asked[1:]
+        assert (said.code, said.fields, said.body) == (BYE, farewell.fields, b"")
+        assert said.header is not farewell.header
+    await bench.leave(c1, "h")
+    assert [link.told[2:] for link in bench.links] == [["-h"]] * 2
+
+
+async def test_farewells_go_wherever_the_client_may_be_known(bench: Bench) -> None:
+    """To every connection of its lane, whatever the name servers list by now, and to nobody else's."""
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-a", "broker-b"))
+    await bench.join(c2, "g", at=("broker-a", "broker-b"))
+    bench.brokers = {}
+    master, slave, other = bench.links[:3]
+    slave.connection = None
+    await bench.leave(c1, "g")
+    assert [link.told for link in (master, slave, other)] == [["+c1", "-g"], ["+c1"], ["+c1", "-g"]]
+    assert [link.told for link in bench.links[3:]] == [["+c2"]] * 3
 
 
 async def test_an_empty_lane_is_closed_and_made_anew_when_needed(bench: Bench) -> None:
@@ -179,8 +257,9 @@ async def test_who_leaves_one_group_stays_in_the_other(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", "h", at=("broker-b",))
     await bench.leave(c1, "g")
-    assert bench.links[0].told == ["+c1", "-g"]
-    assert bench.membership.enrolled(c1) == {"broker-b"}
+    assert (bench.links[0].told, bench.open) == (["+c1", "-g"], bench.links)
+    bench.links[0].push(request(40, consumerGroup="h"))
+    assert [channel for channel, _ in bench.pushed] == [c1]
 
 
 async def test_a_seat_is_not_given_to_another_before_the_brokers_have_answered(bench: Bench) -> None:
@@ -218,6 +297,16 @@ async def test_who_joins_a_group_that_is_taken_on_its_lane_moves(bench: Bench) -
     assert bench.links[0].told[-1] == "+c3"
 
 
+async def test_who_moves_is_told_at_all_its_brokers_again(bench: Bench) -> None:
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-a",))
+    await bench.join(c2, "h", at=("broker-a", "broker-b"))
+    before = len(bench.links)
+    await bench.join(c2, "g", "h", at=("broker-a",))
+    assert sorted(link.address for link in bench.links[before:]) == ["a:1", "a:2", "b:1"]
+    assert {tuple(link.told) for link in bench.links[before:]} == {("+c2",)}
+
+
 def test_again_is_soon() -> None:
     assert 0 < membership._AGAIN < 5
 
@@ -234,7 +323,7 @@ async def test_members_are_enrolled_again_when_a_broker_was_lost(bench: Bench) -
     await bench.join(c2, "h", at=("broker-b",))
     master, slave, other = bench.links
     slave.lose()
-    slave.connection = cast(RemotingConnection, "connected again")
+    slave.connect()
     await settle()
     assert (master.told, slave.told, sorted(other.told)) == (["+c1"], ["+c1", "+c1"], ["+c1", "+c2"])
 
@@ -248,7 +337,8 @@ async def test_a_lost_broker_is_tried_until_it_is_back(bench: Bench) -> None:
     await settle()
     tries = len(link.told)
     assert tries > 2
-    bench.down, link.connection = set(), cast(RemotingConnection, "connected again")
+    bench.down = set()
+    link.connect()
     await settle()
     done = len(link.told)
     await settle()
@@ -278,6 +368,108 @@ async def test_a_lost_broker_is_not_tried_for_ever(bench: Bench, monkeypatch: py
     bench.links[0].lose()
     await settle()
     assert bench.links[0].told == ["+c1"] * 4
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_broker_that_could_not_be_told_is_told_later(bench: Bench) -> None:
+    bench.down = {"a:2"}
+    await bench.join(client("c1"), "g")
+    master, slave = bench.links
+    await settle()
+    assert (master.told, len(slave.told) > 2) == (["+c1"], True)
+    bench.down = set()
+    await settle()
+    done = len(slave.told)
+    await settle()
+    assert (len(slave.told), master.told) == (done, ["+c1"])
+
+
+@pytest.mark.usefixtures("at_once", "impatient")
+async def test_a_broker_that_did_not_answer_in_time_is_told_again(bench: Bench) -> None:
+    bench.held = []
+    await bench.join(client("c1"), "g", at=("broker-b",))
+    bench.answer()
+    await settle()
+    assert bench.links[0].told == ["+c1", "+c1"]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_broker_is_tried_once_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "_TRIES", 3)
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-b",))
+    await bench.join(c2, "g", at=("broker-b",))
+    bench.down = {"b:1"}
+    lost, other = bench.links
+    for link in (lost, lost, other):
+        link.lose()
+    bench.membership.appeared("broker-b", ["b:1"])
+    await bench.join(c1, "g", at=("broker-b",))
+    await settle()
+    assert (lost.told, other.told) == (["+c1"] * (1 + 1 + 3), ["+c2"] * (1 + 3))
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_who_is_leaving_when_a_broker_was_lost_is_not_enrolled_again(bench: Bench) -> None:
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-b",))
+    await bench.join(c2, "h", at=("broker-b",))
+    bench.held = []
+    leaving = asyncio.ensure_future(bench.leave(c1, "g"))
+    await settle()
+    (link,) = bench.links
+    link.lose()
+    await settle()
+    assert link.told == ["+c1", "+c2", "-g", "+c2"], "it is not the turn of the other"
+    bench.answer()
+    await leaving
+    await settle()
+    assert link.told == ["+c1", "+c2", "-g", "+c2"]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_who_left_one_group_is_enrolled_again_without_it(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", "h", at=("broker-b",))
+    bench.held = []
+    leaving = asyncio.ensure_future(bench.leave(c1, "g"))
+    await settle()
+    c1.session.heartbeat = beat(c1, "c1 without g")
+    (link,) = bench.links
+    link.lose()
+    await settle()
+    bench.answer()
+    await leaving
+    await settle()
+    assert link.told == ["+c1", "-g", "+c1 without g"]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_who_has_closed_is_not_enrolled_again(bench: Bench) -> None:
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-b",))
+    await bench.join(c2, "h", at=("broker-b",))
+    c1.closed = True
+    bench.links[0].lose()
+    await settle()
+    assert bench.links[0].told == ["+c1", "+c2", "+c2"]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_who_has_moved_is_not_enrolled_again_where_it_was(bench: Bench) -> None:
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-b",))
+    await bench.join(c2, "h", at=("broker-b",))
+    bench.held = []
+    moving = asyncio.ensure_future(bench.join(c2, "g", "h", at=("broker-b",)))
+    await settle()
+    (former,) = bench.links
+    former.lose()
+    await settle()
+    bench.answer()
+    await moving
+    await settle()
+    assert [link.told for link in bench.links] == [["+c1", "+c2", "-h", "+c1"], ["+c2"]]
 
 
 async def test_a_broker_that_appears_at_a_new_address_is_told_its_members(bench: Bench) -> None:
@@ -384,6 +576,6 @@ async def test_who_leaves_and_comes_back_before_the_brokers_have_answered_keeps_
     await settle()
     bench.answer()
     await asyncio.gather(leaving, joining)
-    assert bench.membership.enrolled(c1) == {"broker-b"}
+    assert bench.membership.connections == 1
     bench.open[-1].push(request(40, consumerGroup="g"))
     assert [channel for channel, _ in bench.pushed] == [c1]

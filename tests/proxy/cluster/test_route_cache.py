@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from proxy.cluster import route_cache
 from proxy.cluster.route_cache import RouteCache
 from proxy.routes import TopicRoute
 from remoting.errors import RemotingError, ServiceUnavailable, TopicNotExist
@@ -140,3 +141,43 @@ async def test_what_nobody_uses_is_forgotten(used: bool) -> None:
         await bench.after(5, OLD)
     assert len(bench.cache) == used
     assert (bench.cache.cached("t") is OLD) == used
+
+
+async def test_unknown_topics_are_not_refreshed_but_asked_for_again() -> None:
+    bench = Bench(UNKNOWN)
+    with pytest.raises(TopicNotExist):
+        await bench.cache.get("t")
+    await bench.after(30, OLD)
+    assert (bench.name_server.asked, len(bench.cache)) == (1, 0)
+    assert await bench.cache.get("t") is OLD
+
+
+async def test_unknown_topics_are_noted_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route_cache, "_MOST", 3)
+    bench = Bench()
+    await bench.cache.get("known")
+    bench.name_server.answer = UNKNOWN
+    for number in range(5):
+        with pytest.raises(TopicNotExist):
+            await bench.cache.get(f"unknown {number}")
+    assert len(bench.cache) == 3
+    bench.name_server.answer = OLD
+    for number in range(5):
+        await bench.cache.get(f"more {number}")
+    assert len(bench.cache) == 8, "known topics count for themselves"
+    await bench.after(61, UNKNOWN)
+    assert bench.cache.cached("known") is None, "full or not, what is gone is given up"
+
+
+async def test_routes_are_refreshed_some_at_a_time() -> None:
+    bench = Bench()
+    for number in range(100):
+        await bench.cache.get(str(number))
+    bench.clock.now += 30
+    bench.name_server.free.clear()
+    refreshing = asyncio.ensure_future(bench.cache.refresh())
+    await settle()
+    assert bench.name_server.asked == 100 + route_cache._AT_ONCE
+    bench.name_server.free.set()
+    await refreshing
+    assert bench.name_server.asked == 200

@@ -21,9 +21,9 @@ def queue(broker: str, number: int) -> dict[str, Any]:
 QUEUES = [queue("broker-a", 0), queue("broker-b", 0), queue("broker-a", 1)]
 
 
-def ask(code: int, queues: Any = QUEUES) -> RemotingCommand:
+def ask(code: int, queues: Any = QUEUES, oneway: bool = False) -> RemotingCommand:
     body = {"consumerGroup": "g", "clientId": "c1", "onlyThisBroker": False, "mqSet": queues}
-    return request(code, orjson.dumps(body), ns="x", bname="broker-a")
+    return request(code, orjson.dumps(body), oneway, ns="x", bname="broker-a")
 
 
 def grants(*away: str, refusing: str = "") -> FakeBackend:
@@ -51,6 +51,31 @@ async def test_each_broker_is_asked_for_its_own_queues(code: int) -> None:
         )
         for broker, queues in (("broker-a", [QUEUES[0], QUEUES[2]]), ("broker-b", [QUEUES[1]]))
     ]
+
+
+@pytest.mark.parametrize("code", [LOCK, UNLOCK])
+async def test_a_request_about_one_brokers_queues_travels_unchanged(code: int) -> None:
+    """It may be signed, and the signature covers fields and body."""
+    body = b'{ "consumerGroup" : "g", "mqSet" : [{"queueId":0,"brokerName":"broker-b","topic":"orders"}] }'
+    command = request(code, body, AccessKey="k", Signature="s", bname="broker-x")
+    fields = dict(command.fields)
+    on = stage(grants())
+    await on.ask(command)
+    assert [(sent.broker, sent.fields, sent.body) for sent in on.backend.sent] == [("broker-b", fields, body)]
+
+
+@pytest.mark.parametrize("queues", [QUEUES[:1], QUEUES], ids=["one broker", "two brokers"])
+async def test_brokers_are_to_answer_even_where_the_client_wants_no_answer(queues: Any) -> None:
+    """Orderly consumers unlock by oneway requests; a request without an answer would time out."""
+    asked: list[RemotingCommand] = []
+
+    def answer(_: str, command: RemotingCommand) -> RemotingCommand:
+        asked.append(command)
+        return commands.success()
+
+    await stage(FakeBackend(answer=answer)).ask(ask(UNLOCK, queues, True))
+    assert asked
+    assert not any(command.is_oneway or command.header["flag"] for command in asked)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,18 @@ async def test_a_client_that_is_here_is_asked(code: int) -> None:
     assert (other.asked, on.backend.sent) == ([], [])
 
 
+@pytest.mark.parametrize(("fields", "broker"), [({"brokerName": "broker-b"}, "broker-b"), ({}, "broker-a")])
+async def test_only_a_broker_can_put_the_message_into_the_question(fields: dict[str, str], broker: str) -> None:
+    on = stage(away())
+    client = FakeChannel()
+    await on.ask(heartbeat("c1", {"g": []}), client)
+    tool = request(DIRECTLY, b"", clientId="c1", consumerGroup="g", msgId="m", **fields)
+    assert (await on.ask(tool)).fields == {"served by": broker}
+    assert client.asked == []
+    running = request(RUNNING_INFO, b"", clientId="c1", consumerGroup="g")
+    assert (await on.ask(running)).fields == {"answered by": "c1"}
+
+
 @pytest.mark.parametrize(
     ("code", "fields", "backend", "asked"),
     [

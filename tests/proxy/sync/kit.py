@@ -20,6 +20,9 @@ PART = {
     "subscriptionDataSet": [SUBSCRIPTION],
 }
 PROXY = "192.0.2.20%8080%8081"
+# When it is told, in milliseconds since 1970, and a part as it is told.
+STAMP = 1_700_000_000_000
+STAMPED = {**PART, "lastUpdateTimestamp": STAMP}
 
 
 def java_data(kind: str = "REGISTER", /, **changes: Any) -> dict[str, Any]:
@@ -38,7 +41,7 @@ def java_data(kind: str = "REGISTER", /, **changes: Any) -> dict[str, Any]:
         "group": "g",
         "heartbeatType": kind,
         "language": "JAVA",
-        "lastUpdateTimestamp": 1700000000000,
+        "lastUpdateTimestamp": STAMP,
         "localProxyId": PROXY,
         "version": 481,
         **changes,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from proxy.clients import Consumer, Member
 from proxy.sync.announcement import Announcement, Kind, announce, decode, encode
 from remoting.errors import BodyError
-from tests.proxy.sync.kit import PART, PROXY, SUBSCRIPTION, java, java_data
+from tests.proxy.sync.kit import PART, PROXY, STAMP, STAMPED, SUBSCRIPTION, java, java_data
 
 # The keys of the official HeartbeatSyncerData and of what it says of the channel.
 KEYS = {
@@ -26,7 +26,7 @@ def ours(kind: Kind = Kind.REGISTER, **changes: Any) -> Announcement:
 def test_an_official_announcement_is_understood() -> None:
     news = decode(java())
     assert news == Announcement(
-        Kind.REGISTER, PROXY, "g", "theirs", "192.0.2.7:50000", "JAVA", 481, Consumer(dict(PART))
+        Kind.REGISTER, PROXY, "g", "theirs", "192.0.2.7:50000", "JAVA", 481, Consumer(dict(STAMPED))
     )
     assert news.key == (PROXY, "theirs")
     assert not news.from_gantry
@@ -38,7 +38,7 @@ def test_an_official_farewell_says_only_who_it_is_about() -> None:
         Kind.UNREGISTER,
         (PROXY, "theirs"),
         "g",
-        Consumer({}),
+        Consumer({"lastUpdateTimestamp": STAMP}),
     )
 
 
@@ -70,7 +70,7 @@ def test_ours_have_the_official_form(kind: Kind) -> None:
 def test_what_we_write_we_read() -> None:
     news = decode(encode(ours()))
     assert news == Announcement(
-        Kind.REGISTER, "gantry/host%8080%8080", "g", "ours", "192.0.2.9:40000", "GO", 420, Consumer(dict(PART))
+        Kind.REGISTER, "gantry/host%8080%8080", "g", "ours", "192.0.2.9:40000", "GO", 420, ours().consumer
     )
     assert news.from_gantry
 

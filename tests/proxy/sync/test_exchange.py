@@ -15,7 +15,7 @@ from proxy.sync.exchange import Exchange
 from proxy.sync.topic import SyncTopic
 from remoting.errors import RemotingError, ServiceUnavailable
 from tests.proxy.kit import Clock, FakeBackend, FakeChannel, peer
-from tests.proxy.sync.kit import PART, PROXY, SUBSCRIPTION, java
+from tests.proxy.sync.kit import PART, PROXY, STAMP, STAMPED, SUBSCRIPTION, java
 
 pytestmark = pytest.mark.anyio
 
@@ -87,7 +87,10 @@ class Scene:
 @pytest.fixture
 async def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(exchanges, "_GATHER", 0.005)
-    return Scene()
+    scene = Scene()
+    start = scene.clock.now
+    monkeypatch.setattr(exchanges, "_now", lambda: STAMP + round((scene.clock.now - start) * 1000))
+    return scene
 
 
 # What we tell.
@@ -104,7 +107,7 @@ async def test_changes_here_are_told_together(scene: Scene) -> None:
     joined, left = scene.topic.sent[0][0], scene.topic.sent[1][0]
     assert joined == replace(left, kind=Kind.REGISTER)
     assert joined == Announcement(
-        Kind.REGISTER, "gantry/host%1%1", "g", "a", "192.0.2.7:50000", "JAVA", 481, Consumer(dict(PART))
+        Kind.REGISTER, "gantry/host%1%1", "g", "a", "192.0.2.7:50000", "JAVA", 481, Consumer(dict(STAMPED))
     )
 
 
@@ -142,6 +145,59 @@ async def test_many_changes_go_out_in_batches(scene: Scene) -> None:
     assert [len(batch) for batch in scene.topic.sent] == [64, 64, 2]
     await scene.exchange.flush()
     assert len(scene.topic.sent) == 3
+
+
+async def test_after_a_failed_send_everything_is_told_later(scene: Scene) -> None:
+    leaving, staying = scene.join("leaving"), scene.join("staying", channel=FakeChannel(peer("192.0.2.7:50001")))
+    await scene.exchange.flush()
+    scene.leave(leaving)
+    scene.topic.failure = ServiceUnavailable("no broker")
+    with pytest.raises(ServiceUnavailable):
+        await scene.exchange.flush()
+    scene.join("staying", "another", staying)
+    scene.topic.failure = None
+    await scene.exchange.flush()
+    assert scene.told[2:] == [(Kind.UNREGISTER, "g", "leaving"), (Kind.REGISTER, "another", "staying")]
+
+
+async def test_later_news_is_told_in_place_of_what_could_not_be_told(scene: Scene) -> None:
+    scene.topic.failure = ServiceUnavailable("no broker")
+    first, second = scene.join("first"), scene.join("second", channel=FakeChannel(peer("192.0.2.7:50001")))
+    with pytest.raises(ServiceUnavailable):
+        await scene.exchange.flush()
+    scene.leave(first)
+    scene.leave(second)
+    scene.join("second", channel=second)
+    scene.topic.failure = None
+    await scene.exchange.flush()
+    assert set(scene.told) == {(Kind.UNREGISTER, "g", "first"), (Kind.REGISTER, "g", "second")}
+    assert len(scene.told) == 2
+
+
+async def test_what_could_not_be_sent_is_sent_again_before_the_next_round(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchanges, "_PAUSE", 0.02)
+    scene.topic.failure = ServiceUnavailable("no broker")
+    async with scene.running():
+        channel = scene.join()
+        await anyio.sleep(0.03)
+        scene.leave(channel)
+        scene.topic.failure = None
+        await scene.until(lambda: scene.told)
+    assert scene.told == [(Kind.UNREGISTER, "g", "ours")]
+
+
+async def test_news_to_which_nobody_would_listen_any_more_is_not_kept(scene: Scene) -> None:
+    scene.topic.failure = ServiceUnavailable("no broker")
+    scene.leave(scene.join("old"))
+    scene.clock.now += 121
+    scene.join("young", channel=FakeChannel(peer("192.0.2.7:50001")))
+    with pytest.raises(ServiceUnavailable):
+        await scene.exchange.flush()
+    scene.topic.failure = None
+    await scene.exchange.flush()
+    assert scene.told == [(Kind.REGISTER, "g", "young")]
 
 
 async def test_members_are_told_again_and_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +249,7 @@ async def test_members_behind_official_proxies_are_known_here(scene: Scene) -> N
         assert members(scene) == {"theirs"}
         (member,) = scene.registry.members(Role.CONSUMER, "g")
         assert (member.key, member.channel, member.address) == ((PROXY, "theirs"), None, "192.0.2.7:50000")
-        assert (member.language, member.version, member.parts["g"].data) == ("JAVA", 481, PART)
+        assert (member.language, member.version, member.parts["g"].data) == ("JAVA", 481, STAMPED)
         assert scene.registry.local() == []
         hear(java("UNREGISTER"))
         assert members(scene) == set()
@@ -239,6 +295,22 @@ async def test_what_is_no_announcement_does_no_harm(
     assert members(scene) == {"theirs"}
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
     assert "a message on sync is no announcement" in caplog.text
+
+
+@pytest.mark.parametrize(("age", "heard"), [(-5, True), (120, True), (121, False)])
+async def test_what_is_old_says_nothing_any_more(scene: Scene, age: int, heard: bool) -> None:
+    """A reader that begins at the start of the topic, or was away, must not bring back who is long gone."""
+    scene.exchange.hear(java(lastUpdateTimestamp=STAMP - age * 1000))
+    assert members(scene) == ({"theirs"} if heard else set())
+    scene.exchange.hear(java(clientId="there"))
+    scene.exchange.hear(java("UNREGISTER", clientId="there", lastUpdateTimestamp=STAMP - age * 1000))
+    assert ("there" in members(scene)) is not heard
+
+
+@pytest.mark.parametrize("stamp", [None, "yesterday", {}])
+async def test_what_does_not_say_when_it_was_told_is_believed(scene: Scene, stamp: object) -> None:
+    scene.exchange.hear(java(lastUpdateTimestamp=stamp))
+    assert members(scene) == {"theirs"}
 
 
 async def test_a_member_of_whom_nothing_is_heard_expires(scene: Scene) -> None:
