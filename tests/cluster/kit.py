@@ -89,6 +89,10 @@ class Cluster:
         """Create a topic on every broker."""
         self._peers("topic", name, "--queues", str(queues), "--type", kind)
 
+    def pop_mode(self, topic: str, group: str) -> None:
+        """Make the brokers hand out queues of the topic to this group for popping."""
+        self._peers("popmode", topic, group)
+
     def admin(self, *words: str) -> str:
         """What mqadmin prints. Its exit status says nothing."""
         done = self._run("admin", *words)

@@ -159,7 +159,7 @@ async def _clients(cluster: Cluster, directory: Path, collection: Collection) ->
         kind = "FIFO" if "fifo" in words else "NORMAL"
         await anyio.to_thread.run_sync(lambda: cluster.topic(topic, 4, kind))
         if "pop" in words:
-            await anyio.to_thread.run_sync(lambda: cluster._peers("popmode", topic, group))
+            await anyio.to_thread.run_sync(lambda: cluster.pop_mode(topic, group))
         options = ("--endpoint", f"{HOST}:{port}", "--topic", topic, "--group", group, "--timeout", "45", *words)
         try:
             await anyio.to_thread.run_sync(lambda: run_client(client, action, "6", *options))

@@ -45,6 +45,7 @@ async def learn(backend: ClusterBackend) -> None:
     """The backend asks the name servers for what they know now; a question may have been under way."""
     for _ in range(2):
         await backend.refresh_brokers()
+        await settle()
 
 
 def silent(_: RemotingCommand) -> None:
