@@ -1,6 +1,6 @@
 """Topic routes: which brokers hold a topic, and the answer that a client gets."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -45,6 +45,18 @@ def parse(topic: str, body: bytes) -> TopicRoute:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BodyError(f"a route lacks {error}") from None
     return TopicRoute(topic, data, names)
+
+
+def joined(routes: Sequence[TopicRoute]) -> TopicRoute:
+    """One route out of several name servers' views of a topic; where they contradict, the earlier view wins."""
+    first = routes[0]
+    if all(set(route.brokers) <= set(first.brokers) for route in routes):
+        return first
+    data = dict(first.data)
+    for key in ("queueDatas", "brokerDatas"):
+        found = {item["brokerName"]: item for route in reversed(routes) for item in route.data[key]}
+        data[key] = [found[name] for name in sorted(found)]
+    return TopicRoute(first.topic, data, tuple(sorted({name for route in routes for name in route.brokers})))
 
 
 def encode(route: TopicRoute, address: Callable[[str], str], standard_json: bool) -> bytes:

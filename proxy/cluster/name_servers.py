@@ -4,14 +4,17 @@ import asyncio
 from collections.abc import Sequence
 
 from proxy.cluster.link import Link
-from proxy.routes import Replicas, TopicRoute, merge, parse, parse_cluster
+from proxy.routes import Replicas, TopicRoute, joined, merge, parse, parse_cluster
+from proxy.tasks import spawn
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
-from remoting.errors import RemotingError, ServiceUnavailable, TopicNotExist, UnsupportedRequest
+from remoting.errors import ServiceUnavailable, TopicNotExist, UnsupportedRequest
 from remoting.wheel import TimeoutWheel
 
+# Seconds that slower name servers get once one has answered.
+_STRAGGLER = 1.0
 # Standard JSON instead of fastjson's dialect, whatever our version tells the name server.
 _STANDARD_JSON = {"acceptStandardJsonOnly": "true"}
 
@@ -24,28 +27,39 @@ class NameServers:
         self._timeout = timeout
 
     async def route(self, topic: str) -> TopicRoute:
-        """A topic's route from the first name server that knows it, asked one after the other.
+        """A topic's route, joined from what all name servers know of it.
 
-        Raises TopicNotExist when at least one of them answered and none knows the topic, otherwise
-        ServiceUnavailable.
+        One that was just restarted knows the brokers that have registered with it so far, so its
+        word alone would make queues disappear. Whoever answers a second later than the first is not
+        waited for. Raises TopicNotExist when at least one of them answered and none knows the
+        topic, otherwise ServiceUnavailable.
         """
-        unknown = False
-        trouble: list[str] = []
-        for link in self._ordered():
-            try:
-                reply = await self._ask(link, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, **_STANDARD_JSON})
-                if reply.code == ResponseCode.SUCCESS:
-                    return parse(topic, reply.body)
-            except RemotingError as error:
-                trouble.append(str(error))
-                continue
-            if reply.code == ResponseCode.TOPIC_NOT_EXIST:
-                unknown = True
-            else:
-                trouble.append(f"{link.address} answered {reply.code}: {reply.remark}")
-        if unknown:
+        tasks = [spawn(self._route(link, topic)) for link in self._links]
+        done, late = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        while late and not any(task.exception() is None for task in done):
+            more, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
+            done |= more
+        if late:
+            more, late = await asyncio.wait(late, timeout=_STRAGGLER)
+            done |= more
+        for task in late:
+            task.cancel()
+        outcomes = [task.exception() or task.result() for task in tasks if task in done]
+        routes = [route for route in outcomes if isinstance(route, TopicRoute)]
+        if routes:
+            return joined(routes)
+        if any(isinstance(outcome, TopicNotExist) for outcome in outcomes):
             raise TopicNotExist(f"no route info of topic {topic}")
-        raise ServiceUnavailable(f"no name server can be asked for the route of {topic}: {'; '.join(trouble)}")
+        trouble = "; ".join(map(str, outcomes))
+        raise ServiceUnavailable(f"no name server can be asked for the route of {topic}: {trouble}")
+
+    async def _route(self, link: Link, topic: str) -> TopicRoute:
+        reply = await self._ask(link, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, **_STANDARD_JSON})
+        if reply.code == ResponseCode.SUCCESS:
+            return parse(topic, reply.body)
+        if reply.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise TopicNotExist(f"no route info of topic {topic}")
+        raise ServiceUnavailable(f"{link.address} answered {reply.code}: {reply.remark}")
 
     async def brokers(self) -> dict[str, Replicas]:
         """All brokers that any reachable name server knows. Raises ServiceUnavailable when none answers."""
@@ -65,10 +79,6 @@ class NameServers:
         """Close all connections."""
         for link in self._links:
             link.close()
-
-    def _ordered(self) -> list[Link]:
-        """The name servers, those that could not be reached lately last."""
-        return sorted(self._links, key=lambda link: link.failed_at or 0.0)
 
     async def _ask(self, link: Link, code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
         future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
