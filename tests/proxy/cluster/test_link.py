@@ -101,7 +101,8 @@ async def test_a_broker_that_says_nothing_is_given_up_with_all_its_requests(benc
     assert len(repeated) == 1
     assert connection.cause is CloseCause.UNRESPONSIVE
     assert bench.lost == [bench.link]
-    assert bench.link.failed_at is not None
+    failed_at = bench.link.failed_at
+    assert failed_at is not None
     # The next request finds out whether it is back.
     assert await bench.connect() is not connection
     assert bench.link.failed_at is None
