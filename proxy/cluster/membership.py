@@ -119,21 +119,25 @@ class Membership:
         return False
 
     async def _tell(self, link: Link, command: RemotingCommand) -> bool:
-        """Send one membership request over a lane; true where the broker has taken it."""
+        """Send one membership request over a lane; true where it has reached the broker.
+
+        A slow broker's answer is not waited for to its end: telling it all again would only make it slower.
+        """
         future: Reply = asyncio.get_running_loop().create_future()
         link.request(command.question(), _GIVEN_UP, future)
         name = RequestCode(command.code).name
         await asyncio.wait((future,), timeout=_TIMEOUT)
         if not future.done():
-            if link.connection is None:
+            reached = link.connection is not None
+            if not reached:
                 # Still being dialled: it must not go out when others, a farewell perhaps, had the turn.
                 future.cancel()
             # Not otherwise: should the broker stay silent until its time is up, it is given up.
             future.add_done_callback(lambda late: late.cancelled() or late.exception())
-            _log.info("%s does not answer %s", link.address, name)
-            return False
+            _log.debug("%s takes its time for %s", link.address, name)
+            return reached
         if (error := future.exception()) is not None:
-            _log.info("%s has not been told %s: %s", link.address, name, error)
+            _log.debug("%s has not been told %s: %s", link.address, name, error)
             return False
         reply = future.result()
         if reply.code != 0:
