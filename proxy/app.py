@@ -62,6 +62,7 @@ class App:
         self._wheel = TimeoutWheel(loop.time)
         self._limits = Limits(
             settings.limits.requests,
+            settings.limits.waiting,
             settings.limits.request_bytes,
             settings.limits.buffer,
             settings.limits.hard_buffer,

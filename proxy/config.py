@@ -156,7 +156,8 @@ class LimitSettings(_Table):
 
     negotiation_timeout: float = Field(10.0, gt=0, description="seconds for the first bytes and the TLS handshake")
     idle_timeout: float = Field(120.0, gt=0, description="seconds without a byte after which a client is closed")
-    requests: int = Field(1024, gt=0, description="unanswered requests of a connection at which it is read no further")
+    requests: int = Field(64, gt=0, description="unanswered requests of a connection at which it is read no further")
+    waiting: int = Field(4096, gt=0, description="the same for requests that wait, as long polls do")
     request_bytes: int = Field(32 * 2**20, gt=0, description="the same in bytes of their bodies")
     buffer: int = Field(
         2**20, gt=0, description="unread answers of a connection in bytes at which it is read no further"

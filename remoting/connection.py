@@ -4,7 +4,8 @@ The same class serves clients (their requests go to a handler, ours are pushes) 
 brokers and name servers (ours are the requests, theirs the pushes).
 
 Back-pressure is three rules:
-1. A peer that has too many unanswered requests here, by number or by bytes, is not read from.
+1. A peer that has too many unanswered requests here, by number or by bytes, is not read from. Those
+   that are held for long (polls) count less, or a consumer of many queues could say nothing else.
 2. A peer that does not read its answers is not read from; past a hard bound it is cut off.
 3. Whoever feeds a congested connection is not read from until that one drains (`hold`).
 """
@@ -60,16 +61,35 @@ class CloseCause(StrEnum):
 class Limits:
     """Bounds of one connection.
 
-    requests, request_bytes: unanswered requests (number, bytes of bodies) at which reading stops.
+    requests: unanswered requests at which reading stops, for a moment at least: when the peer stays at
+    the bound, as with long polls, it may have more and more of them, up to `waiting`.
+    request_bytes: bytes of unanswered requests at which reading stops.
     buffer: bytes waiting to be written at which reading stops; hard_buffer: at which the peer is cut off.
     frame: the largest frame accepted, in bytes.
     """
 
-    requests: int = 4096
+    requests: int = 64
+    waiting: int = 4096
     request_bytes: int = 32 * 1024 * 1024
     buffer: int = 1024 * 1024
     hard_buffer: int = 128 * 1024 * 1024
     frame: int = MAX_FRAME
+
+
+# Seconds at a bound after which unanswered requests are taken for ones that wait: long polls.
+_PATIENCE = 0.1
+
+
+class _Patience:
+    """Waits, on the timeout wheel, to see whether a connection stays at its bound."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: "RemotingConnection") -> None:
+        self._connection = connection
+
+    def expire(self) -> None:
+        self._connection.stayed()
 
 
 class Call:
@@ -114,8 +134,10 @@ class RemotingConnection(asyncio.Protocol):
     """One end of a remoting connection. All methods are for the event loop's thread."""
 
     __slots__ = (
+        "_allowed",
+        "_backlog",
         "_decoder",
-        "_full",
+        "_full_since",
         "_held",
         "_holds",
         "_opaque",
@@ -123,6 +145,7 @@ class RemotingConnection(asyncio.Protocol):
         "_pending",
         "_under_way",
         "_under_way_bytes",
+        "_watched",
         "_wheel",
         "cause",
         "closed",
@@ -166,7 +189,10 @@ class RemotingConnection(asyncio.Protocol):
         self._pending: dict[int, Call] = {}
         self._opaque = 0
         self._under_way = self._under_way_bytes = 0
-        self._full = False
+        self._full_since: float | None = None
+        self._allowed = limits.requests
+        self._watched = False
+        self._backlog: list[Frame] = []
         self._out: list[bytes] = []
         self._holds = 0
         # A dict for its order and its quick look-up.
@@ -187,11 +213,11 @@ class RemotingConnection(asyncio.Protocol):
             frames = self._decoder.feed(data)
         except FrameError as error:
             frames, trouble = error.frames, error
-        for frame in frames:
-            self._receive(frame)
-            if self.cause is not None:
-                return
-        if trouble is not None:
+        if self._backlog:
+            self._backlog += frames
+        else:
+            self._take(frames)
+        if trouble is not None and self.cause is None:
             self._distrust(trouble, data)
 
     def pause_writing(self) -> None:
@@ -218,6 +244,23 @@ class RemotingConnection(asyncio.Protocol):
             self._lose(call)
 
     # Requests of the peer.
+
+    def _take(self, frames: list[Frame]) -> None:
+        """Take frames in until the bound is met; the rest has its turn later, after other connections had theirs."""
+        for number, frame in enumerate(frames, 1):
+            self._receive(frame)
+            if self.cause is not None:
+                return
+            if self._full_since is not None and number < len(frames):
+                self._backlog = frames[number:]
+                self.pause()
+                return
+
+    def _work_off(self) -> None:
+        if self._full_since is None and self._backlog and not self.closed:
+            frames, self._backlog = self._backlog, []
+            self.resume()
+            self._take(frames)
 
     def _receive(self, frame: Frame) -> None:
         try:
@@ -250,11 +293,8 @@ class RemotingConnection(asyncio.Protocol):
             return
         self._under_way += 1
         self._under_way_bytes += size
-        if (
-            self._under_way >= self.limits.requests or self._under_way_bytes >= self.limits.request_bytes
-        ) and not self._full:
-            self._full = True
-            self.pause()
+        if self._under_way >= self._allowed or self._under_way_bytes >= self.limits.request_bytes:
+            self._fill()
         if oneway:
             reply.add_done_callback(partial(self._end_oneway, size))
         else:
@@ -272,12 +312,43 @@ class RemotingConnection(asyncio.Protocol):
         """One request of the peer is done with."""
         self._under_way -= 1
         self._under_way_bytes -= size
-        if self._full and not self._is_full():
-            self._full = False
-            self.resume()
+        if self._under_way < self.limits.requests:
+            self._allowed = self.limits.requests
+        self._drain()
 
-    def _is_full(self) -> bool:
-        return self._under_way >= self.limits.requests or self._under_way_bytes >= self.limits.request_bytes
+    def _fill(self) -> None:
+        """Read no further; should that last, look whether it is long polls that wait."""
+        if self._full_since is not None:
+            return
+        self._full_since = self.loop.time()
+        self.pause()
+        if not self._watched:
+            self._watched = True
+            self._wheel.add(_Patience(self), _PATIENCE)
+
+    def _drain(self) -> None:
+        """Read on, where nothing stands against it any more."""
+        if (
+            self._full_since is not None
+            and self._under_way < self._allowed
+            and self._under_way_bytes < self.limits.request_bytes
+        ):
+            self._full_since = None
+            self.resume()
+            if self._backlog:
+                self.loop.call_soon(self._work_off)
+
+    def stayed(self) -> None:
+        """A moment has passed since reading stopped."""
+        self._watched = False
+        if self.closed or self._full_since is None:
+            return
+        if self.loop.time() - self._full_since >= _PATIENCE:
+            self._allowed = min(self._allowed + self.limits.requests, self.limits.waiting)
+            self._drain()
+        if self._full_since is not None:
+            self._watched = True
+            self._wheel.add(_Patience(self), _PATIENCE)
 
     def _distrust(self, error: RemotingError, data: bytes) -> None:
         _log.warning("%s: %s; first bytes %s", self.name, error, data[:16].hex(" "))

@@ -18,7 +18,7 @@ Reply = asyncio.Future[RemotingCommand]
 _MOST_WAITING = 10_000
 
 # Ours to a broker: many clients' requests share it, so the bounds of a single client do not fit.
-_LIMITS = Limits(requests=1_000_000, request_bytes=2**40, hard_buffer=2**40)
+_LIMITS = Limits(requests=1_000_000, waiting=1_000_000, request_bytes=2**40, hard_buffer=2**40)
 
 
 class Upstream(RemotingConnection):

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import orjson
 import pytest
 
@@ -530,13 +531,35 @@ async def test_rule_1_too_many_requests_stop_reading() -> None:
     assert end.transport.is_reading()
     end.receive(numbered(2), numbered(3))
     assert not end.transport.is_reading()
-    assert end.connection.under_way == 3
+    assert end.connection.under_way == 2, "the third waits, although it came with the second"
     end.replies[0].set_result(commands.success())
     await turn()
+    await turn()
+    assert end.connection.under_way == 2
     assert not end.transport.is_reading()
     end.replies[1].set_result(commands.success())
     await turn()
     assert end.transport.is_reading()
+    assert len(end.replies) == 3
+
+
+async def test_rule_1_requests_that_wait_make_room_for_others() -> None:
+    end = End(limits=Limits(requests=2, waiting=5))
+    end.receive(*map(numbered, range(1, 8)))
+    served = []
+    for _ in range(3):
+        end.connection.stayed()
+        served.append(end.connection.under_way)
+        await anyio.sleep(0.11)
+        end.connection.stayed()
+        await turn()
+    assert served == [2, 4, 5], "a moment at the bound lets two more in, up to five"
+    assert not end.transport.is_reading()
+    for reply in list(end.replies)[:4]:
+        reply.set_result(commands.success())
+    await turn()
+    await turn()
+    assert end.connection.under_way == 2, "back to the first bound"
 
 
 async def test_rule_1_too_many_bytes_stop_reading() -> None:

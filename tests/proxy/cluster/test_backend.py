@@ -215,7 +215,7 @@ async def test_a_master_that_hangs_is_given_up_and_reads_go_to_its_slave(cluster
     with pytest.raises(RequestTimeout):
         await late
     with pytest.raises(ConnectionLost):
-        await sending
+        await by(sending)
     assert await by(reading) == "broker-a/1"
     assert await by(ask(backend, MAX_OFFSET)) == "broker-a/1", "for a moment it is not tried again"
     assert (master.codes.count(SEND), master.codes.count(MAX_OFFSET)) == (2, 1)

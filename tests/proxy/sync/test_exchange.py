@@ -14,22 +14,28 @@ from proxy.sync.announcement import Announcement, Kind, decode
 from proxy.sync.exchange import Exchange
 from proxy.sync.topic import SyncTopic
 from remoting.errors import RemotingError, ServiceUnavailable
-from tests.proxy.kit import Clock, FakeBackend, FakeChannel, peer
+from tests.proxy.kit import Clock, FakeBackend, FakeChannel, peer, settle
 from tests.proxy.sync.kit import PART, PROXY, STAMP, STAMPED, SUBSCRIPTION, java
 
 pytestmark = pytest.mark.anyio
 
 
 class FakeTopic(SyncTopic):
-    """Keeps what is sent, one list per message sent; `failure`, where set, is what a send raises."""
+    """Keeps what is sent, one list per message sent.
+
+    `failure`, where set, is what a send raises; `free`, where set, is what it waits for first.
+    """
 
     def __init__(self) -> None:
         super().__init__(FakeBackend(), "sync")
         self.sent: list[list[Announcement]] = []
         self.failure: RemotingError | None = None
+        self.free: anyio.Event | None = None
         self.readers: list[Callable[[bytes], None]] = []
 
     async def send(self, bodies: Sequence[bytes]) -> None:
+        if self.free is not None:
+            await self.free.wait()
         if self.failure is not None:
             raise self.failure
         self.sent.append([decode(body) for body in bodies])
@@ -172,6 +178,20 @@ async def test_later_news_is_told_in_place_of_what_could_not_be_told(scene: Scen
     await scene.exchange.flush()
     assert set(scene.told) == {(Kind.UNREGISTER, "g", "first"), (Kind.REGISTER, "g", "second")}
     assert len(scene.told) == 2
+
+
+async def test_news_that_comes_while_a_send_fails_is_later(scene: Scene) -> None:
+    scene.topic.failure, scene.topic.free = ServiceUnavailable("no broker"), anyio.Event()
+    channel = scene.join()
+    flushing = asyncio.ensure_future(scene.exchange.flush())
+    await settle()
+    scene.leave(channel)
+    scene.topic.free.set()
+    with pytest.raises(ServiceUnavailable):
+        await flushing
+    scene.topic.failure = None
+    await scene.exchange.flush()
+    assert scene.told == [(Kind.UNREGISTER, "g", "ours")]
 
 
 async def test_what_could_not_be_sent_is_sent_again_before_the_next_round(
