@@ -343,7 +343,7 @@ class RemotingConnection(asyncio.Protocol):
         self._watched = False
         if self.closed or self._full_since is None:
             return
-        if self.loop.time() - self._full_since >= _PATIENCE:
+        if self._under_way >= self._allowed and self.loop.time() - self._full_since >= _PATIENCE:
             self._allowed = min(self._allowed + self.limits.requests, self.limits.waiting)
             self._drain()
         if self._full_since is not None:
