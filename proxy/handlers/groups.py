@@ -92,7 +92,7 @@ async def _broker_of(core: Messaging, context: Context, topic: str) -> str:
     """The topic's first broker in the order of names."""
     if context.channel.peer.broker is not None:
         return context.channel.peer.broker
-    found = core.backend.cached_route(topic) or await core.backend.route(topic)
+    found = await core.backend.route(topic)
     brokers = found.readable() or found.brokers
     if not brokers:
         raise ServiceUnavailable(f"topic {topic} has no broker now")

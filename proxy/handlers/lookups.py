@@ -17,7 +17,7 @@ async def query_message(core: Messaging, context: Context) -> RemotingCommand:
     broker = context.fields.get("bname") or context.channel.peer.broker
     if not broker:
         topic = context.fields["topic"]
-        brokers = (core.backend.cached_route(topic) or await core.backend.route(topic)).brokers
+        brokers = (await core.backend.route(topic)).brokers
         if not brokers:
             raise ServiceUnavailable(f"topic {topic} has no broker now")
         turns = context.channel.session.turns

@@ -13,7 +13,7 @@ from remoting.command import RemotingCommand
 async def route(core: Messaging, context: Context) -> RemotingCommand:
     """Answer with the route; the client will keep in touch with its brokers, so it is enrolled there."""
     topic = context.fields["topic"]
-    found = core.backend.cached_route(topic) or await core.backend.route(topic)
+    found = await core.backend.route(topic)
     touch(core, context.channel, found.brokers)
     return commands.success(body=_encode(core, context, found))
 

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import random
 import shlex
 import signal
 import socket
@@ -17,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from tests.cluster.kit import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "tests" / "peers" / "peers"
@@ -97,7 +98,7 @@ def _describe(started: dict[str, Any]) -> Kit:
 @contextmanager
 def gantry(running: Kit, command: str) -> Iterator[Subject]:
     """Start Gantry before the kit's broker; it is ready when it answers a route request."""
-    port = _free_port()
+    port = free_port()
     words = [*shlex.split(command), "--listen", f"{HOST}:{port}", "--namesrv", running.namesrv]
     log = running.directory / "gantry.log"
     with log.open("wb") as output:
@@ -134,18 +135,6 @@ def _route_code(port: int) -> int:
         stream = connection.makefile("rb")
         _, size = struct.unpack(">II", stream.read(8))
         return int(json.loads(stream.read(size & 0xFFFFFF))["code"])
-
-
-def _free_port() -> int:
-    """A port that is free now, below the range of outgoing connections."""
-    while True:
-        port = random.randrange(15000, 30000)
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return port
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
