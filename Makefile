@@ -7,7 +7,7 @@ BACKEND ?= cluster
 RUN_DIR ?= build/run
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: install run test check clients bench faults fuzz lock clean
+.PHONY: install run test check protos clients bench faults fuzz lock clean
 .DEFAULT_GOAL := run
 
 install: $(VENV)/.installed
@@ -25,7 +25,12 @@ run: install
 test: install
 	$(BIN)/python -m pytest
 
+# The Python code of the .proto files.
+protos: install
+	$(BIN)/python -m protos.generate
+
 check: install
+	$(BIN)/python -m protos.generate --check
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy

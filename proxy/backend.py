@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 from proxy.channel import Channel
 from proxy.clients import Groups
-from proxy.routes import TopicRoute
 from remoting.command import RemotingCommand
 from remoting.requests import RequestSpec
+from remoting.routes import TopicRoute
 
 # Takes what a broker asks of one of our clients; answers go back to the broker.
 Push = Callable[[Channel, RemotingCommand], "asyncio.Future[RemotingCommand] | None"]

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Collection
 from proxy.context import Context
 from proxy.membership import touch
 from proxy.messaging import Messaging, Reply
-from proxy.routes import TopicRoute
 from remoting import command as commands
 from remoting import pop, properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BrokerNotNamed, TopicNotExist
 from remoting.ids import RecallHandle
+from remoting.routes import TopicRoute
 
 # A broker may hold a poll for as long as the client asks; a longer wait than this is a mistake, in ms.
 _LONGEST_POLL = 3_600_000

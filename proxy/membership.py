@@ -14,11 +14,11 @@ from proxy.channel import Channel
 from proxy.clients import Change, Groups, Member, Role
 from proxy.context import Context
 from proxy.messaging import Messaging
-from proxy.routes import TopicRoute
 from proxy.tasks import spawn_quietly
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from remoting.routes import TopicRoute
 
 # Clients send one heartbeat per broker of their route; behind a proxy these are all the same one.
 # Within this time, in seconds, an equal one has nothing new to say.

@@ -83,6 +83,7 @@ class ResponseCode(IntEnum):
     POLLING_TIMEOUT = 210
     BROKER_NOT_EXIST = 211
     FLOW_CONTROL = 215
+    ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
 
 

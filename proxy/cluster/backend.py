@@ -17,7 +17,6 @@ from proxy.cluster.membership import Membership
 from proxy.cluster.name_servers import NameServers
 from proxy.cluster.route_cache import RouteCache
 from proxy.config import ClusterSettings
-from proxy.routes import Replicas, TopicRoute
 from proxy.tasks import spawn, spawn_quietly
 from remoting import command as commands
 from remoting.codes import RequestCode
@@ -25,6 +24,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, UnsupportedRequest
 from remoting.requests import Action, Replica, RequestSpec
+from remoting.routes import Replicas, TopicRoute
 from remoting.wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.cluster")

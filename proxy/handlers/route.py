@@ -1,13 +1,13 @@
 """GET_ROUTEINFO_BY_TOPIC: the topic's brokers, all at addresses where the client can reach us."""
 
-from proxy import routes
 from proxy.context import Context
 from proxy.membership import touch
 from proxy.messaging import Messaging
-from proxy.routes import TopicRoute
 from remoting import command as commands
+from remoting import routes
 from remoting.codes import STANDARD_JSON_VERSION
 from remoting.command import RemotingCommand
+from remoting.routes import TopicRoute
 
 
 async def route(core: Messaging, context: Context) -> RemotingCommand:

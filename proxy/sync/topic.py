@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Sequence
 import anyio
 
 from proxy.backend import Backend
-from proxy.routes import TopicRoute
 from remoting import command as commands
 from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError, RemotingError, ServiceUnavailable, TopicNotExist
 from remoting.messages import BatchMessage, Permission, PullSysFlag
 from remoting.requests import REQUESTS, Action, RequestSpec
+from remoting.routes import TopicRoute
 
 _log = logging.getLogger("gantry.sync")
 

@@ -20,7 +20,7 @@ import uvloop
 from protocol_negotiation.peer import HostPort, Peer
 from proxy.app import App
 from proxy.config import load
-from proxy.routes import Replicas
+from remoting.routes import Replicas
 from remoting.connection import RemotingConnection
 from remoting.frame import FrameDecoder, encode_prefix
 from remoting.requests import REQUESTS

@@ -18,12 +18,12 @@ from proxy.context import Context
 from proxy.forwarding import forward
 from proxy.handlers import HANDLERS
 from proxy.messaging import Messaging
-from proxy.routes import TopicRoute, parse
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS, RequestSpec
+from remoting.routes import TopicRoute, parse
 
 DEFAULTS = Settings()
 Reply = asyncio.Future[RemotingCommand]

@@ -4,8 +4,8 @@ import pytest
 
 from proxy.cluster import route_cache
 from proxy.cluster.route_cache import RouteCache
-from proxy.routes import TopicRoute
 from remoting.errors import RemotingError, ServiceUnavailable, TopicNotExist
+from remoting.routes import TopicRoute
 from tests.proxy.kit import Clock, route, settle
 
 pytestmark = pytest.mark.anyio

@@ -1,9 +1,9 @@
 import pytest
 
-from proxy.routes import TopicRoute
 from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS
+from remoting.routes import TopicRoute
 from tests.proxy.kit import FakeBackend, FakeChannel, complete, peer, route, stage
 
 pytestmark = pytest.mark.anyio

@@ -1,10 +1,10 @@
 import orjson
 import pytest
 
-from proxy.routes import parse
 from remoting.codes import STANDARD_JSON_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, TopicNotExist
+from remoting.routes import parse
 from tests.proxy.kit import FakeBackend, FakeChannel, heartbeat, java, request, route, settle, stage
 
 pytestmark = pytest.mark.anyio

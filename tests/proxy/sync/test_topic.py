@@ -8,7 +8,6 @@ from typing import Any
 import anyio
 import pytest
 
-from proxy.routes import TopicRoute, parse
 from proxy.sync import topic as topics
 from proxy.sync.topic import SyncTopic
 from remoting import command as commands
@@ -18,6 +17,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, TopicNotExist
 from remoting.messages import StoredMessage, SysFlag
 from remoting.requests import REQUESTS, RequestSpec
+from remoting.routes import TopicRoute, parse
 from tests.proxy.kit import FakeBackend, Reply, Sent, route
 
 pytestmark = pytest.mark.anyio

@@ -10,12 +10,13 @@ import orjson
 from remoting import fastjson
 from remoting.bodies import json_object
 from remoting.errors import BodyError
+from remoting.messages import Permission
 
 # Broker ids in a route: 0 is the master.
 MASTER_ID = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TopicRoute:
     """A topic's route as the name server gave it; `data` is TopicRouteData and is never changed."""
 
@@ -23,14 +24,68 @@ class TopicRoute:
     data: dict[str, Any]
     brokers: tuple[str, ...]
 
+    @cached_property
+    def queues(self) -> tuple["BrokerQueues", ...]:
+        """The topic's queues by broker, sorted by broker name; brokers without a live replica are left out."""
+        alive = {broker["brokerName"]: broker["brokerAddrs"] for broker in self.data["brokerDatas"]}
+        found = [
+            BrokerQueues(
+                str(q["brokerName"]),
+                MASTER_ID in alive[q["brokerName"]],
+                int(q["perm"]),
+                int(q["readQueueNums"]),
+                int(q["writeQueueNums"]),
+            )
+            for q in self.data["queueDatas"]
+            if alive.get(q["brokerName"])
+        ]
+        return tuple(sorted(found, key=lambda queues: queues.broker))
+
     def readable(self) -> tuple[str, ...]:
         """Names of the brokers that have readable queues of the topic, sorted."""
-        return self._with_permission(4, "readQueueNums")
+        return tuple(queues.broker for queues in self.queues if queues.readable)
 
-    def _with_permission(self, bit: int, queues: str) -> tuple[str, ...]:
-        return tuple(
-            sorted(q["brokerName"] for q in self.data["queueDatas"] if int(q["perm"]) & bit and int(q[queues]) > 0)
-        )
+    @cached_property
+    def writable(self) -> tuple[tuple[str, int], ...]:
+        """(broker name, queue id) of every queue that takes messages, sorted.
+
+        Where the topic has a fixed order (`orderTopicConf`, "broker:queues;…") it says which these are.
+        """
+        masters = {broker["brokerName"] for broker in self.data["brokerDatas"] if MASTER_ID in broker["brokerAddrs"]}
+        counts = {queues.broker: queues.writable for queues in self.queues}
+        if order := self.data.get("orderTopicConf"):
+            pairs = (item.partition(":") for item in str(order).split(";") if item)
+            counts = {name: int(count) for name, _, count in pairs if name in masters and count.isdecimal()}
+        return tuple((broker, number) for broker in sorted(counts) for number in range(counts[broker]))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerQueues:
+    """A topic's queues at one broker: `permission` bits as `messages.Permission`, numbers of queues to read and write.
+
+    master: whether the broker has one now.
+    """
+
+    broker: str
+    master: bool
+    permission: int
+    read: int
+    write: int
+
+    @property
+    def count(self) -> int:
+        """How many queues there are to see."""
+        return max(self.read, self.write)
+
+    @property
+    def readable(self) -> int:
+        """How many queues may be read: the ids from 0 on."""
+        return self.read if self.permission & Permission.READ else 0
+
+    @property
+    def writable(self) -> int:
+        """How many queues take messages now: the ids from 0 on."""
+        return self.write if self.master and self.permission & Permission.WRITE else 0
 
 
 def parse(topic: str, body: bytes) -> TopicRoute:

@@ -3,9 +3,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.routes import Replicas, encode, merge, parse, parse_cluster
 from remoting import fastjson
 from remoting.errors import BodyError
+from remoting.routes import Replicas, encode, merge, parse, parse_cluster
 
 ROUTE = {
     "orderTopicConf": "broker-a:4",
