@@ -1,0 +1,134 @@
+"""QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE: which queues a consumer has, to pull or to pop (RocketMQ's QueryAssignmentProcessor)."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from proxy.embedded.broker import names
+from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.pulling import existing_topic
+from proxy.embedded.broker.request import Answer, Refused, Request
+from proxy.embedded.broker.sending import known_group
+from remoting import command as commands
+from remoting.bodies import json_object
+from remoting.codes import ResponseCode
+from remoting.errors import BodyError
+
+_PULL, _POP = "PULL", "POP"
+_BROADCASTING = "BROADCASTING"
+
+# Client's index, number of clients, queues: the client's queues.
+Strategy = Callable[[int, int, Sequence[int]], list[int]]
+
+
+def _average(index: int, clients: int, queues: Sequence[int]) -> list[int]:
+    """Neighbouring queues, as many for each as there are; the first clients take one more of what is left."""
+    share, extra = divmod(len(queues), clients)
+    start = index * share + min(index, extra)
+    return list(queues[start : start + share + (index < extra)])
+
+
+def _circle(index: int, clients: int, queues: Sequence[int]) -> list[int]:
+    """Every n-th queue."""
+    return list(queues[index::clients])
+
+
+_STRATEGIES: dict[str, Strategy] = {"AVG": _average, "AVG_BY_CIRCLE": _circle}
+
+
+def query(broker: Broker, request: Request) -> Answer:
+    """The queues of a client; none at all (null) where the client should leave things as they are."""
+    data = _body(request)
+    topic, group, client_id = _text(data, "topic"), _text(data, "consumerGroup"), _text(data, "clientId")
+    mode, share = _mode(broker, topic, group)
+    if data.get("messageModel") == _BROADCASTING:
+        queues = _queues(broker, topic)
+    else:
+        queues = _allocate(
+            broker, topic, group, client_id, str(data.get("strategyName")), share if mode == _POP else None
+        )
+    assignments = None
+    if queues is not None:
+        assignments = [
+            {"messageQueue": {"topic": topic, "brokerName": broker.settings.name, "queueId": queue_id}, "mode": mode}
+            for queue_id in queues
+        ]
+    return commands.success(body=orjson.dumps({"messageQueueAssignments": assignments}))
+
+
+def _queues(broker: Broker, topic: str) -> list[int] | None:
+    known = broker.topics.get(topic)
+    return None if known is None or not known.readable else list(range(known.read))
+
+
+def _allocate(
+    broker: Broker, topic: str, group: str, client_id: str, strategy: str, share: int | None
+) -> list[int] | None:
+    queues = _queues(broker, topic)
+    consumers = broker.members.consumers.get(group)
+    allocate = _STRATEGIES.get(strategy)
+    if queues is None or consumers is None or allocate is None:
+        return None
+    ids = consumers.client_ids
+    if share is not None and (share <= 0 or share >= len(ids) - 1):
+        # Everybody pops from any queue.
+        return [-1]
+    if client_id not in ids:
+        return []
+    index = ids.index(client_id)
+    if share is None:
+        return allocate(index, len(ids), queues)
+    if len(ids) > len(queues):
+        return [queues[index % len(queues)]]
+    # Besides its own, those of the next clients.
+    return [queue for step in range(share + 1) for queue in allocate((index + step) % len(ids), len(ids), queues)]
+
+
+def _mode(broker: Broker, topic: str, group: str) -> tuple[str, int]:
+    value = broker.modes.get(_key(topic, group))
+    if value is None or topic.startswith(names.RETRY_PREFIX):
+        return _PULL, -1
+    mode, share = value.decode().split()
+    return mode, int(share)
+
+
+def set_mode(broker: Broker, request: Request) -> Answer:
+    """Whether a group pulls or pops a topic, and how many clients share a queue."""
+    data = _body(request)
+    topic, group = _text(data, "topic"), _text(data, "consumerGroup")
+    if topic.startswith(names.RETRY_PREFIX):
+        raise Refused(ResponseCode.NO_PERMISSION, "a retry topic follows its group's topics")
+    existing_topic(broker, topic)
+    known_group(broker, group)
+    mode, share = str(data.get("mode") or _PULL), data.get("popShareQueueNum", -1)
+    if mode not in {_PULL, _POP} or type(share) is not int:
+        raise BodyError(f"a mode {mode[:40]!r} with a share of {share!r} cannot be")
+    broker.modes.put(_key(topic, group), f"{mode} {share}".encode())
+    return broker.durable(commands.success())
+
+
+def modes(broker: Broker, _: Request) -> Answer:
+    """GET_ALL_MESSAGE_REQUEST_MODE."""
+    table: dict[str, dict[str, Any]] = {}
+    for key, value in broker.modes.items():
+        topic, group = key.decode().split("\0")
+        mode, share = value.decode().split()
+        row = {"topic": topic, "consumerGroup": group, "mode": mode, "popShareQueueNum": int(share)}
+        table.setdefault(topic, {})[group] = row
+    return commands.success(body=orjson.dumps({"messageRequestModeMap": table}))
+
+
+def _key(topic: str, group: str) -> bytes:
+    return f"{topic}\0{group}".encode()
+
+
+def _body(request: Request) -> dict[str, Any]:
+    return json_object(request.command.body)
+
+
+def _text(data: dict[str, Any], name: str) -> str:
+    value = data.get(name)
+    if not isinstance(value, str) or not value:
+        raise BodyError(f"the {name} is missing")
+    return value

@@ -1,0 +1,125 @@
+"""Which function serves which request, and what is done as time goes by."""
+
+from collections.abc import Callable
+
+from proxy.backend import Push
+from proxy.channel import Channel
+from proxy.embedded.broker import (
+    acking,
+    asking,
+    assignment,
+    configuring,
+    ending,
+    joining,
+    locks,
+    lookups,
+    noticing,
+    popping,
+    progress,
+    pulling,
+    replying,
+    routing,
+    sending,
+    status,
+)
+from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.codes import ToolCode
+from proxy.embedded.broker.request import Handler
+from proxy.embedded.broker.settings import BrokerSettings
+from proxy.embedded.store import Store
+from remoting.codes import RequestCode
+
+_C = RequestCode
+_T = ToolCode
+
+# What a name server is asked.
+NAME_SERVER: dict[int, Handler] = {
+    _C.GET_ROUTEINFO_BY_TOPIC: routing.route,
+    _C.GET_BROKER_CLUSTER_INFO: routing.cluster,
+    _T.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: routing.topics,
+    _T.GET_TOPICS_BY_CLUSTER: routing.topics_of_cluster,
+    _T.GET_SYSTEM_TOPIC_LIST_FROM_NS: routing.system_topics,
+    _T.DELETE_TOPIC_IN_NAMESRV: routing.keep,
+    _T.GET_NAMESRV_CONFIG: routing.config,
+    _T.PUT_KV_CONFIG: routing.put_value,
+    _T.GET_KV_CONFIG: routing.get_value,
+    _T.DELETE_KV_CONFIG: routing.delete_value,
+    _T.GET_KVLIST_BY_NAMESPACE: routing.values,
+}
+
+# What a broker is asked.
+BROKER: dict[int, Handler] = {
+    _C.SEND_MESSAGE: sending.send,
+    _C.SEND_MESSAGE_V2: sending.send,
+    _C.SEND_BATCH_MESSAGE: sending.send,
+    _C.CONSUMER_SEND_MSG_BACK: sending.send_back,
+    _C.RECALL_MESSAGE: sending.recall,
+    _C.SEND_REPLY_MESSAGE: replying.reply,
+    _C.SEND_REPLY_MESSAGE_V2: replying.reply,
+    _C.END_TRANSACTION: ending.end,
+    _C.PULL_MESSAGE: pulling.pull,
+    _C.LITE_PULL_MESSAGE: pulling.pull,
+    _C.QUERY_CONSUMER_OFFSET: lookups.query_offset,
+    _C.UPDATE_CONSUMER_OFFSET: lookups.update_offset,
+    _C.SEARCH_OFFSET_BY_TIMESTAMP: lookups.search,
+    _C.GET_MAX_OFFSET: lookups.greatest,
+    _C.GET_MIN_OFFSET: lookups.least,
+    _C.GET_EARLIEST_MSG_STORETIME: lookups.earliest,
+    _C.QUERY_MESSAGE: lookups.query,
+    _C.VIEW_MESSAGE_BY_ID: lookups.view,
+    _C.POP_MESSAGE: popping.pop_messages,
+    _C.ACK_MESSAGE: acking.ack,
+    _C.BATCH_ACK_MESSAGE: acking.batch_ack,
+    _C.CHANGE_MESSAGE_INVISIBLETIME: acking.change_invisible,
+    _C.PEEK_MESSAGE: noticing.peek,
+    _C.NOTIFICATION: noticing.notify,
+    _C.POLLING_INFO: noticing.polling_info,
+    _C.HEART_BEAT: joining.heartbeat,
+    _C.UNREGISTER_CLIENT: joining.unregister,
+    _C.CHECK_CLIENT_CONFIG: joining.check_config,
+    _C.GET_CONSUMER_LIST_BY_GROUP: joining.consumer_list,
+    _C.GET_CONSUMER_CONNECTION_LIST: joining.consumer_connections,
+    _C.LOCK_BATCH_MQ: locks.lock,
+    _C.UNLOCK_BATCH_MQ: locks.unlock,
+    _C.QUERY_ASSIGNMENT: assignment.query,
+    _C.GET_CONSUMER_RUNNING_INFO: asking.running_info,
+    _C.CONSUME_MESSAGE_DIRECTLY: asking.consume_directly,
+    _C.UPDATE_AND_CREATE_TOPIC: configuring.create_topic,
+    _T.UPDATE_AND_CREATE_TOPIC_LIST: configuring.create_topics,
+    _T.DELETE_TOPIC_IN_BROKER: configuring.delete_topic,
+    _T.GET_TOPIC_CONFIG: configuring.topic_config,
+    _T.GET_ALL_TOPIC_CONFIG: configuring.topic_configs,
+    _T.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: configuring.create_group,
+    _T.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: configuring.create_groups,
+    _T.DELETE_SUBSCRIPTIONGROUP: configuring.delete_group,
+    _T.GET_SUBSCRIPTIONGROUP_CONFIG: configuring.group_config,
+    _T.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: configuring.group_configs,
+    _T.GET_TOPIC_STATS_INFO: progress.topic_stats,
+    _T.GET_CONSUME_STATS: progress.consume_stats,
+    _T.GET_ALL_CONSUMER_OFFSET: progress.offsets,
+    _T.QUERY_TOPIC_CONSUME_BY_WHO: progress.groups_of_topic,
+    _T.QUERY_TOPICS_BY_CONSUMER: progress.topics_of_group,
+    _T.QUERY_SUBSCRIPTION_BY_CONSUMER: progress.subscription,
+    _T.QUERY_CONSUME_TIME_SPAN: progress.time_spans,
+    _T.CLONE_GROUP_OFFSET: progress.clone,
+    _T.INVOKE_BROKER_TO_RESET_OFFSET: progress.reset,
+    _T.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: asking.consumer_status,
+    _T.GET_PRODUCER_CONNECTION_LIST: joining.producer_connections,
+    _T.GET_ALL_PRODUCER_INFO: joining.producers,
+    _T.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: routing.system_topics,
+    _T.SET_MESSAGE_REQUEST_MODE: assignment.set_mode,
+    _T.GET_ALL_MESSAGE_REQUEST_MODE: assignment.modes,
+    _T.GET_BROKER_RUNTIME_INFO: status.runtime,
+    _T.GET_BROKER_CONFIG: status.config,
+}
+
+
+def new_broker(
+    settings: BrokerSettings,
+    store: Store,
+    push: Push,
+    now: int,
+    dismiss: Callable[[Channel], None] = lambda channel: None,
+) -> Broker:
+    """A broker that knows all of them. `dismiss` ends a connection of which nothing has been heard for too long."""
+    return Broker(settings, store, push, NAME_SERVER | BROKER, (acking.revive,), dismiss, now)

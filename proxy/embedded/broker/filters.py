@@ -1,0 +1,106 @@
+"""Which messages a subscription wants: by tag, compared by hash as queues keep them, or by SQL92 expression."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Protocol
+
+from proxy.embedded.broker.sql import EvaluationError, compile_filter
+from remoting import properties
+from remoting.errors import BodyError
+
+ALL = "*"
+TAG = "TAG"
+SQL = "SQL92"
+
+
+class Filter(Protocol):
+    """Wants a message or not."""
+
+    def wants(self, pairs: Mapping[str, str]) -> bool:
+        """Whether a message with these properties is wanted."""
+
+
+class TagFilter:
+    """Wants messages whose tag has one of these hashes."""
+
+    __slots__ = ("codes",)
+
+    def __init__(self, codes: frozenset[int]) -> None:
+        self.codes = codes
+
+    def wants(self, pairs: Mapping[str, str]) -> bool:
+        tag = pairs.get(properties.TAGS)
+        return (0 if not tag else tag_code(tag)) in self.codes
+
+
+class SqlFilter:
+    """Wants messages for which an expression is true. Raises BodyError for what is no expression."""
+
+    __slots__ = ("_matches",)
+
+    def __init__(self, text: str) -> None:
+        self._matches = compile_filter(text)
+
+    def wants(self, pairs: Mapping[str, str]) -> bool:
+        try:
+            return self._matches(pairs)
+        except EvaluationError:
+            return False
+
+
+@lru_cache(maxsize=4096)
+def tag_code(tag: str) -> int:
+    """Java's hash of a tag."""
+    value = 0
+    for unit in memoryview(tag.encode("utf-16-le", "surrogatepass")).cast("H"):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - 2**32 if value >= 2**31 else value
+
+
+def tags(expression: str | None) -> list[str]:
+    """The tags of an expression `a || b`; none where it wants everything. Raises BodyError for one without any."""
+    if not expression or expression == ALL:
+        return []
+    found = [tag.strip() for tag in expression.split("||")]
+    found = [tag for tag in found if tag]
+    if not found:
+        raise BodyError("the subscription names no tag")
+    return found
+
+
+def build(expression: str | None, kind: str | None) -> Filter | None:
+    """The filter of an expression; None wants everything. Raises BodyError."""
+    if kind is None or not kind.strip() or kind == TAG:
+        wanted = tags(expression)
+        return TagFilter(frozenset(map(tag_code, wanted))) if wanted else None
+    if kind != SQL:
+        raise BodyError(f"subscriptions of type {kind[:40]!r} are not known")
+    if not expression:
+        raise BodyError("the expression is missing")
+    return SqlFilter(expression)
+
+
+class Subscription:
+    """What a group wants of a topic; `data` is SubscriptionData. Where its filter cannot be compiled, `broken` says why."""
+
+    __slots__ = ("broken", "data", "filter", "topic", "version")
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.data = data
+        self.topic = str(data.get("topic") or "")
+        self.version = int(data.get("subVersion") or 0)
+        self.filter: Filter | None = None
+        self.broken: str | None = None
+        kind = str(data.get("expressionType") or TAG)
+        expression = str(data.get("subString") or "")
+        try:
+            self.filter = build(expression, kind)
+        except BodyError as error:
+            self.broken = str(error)
+        if isinstance(self.filter, TagFilter) and (codes := data.get("codeSet")):
+            # The client's own hashes: a queue knows no more of a tag.
+            self.filter = TagFilter(frozenset(map(int, codes)))
+
+    @property
+    def by_tag(self) -> bool:
+        return str(self.data.get("expressionType") or TAG) == TAG

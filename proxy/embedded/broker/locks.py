@@ -1,0 +1,41 @@
+"""LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
+
+from typing import Any
+
+import orjson
+
+from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.lock_table import Queue
+from proxy.embedded.broker.request import Answer, Request
+from remoting import command as commands
+from remoting.bodies import json_object
+from remoting.errors import BodyError
+
+
+def lock(broker: Broker, request: Request) -> Answer:
+    """LOCK_BATCH_MQ."""
+    group, client_id, queues = _parse(request.command.body)
+    held = broker.locks.lock(group, client_id, queues, request.now)
+    found = [{"topic": topic, "brokerName": name, "queueId": queue_id} for topic, name, queue_id in held]
+    return commands.success(body=orjson.dumps({"lockOKMQSet": found}))
+
+
+def unlock(broker: Broker, request: Request) -> Answer:
+    """UNLOCK_BATCH_MQ."""
+    broker.locks.unlock(*_parse(request.command.body))
+    return commands.success()
+
+
+def _parse(body: bytes) -> tuple[str, str, list[Queue]]:
+    data = json_object(body)
+    queues = data.get("mqSet") or []
+    if not isinstance(queues, list) or not all(isinstance(item, dict) for item in queues):
+        raise BodyError("the mqSet of a lock is not a list of queues")
+    return str(data.get("consumerGroup")), str(data.get("clientId")), [_queue(item) for item in queues]
+
+
+def _queue(item: dict[str, Any]) -> Queue:
+    try:
+        return str(item["topic"]), str(item["brokerName"]), int(item["queueId"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BodyError(f"a queue of a lock lacks {error}") from None

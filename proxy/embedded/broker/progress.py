@@ -1,0 +1,192 @@
+"""How far groups are, and moving them: statistics of topics and groups, resets (RocketMQ's AdminBrokerProcessor)."""
+
+from typing import Any
+
+import orjson
+
+from proxy.embedded.broker import names
+from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.pulling import existing_topic
+from proxy.embedded.broker.queues import store_timestamp
+from proxy.embedded.broker.request import Answer, Refused, Request
+from proxy.embedded.broker.routing import topic_list
+from proxy.embedded.broker.topics import Topic
+from remoting import command as commands
+from remoting import fastjson
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import ConsumerNotOnline
+from remoting.fastjson import ObjectKeys
+
+_END = -1
+_CPP = "CPP"
+
+
+def _queue(broker: Broker, topic: str, queue_id: int) -> dict[str, Any]:
+    return {"topic": topic, "brokerName": broker.settings.name, "queueId": queue_id}
+
+
+def _stored_at(broker: Broker, topic: str, queue_id: int, offset: int) -> int:
+    record = broker.read_one(topic, queue_id, offset)
+    return 0 if record is None else store_timestamp(record)
+
+
+def topic_stats(broker: Broker, request: Request) -> Answer:
+    """GET_TOPIC_STATS_INFO: the bounds of each queue."""
+    topic = existing_topic(broker, request.text("topic"))
+    rows = []
+    for queue_id in range(max(topic.read, topic.write)):
+        least, most = broker.store.bounds(topic.name, queue_id)
+        row = {
+            "minOffset": least,
+            "maxOffset": most,
+            "lastUpdateTimestamp": _stored_at(broker, topic.name, queue_id, most - 1),
+        }
+        rows.append((_queue(broker, topic.name, queue_id), row))
+    return commands.success(body=fastjson.dumps({"offsetTable": ObjectKeys(tuple(rows)), "topicPutTps": 0.0}))
+
+
+def consume_stats(broker: Broker, request: Request) -> Answer:
+    """GET_CONSUME_STATS: how far a group is in each queue of a topic, or of all of its topics."""
+    group, wanted = request.text("consumerGroup"), request.fields.get("topic")
+    topics = {wanted} if wanted else broker.offsets.topics(group)
+    rows = [
+        row for name in sorted(topics) if (topic := broker.topics.get(name)) for row in _progress(broker, topic, group)
+    ]
+    return commands.success(body=fastjson.dumps({"consumeTps": 0.0, "offsetTable": ObjectKeys(tuple(rows))}))
+
+
+def _progress(broker: Broker, topic: Topic, group: str) -> list[tuple[dict[str, Any], dict[str, int]]]:
+    rows = []
+    for queue_id in range(topic.read):
+        most = broker.store.bounds(topic.name, queue_id)[1]
+        offset = max(broker.offsets.get(topic.name, group, queue_id), 0)
+        waiting = [
+            o for point in broker.checkpoints.of(topic.name, group) if point.queue_id == queue_id for o in point.offsets
+        ]
+        row = {
+            "brokerOffset": most,
+            # What has been popped and not acknowledged is not consumed.
+            "consumerOffset": min((offset, *waiting)),
+            "pullOffset": max(broker.offsets.pulled_to(topic.name, group, queue_id), offset),
+            "lastTimestamp": _stored_at(broker, topic.name, queue_id, offset - 1),
+        }
+        rows.append((_queue(broker, topic.name, queue_id), row))
+    return rows
+
+
+def offsets(broker: Broker, _: Request) -> Answer:
+    """GET_ALL_CONSUMER_OFFSET."""
+    table = {f"{topic}@{group}": found for topic, group, found in broker.offsets.items()}
+    return commands.success(body=orjson.dumps({"offsetTable": table}, option=orjson.OPT_NON_STR_KEYS))
+
+
+def groups_of_topic(broker: Broker, request: Request) -> Answer:
+    """QUERY_TOPIC_CONSUME_BY_WHO."""
+    topic = request.text("topic")
+    found = sorted({*broker.members.subscribers(topic), *broker.offsets.groups(topic)})
+    return commands.success(body=orjson.dumps({"groupList": found}))
+
+
+def topics_of_group(broker: Broker, request: Request) -> Answer:
+    """QUERY_TOPICS_BY_CONSUMER."""
+    return topic_list(broker.offsets.topics(request.text("group")))
+
+
+def subscription(broker: Broker, request: Request) -> Answer:
+    """QUERY_SUBSCRIPTION_BY_CONSUMER."""
+    group, topic = request.text("group"), request.text("topic")
+    found = broker.members.subscription(group, topic)
+    data = {"group": group, "topic": topic, "subscriptionData": None if found is None else dict(found.data)}
+    return commands.success(body=orjson.dumps(data))
+
+
+def time_spans(broker: Broker, request: Request) -> Answer:
+    """QUERY_CONSUME_TIME_SPAN: what times a group's queues hold, and where in time it is."""
+    topic, group = existing_topic(broker, request.text("topic")), request.text("group")
+    rows = []
+    for queue_id in range(topic.write):
+        least, most = broker.store.bounds(topic.name, queue_id)
+        offset = broker.offsets.get(topic.name, group, queue_id)
+        first, last = (_stored_at(broker, topic.name, queue_id, at) for at in (least, most - 1))
+        consumed = _stored_at(broker, topic.name, queue_id, offset - 1) if offset > least else first
+        delay = request.now - _stored_at(broker, topic.name, queue_id, offset) if 0 <= offset < most else 0
+        rows.append(
+            {
+                "messageQueue": _queue(broker, topic.name, queue_id),
+                "minTimeStamp": first,
+                "maxTimeStamp": last,
+                "consumeTimeStamp": consumed,
+                "delayTime": delay,
+            }
+        )
+    return commands.success(body=orjson.dumps({"consumeTimeSpanSet": rows}))
+
+
+def clone(broker: Broker, request: Request) -> Answer:
+    """CLONE_GROUP_OFFSET: one group goes on where another is."""
+    source, target = request.text("srcGroup"), request.text("destGroup")
+    wanted = request.fields.get("topic")
+    for topic in {wanted} if wanted else broker.offsets.topics(source):
+        if topic.startswith(names.RETRY_PREFIX):
+            continue
+        for queue_id, offset in broker.offsets.of(topic, source).items():
+            broker.offsets.commit(topic, target, queue_id, offset)
+    return broker.durable(commands.success())
+
+
+# Resets.
+
+
+def reset(broker: Broker, request: Request) -> Answer:
+    """INVOKE_BROKER_TO_RESET_OFFSET: to a time, to the end (-1), or to an offset of one queue."""
+    topic, group = existing_topic(broker, request.text("topic")), request.text("group")
+    targets = _targets(broker, request, topic, group)
+    if broker.settings.server_side_reset:
+        for queue_id, offset in targets.items():
+            broker.offsets.reset(topic.name, group, queue_id, offset)
+            broker.arrived_at(topic.name, group, queue_id)
+    else:
+        _tell(broker, request, topic, group, targets)
+    rows = tuple((_queue(broker, topic.name, queue_id), offset) for queue_id, offset in targets.items())
+    return broker.durable(commands.success(body=fastjson.dumps({"offsetTable": ObjectKeys(rows)})))
+
+
+def _targets(broker: Broker, request: Request, topic: Topic, group: str) -> dict[int, int]:
+    chosen, explicit = request.number("queueId", -1), request.fields.get("offset")
+    if explicit not in {None, "", "-1"} and chosen >= 0:
+        return {chosen: request.number("offset")}
+    time, force = request.number("timestamp"), request.flag("isForce")
+    targets = {}
+    for queue_id in [chosen] if chosen >= 0 else range(topic.write):
+        known = broker.offsets.get(topic.name, group, queue_id)
+        if known < 0 and not broker.settings.server_side_reset:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"consumer group {group} has no offset in topic {topic.name}")
+        most = broker.store.bounds(topic.name, queue_id)[1]
+        offset = most if time == _END else broker.store.offset_at(topic.name, queue_id, time)
+        targets[queue_id] = offset if force or known < 0 or offset < known else known
+    return targets
+
+
+def _tell(broker: Broker, request: Request, topic: Topic, group: str, targets: dict[int, int]) -> None:
+    """Have the group's members move themselves."""
+    consumers = broker.members.consumers.get(group)
+    if consumers is None:
+        raise ConsumerNotOnline(f"nobody is in consumer group {group}, so that nobody can be told to move")
+    fields = {
+        "topic": topic.name,
+        "group": group,
+        "timestamp": request.text("timestamp"),
+        "isForce": request.fields.get("isForce", "false"),
+    }
+    for channel, client in consumers.clients.items():
+        body = _table(broker, topic.name, targets, client.language == _CPP)
+        command = commands.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body, oneway=True)
+        broker.push(channel, command)
+
+
+def _table(broker: Broker, topic: str, targets: dict[int, int], plain: bool) -> bytes:
+    """ResetOffsetBody; C++ clients read a list."""
+    queues = [(_queue(broker, topic, queue_id), offset) for queue_id, offset in targets.items()]
+    if plain:
+        return orjson.dumps({"offsetTable": [{**queue, "offset": offset} for queue, offset in queues]})
+    return fastjson.dumps({"offsetTable": ObjectKeys(tuple(queues))})

@@ -1,0 +1,143 @@
+"""What a name server says: routes, brokers, topics, key-value pairs; here it is the broker itself that says it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from proxy.embedded.broker import names
+from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.request import Answer, Refused, Request, refusal
+from remoting import command as commands
+from remoting import fastjson, routes
+from remoting.codes import STANDARD_JSON_VERSION, ResponseCode
+from remoting.routes import MASTER_ID, TopicRoute
+
+_ORDERED = "ORDER_TOPIC_CONFIG"
+
+
+def route_of(broker: Broker, topic: str) -> TopicRoute | None:
+    """A topic's route; None: there is no such topic."""
+    known = broker.topics.get(topic)
+    if known is None:
+        return None
+    settings = broker.settings
+    order = broker.values.get(_key(_ORDERED, topic))
+    data: dict[str, Any] = {
+        "queueDatas": [known.route(settings.name)],
+        "brokerDatas": [
+            {
+                "cluster": settings.cluster,
+                "brokerName": settings.name,
+                "brokerAddrs": {MASTER_ID: settings.address},
+                "enableActingMaster": False,
+            }
+        ],
+        "filterServerTable": {},
+    }
+    if order is not None:
+        data["orderTopicConf"] = order.decode()
+    return TopicRoute(topic, data, (settings.name,))
+
+
+def route(broker: Broker, request: Request) -> Answer:
+    """GET_ROUTEINFO_BY_TOPIC, in the JSON that the client reads."""
+    topic = request.text("topic")
+    found = route_of(broker, topic)
+    if found is None:
+        raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"no route info of topic {topic}")
+    standard = request.command.version >= STANDARD_JSON_VERSION or request.flag("acceptStandardJsonOnly")
+    return commands.success(body=routes.encode(found, lambda _: broker.settings.address, standard))
+
+
+def cluster(broker: Broker, _: Request) -> Answer:
+    """GET_BROKER_CLUSTER_INFO."""
+    settings = broker.settings
+    replicas = {
+        "brokerName": settings.name,
+        "cluster": settings.cluster,
+        "brokerAddrs": {MASTER_ID: settings.address},
+        "enableActingMaster": False,
+    }
+    data = {"brokerAddrTable": {settings.name: replicas}, "clusterAddrTable": {settings.cluster: [settings.name]}}
+    return commands.success(body=fastjson.dumps(data))
+
+
+def topics(broker: Broker, _: Request) -> Answer:
+    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
+    return topic_list(topic.name for topic in broker.topics)
+
+
+def topics_of_cluster(broker: Broker, request: Request) -> Answer:
+    """GET_TOPICS_BY_CLUSTER."""
+    return topic_list(topic.name for topic in broker.topics if request.text("cluster") == broker.settings.cluster)
+
+
+def system_topics(broker: Broker, _: Request) -> Answer:
+    """GET_SYSTEM_TOPIC_LIST_FROM_NS, GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
+    settings = broker.settings
+    own = {settings.cluster, settings.name, names.reply_topic(settings.cluster)}
+    found = (topic.name for topic in broker.topics if names.is_system(topic.name) or topic.name in own)
+    return topic_list(found, settings.address)
+
+
+def topic_list(found: Iterable[str], address: str | None = None) -> Answer:
+    """TopicList."""
+    data: dict[str, Any] = {"topicList": sorted(found)}
+    if address is not None:
+        data["brokerAddr"] = address
+    return commands.success(body=orjson.dumps(data))
+
+
+def keep(_: Broker, __: Request) -> Answer:
+    """DELETE_TOPIC_IN_NAMESRV: what the broker does not have, has no route."""
+    return commands.success()
+
+
+def config(broker: Broker, _: Request) -> Answer:
+    """GET_NAMESRV_CONFIG."""
+    return commands.success(body=f"listenPort={broker.settings.port}\norderMessageEnable=true\n".encode())
+
+
+# Key-value pairs by namespace.
+
+
+def put_value(broker: Broker, request: Request) -> Answer:
+    """PUT_KV_CONFIG."""
+    broker.values.put(_key(request.text("namespace"), request.text("key")), request.text("value").encode())
+    broker.topics.version += 1
+    return broker.durable(commands.success())
+
+
+def get_value(broker: Broker, request: Request) -> Answer:
+    """GET_KV_CONFIG."""
+    value = broker.values.get(_key(request.text("namespace"), request.text("key")))
+    if value is None:
+        return refusal(
+            ResponseCode.QUERY_NOT_FOUND, f"there is no key {request.text('key')} in {request.text('namespace')}"
+        )
+    return commands.success({"value": value.decode()})
+
+
+def delete_value(broker: Broker, request: Request) -> Answer:
+    """DELETE_KV_CONFIG."""
+    broker.values.delete(_key(request.text("namespace"), request.text("key")))
+    broker.topics.version += 1
+    return broker.durable(commands.success())
+
+
+def values(broker: Broker, request: Request) -> Answer:
+    """GET_KVLIST_BY_NAMESPACE."""
+    prefix = _key(request.text("namespace"), "")
+    table = {}
+    for key, value in broker.values.items(prefix):
+        if not key.startswith(prefix):
+            break
+        table[key.removeprefix(prefix).decode()] = value.decode()
+    if not table:
+        return refusal(ResponseCode.QUERY_NOT_FOUND, f"there is no namespace {request.text('namespace')}")
+    return commands.success(body=orjson.dumps({"table": table}))
+
+
+def _key(namespace: str, key: str) -> bytes:
+    return f"{namespace}\0{key}".encode()

@@ -1,0 +1,302 @@
+"""Sending: SEND_MESSAGE in its versions, batches, CONSUMER_SEND_MSG_BACK, RECALL_MESSAGE (RocketMQ's SendMessageProcessor)."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+
+from proxy.embedded.broker import names
+from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.groups import Group
+from proxy.embedded.broker.request import Answer, Refused, Request
+from proxy.embedded.broker.topics import Topic
+from remoting import command as commands
+from remoting import messages, properties
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import InvalidRequest
+from remoting.ids import OffsetMessageId, RecallHandle
+from remoting.messages import StoredMessage, SysFlag
+from remoting.properties import MessageType
+
+# The one-letter names of SEND_MESSAGE_V2.
+_LONG = {
+    "producerGroup": "a",
+    "topic": "b",
+    "defaultTopic": "c",
+    "defaultTopicQueueNums": "d",
+    "queueId": "e",
+    "sysFlag": "f",
+    "bornTimestamp": "g",
+    "flag": "h",
+    "properties": "i",
+    "reconsumeTimes": "j",
+    "unitMode": "k",
+    "maxReconsumeTimes": "l",
+    "batch": "m",
+}
+_SHORT = {short: name for name, short in _LONG.items()}
+_VERBOSE = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
+# From this version on (3.4.9) clients say how often a message may come again.
+_SAYS_RETRIES = 121
+# Dead letters of a group are in one queue.
+_DEAD_LETTER_QUEUES = 1
+# Bit of a topic's sys flag: a retry topic of a unit.
+_UNIT, _UNIT_SUBSCRIPTION = 1, 2
+
+
+class Header:
+    """The header of a message to send, by its long names whichever version it came in."""
+
+    __slots__ = (
+        "batch",
+        "born_timestamp",
+        "default_queues",
+        "default_topic",
+        "flag",
+        "max_reconsume_times",
+        "producer_group",
+        "properties",
+        "queue_id",
+        "reconsume_times",
+        "sys_flag",
+        "topic",
+        "unit_mode",
+    )
+
+    def __init__(self, request: Request) -> None:
+        if request.command.code not in _VERBOSE:
+            long = {_SHORT.get(name, name): value for name, value in request.fields.items()}
+            command = request.command.copy()
+            command.fields = long
+            request = Request(request.channel, command, request.now)
+        self.producer_group = request.text("producerGroup")
+        self.topic = request.text("topic")
+        self.default_topic = request.fields.get("defaultTopic", names.DEFAULT_TOPIC)
+        self.default_queues = request.number("defaultTopicQueueNums", 4)
+        self.queue_id = request.number("queueId")
+        self.sys_flag = request.number("sysFlag")
+        self.born_timestamp = request.number("bornTimestamp")
+        self.flag = request.number("flag")
+        self.properties = request.fields.get("properties", "")
+        self.reconsume_times = request.number("reconsumeTimes", 0)
+        self.unit_mode = request.flag("unitMode")
+        maximum = request.fields.get("maxReconsumeTimes")
+        says = maximum and request.command.version >= _SAYS_RETRIES
+        self.max_reconsume_times = request.number("maxReconsumeTimes") if says else None
+        self.batch = request.flag("batch")
+
+
+def send(broker: Broker, request: Request) -> Answer:
+    """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE: the answer says where the message is stored."""
+    header = Header(request)
+    topic = writable_topic(broker, header)
+    return _send_batch(broker, request, header, topic) if header.batch else _send_one(broker, request, header, topic)
+
+
+def _send_one(broker: Broker, request: Request, header: Header, topic: Topic) -> Answer:
+    pairs = sent_pairs(broker, header)
+    pairs.setdefault(properties.UNIQ_CLIENT_MESSAGE_ID, secrets.token_hex(16).upper())
+    message = composed(broker, request, header, topic)
+    if topic.name.startswith(names.RETRY_PREFIX):
+        message = _retried(broker, header, message, pairs)
+    message = _prioritized(message, topic, pairs)
+    if (
+        topic.attributes.get("cleanup.policy", "").upper() == "COMPACTION"
+        and not pairs.get(properties.KEYS, "").strip()
+    ):
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a message of a compacted topic needs a key")
+    waits = message.reconsume_times > 0 and int(pairs.get(properties.DELAY_TIME_LEVEL) or 0) > 0
+    if pairs.get(properties.TRANSACTION_PREPARED, "").lower() == "true" and not waits:
+        stored = broker.transactions.prepare(message, pairs, request.now)
+    else:
+        stored = broker.intake.put(message, pairs, request.now)
+    fields = _where(broker, stored, message.queue_id)
+    fields["transactionId"] = pairs[properties.UNIQ_CLIENT_MESSAGE_ID]
+    due, real_topic = pairs.get(properties.TIMER_OUT_MS), pairs.get(properties.REAL_TOPIC, "")
+    if due is not None and not real_topic.startswith(names.RETRY_PREFIX) and real_topic:
+        # One more than the time, because that has been rounded down.
+        fields["recallHandle"] = str(
+            RecallHandle(real_topic, broker.settings.name, int(due) + 1, pairs[properties.UNIQ_CLIENT_MESSAGE_ID])
+        )
+    return broker.durable(commands.success(fields))
+
+
+def _send_batch(broker: Broker, request: Request, header: Header, topic: Topic) -> Answer:
+    if topic.name.startswith(names.RETRY_PREFIX):
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"batches cannot go to the retry topic {topic.name}")
+    common = properties.encode(sent_pairs(broker, header))
+    body = request.command.body
+    broker.intake.check(topic.name, body)
+    message = composed(broker, request, header, topic)
+    entries = messages.decode_batch(body)
+    if not entries:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+    batch = []
+    for entry in entries:
+        separator = "" if not entry.properties or entry.properties.endswith("\x02") else "\x02"
+        text = entry.properties + separator + common
+        batch.append(replace(message, body=entry.body, flag=entry.flag, properties=text))
+    stored = broker.intake.put_all(batch)
+    fields = _where(broker, stored[0], message.queue_id)
+    fields["msgId"] = ",".join(message_id(broker, one) for one in stored)
+    if (unique_id := properties.get(header.properties, properties.UNIQ_CLIENT_MESSAGE_ID)) is not None:
+        fields["transactionId"] = unique_id
+    return broker.durable(commands.success(fields))
+
+
+def writable_topic(broker: Broker, header: Header) -> Topic:
+    """The topic that a message is for, which this may create. Raises Refused, InvalidRequest."""
+    name = header.topic
+    topic = broker.topics.get(name)
+    if topic is None or name in names.FORBIDDEN_TOPICS:
+        names.check_topic(name)
+        if name in names.FORBIDDEN_TOPICS:
+            raise Refused(ResponseCode.NO_PERMISSION, f"nobody may send to topic {name}")
+        retry = name.startswith(names.RETRY_PREFIX)
+        sys_flag = 0 if not header.unit_mode else _UNIT_SUBSCRIPTION if retry else _UNIT
+        topic = broker.topics.create_by_send(name, header.default_topic, header.default_queues, sys_flag)
+        if topic is None and retry:
+            topic = broker.topics.create(name, 1, sys_flag=sys_flag)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist: create it first")
+    if header.queue_id >= max(topic.write, topic.read):
+        raise InvalidRequest(f"topic {name} has {topic.write} queues to write to, not one of id {header.queue_id}")
+    return topic
+
+
+def sent_pairs(broker: Broker, header: Header) -> dict[str, str]:
+    """The properties of a message that was sent, with what brokers add."""
+    pairs = properties.decode(header.properties)
+    pairs.pop(properties.POP_CK, None)
+    pairs[properties.MSG_REGION] = broker.settings.region
+    pairs[properties.TRACE_SWITCH] = broker.trace_switch
+    pairs[properties.CLUSTER] = broker.settings.cluster
+    return pairs
+
+
+def composed(broker: Broker, request: Request, header: Header, topic: Topic) -> StoredMessage:
+    """The message of a request, without its properties."""
+    queue_id = header.queue_id if header.queue_id >= 0 else broker.random.randrange(max(topic.write, 1))
+    multi = SysFlag.MULTI_TAGS if topic.filter_type == "MULTI_TAG" else 0
+    return StoredMessage(
+        topic=topic.name,
+        body=request.command.body,
+        queue_id=queue_id,
+        flag=header.flag,
+        sys_flag=header.sys_flag | int(multi),
+        born_timestamp=header.born_timestamp,
+        born_host=request.address,
+        reconsume_times=header.reconsume_times,
+    )
+
+
+def _retried(broker: Broker, header: Header, message: StoredMessage, pairs: dict[str, str]) -> StoredMessage:
+    """A message that a consumer sends to its retry topic itself: at last it is a dead letter."""
+    name = names.retry_group(message.topic)
+    group = known_group(broker, name)
+    most = group.retries if header.max_reconsume_times is None else header.max_reconsume_times
+    # Locks show that the group consumes in order: what it cannot consume must not come again later.
+    if message.reconsume_times <= most and not broker.locks.held(name, broker.now):
+        return message
+    dead = broker.topics.create(names.dead_letter_topic(name), _DEAD_LETTER_QUEUES)
+    pairs[properties.DELAY_TIME_LEVEL] = "0"
+    return replace(message, topic=dead.name, queue_id=broker.random.randrange(_DEAD_LETTER_QUEUES))
+
+
+def _prioritized(message: StoredMessage, topic: Topic, pairs: dict[str, str]) -> StoredMessage:
+    """The queue of a message with a priority is that priority, as far as there are queues (RocketMQ 5.4)."""
+    text = pairs.get(properties.PRIORITY, "")
+    if not text.isdecimal():
+        return message
+    if properties.message_type(pairs) is not MessageType.PRIORITY:
+        del pairs[properties.PRIORITY]
+        return message
+    return replace(message, queue_id=min(int(text), max(topic.write - 1, 0)))
+
+
+def message_id(broker: Broker, message: StoredMessage) -> str:
+    """The offset message id of a stored message."""
+    return str(OffsetMessageId(broker.settings.host, broker.settings.port, message.commit_log_offset))
+
+
+def _where(broker: Broker, stored: StoredMessage, queue_id: int) -> dict[str, str]:
+    return {
+        "msgId": message_id(broker, stored),
+        "queueId": str(queue_id),
+        "queueOffset": str(stored.queue_offset),
+        properties.MSG_REGION: broker.settings.region,
+        properties.TRACE_SWITCH: broker.trace_switch,
+    }
+
+
+def known_group(broker: Broker, name: str) -> Group:
+    """A consumer group, which this may create. Raises Refused."""
+    group = broker.groups.find(name)
+    if group is None:
+        raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
+    return group
+
+
+def send_back(broker: Broker, request: Request) -> Answer:
+    """CONSUMER_SEND_MSG_BACK: the message comes again after a while, or goes to the dead letters."""
+    group = known_group(broker, request.text("group"))
+    if group.retry_queues <= 0:
+        return commands.success()
+    offset, level = request.number("offset"), request.number("delayLevel")
+    sys_flag = _UNIT_SUBSCRIPTION if request.flag("unitMode") else 0
+    topic = broker.topics.create(names.retry_topic(group.name), group.retry_queues, sys_flag=sys_flag)
+    if not topic.writable:
+        raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic.name} may not be written to")
+    record = broker.store.record(offset)
+    if record is None:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message at commit log offset {offset}")
+    message = messages.decode_message(record)
+    pairs = dict(message.property_map)
+    pairs.setdefault(properties.RETRY_TOPIC, message.topic)
+    pairs[properties.WAIT_STORE_MSG_OK] = "false"
+    pairs.setdefault(properties.ORIGIN_MESSAGE_ID, message_id(broker, message))
+    most = group.retries
+    if request.command.version >= _SAYS_RETRIES:
+        most = request.number("maxReconsumeTimes", most)
+    if message.reconsume_times >= most or level < 0:
+        topic = broker.topics.create(names.dead_letter_topic(group.name), _DEAD_LETTER_QUEUES)
+        level = 0
+    elif level == 0:
+        level = 3 + message.reconsume_times
+    pairs[properties.DELAY_TIME_LEVEL] = str(level)
+    back = replace(
+        message,
+        topic=topic.name,
+        queue_id=broker.random.randrange(max(topic.write, 1)),
+        reconsume_times=message.reconsume_times + 1,
+        prepared_transaction_offset=0,
+    )
+    broker.intake.put(back, pairs, request.now)
+    return broker.durable(commands.success())
+
+
+def recall(broker: Broker, request: Request) -> Answer:
+    """RECALL_MESSAGE: take back a message that waits for its time."""
+    if not broker.settings.recall:
+        raise Refused(ResponseCode.NO_PERMISSION, "messages cannot be recalled here")
+    topic = request.text("topic")
+    if topic not in broker.topics:
+        raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
+    try:
+        handle = RecallHandle.parse(request.text("recallHandle"))
+    except Exception as error:
+        raise Refused(ResponseCode.ILLEGAL_OPERATION, str(error)) from None
+    _check_recall(broker, request, topic, handle)
+    broker.intake.recall(topic, handle.message_id, handle.timestamp - 1)
+    return broker.durable(commands.success({"msgId": handle.message_id}))
+
+
+def _check_recall(broker: Broker, request: Request, topic: str, handle: RecallHandle) -> None:
+    left = handle.timestamp - request.now
+    reasons: Mapping[str, bool] = {
+        f"the recall handle is for another topic than {topic}": handle.topic != topic,
+        f"the recall handle is for broker {handle.broker_name}": handle.broker_name != broker.settings.name,
+        "the time of the message has passed or is too far ahead": not 0 < left < broker.settings.longest_delay,
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, reason)

@@ -1,0 +1,72 @@
+"""GET_BROKER_RUNTIME_INFO and GET_BROKER_CONFIG: how the broker is, how it is set."""
+
+import dataclasses
+
+import orjson
+
+from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.request import Answer, Request
+from remoting import command as commands
+from remoting.codes import OWN_VERSION, version_text
+
+
+def runtime(broker: Broker, request: Request) -> Answer:
+    """KVTable, with the keys that tools look for."""
+    uptime = max(request.now - broker.started, 1) / 1000
+    put, got = broker.counts["put"], broker.counts["got"]
+    table = {
+        "brokerVersion": str(OWN_VERSION),
+        "brokerVersionDesc": f"V{version_text(OWN_VERSION).replace('.', '_')}",
+        "brokerActive": "true",
+        "bootTimestamp": str(broker.started),
+        "runtime": f"[ {uptime:.0f} seconds ]",
+        "putTps": f"{put / uptime:.2f}",
+        "getTransferredTps": f"{got / uptime:.2f}",
+        "getTotalTps": f"{got / uptime:.2f}",
+        "msgPutTotalTodayNow": str(put),
+        "msgGetTotalTodayNow": str(got),
+        **dict.fromkeys(_ZEROS, "0"),
+        "producerGroups": str(len(broker.members.producers)),
+        "consumerGroups": str(len(broker.members.consumers)),
+        "waitingPulls": str(broker.pulls.total),
+        "waitingPops": str(broker.pops.total),
+        "unacknowledgedPops": str(len(broker.checkpoints)),
+        "waitingTimers": str(broker.intake.waiting),
+        "halfMessages": str(len(broker.transactions)),
+    }
+    return commands.success(body=orjson.dumps({"table": table}))
+
+
+_ZEROS = (
+    "earliestMessageTimeStamp",
+    "commitLogDiskRatio",
+    "consumeQueueDiskRatio",
+    "msgPutTotalYesterdayMorning",
+    "msgPutTotalTodayMorning",
+    "msgGetTotalYesterdayMorning",
+    "msgGetTotalTodayMorning",
+    "sendThreadPoolQueueSize",
+    "pullThreadPoolQueueSize",
+    "sendThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueHeadWaitTimeMills",
+    "queryThreadPoolQueueHeadWaitTimeMills",
+    "pageCacheLockTimeMills",
+    "timerReadBehind",
+    "timerOffsetBehind",
+    "timerCongestNum",
+    "timerEnqueueTps",
+    "timerDequeueTps",
+)
+
+
+def config(broker: Broker, _: Request) -> Answer:
+    """The settings as lines of key and value."""
+    settings = broker.settings
+    lines = [
+        f"brokerName={settings.name}",
+        f"brokerClusterName={settings.cluster}",
+        "brokerId=0",
+        "brokerRole=ASYNC_MASTER",
+    ]
+    lines += [f"{item.name}={getattr(settings, item.name)}" for item in dataclasses.fields(settings)]
+    return commands.success({"version": "{}"}, "\n".join(lines).encode() + b"\n")

@@ -1,0 +1,144 @@
+"""Topics: their configurations, kept in a table; system topics; topics that come into being (RocketMQ's TopicConfigManager)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from proxy.embedded.broker import names
+from proxy.embedded.broker.settings import BrokerSettings
+from proxy.embedded.store import Table
+from remoting.messages import Permission
+from remoting.properties import MessageType
+
+_READ_WRITE = int(Permission.READ | Permission.WRITE)
+_MESSAGE_TYPE = "message.type"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic's configuration. read, write: numbers of queues; permission: bits of `messages.Permission`."""
+
+    name: str
+    read: int = 8
+    write: int = 8
+    permission: int = _READ_WRITE
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.permission & Permission.READ)
+
+    @property
+    def writable(self) -> bool:
+        return bool(self.permission & Permission.WRITE)
+
+    @property
+    def kind(self) -> str:
+        """The type of messages it takes."""
+        return self.attributes.get(_MESSAGE_TYPE, MessageType.NORMAL).upper()
+
+    def to_json(self) -> dict[str, Any]:
+        """TopicConfig."""
+        return {
+            "topicName": self.name,
+            "readQueueNums": self.read,
+            "writeQueueNums": self.write,
+            "perm": self.permission,
+            "topicFilterType": self.filter_type,
+            "topicSysFlag": self.sys_flag,
+            "order": self.order,
+            "attributes": dict(self.attributes),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Topic":
+        """Read TopicConfig. Raises KeyError, TypeError, ValueError."""
+        return cls(
+            str(data["topicName"]),
+            int(data.get("readQueueNums", 8)),
+            int(data.get("writeQueueNums", 8)),
+            int(data.get("perm", _READ_WRITE)),
+            str(data.get("topicFilterType") or "SINGLE_TAG"),
+            int(data.get("topicSysFlag", 0)),
+            bool(data.get("order", False)),
+            {str(key): str(value) for key, value in (data.get("attributes") or {}).items()},
+        )
+
+    def route(self, broker: str) -> dict[str, Any]:
+        """QueueData."""
+        return {
+            "brokerName": broker,
+            "readQueueNums": self.read,
+            "writeQueueNums": self.write,
+            "perm": self.permission,
+            "topicSysFlag": self.sys_flag,
+        }
+
+
+class Topics:
+    """All topics by name. `version` counts changes."""
+
+    def __init__(self, settings: BrokerSettings, table: Table) -> None:
+        self._table = table
+        self.version = 0
+        self._topics = {topic.name: topic for topic in _system_topics(settings)}
+        for _, value in table.items():
+            topic = Topic.from_json(orjson.loads(value))
+            self._topics[topic.name] = topic
+
+    def get(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._topics
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(list(self._topics.values()))
+
+    def put(self, topic: Topic) -> Topic:
+        """Create or change a topic."""
+        if self._topics.get(topic.name) != topic:
+            self._topics[topic.name] = topic
+            self._table.put(topic.name.encode(), orjson.dumps(topic.to_json()))
+            self.version += 1
+        return topic
+
+    def drop(self, name: str) -> None:
+        """Forget a topic; one that is not there is of no account."""
+        if self._topics.pop(name, None) is not None:
+            self._table.delete(name.encode())
+            self.version += 1
+
+    def create_by_send(self, name: str, template: str, queues: int, sys_flag: int) -> Topic | None:
+        """The topic that a first message creates after another topic which may be inherited; None: there is none."""
+        model = self._topics.get(template)
+        if model is None or not model.permission & Permission.INHERIT:
+            return None
+        count = max(min(queues, model.write), 0)
+        permission = model.permission & ~Permission.INHERIT
+        return self.put(replace(model, name=name, read=count, write=count, permission=permission, sys_flag=sys_flag))
+
+    def create(self, name: str, queues: int, *, order: bool = False, sys_flag: int = 0) -> Topic:
+        """A topic that the broker needs, such as a retry topic; one that is there stays, but for its order."""
+        known = self._topics.get(name)
+        if known is not None:
+            return known if known.order == order else self.put(replace(known, order=order))
+        return self.put(Topic(name, queues, queues, sys_flag=sys_flag, order=order))
+
+
+def _system_topics(settings: BrokerSettings) -> Iterator[Topic]:
+    for name, queues in names.FIXED_TOPICS.items():
+        yield Topic(name, queues, queues)
+    inherited = int(_READ_WRITE | Permission.INHERIT)
+    if settings.auto_create_topics:
+        yield Topic(names.DEFAULT_TOPIC, settings.default_queues, settings.default_queues, inherited)
+    yield Topic(settings.cluster, 16, 16, inherited)
+    yield Topic(settings.name, 1, 1, inherited)
+    yield Topic(names.reply_topic(settings.cluster), 1, 1)
+    yield Topic(f"rmq_sys_REVIVE_LOG_{settings.cluster}", 8, 8)
+    yield Topic(f"rmq_sys_SYNC_BROKER_MEMBER_{settings.name}", 1, 1, int(Permission.INHERIT))

@@ -1,0 +1,130 @@
+"""The embedded broker on a socket: name server and broker in one, for official clients and tools."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+from protocol_negotiation.detect import Protocol
+from protocol_negotiation.http1 import Http1Refusal
+from protocol_negotiation.http2 import Http2Refusal
+from protocol_negotiation.listener import Handlers, Listener, ListenerOptions
+from protocol_negotiation.negotiation import Outcome
+from protocol_negotiation.peer import HostPort, Peer
+from protocol_negotiation.tls import TlsMode
+from proxy.backend import Push
+from proxy.channel import Channel
+from proxy.embedded.backend import EmbeddedBackend
+from proxy.messaging import Reply
+from proxy.remoting_channel import RemotingChannel
+from remoting.command import RemotingCommand
+from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
+from remoting.wheel import TimeoutWheel
+
+# Seconds that a client has to answer the broker.
+_CLIENT_TIMEOUT = 5.0
+# Seconds without a byte after which a connection is given up.
+_IDLE = 120.0
+_SWEEP = 5.0
+
+
+class BrokerChannel(RemotingChannel):
+    """A client that is connected to the broker itself."""
+
+    __slots__ = ()
+
+
+def pushing(relay: Push) -> Push:
+    """Ask a client: one that is connected here directly, any other through `relay`."""
+
+    def push(channel: Channel, command: RemotingCommand) -> Reply | None:
+        if not isinstance(channel, BrokerChannel):
+            return relay(channel, command)
+        if command.is_oneway:
+            channel.oneway(command)
+            return None
+        return channel.request(command, _CLIENT_TIMEOUT)
+
+    return push
+
+
+def dismiss(channel: Channel) -> None:
+    """Close the connection of a client that has gone silent."""
+    if isinstance(channel, BrokerChannel):
+        channel.close(CloseCause.IDLE)
+
+
+class Server:
+    """Serves a backend's broker on an address. Its pushes must go through `pushing`."""
+
+    def __init__(self, backend: EmbeddedBackend, address: HostPort) -> None:
+        loop = asyncio.get_running_loop()
+        self._backend = backend
+        self._wheel = TimeoutWheel(loop.time)
+        self.channels: set[BrokerChannel] = set()
+        handlers: Handlers = {
+            Protocol.REMOTING: self._accept,
+            Protocol.GRPC: Http2Refusal,
+            Protocol.HTTP1: Http1Refusal,
+        }
+        options = ListenerOptions(name="embedded", address=address, tls_mode=TlsMode.DISABLED)
+        self._listener = Listener(options, handlers, None, _forget)
+
+    @property
+    def addresses(self) -> list[HostPort]:
+        """Where it listens."""
+        return self._listener.addresses
+
+    async def run(self) -> None:
+        """Serve until cancelled. Raises OSError where it cannot listen."""
+        await self._listener.start()
+        try:
+            with self._ticking():
+                while True:
+                    await asyncio.sleep(_SWEEP)
+                    self._sweep()
+        finally:
+            await self._listener.close()
+            for channel in list(self.channels):
+                channel.close(CloseCause.DRAIN)
+            with contextlib.suppress(Exception):
+                await self._listener.abort()
+
+    def _accept(self, peer: Peer) -> BrokerChannel:
+        channel = BrokerChannel(self._wheel, cast(Handler, self._handle), self._closed, peer, Limits())
+        self.channels.add(channel)
+        return channel
+
+    def _handle(self, channel: BrokerChannel, command: RemotingCommand) -> Reply | None:
+        return self._backend.handle(channel, command)
+
+    def _closed(self, connection: RemotingConnection) -> None:
+        channel = cast(BrokerChannel, connection)
+        self.channels.discard(channel)
+        self._backend.broker.closed(channel)
+
+    def _sweep(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for channel in list(self.channels):
+            if now - channel.read_at > _IDLE and not channel.under_way:
+                channel.close(CloseCause.IDLE)
+
+    @contextmanager
+    def _ticking(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+
+        def tick() -> None:
+            nonlocal handle
+            handle = loop.call_later(self._wheel.tick, tick)
+            self._wheel.advance()
+
+        handle = loop.call_later(self._wheel.tick, tick)
+        try:
+            yield
+        finally:
+            handle.cancel()
+
+
+def _forget(_: Outcome, __: object, ___: bytes) -> None:
+    """Nobody counts how connections begin here."""

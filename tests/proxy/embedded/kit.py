@@ -1,0 +1,64 @@
+"""An embedded broker in the place of a real cluster, for the scenarios of tests/cluster."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+from tests.cluster.kit import HOST, PEERS, ROOT, Failed, accepts, free_port
+
+
+class EmbeddedCluster:
+    """The process of `serve.py`, with the face of the peers kit's `Cluster`. `with` it."""
+
+    def __init__(self, directory: Path, *, durable: bool = False) -> None:
+        self.port = free_port()
+        self.log = directory / "embedded.log"
+        self._command = [sys.executable, "-m", "tests.proxy.embedded.serve", str(self.port)]
+        if durable:
+            self._command.append(str(directory / "store"))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def broker(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def namesrv(self) -> str:
+        return self.broker
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        return {"namesrv": self.broker, "broker": self.broker}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        if "Traceback" in self.log.read_text():
+            raise Failed(f"the embedded broker was surprised:\n{self.log.read_text()[-6000:]}")
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + 20
+        while not accepts(self.port):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise Failed(f"the embedded broker did not start:\n{self.log.read_text()[-3000:]}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def admin(self, *words: str) -> str:
+        """What mqadmin prints."""
+        command = [sys.executable, str(PEERS), "admin", *words, "-n", self.namesrv]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
