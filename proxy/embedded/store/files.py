@@ -1,0 +1,46 @@
+"""The file calls that durability hangs on, in one place: tests put a faulty disk there."""
+
+import os
+from pathlib import Path
+
+# macOS has no fdatasync.
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+class Files:
+    """The operating system's files. All calls raise OSError."""
+
+    def create(self, path: Path) -> int:
+        """A new file, open for reading and writing."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+
+    def open(self, path: Path, writable: bool = False) -> int:
+        return os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+
+    def close(self, file: int) -> None:
+        os.close(file)
+
+    def read(self, file: int, size: int, position: int) -> bytes:
+        return os.pread(file, size, position)
+
+    def write(self, file: int, data: bytes, position: int) -> int:
+        """The number of bytes written, which may be fewer than given."""
+        return os.pwrite(file, data, position)
+
+    def truncate(self, file: int, size: int) -> None:
+        os.ftruncate(file, size)
+
+    def sync(self, file: int) -> None:
+        """Contents and size are on the disk afterwards."""
+        _sync(file)
+
+    def sync_directory(self, path: Path) -> None:
+        """Names made or removed in the directory are so on the disk afterwards."""
+        file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)

@@ -1,0 +1,260 @@
+"""The index file: where messages are, and what tables hold, as of a position of the log (SQLite).
+
+Everything in it up to that position changes in one SQLite transaction, by a thread; what came after is in memory and
+in the log. Each batch is one statement over one blob, because a statement runs without the interpreter's lock, while
+row by row the thread and the loop would fight for it.
+"""
+
+import sqlite3
+import struct
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import orjson
+
+from proxy.embedded.store import keys, queue
+from proxy.embedded.store.errors import Corrupt
+from proxy.embedded.store.queue import CHUNK, Entry, Queue
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS queues (
+    number INTEGER PRIMARY KEY, topic TEXT, queue_id INTEGER, first INTEGER, next INTEGER
+);
+CREATE TABLE IF NOT EXISTS chunks (id INTEGER PRIMARY KEY, entries BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS periods (period INTEGER PRIMARY KEY, oldest INTEGER, newest INTEGER);
+CREATE TABLE IF NOT EXISTS keys (period INTEGER, entry BLOB, PRIMARY KEY (period, entry)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS dropped (topic TEXT PRIMARY KEY, position INTEGER) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS items (tab BLOB, key BLOB, value BLOB, PRIMARY KEY (tab, key)) WITHOUT ROWID;
+"""
+# A blob of `size of a, size of b, a, b` (sizes as eight digits each), as rows of positions and sizes.
+_PAIRS = """
+WITH RECURSIVE pairs(p, a, b) AS (
+    SELECT 1, CAST(substr(?1, 1, 8) AS INTEGER), CAST(substr(?1, 9, 8) AS INTEGER) WHERE length(?1) > 0
+    UNION ALL
+    SELECT
+        p + 16 + a + b,
+        CAST(substr(?1, p + 16 + a + b, 8) AS INTEGER),
+        CAST(substr(?1, p + 24 + a + b, 8) AS INTEGER)
+    FROM pairs WHERE p + 16 + a + b <= length(?1)
+)
+"""
+_PUT_ITEMS = (
+    f"{_PAIRS} INSERT OR REPLACE INTO items SELECT ?2, substr(?1, p + 16, a), substr(?1, p + 16 + a, b) FROM pairs"
+)
+_DELETE_ITEMS = f"{_PAIRS} DELETE FROM items WHERE tab = ?2 AND key IN (SELECT substr(?1, p + 16, a) FROM pairs)"
+_ADD_ENTRIES = f"""
+{_PAIRS} INSERT INTO chunks
+SELECT CAST(substr(?1, p + 16, a) AS INTEGER), substr(?1, p + 16 + a, b) FROM pairs WHERE true
+ON CONFLICT (id) DO UPDATE SET entries = CAST(entries || excluded.entries AS BLOB)
+"""
+# In order, because that is several times faster for a tree.
+_ADD_KEYS = f"""
+WITH RECURSIVE n(i) AS (
+    SELECT 0 WHERE length(?1) > 0 UNION ALL SELECT i + 1 FROM n WHERE (i + 1) * {keys.ENTRY_SIZE} < length(?1)
+)
+INSERT OR IGNORE INTO keys
+SELECT ?2, substr(?1, i * {keys.ENTRY_SIZE} + 1, {keys.ENTRY_SIZE}) AS entry FROM n ORDER BY entry
+"""
+_PUT_QUEUES = """
+INSERT OR REPLACE INTO queues SELECT
+    json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
+    json_extract(value, '$[3]'), json_extract(value, '$[4]') FROM json_each(?1)
+"""
+_CRC = struct.Struct(">I")
+_CACHED_CHUNKS = 1024
+_CHUNK_BITS = 32
+
+
+def pair(first: bytes, second: bytes) -> bytes:
+    """One row of a batch."""
+    return b"%08d%08d%b%b" % (len(first), len(second), first, second)
+
+
+def item(table: bytes, key: bytes, value: bytes) -> bytes:
+    """A table's key and value as a row of a batch, with a CRC."""
+    return pair(key, _CRC.pack(crc32(value, crc32(key, crc32(table)))) + value)
+
+
+def chunk(number: int, chunk_number: int, entries: bytes) -> bytes:
+    """Entries of a queue as a row of a batch."""
+    return pair(b"%d" % (number << _CHUNK_BITS | chunk_number), entries)
+
+
+@dataclass(slots=True)
+class Batch:
+    """What a checkpoint writes. `position`: the index file is as of there afterwards; `time`: the last message's."""
+
+    position: int
+    time: int
+    puts: dict[bytes, bytes] = field(default_factory=dict)
+    deletes: dict[bytes, bytes] = field(default_factory=dict)
+    chunks: bytes = b""
+    queues: list[tuple[int, str, int, int, int]] = field(default_factory=list)
+    keys: list[tuple[int, bytes]] = field(default_factory=list)
+    periods: list[tuple[int, int, int]] = field(default_factory=list)
+    dropped: list[tuple[str, int]] = field(default_factory=list)
+    gone_queues: list[int] = field(default_factory=list)
+    first_chunks: list[tuple[int, int]] = field(default_factory=list)
+    first_period: int = 0
+
+
+class Index:
+    """The index file. `commit` may run in a thread, everything else belongs to the loop."""
+
+    def __init__(self, path: Path) -> None:
+        self._writer = _connect(path)
+        self._writer.executescript(_SCHEMA)
+        self._reader = _connect(path)
+        self._reader.execute("PRAGMA query_only = ON")
+        self._chunks: OrderedDict[int, bytes] = OrderedDict()
+        # Counts what was committed, as far as the loop was told.
+        self.version = 0
+
+    @property
+    def position(self) -> int | None:
+        """As of where in the log the file is; None for a new one."""
+        return self._meta("position")
+
+    @property
+    def time(self) -> int:
+        """When the last message before there was stored (ms)."""
+        return self._meta("time") or 0
+
+    def _meta(self, name: str) -> int | None:
+        rows = self._select("SELECT value FROM meta WHERE name = ?", (name,))
+        return rows[0][0] if rows else None
+
+    def _select(self, statement: str, values: tuple[object, ...] = ()) -> list[Any]:
+        """All rows. Raises Corrupt."""
+        try:
+            return self._reader.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise Corrupt(f"the index file cannot be read: {error}") from error
+
+    def queues(self) -> Iterable[Queue]:
+        """All queues."""
+        for number, topic, queue_id, first, after in self._select("SELECT * FROM queues ORDER BY number"):
+            yield Queue(number, topic, queue_id, first, after, after, kept=first // CHUNK)
+
+    def dropped(self) -> dict[str, int]:
+        """Where in the log topics were dropped."""
+        return dict(self._select("SELECT topic, position FROM dropped"))
+
+    def periods(self) -> dict[int, keys.Period]:
+        """The periods that there are keys of, without these."""
+        rows = self._select("SELECT period, oldest, newest FROM periods")
+        return {period: keys.Period(oldest, newest) for period, oldest, newest in rows}
+
+    # Reading.
+
+    def entry(self, each: Queue, offset: int) -> Entry | None:
+        """Where the message of a queue offset within the bounds is; None where the index is damaged there."""
+        if offset >= each.tail_start:
+            return each.in_tail(offset)
+        start = offset % CHUNK * queue.ENTRY_SIZE
+        row = each.number << _CHUNK_BITS | offset // CHUNK
+        entries = self._chunks.get(row, b"")
+        if len(entries) < start + queue.ENTRY_SIZE:
+            entries = self._chunk(row)
+        return queue.decode(entries, start, offset) if len(entries) >= start + queue.ENTRY_SIZE else None
+
+    def _chunk(self, row: int) -> bytes:
+        found = self._select("SELECT entries FROM chunks WHERE id = ?", (row,))
+        entries = self._chunks[row] = found[0][0] if found else b""
+        if len(self._chunks) > _CACHED_CHUNKS:
+            self._chunks.popitem(last=False)
+        return entries
+
+    def key_positions(self, period: int, key: bytes) -> list[int]:
+        """Positions of the messages of a period that have a key, newest first."""
+        rows = self._select(
+            "SELECT entry FROM keys WHERE period = ? AND entry >= ? AND entry <= ? ORDER BY entry DESC",
+            (period, key, key + b"\xff" * 8),
+        )
+        return [keys.position_of(entry) for (entry,) in rows]
+
+    def row(self, table: bytes, key: bytes) -> bytes | None:
+        """A value of a table, or None. Raises Corrupt."""
+        found = self._select("SELECT value FROM items WHERE tab = ? AND key = ?", (table, key))
+        return _value(table, key, found[0][0]) if found else None
+
+    def has_row(self, table: bytes, key: bytes) -> bool:
+        """Whether a table has a key."""
+        found = self._select("SELECT 1 FROM items WHERE tab = ? AND key = ?", (table, key))
+        return bool(found)
+
+    def rows(self, table: bytes, bound: bytes, count: int, inclusive: bool) -> list[tuple[bytes, bytes]]:
+        """At most so many keys and values of a table from a bound on. Raises Corrupt."""
+        rows = self._select(
+            f"SELECT key, value FROM items WHERE tab = ? AND key {'>=' if inclusive else '>'} ? ORDER BY key LIMIT ?",
+            (table, bound, count),
+        )
+        return [(key, _value(table, key, value)) for key, value in rows]
+
+    def count(self, table: bytes) -> int:
+        """The number of keys of a table."""
+        count: int = self._select("SELECT count(*) FROM items WHERE tab = ?", (table,))[0][0]
+        return count
+
+    # Writing.
+
+    def commit(self, batch: Batch) -> None:
+        """Write a batch, all of it or nothing; durable afterwards."""
+        writer = self._writer
+        writer.execute("BEGIN IMMEDIATE")
+        try:
+            self._write(writer, batch)
+            writer.execute("COMMIT")
+        except BaseException:
+            if writer.in_transaction:
+                writer.execute("ROLLBACK")
+            raise
+
+    def _write(self, writer: sqlite3.Connection, batch: Batch) -> None:
+        for table, rows in batch.puts.items():
+            writer.execute(_PUT_ITEMS, (rows, table))
+        for table, rows in batch.deletes.items():
+            writer.execute(_DELETE_ITEMS, (rows, table))
+        writer.execute(_ADD_ENTRIES, (batch.chunks,))
+        writer.execute(_PUT_QUEUES, (orjson.dumps(batch.queues).decode(),))
+        for period, entries in batch.keys:
+            writer.execute(_ADD_KEYS, (entries, period))
+        writer.executemany("INSERT OR REPLACE INTO periods VALUES (?, ?, ?)", batch.periods)
+        writer.executemany("INSERT OR REPLACE INTO dropped VALUES (?, ?)", batch.dropped)
+        for number in batch.gone_queues:
+            self._forget_chunks(writer, number, 1 << _CHUNK_BITS)
+            writer.execute("DELETE FROM queues WHERE number = ?", (number,))
+        for number, first in batch.first_chunks:
+            self._forget_chunks(writer, number, first)
+        writer.execute("DELETE FROM keys WHERE period < ?", (batch.first_period,))
+        writer.execute("DELETE FROM periods WHERE period < ?", (batch.first_period,))
+        writer.execute("DELETE FROM dropped WHERE position < ?", (batch.first_period * keys.PERIOD,))
+        meta = (("position", batch.position), ("time", batch.time))
+        writer.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta)
+
+    def _forget_chunks(self, writer: sqlite3.Connection, number: int, before: int) -> None:
+        low = number << _CHUNK_BITS
+        writer.execute("DELETE FROM chunks WHERE id >= ? AND id < ?", (low, low + before))
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -16384", "busy_timeout = 10000"):
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+    return connection
+
+
+def _value(table: bytes, key: bytes, stored: bytes) -> bytes:
+    value = stored[_CRC.size :]
+    if stored[: _CRC.size] != _CRC.pack(crc32(value, crc32(key, crc32(table)))):
+        raise Corrupt(f"the value of a key of table {table.decode(errors='replace')} is damaged")
+    return value
