@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
@@ -72,7 +72,7 @@ class Server:
         self._listener = Listener(options, handlers, None, _forget)
 
     @property
-    def addresses(self) -> list[HostPort]:
+    def addresses(self) -> Sequence[HostPort]:
         """Where it listens."""
         return self._listener.addresses
 
@@ -114,12 +114,14 @@ class Server:
     def _ticking(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
 
+        handle = loop.call_later(self._wheel.tick, lambda: tick())
+
         def tick() -> None:
             nonlocal handle
+            # First: whatever happens, the next tick comes.
             handle = loop.call_later(self._wheel.tick, tick)
             self._wheel.advance()
 
-        handle = loop.call_later(self._wheel.tick, tick)
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME, and what happens where nobody acknowledges: reviving."""
+"""ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME; and reviving, where nobody acknowledges."""
 
 import logging
 from dataclasses import replace

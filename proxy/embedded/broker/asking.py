@@ -1,4 +1,4 @@
-"""What tools ask of a client through the broker: its state, its offsets, to consume one message now (RocketMQ's Broker2Client)."""
+"""What tools ask of a client through the broker: its state, its offsets, to consume a message (Broker2Client)."""
 
 import asyncio
 from functools import partial

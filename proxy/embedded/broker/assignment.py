@@ -1,4 +1,4 @@
-"""QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE: which queues a consumer has, to pull or to pop (RocketMQ's QueryAssignmentProcessor)."""
+"""QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE: which queues a consumer has, to pull or to pop."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

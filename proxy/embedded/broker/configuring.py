@@ -1,6 +1,7 @@
 """Topics and groups as tools make, show and remove them (RocketMQ's AdminBrokerProcessor)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -50,17 +51,9 @@ def create_topics(broker: Broker, request: Request) -> Answer:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BodyError(f"a topic's configuration lacks {error}") from None
     for topic in topics:
-        changes = dict(topic.attributes)
-        plain = Topic(
-            topic.name, topic.read, topic.write, topic.permission, topic.filter_type, topic.sys_flag, topic.order
-        )
-        attributes = _altered(broker.topics.get(topic.name), changes)
-        _put_topic(broker, Topic(*_values(plain), attributes))
+        attributes = _altered(broker.topics.get(topic.name), topic.attributes)
+        _put_topic(broker, replace(topic, attributes=attributes))
     return broker.durable(commands.success())
-
-
-def _values(topic: Topic) -> tuple[str, int, int, int, str, int, bool]:
-    return topic.name, topic.read, topic.write, topic.permission, topic.filter_type, topic.sys_flag, topic.order
 
 
 def _put_topic(broker: Broker, topic: Topic) -> None:

@@ -81,7 +81,7 @@ def build(expression: str | None, kind: str | None) -> Filter | None:
 
 
 class Subscription:
-    """What a group wants of a topic; `data` is SubscriptionData. Where its filter cannot be compiled, `broken` says why."""
+    """What a group wants of a topic; `data` is SubscriptionData. `broken` says why its filter cannot be compiled."""
 
     __slots__ = ("broken", "data", "filter", "topic", "version")
 

@@ -82,7 +82,7 @@ class Groups:
         self._table = table
         self.version = 0
         self._groups = {name: Group({"groupName": name}) for name in names.SYSTEM_GROUPS}
-        for _, value in table.items():
+        for _, value in table.items():  # noqa: PERF102  # a table, not a dict
             group = Group(orjson.loads(value))
             self._groups[group.name] = group
 

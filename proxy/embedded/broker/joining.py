@@ -1,4 +1,4 @@
-"""Clients and groups: heartbeats, farewells, who is in a group (RocketMQ's ClientManageProcessor, ConsumerManageProcessor)."""
+"""Clients and groups: heartbeats, farewells, who is in a group (RocketMQ's ClientManageProcessor)."""
 
 from typing import Any
 
@@ -55,9 +55,8 @@ def unregister(broker: Broker, request: Request) -> Answer:
     channel, _ = _channel(request), request.text("clientID")
     if group := request.fields.get("producerGroup"):
         broker.members.stop_producing(group, channel)
-    if group := request.fields.get("consumerGroup"):
-        if broker.members.stop_consuming(group, channel):
-            broker.changed(group)
+    if (group := request.fields.get("consumerGroup")) and broker.members.stop_consuming(group, channel):
+        broker.changed(group)
     return commands.success()
 
 

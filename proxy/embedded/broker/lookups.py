@@ -42,7 +42,7 @@ def earliest(broker: Broker, request: Request) -> Answer:
 
 
 def query_offset(broker: Broker, request: Request) -> Answer:
-    """QUERY_CONSUMER_OFFSET: where a group goes on; a group that is new to a young queue starts with its first message."""
+    """QUERY_CONSUMER_OFFSET: where a group goes on; one that is new to a young queue starts with its first message."""
     group, topic, queue_id = request.text("consumerGroup"), request.text("topic"), request.number("queueId")
     offset = broker.offsets.get(topic, group, queue_id)
     if offset >= 0:

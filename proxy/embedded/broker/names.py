@@ -1,4 +1,4 @@
-"""Names of topics and groups: which mean something to brokers, which are valid (RocketMQ's TopicValidator, KeyBuilder)."""
+"""Names of topics and groups: which mean something to brokers, which are valid (RocketMQ's TopicValidator)."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Order: queues that a group pops in order, locked until what was handed out is done (RocketMQ's ConsumerOrderInfoManager).
+"""Order: queues that a group pops in order, locked until what was handed out is done (ConsumerOrderInfoManager).
 
 Sans-io. One row per (topic, group, queue): the messages of the last pop, which of them are acknowledged, until
 when each is invisible, and how often each was handed out before.
@@ -57,15 +57,8 @@ class Order:
     @classmethod
     def decode(cls, value: bytes) -> "Order":
         data = orjson.loads(value)
-        return cls(
-            data["p"],
-            data["i"],
-            data["o"],
-            data["a"],
-            set(data["d"]),
-            dict(map(tuple, data["v"])),
-            dict(map(tuple, data["c"])),
-        )
+        visible, counts = (dict(map(tuple, data[name])) for name in "vc")
+        return cls(data["p"], data["i"], data["o"], data["a"], set(data["d"]), visible, counts)
 
 
 class Orders:

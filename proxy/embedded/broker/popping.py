@@ -211,10 +211,8 @@ def _offset(broker: Broker, taken: _Pop, topic: str, queue_id: int) -> int:
         return offset
     least, most = broker.store.bounds(topic, queue_id)
     # A queue that is still young is consumed from its start, whatever the client says.
-    if taken.first or topic.startswith(names.RETRY_PREFIX) or (least <= 0 < most):
-        offset = least
-    else:
-        offset = max(most - 1, 0)
+    from_start = taken.first or topic.startswith(names.RETRY_PREFIX) or least <= 0 < most
+    offset = least if from_start else max(most - 1, 0)
     broker.offsets.commit(topic, group, queue_id, offset)
     return offset
 

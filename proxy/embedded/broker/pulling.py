@@ -40,30 +40,14 @@ def pull(broker: Broker, request: Request) -> Answer:
     wanted = _filter(broker, request, group, topic.name, sys_flag)
     found = _read(broker, request, group, topic, queue_id, offset, count, wanted)
     code = _code(found.status, offset)
+    if sys_flag & PullSysFlag.COMMIT_OFFSET and not request.resumed:
+        broker.offsets.commit(topic.name, group.name, queue_id, commit)
     if code == ResponseCode.PULL_NOT_FOUND and not request.resumed and sys_flag & PullSysFlag.SUSPEND:
         held = Held(request, request.now + wait, broker.future(), wanted, offset)
         broker.pulls.add((topic.name, queue_id), held)
-        return _committed(broker, request, group, topic, queue_id, sys_flag, commit, held.reply)
+        return held.reply
     broker.offsets.pulled(topic.name, group.name, queue_id, found.next_offset)
-    reply = commands.response(code, _fields(found, topic, group), b"".join(found.records), found.status)
-    if request.resumed:
-        return reply
-    return _committed(broker, request, group, topic, queue_id, sys_flag, commit, reply)
-
-
-def _committed(
-    broker: Broker,
-    request: Request,
-    group: Group,
-    topic: Topic,
-    queue_id: int,
-    sys_flag: int,
-    offset: int,
-    reply: Answer,
-) -> Answer:
-    if sys_flag & PullSysFlag.COMMIT_OFFSET:
-        broker.offsets.commit(topic.name, group.name, queue_id, offset)
-    return reply
+    return commands.response(code, _fields(found, topic, group), b"".join(found.records), found.status)
 
 
 def consuming_group(broker: Broker, request: Request) -> Group:

@@ -1,4 +1,4 @@
-"""SEND_REPLY_MESSAGE: an answer to a request goes to the client that waits for it, and is stored (RocketMQ's ReplyMessageProcessor)."""
+"""SEND_REPLY_MESSAGE: an answer to a request goes to the client that waits for it, and is stored."""
 
 import asyncio
 from functools import partial

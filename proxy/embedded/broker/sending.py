@@ -1,4 +1,4 @@
-"""Sending: SEND_MESSAGE in its versions, batches, CONSUMER_SEND_MSG_BACK, RECALL_MESSAGE (RocketMQ's SendMessageProcessor)."""
+"""Sending: SEND_MESSAGE in its versions, batches, CONSUMER_SEND_MSG_BACK, RECALL_MESSAGE (SendMessageProcessor)."""
 
 import secrets
 from collections.abc import Mapping

@@ -5,6 +5,7 @@ or missing; it is read as a number or a boolean where it is compared with one, a
 fails, raises: such a message does not match.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _WORDS = frozenset(
-    ["NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH"]
+    ("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH")
 )
 
 
@@ -163,6 +164,8 @@ class _Parser:
             if negated:
                 self._next()
                 kind = self._peek()
+            elif kind == "NOT":
+                raise BodyError("the filter has NOT before something that cannot be negated")
             parse = _TAILS.get(kind)
             if parse is None:
                 return left
@@ -415,7 +418,16 @@ def _sign(left: Any, right: Any) -> int:
         left, right = _alike(left, right)
         if left is None:
             return -1
-    return (left > right) - (left < right)
+    if isinstance(left, float):
+        # Java's order of all floats: NaN is the greatest, -0.0 less than 0.0.
+        left, right = _ordered(left), _ordered(right)
+    return int(left > right) - int(left < right)
+
+
+def _ordered(value: float) -> tuple[bool, float, float]:
+    if value != value:
+        return True, 0.0, 0.0
+    return False, value, math.copysign(1.0, value)
 
 
 def _alike(left: Any, right: Any) -> tuple[Any, Any]:

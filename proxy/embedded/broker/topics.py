@@ -1,4 +1,4 @@
-"""Topics: their configurations, kept in a table; system topics; topics that come into being (RocketMQ's TopicConfigManager)."""
+"""Topics: their configurations, kept in a table; system topics; topics that come into being (TopicConfigManager)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -87,7 +87,7 @@ class Topics:
         self._table = table
         self.version = 0
         self._topics = {topic.name: topic for topic in _system_topics(settings)}
-        for _, value in table.items():
+        for _, value in table.items():  # noqa: PERF102  # a table, not a dict
             topic = Topic.from_json(orjson.loads(value))
             self._topics[topic.name] = topic
 

@@ -75,9 +75,7 @@ class MemoryStore:
     def append(self, message: StoredMessage) -> StoredMessage:
         key = message.topic, message.queue_id
         offset = self._ahead.get(key, len(self._queues.get(key, ())))
-        stored = replace(
-            message, queue_offset=offset, commit_log_offset=self._end, store_timestamp=self._clock()
-        )
+        stored = replace(message, queue_offset=offset, commit_log_offset=self._end, store_timestamp=self._clock())
         record = messages.encode_message(stored)
         self.write(lambda: self._append(key, stored.commit_log_offset, record))
         self._end += len(record)

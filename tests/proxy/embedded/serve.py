@@ -1,6 +1,6 @@
 """An embedded broker as a process of its own: `python -m tests.proxy.embedded.serve PORT [DIRECTORY]`.
 
-Its transactions are checked after seconds, and clients are told of resets, as those of the real broker in tests/cluster.
+Its transactions are checked after seconds, and clients are told of resets, as in tests/cluster.
 """
 
 import logging

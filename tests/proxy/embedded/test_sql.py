@@ -1,0 +1,60 @@
+"""SQL92 filters against what RocketMQ's own parser makes of them (golden/FilterTable.java, RocketMQ 5.4.0)."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.embedded.broker.filters import SqlFilter
+from proxy.embedded.broker.sql import compile_filter
+from remoting.errors import BodyError
+
+_GOLDEN = Path(__file__).parent / "golden"
+
+
+def _lines(name: str) -> list[str]:
+    return (_GOLDEN / name).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+_SETS = [dict(pair.split("=", 1) for pair in line.split(";")) for line in _lines("properties.txt")]
+
+
+def _evaluated(expression: str) -> str:
+    try:
+        wanted = SqlFilter(expression)
+    except BodyError:
+        return "X"
+    return "".join("T" if wanted.wants(pairs) else "F" for pairs in _SETS)
+
+
+_TABLE = list(zip(_lines("expressions.txt"), _lines("results.txt"), strict=True))
+
+
+@pytest.mark.parametrize(("expression", "result"), _TABLE)
+def test_an_expression_means_what_it_means_to_rocketmq(expression: str, result: str) -> None:
+    assert _evaluated(expression) == result
+
+
+@given(st.text(alphabet="ab1'()=<>,- \tNOTandORisnull/*.5eE", max_size=40))
+def test_garbage_is_refused_or_evaluated(text: str) -> None:
+    try:
+        wanted = SqlFilter(text)
+    except BodyError:
+        return
+    for pairs in _SETS:
+        wanted.wants(pairs)
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 5000 + "a" + ")" * 5000, "not " * 5000 + "a", "a" * 20_000, "-" * 9000 + "1 = 1"]
+)
+def test_what_would_cost_too_much_is_refused(text: str) -> None:
+    with pytest.raises(BodyError):
+        compile_filter(text)
+
+
+def test_a_long_chain_is_fine() -> None:
+    text = " or ".join(f"a = {number}" for number in range(500))
+    assert compile_filter(text)({"a": "499"})
+    assert not compile_filter(text)({"a": "500"})
