@@ -3,21 +3,37 @@
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from tests.cluster.kit import HOST, PEERS, ROOT, Failed, accepts, free_port
 
 
+@dataclass(frozen=True)
+class InProcess:
+    """A Gantry in the broker's own process."""
+
+    port: int
+
+    @property
+    def address(self) -> str:
+        """Where clients connect."""
+        return f"{HOST}:{self.port}"
+
+
 class EmbeddedCluster:
     """The process of `serve.py`, with the face of the peers kit's `Cluster`. `with` it."""
 
-    def __init__(self, directory: Path, *, durable: bool = False) -> None:
+    def __init__(self, directory: Path, *, durable: bool = False, proxy: bool = False) -> None:
         self.port = free_port()
+        self.proxy = InProcess(free_port()) if proxy else None
         self.log = directory / "embedded.log"
         self._command = [sys.executable, "-m", "tests.proxy.embedded.serve", str(self.port)]
+        if self.proxy is not None:
+            self._command += ["--listen", str(self.proxy.port)]
         if durable:
-            self._command.append(str(directory / "store"))
+            self._command += ["--directory", str(directory / "store")]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -45,7 +61,8 @@ class EmbeddedCluster:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + 20
-        while not accepts(self.port):
+        ports = [self.port, *([self.proxy.port] if self.proxy is not None else [])]
+        while not all(map(accepts, ports)):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise Failed(f"the embedded broker did not start:\n{self.log.read_text()[-3000:]}")
             time.sleep(0.05)

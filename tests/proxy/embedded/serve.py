@@ -1,20 +1,27 @@
-"""An embedded broker as a process of its own: `python -m tests.proxy.embedded.serve PORT [DIRECTORY]`.
+"""An embedded broker as a process: `python -m tests.proxy.embedded.serve PORT [--listen PORT] [--directory DIRECTORY]`.
+
+It serves name server and broker on the first port, and with --listen a whole Gantry, in process, on the second.
 
 Its transactions are checked after seconds, and clients are told of resets, as in tests/cluster.
 """
 
 import logging
-import sys
+from argparse import ArgumentParser
+from contextlib import closing
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 
 from protocol_negotiation.peer import HostPort
+from proxy.app import App
 from proxy.channel import Channel
+from proxy.config import load
 from proxy.embedded.backend import EmbeddedBackend, wall_clock
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.server import Server, dismiss, pushing
 from proxy.embedded.store import Store
+from proxy.relay import relay
 from remoting.command import RemotingCommand
 from tests.proxy.embedded.memory import MemoryStore
 
@@ -35,17 +42,25 @@ def _nobody(channel: Channel, command: RemotingCommand) -> None:
     raise AssertionError(f"there are no clients but those on the socket: {command}")
 
 
-async def serve(port: int, directory: Path | None) -> None:
-    backend = EmbeddedBackend(settings(port), open_store(directory), pushing(_nobody), dismiss=dismiss)
+async def serve(port: int, listen: int | None, directory: Path | None) -> None:
+    push = pushing(_nobody if listen is None else relay)
+    backend = EmbeddedBackend(settings(port), open_store(directory), push, dismiss=dismiss)
     server = Server(backend, HostPort(HOST, port))
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(backend.run)
-            group.start_soon(server.run)
-    finally:
-        backend.close()
+    async with anyio.create_task_group() as group:
+        group.start_soon(server.run)
+        if listen is None:
+            with closing(backend):
+                await backend.run()
+        app = App(load(None, {"listen": [f"{HOST}:{listen}"]}))
+        app.core.backend = app.backend = cast(Any, backend)
+        await app.serve(lambda: None, anyio.sleep_forever)
 
 
 if __name__ == "__main__":
+    parser = ArgumentParser()
+    parser.add_argument("port", type=int)
+    parser.add_argument("--listen", type=int)
+    parser.add_argument("--directory", type=Path)
+    options = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
-    anyio.run(serve, int(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    anyio.run(serve, options.port, options.listen, options.directory)

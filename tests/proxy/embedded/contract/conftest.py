@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster.kit import Gantry
 from tests.cluster.reports import add_logs
-from tests.proxy.embedded.kit import EmbeddedCluster
+from tests.proxy.embedded.kit import EmbeddedCluster, InProcess
 
 
 @pytest.fixture(scope="session")
@@ -14,15 +14,20 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    """Name server and broker on one socket."""
-    with EmbeddedCluster(tmp_path_factory.mktemp("embedded")) as cluster:
+@pytest.fixture(scope="session", params=["in-process", "socket"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    """Name server and broker on one socket, and perhaps a Gantry in the same process."""
+    directory = tmp_path_factory.mktemp("embedded")
+    with EmbeddedCluster(directory, proxy=request.param == "in-process") as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
-def gantry(cluster: EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
+def gantry(cluster: EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry | InProcess]:
+    """What clients connect to: in the broker's process, or over the cluster backend."""
+    if cluster.proxy is not None:
+        yield cluster.proxy
+        return
     with Gantry(tmp_path_factory.mktemp("gantry"), cluster.namesrv) as gantry:
         yield gantry
 

@@ -1,0 +1,127 @@
+"""A clock, messages, and a disk that fails as it is told."""
+
+import errno
+import os
+import random
+from pathlib import Path
+
+from proxy.embedded.store.durable import DurableStore
+from proxy.embedded.store.files import Files
+from proxy.embedded.store.options import StoreOptions
+from remoting import properties
+from remoting.messages import StoredMessage, crc, decode_message
+
+
+class Clock:
+    """Milliseconds; as many later at each look as `step` says."""
+
+    def __init__(self, now: int = 1_000_000, step: int = 1) -> None:
+        self.now = now
+        self.step = step
+
+    def __call__(self) -> int:
+        self.now += self.step
+        return self.now
+
+
+def message(body: bytes = b"body", topic: str = "T", queue_id: int = 0, **pairs: str) -> StoredMessage:
+    return StoredMessage(
+        topic=topic, queue_id=queue_id, body=body, body_crc=crc(body), properties=properties.encode(pairs)
+    )
+
+
+def open_store(directory: Path, files: Files | None = None, clock: Clock | None = None, **options: object) -> DurableStore:
+    return DurableStore(directory, clock or Clock(), StoreOptions(**options), files)  # type: ignore[arg-type]
+
+
+def bodies(store: DurableStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+    """All that a queue has."""
+    first, after = store.bounds(topic, queue_id)
+    found = [decode_message(record).body for record in store.read(topic, queue_id, first, 1 << 30, 1 << 30)]
+    assert len(found) == after - first
+    return found
+
+
+def abandon(store: DurableStore) -> None:
+    """What kill -9 leaves behind: files as they are, and no lock."""
+    store._checkpoint.wait()
+    store._commit._background.wait()
+    store._checkpoint.close()
+    store._commit.close()
+    store._index.close()
+    store._log.close()
+    store._lock.release()
+
+
+class Disk(Files):
+    """Files on a disk that runs full, breaks, or loses its power.
+
+    `room`: bytes that still fit. `broken`: the error that writes and syncs end with. `crash` leaves of what was not
+    synced whatever chance will.
+    """
+
+    def __init__(self) -> None:
+        self.room: int | None = None
+        self.broken: int | None = None
+        self.broken_sync: int | None = None
+        self.longest_write: int | None = None
+        self.syncs = 0
+        self._paths: dict[int, Path] = {}
+        self._durable: dict[Path, int] = {}
+        self._names: set[Path] = set()
+
+    def create(self, path: Path) -> int:
+        if self.room == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        file = super().create(path)
+        self._paths[file] = path
+        self._durable[path] = 0
+        return file
+
+    def open(self, path: Path, writable: bool = False) -> int:
+        file = super().open(path, writable)
+        self._paths[file] = path
+        return file
+
+    def write(self, file: int, data: bytes, position: int) -> int:
+        if self.broken is not None:
+            raise OSError(self.broken, os.strerror(self.broken))
+        size = min(len(data), self.longest_write or len(data))
+        if self.room is not None:
+            size = min(size, self.room)
+            self.room -= size
+            if not size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(file, data[:size], position)
+
+    def truncate(self, file: int, size: int) -> None:
+        super().truncate(file, size)
+        self._durable[self._paths[file]] = min(self._durable.get(self._paths[file], size), size)
+
+    def sync(self, file: int) -> None:
+        if self.broken_sync is not None:
+            raise OSError(self.broken_sync, os.strerror(self.broken_sync))
+        self.syncs += 1
+        super().sync(file)
+        self._durable[self._paths[file]] = os.fstat(file).st_size
+
+    def sync_directory(self, path: Path) -> None:
+        super().sync_directory(path)
+        self._names |= set(path.iterdir())
+
+    def crash(self, chance: random.Random) -> None:
+        """Power is lost: files that were not synced end anywhere after what was, perhaps in garbage."""
+        for path, size in self._durable.items():
+            if not path.exists():
+                continue
+            if path not in self._names and chance.random() < 0.5:
+                path.unlink()
+                continue
+            written = path.stat().st_size
+            left = chance.randint(size, written)
+            os.truncate(path, left)
+            if left > size and chance.random() < 0.5:
+                with path.open("r+b") as file:
+                    file.seek(chance.randint(size, left - 1))
+                    file.write(bytes(min(left - file.tell(), chance.randint(1, 64))))
+        self._durable.clear()
