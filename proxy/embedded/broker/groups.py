@@ -1,13 +1,14 @@
 """Consumer groups: their configurations, kept in a table (RocketMQ's SubscriptionGroupManager)."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import orjson
 
 from proxy.embedded.broker import names
 from proxy.embedded.broker.settings import BrokerSettings
-from proxy.embedded.store import Table
+from proxy.embedded.store import StorageError, Table
 
 _DEFAULTS: dict[str, Any] = {
     "consumeEnable": True,
@@ -94,7 +95,10 @@ class Groups:
         """A group, which may be created by this; None: there is none and none can be."""
         group = self._groups.get(name)
         if group is None and self._automatic and names.is_group(name):
-            group = self.put(Group({"groupName": name}))
+            group = Group({"groupName": name})
+            # A full disk is no reason why a group could not read.
+            with suppress(StorageError):
+                self.put(group)
         return group
 
     def __iter__(self) -> Iterator[Group]:
@@ -104,8 +108,8 @@ class Groups:
         """Create or change a group."""
         known = self._groups.get(group.name)
         if known is None or known.data != group.data:
-            self._groups[group.name] = group
             self._table.put(group.name.encode(), orjson.dumps(group.data))
+            self._groups[group.name] = group
             self.version += 1
         return group
 

@@ -6,7 +6,7 @@ Keys are what a request waits for: (topic, queue id) of a pull, (topic, group, q
 import heapq
 import itertools
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from proxy.embedded.broker.filters import Filter
@@ -27,28 +27,29 @@ class Held:
     reply: Reply
     wanted: Filter | None = None
     offset: int = 0
-    ended: bool = False
 
     @property
-    def idle(self) -> bool:
+    def gone(self) -> bool:
         """Whether nobody wants its answer any more."""
         channel = self.request.channel
-        return self.ended or self.reply.done() or (channel is not None and channel.closed)
+        return self.reply.done() or (channel is not None and channel.closed)
 
 
-@dataclass(slots=True)
 class Holds(Generic[_Key]):
-    """Waiting requests by key, the oldest first."""
+    """Waiting requests by key, the oldest first; `total` is how many there are."""
 
-    _waiting: dict[_Key, dict[Held, None]] = field(default_factory=dict)
-    _deadlines: list[tuple[int, int, _Key, Held]] = field(default_factory=list)
-    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
-    total: int = 0
+    def __init__(self) -> None:
+        self.total = 0
+        self._waiting: dict[_Key, dict[int, Held]] = {}
+        # Of one that has been woken, only its number stays here until its time.
+        self._deadlines: list[tuple[int, int, _Key]] = []
+        self._numbers = itertools.count()
 
     def add(self, key: _Key, held: Held) -> None:
         """Let a request wait."""
-        self._waiting.setdefault(key, {})[held] = None
-        heapq.heappush(self._deadlines, (held.until, next(self._numbers), key, held))
+        number = next(self._numbers)
+        self._waiting.setdefault(key, {})[number] = held
+        heapq.heappush(self._deadlines, (held.until, number, key))
         self.total += 1
 
     def count(self, key: _Key) -> int:
@@ -57,50 +58,34 @@ class Holds(Generic[_Key]):
 
     def take(self, key: _Key, fits: Callable[[Held], bool]) -> list[Held]:
         """All that wait for this and fit; they wait no longer."""
-        found = [held for held in self._waiting.get(key, ()) if held.idle or fits(held)]
-        for held in found:
-            self._end(key, held)
-        return [held for held in found if not _gone(held)]
+        waiting = self._waiting.get(key, {})
+        found = [number for number, held in waiting.items() if held.gone or fits(held)]
+        return [held for held in [self._end(key, number) for number in found] if not held.gone]
 
     def take_one(self, key: _Key, fits: Callable[[Held], bool]) -> Held | None:
         """The one that has waited longest of those that fit."""
-        for held in list(self._waiting.get(key, ())):
-            if _gone(held):
-                self._end(key, held)
+        for number, held in list(self._waiting.get(key, {}).items()):
+            if held.gone:
+                self._end(key, number)
             elif fits(held):
-                self._end(key, held)
-                return held
+                return self._end(key, number)
         return None
 
     def due(self, now: int) -> list[Held]:
         """Those whose time is up."""
         found = []
         while self._deadlines and self._deadlines[0][0] <= now:
-            _, _, key, held = heapq.heappop(self._deadlines)
-            if not held.ended:
-                self._end(key, held)
-                if not _gone(held):
+            _, number, key = heapq.heappop(self._deadlines)
+            if number in self._waiting.get(key, {}):
+                held = self._end(key, number)
+                if not held.gone:
                     found.append(held)
         return found
 
-    def all(self) -> list[Held]:
-        """Everybody; nobody waits any more."""
-        found = []
-        for key, waiting in list(self._waiting.items()):
-            for held in list(waiting):
-                self._end(key, held)
-                found.append(held)
-        return found
-
-    def _end(self, key: _Key, held: Held) -> None:
+    def _end(self, key: _Key, number: int) -> Held:
         waiting = self._waiting[key]
-        del waiting[held]
+        held = waiting.pop(number)
         if not waiting:
             del self._waiting[key]
-        held.ended = True
         self.total -= 1
-
-
-def _gone(held: Held) -> bool:
-    channel = held.request.channel
-    return held.reply.done() or (channel is not None and channel.closed)
+        return held

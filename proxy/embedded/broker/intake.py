@@ -35,7 +35,7 @@ class MessageIllegal(RemotingError):
 
 
 class Intake:
-    """Stores messages. `arrived` is told of each that is in its queue."""
+    """Stores messages, which say their own store host and body CRC. `arrived` is told of each that is in its queue."""
 
     def __init__(self, settings: BrokerSettings, store: Store, arrived: Callable[[StoredMessage], None]) -> None:
         self._settings = settings
@@ -70,7 +70,7 @@ class Intake:
         """Store messages of one queue one after the other, all or none; batches are never delayed."""
         for message in batch:
             self.check(message.topic, message.body, message.properties)
-        stored = self._store.append_all([self._placed(message) for message in batch])
+        stored = self._store.append_all(batch)
         for message in stored:
             self._arrived(message)
         return stored
@@ -78,14 +78,14 @@ class Intake:
     def check(self, topic: str, body: bytes, text: str = "") -> None:
         """Raise MessageIllegal for what is beyond a broker's limits."""
         longest = _LONGEST_RETRY_TOPIC if topic.startswith(names.RETRY_PREFIX) else _LONGEST_TOPIC
-        size = len(topic.encode())
+        size = len(topic) if topic.isascii() else len(topic.encode())
         if size > longest:
             raise MessageIllegal(f"a topic of {size} bytes is longer than {longest}")
         if len(body) > self._settings.max_message_size:
             raise MessageIllegal(
                 f"a message body of {len(body)} bytes is larger than {self._settings.max_message_size}"
             )
-        if len(text.encode()) > _LONGEST_PROPERTIES:
+        if len(text) > _LONGEST_PROPERTIES // 4 and len(text.encode()) > _LONGEST_PROPERTIES:
             raise MessageIllegal(f"message properties are longer than {_LONGEST_PROPERTIES} bytes")
 
     def _finished(self, message: StoredMessage, pairs: Mapping[str, str]) -> StoredMessage:
@@ -93,12 +93,9 @@ class Intake:
             text = properties.encode(pairs)
         except BodyError as error:
             raise MessageIllegal(str(error)) from None
-        self.check(message.topic, b"", text)
-        return self._placed(replace(message, properties=text))
-
-    def _placed(self, message: StoredMessage) -> StoredMessage:
-        settings = self._settings
-        return replace(message, store_host=(settings.host, settings.port), body_crc=messages.crc(message.body))
+        if len(text) > _LONGEST_PROPERTIES // 4 and len(text.encode()) > _LONGEST_PROPERTIES:
+            raise MessageIllegal(f"message properties are longer than {_LONGEST_PROPERTIES} bytes")
+        return replace(message, properties=text)
 
     # Delays (RocketMQ's HookUtils.handleScheduleMessage).
 

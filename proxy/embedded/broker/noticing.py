@@ -37,11 +37,6 @@ def notify(broker: Broker, request: Request) -> Answer:
     return commands.success({"hasMsg": "false", "pollingFull": yes(not room)})
 
 
-def over(broker: Broker, held: Held, now: int) -> None:
-    """A message may be there, or the time is up."""
-    broker.answer(held, notify, now)
-
-
 def _has_message(broker: Broker, request: Request, topic: Topic, group: str, queue_id: int) -> bool:
     queues = [queue_id] if queue_id >= 0 else range(topic.read)
     order, attempt_id = request.flag("order"), request.fields.get("attemptId")

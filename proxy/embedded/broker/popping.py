@@ -120,11 +120,6 @@ def _wait(broker: Broker, taken: _Pop, queue_id: int, until: int, wait: int) -> 
     return refusal(code, Status.NO_MESSAGE_IN_QUEUE, _fields(taken))
 
 
-def over(broker: Broker, held: Held, now: int) -> None:
-    """A pop has waited for long enough, or a message may be there."""
-    broker.answer(held, pop_messages, now)
-
-
 def _fields(taken: _Pop) -> dict[str, str]:
     fields = {
         "popTime": str(taken.time),

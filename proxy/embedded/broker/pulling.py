@@ -1,5 +1,7 @@
 """PULL_MESSAGE and LITE_PULL_MESSAGE, with long polling (RocketMQ's PullMessageProcessor)."""
 
+from contextlib import suppress
+
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.filters import Filter, Subscription, build
 from proxy.embedded.broker.groups import Group
@@ -8,6 +10,7 @@ from proxy.embedded.broker.queues import LARGEST_READ, Fetched, Status, fetch
 from proxy.embedded.broker.request import Answer, Refused, Request
 from proxy.embedded.broker.sending import known_group
 from proxy.embedded.broker.topics import Topic
+from proxy.embedded.store import StorageError
 from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError, InvalidRequest
@@ -41,7 +44,9 @@ def pull(broker: Broker, request: Request) -> Answer:
     found = _read(broker, request, group, topic, queue_id, offset, count, wanted)
     code = _code(found.status, offset)
     if sys_flag & PullSysFlag.COMMIT_OFFSET and not request.resumed:
-        broker.offsets.commit(topic.name, group.name, queue_id, commit)
+        # A full disk is no reason why a group could not read; it commits again.
+        with suppress(StorageError):
+            broker.offsets.commit(topic.name, group.name, queue_id, commit)
     if code == ResponseCode.PULL_NOT_FOUND and not request.resumed and sys_flag & PullSysFlag.SUSPEND:
         held = Held(request, request.now + wait, broker.future(), wanted, offset)
         broker.pulls.add((topic.name, queue_id), held)
@@ -137,8 +142,3 @@ def _fields(found: Fetched, topic: Topic, group: Group) -> dict[str, str]:
         "topicSysFlag": str(topic.sys_flag),
         "groupSysFlag": str(group.sys_flag),
     }
-
-
-def over(broker: Broker, held: Held, now: int) -> None:
-    """A pull has waited for long enough, or a message is there: it is answered."""
-    broker.answer(held, pull, now)

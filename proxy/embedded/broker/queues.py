@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from proxy.embedded.broker.filters import Filter
+from proxy.embedded.broker.filters import Filter, TagFilter
 from proxy.embedded.store import Corrupt, Store
 from remoting import properties
 
@@ -13,6 +13,8 @@ _log = logging.getLogger("gantry.embedded")
 
 # A read looks at this many messages at least before it gives up on finding one that matches.
 _SCANNED = 800
+# Tags looked at in one go.
+_GLANCE = 256
 # Bytes of one answer.
 LARGEST_READ = 64 * 1024 * 1024
 _QUEUE_OFFSET = slice(20, 28)
@@ -70,6 +72,8 @@ def fetch(
 def _read_some(
     store: Store, topic: str, queue_id: int, count: int, wanted: Filter | None, size: int, found: Fetched
 ) -> None:
+    if isinstance(wanted, TagFilter) and _skip(store, topic, queue_id, count, wanted, found):
+        return
     following = found.next_offset + 1
     try:
         records = store.read(topic, queue_id, found.next_offset, max(count, 1), size)
@@ -90,6 +94,14 @@ def _read_some(
             found.offsets.append(offset)
     if found.records:
         found.status = Status.FOUND
+
+
+def _skip(store: Store, topic: str, queue_id: int, count: int, wanted: TagFilter, found: Fetched) -> bool:
+    """Go on to the next message with a wanted tag, as queues know them without their messages; true: none so far."""
+    codes = store.tag_codes(topic, queue_id, found.next_offset, max(count, _GLANCE))
+    index = next((index for index, code in enumerate(codes) if code in wanted.codes), len(codes))
+    found.next_offset += index
+    return 0 < index == len(codes)
 
 
 def queue_offset(record: bytes) -> int:

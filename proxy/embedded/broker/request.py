@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from proxy.channel import Channel
 from remoting import command as commands
-from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import InvalidRequest, RemotingError
 
@@ -76,13 +75,11 @@ class Request:
 
 
 class Refused(RemotingError):
-    """A refusal with a code of its own."""
-
-    code: ResponseCode  # type: ignore[misc]
+    """A refusal with a code of its own, which need not be in the list of those in use."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
-        self.code = ResponseCode(code)
+        self.number = int(code)
 
 
 def yes(value: bool) -> str:

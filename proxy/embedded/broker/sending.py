@@ -33,7 +33,7 @@ _LONG = {
     "maxReconsumeTimes": "l",
     "batch": "m",
 }
-_SHORT = {short: name for name, short in _LONG.items()}
+_OWN_NAMES = {name: name for name in _LONG}
 _VERBOSE = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
 # From this version on (3.4.9) clients say how often a message may come again.
 _SAYS_RETRIES = 121
@@ -63,26 +63,23 @@ class Header:
     )
 
     def __init__(self, request: Request) -> None:
-        if request.command.code not in _VERBOSE:
-            long = {_SHORT.get(name, name): value for name, value in request.fields.items()}
-            command = request.command.copy()
-            command.fields = long
-            request = Request(request.channel, command, request.now)
-        self.producer_group = request.text("producerGroup")
-        self.topic = request.text("topic")
-        self.default_topic = request.fields.get("defaultTopic", names.DEFAULT_TOPIC)
-        self.default_queues = request.number("defaultTopicQueueNums", 4)
-        self.queue_id = request.number("queueId")
-        self.sys_flag = request.number("sysFlag")
-        self.born_timestamp = request.number("bornTimestamp")
-        self.flag = request.number("flag")
-        self.properties = request.fields.get("properties", "")
-        self.reconsume_times = request.number("reconsumeTimes", 0)
-        self.unit_mode = request.flag("unitMode")
-        maximum = request.fields.get("maxReconsumeTimes")
-        says = maximum and request.command.version >= _SAYS_RETRIES
-        self.max_reconsume_times = request.number("maxReconsumeTimes") if says else None
-        self.batch = request.flag("batch")
+        names_of = _OWN_NAMES if request.command.code in _VERBOSE else _LONG
+        fields, number = request.fields, request.number
+        self.producer_group = request.text(names_of["producerGroup"])
+        self.topic = request.text(names_of["topic"])
+        self.default_topic = fields.get(names_of["defaultTopic"], names.DEFAULT_TOPIC)
+        self.default_queues = number(names_of["defaultTopicQueueNums"], 4)
+        self.queue_id = number(names_of["queueId"])
+        self.sys_flag = number(names_of["sysFlag"])
+        self.born_timestamp = number(names_of["bornTimestamp"])
+        self.flag = number(names_of["flag"])
+        self.properties = fields.get(names_of["properties"], "")
+        self.reconsume_times = number(names_of["reconsumeTimes"], 0)
+        self.unit_mode = request.flag(names_of["unitMode"])
+        maximum = names_of["maxReconsumeTimes"]
+        says = fields.get(maximum) and request.command.version >= _SAYS_RETRIES
+        self.max_reconsume_times = number(maximum) if says else None
+        self.batch = request.flag(names_of["batch"])
 
 
 def send(broker: Broker, request: Request) -> Answer:
@@ -134,7 +131,8 @@ def _send_batch(broker: Broker, request: Request, header: Header, topic: Topic) 
     for entry in entries:
         separator = "" if not entry.properties or entry.properties.endswith("\x02") else "\x02"
         text = entry.properties + separator + common
-        batch.append(replace(message, body=entry.body, flag=entry.flag, properties=text))
+        crc = messages.crc(entry.body)
+        batch.append(replace(message, body=entry.body, body_crc=crc, flag=entry.flag, properties=text))
     stored = broker.intake.put_all(batch)
     fields = _where(broker, stored[0], message.queue_id)
     fields["msgId"] = ",".join(message_id(broker, one) for one in stored)
@@ -182,6 +180,8 @@ def composed(broker: Broker, request: Request, header: Header, topic: Topic) -> 
         body=request.command.body,
         queue_id=queue_id,
         flag=header.flag,
+        store_host=(broker.settings.host, broker.settings.port),
+        body_crc=messages.crc(request.command.body),
         sys_flag=header.sys_flag | int(multi),
         born_timestamp=header.born_timestamp,
         born_host=request.address,
@@ -265,6 +265,7 @@ def send_back(broker: Broker, request: Request) -> Answer:
     pairs[properties.DELAY_TIME_LEVEL] = str(level)
     back = replace(
         message,
+        store_host=(broker.settings.host, broker.settings.port),
         topic=topic.name,
         queue_id=broker.random.randrange(max(topic.write, 1)),
         reconsume_times=message.reconsume_times + 1,

@@ -103,8 +103,8 @@ class Topics:
     def put(self, topic: Topic) -> Topic:
         """Create or change a topic."""
         if self._topics.get(topic.name) != topic:
-            self._topics[topic.name] = topic
             self._table.put(topic.name.encode(), orjson.dumps(topic.to_json()))
+            self._topics[topic.name] = topic
             self.version += 1
         return topic
 

@@ -21,6 +21,7 @@ from proxy.embedded.backend import EmbeddedBackend, wall_clock
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.server import Server, dismiss, pushing
 from proxy.embedded.store import Store
+from proxy.embedded.store.durable import DurableStore
 from proxy.relay import relay
 from remoting.command import RemotingCommand
 from tests.proxy.embedded.memory import MemoryStore
@@ -35,7 +36,7 @@ def settings(port: int) -> BrokerSettings:
 
 def open_store(directory: Path | None) -> Store:
     """A store in memory, or the real one."""
-    return MemoryStore(wall_clock)
+    return MemoryStore(wall_clock) if directory is None else DurableStore(directory, wall_clock)
 
 
 def _nobody(channel: Channel, command: RemotingCommand) -> None:

@@ -1,0 +1,198 @@
+"""A broker on a bench: in memory, its time set by hand, its clients made of paper."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.channel import Channel
+from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.dispatch import new_broker
+from proxy.embedded.broker.settings import BrokerSettings
+from remoting import command as commands
+from remoting import messages, pop, properties
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.messages import StoredMessage
+from remoting.pop import PoppedMessage
+from tests.cluster.client import heartbeat, pull_fields, send_fields, strings, v2
+from tests.proxy.embedded.memory import MemoryStore
+from tests.proxy.kit import FakeChannel
+
+START = 1_700_000_000_000
+
+
+@dataclass
+class Bench:
+    """One broker and its time, in ms. `restart` keeps what is stored."""
+
+    settings: BrokerSettings = BrokerSettings()
+    now: int = START
+    store: MemoryStore = field(init=False)
+    broker: Broker = field(init=False)
+    client: FakeChannel = field(default_factory=FakeChannel)
+    pushed: list[tuple[Channel, RemotingCommand]] = field(default_factory=list)
+    push_answer: RemotingCommand | None = None
+
+    def __post_init__(self) -> None:
+        self.store = MemoryStore(lambda: self.now)
+        self.restart()
+
+    def restart(self) -> None:
+        """Start the broker again on what was stored."""
+        self.broker = new_broker(self.settings, self.store, self._push, self.now)
+
+    def _push(self, channel: Channel, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
+        self.pushed.append((channel, command))
+        if command.is_oneway:
+            return None
+        reply: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        if self.push_answer is not None:
+            reply.set_result(self.push_answer)
+        return reply
+
+    def pass_time(self, milliseconds: int, step: int = 100) -> None:
+        """Let time go by."""
+        end = self.now + milliseconds
+        while self.now < end:
+            self.now = min(self.now + step, end)
+            self.broker.tick(self.now)
+
+    # Requests.
+
+    def begin(
+        self,
+        code: int,
+        fields: Mapping[str, object] | None = None,
+        body: bytes = b"",
+        channel: FakeChannel | None = None,
+    ) -> "asyncio.Future[RemotingCommand]":
+        """A request whose answer may come later."""
+        command = commands.request(code, strings(fields or {}), body)
+        command.header["version"] = 481
+        reply = self.broker.handle(channel or self.client, command, self.now)
+        assert reply is not None
+        return reply
+
+    def ask(
+        self,
+        code: int,
+        fields: Mapping[str, object] | None = None,
+        body: bytes = b"",
+        channel: FakeChannel | None = None,
+    ) -> RemotingCommand:
+        """A request that is answered at once."""
+        reply = self.begin(code, fields, body, channel)
+        assert reply.done()
+        return reply.result()
+
+    def get(
+        self,
+        code: int,
+        fields: Mapping[str, object] | None = None,
+        body: bytes = b"",
+        channel: FakeChannel | None = None,
+    ) -> RemotingCommand:
+        """As `ask`, and it must be a success."""
+        reply = self.ask(code, fields, body, channel)
+        assert reply.code == ResponseCode.SUCCESS, (reply.code, reply.remark)
+        return reply
+
+    # Things that most tests do.
+
+    def topic(self, name: str, queues: int = 1, attributes: str = "", **changes: object) -> str:
+        """Create a topic; its name."""
+        fields = {
+            "topic": name,
+            "defaultTopic": "TBW102",
+            "readQueueNums": queues,
+            "writeQueueNums": queues,
+            "perm": 6,
+            "topicSysFlag": 0,
+            "order": False,
+            "attributes": attributes,
+            **changes,
+        }
+        self.get(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        return name
+
+    def send(
+        self, topic: str, body: bytes = b"x", pairs: Mapping[str, str] | None = None, queue: int = 0, **changes: object
+    ) -> RemotingCommand:
+        """SEND_MESSAGE_V2; its answer, whatever it is."""
+        fields = send_fields(topic, properties.encode(pairs or {}), queue, **{"bornTimestamp": self.now, **changes})
+        return self.ask(RequestCode.SEND_MESSAGE_V2, v2(fields), body)
+
+    def pull(self, topic: str, group: str = "g", queue: int = 0, offset: int = 0, **changes: object) -> RemotingCommand:
+        """PULL_MESSAGE that does not wait."""
+        return self.ask(RequestCode.PULL_MESSAGE, {**pull_fields(topic, group, queue, offset), **changes})
+
+    def bodies(self, topic: str, group: str = "g", queue: int = 0, offset: int = 0) -> list[bytes]:
+        """What is in a queue."""
+        return [message.body for message in self.stored(topic, queue, offset)]
+
+    def stored(self, topic: str, queue: int = 0, offset: int = 0) -> list[StoredMessage]:
+        """The messages of a queue."""
+        records = self.store.read(topic, queue, offset, 1000, 1 << 30)
+        return [messages.decode_message(record) for record in records]
+
+    def pop_fields(self, topic: str, group: str = "g", **changes: object) -> dict[str, object]:
+        """POP_MESSAGE's header."""
+        return {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": -1,
+            "maxMsgNums": 32,
+            "invisibleTime": 10_000,
+            "pollTime": 0,
+            "bornTime": 0,
+            "initMode": 0,
+            "order": False,
+            **changes,
+        }
+
+    def pop(self, topic: str, group: str = "g", **changes: object) -> list[PoppedMessage]:
+        """What a pop hands out now."""
+        reply = self.ask(RequestCode.POP_MESSAGE, self.pop_fields(topic, group, **changes))
+        return self.popped(reply, topic)
+
+    def popped(self, reply: RemotingCommand, topic: str) -> list[PoppedMessage]:
+        """The messages of a pop's answer with their handles."""
+        if reply.code in {ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL}:
+            return []
+        assert reply.code == ResponseCode.SUCCESS, (reply.code, reply.remark)
+        return pop.popped(messages.decode_messages(reply.body), topic, reply.fields, self.settings.name)
+
+    def handle_fields(
+        self, topic: str, popped: PoppedMessage, group: str = "g", **changes: object
+    ) -> dict[str, object]:
+        """ACK_MESSAGE's header."""
+        handle = popped.extra_info
+        return {
+            "consumerGroup": group,
+            "topic": pop.real_topic(topic, group, handle.retry),
+            "queueId": handle.queue_id,
+            "extraInfo": handle,
+            "offset": handle.queue_offset,
+            **changes,
+        }
+
+    def ack(self, topic: str, popped: PoppedMessage, group: str = "g") -> RemotingCommand:
+        """ACK_MESSAGE; its answer."""
+        return self.ask(RequestCode.ACK_MESSAGE, self.handle_fields(topic, popped, group))
+
+    def join(
+        self,
+        consumers: Mapping[str, Iterable[str]] | None = None,
+        producers: Iterable[str] = (),
+        channel: FakeChannel | None = None,
+        name: str = "c",
+        **changes: Any,
+    ) -> RemotingCommand:
+        """HEART_BEAT."""
+        return self.get(RequestCode.HEART_BEAT, {}, heartbeat(name, consumers or {}, producers, **changes), channel)
+
+
+def texts(popped: Iterable[PoppedMessage]) -> list[bytes]:
+    """The bodies of popped messages."""
+    return [one.message.body for one in popped]

@@ -1,0 +1,133 @@
+"""Sending: what is stored, what is refused, where it goes."""
+
+import pytest
+
+from proxy.embedded.broker.settings import BrokerSettings
+from remoting import messages, properties
+from remoting.codes import RequestCode, ResponseCode
+from remoting.ids import OffsetMessageId
+from remoting.messages import BatchMessage
+from tests.cluster.client import send_fields, v2
+from tests.proxy.embedded.bench import Bench
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_message_is_stored_with_what_brokers_add(bench: Bench) -> None:
+    bench.topic("t")
+    reply = bench.send("t", b"body", {"KEYS": "k", "POP_CK": "forged", "UNIQ_KEY": "U"}, flag=7)
+    [message] = bench.stored("t")
+    pairs = properties.decode(message.properties)
+    assert (message.body, message.flag, message.body_crc) == (b"body", 7, messages.crc(b"body"))
+    assert pairs.items() >= {"KEYS": "k", "UNIQ_KEY": "U", "CLUSTER": "DefaultCluster", "TRACE_ON": "true"}.items()
+    assert "POP_CK" not in pairs
+    assert message.born_host == ("192.0.2.7", 50000)
+    assert reply.fields["transactionId"] == "U"
+    place = OffsetMessageId.parse(reply.fields["msgId"])
+    assert (place.port, place.offset) == (10911, message.commit_log_offset)
+
+
+async def test_a_message_without_a_unique_id_gets_one(bench: Bench) -> None:
+    reply = bench.send(bench.topic("t"))
+    assert bench.stored("t")[0].get(properties.UNIQ_CLIENT_MESSAGE_ID) == reply.fields["transactionId"]
+
+
+async def test_a_queue_below_zero_is_any_queue(bench: Bench) -> None:
+    bench.topic("t", queues=8)
+    chosen = {bench.send("t", queue=-1).fields["queueId"] for _ in range(60)}
+    assert len(chosen) > 3
+
+
+@pytest.mark.parametrize(
+    ("topic", "changes", "code"),
+    [
+        ("t", {"queue": 1}, ResponseCode.INVALID_PARAMETER),
+        ("t", {"body": b"x" * (4 * 1024 * 1024 + 1)}, ResponseCode.MESSAGE_ILLEGAL),
+        ("t", {"pairs": {"a": "x" * 40_000}}, ResponseCode.MESSAGE_ILLEGAL),
+        ("a b", {}, ResponseCode.INVALID_PARAMETER),
+        ("x" * 128, {}, ResponseCode.INVALID_PARAMETER),
+        (" ", {}, ResponseCode.INVALID_PARAMETER),
+        ("SCHEDULE_TOPIC_XXXX", {}, ResponseCode.NO_PERMISSION),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", {}, ResponseCode.NO_PERMISSION),
+        ("new", {"defaultTopic": "absent"}, ResponseCode.TOPIC_NOT_EXIST),
+    ],
+)
+async def test_what_cannot_be_sent(bench: Bench, topic: str, changes: dict[str, object], code: ResponseCode) -> None:
+    bench.topic("t")
+    reply = bench.send(topic, **changes)  # type: ignore[arg-type]
+    assert reply.code == code
+    assert reply.remark
+
+
+async def test_topics_are_created_as_the_template_allows(bench: Bench) -> None:
+    assert bench.send("fresh", defaultTopicQueueNums=3, queue=2).code == ResponseCode.SUCCESS
+    topic = bench.broker.topics.get("fresh")
+    assert topic is not None
+    assert (topic.read, topic.write, topic.permission) == (3, 3, 6)
+    bench.restart()
+    assert bench.broker.topics.get("fresh") == topic
+
+
+async def test_no_topic_is_created_where_that_is_off() -> None:
+    bench = Bench(BrokerSettings(auto_create_topics=False))
+    assert bench.send("fresh").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_batch_is_all_or_nothing(bench: Bench) -> None:
+    bench.topic("t")
+    entries = [BatchMessage(n, b"%d" % n, properties.encode({"KEYS": f"k{n}", "UNIQ_KEY": f"u{n}"})) for n in range(3)]
+    fields = v2(send_fields("t", batch=True))
+    reply = bench.get(RequestCode.SEND_BATCH_MESSAGE, fields, messages.encode_batch(entries))
+    assert len(reply.fields["msgId"].split(",")) == 3
+    stored = bench.stored("t")
+    assert [(m.body, m.flag, m.get("KEYS")) for m in stored] == [(b"%d" % n, n, f"k{n}") for n in range(3)]
+    assert all(m.get("CLUSTER") == "DefaultCluster" for m in stored)
+    bench.store.full = True
+    refused = bench.ask(RequestCode.SEND_BATCH_MESSAGE, fields, messages.encode_batch(entries))
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert len(bench.stored("t")) == 3
+    retry = bench.ask(RequestCode.SEND_BATCH_MESSAGE, v2(send_fields("%RETRY%g", batch=True)), b"")
+    assert retry.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+async def test_a_full_disk_is_told_and_reads_go_on(bench: Bench) -> None:
+    bench.topic("t")
+    bench.send("t", b"before")
+    bench.store.full = True
+    reply = bench.send("t", b"after")
+    assert (reply.code, "room" in (reply.remark or "")) == (ResponseCode.SERVICE_NOT_AVAILABLE, True)
+    assert messages.decode_messages(bench.pull("t").body)[0].body == b"before"
+    bench.store.full = False
+    assert bench.send("t", b"after").code == ResponseCode.SUCCESS
+
+
+async def test_nothing_is_acknowledged_before_it_is_durable(bench: Bench) -> None:
+    bench.topic("t")
+    bench.store.hold = True
+    fields = v2(send_fields("t"))
+    first = bench.begin(RequestCode.SEND_MESSAGE_V2, fields, b"1")
+    second = bench.begin(RequestCode.SEND_MESSAGE_V2, fields, b"2")
+    assert not first.done()
+    bench.store.sync()
+    assert (await first).code == (await second).code == ResponseCode.SUCCESS
+    third = bench.begin(RequestCode.SEND_MESSAGE_V2, fields, b"3")
+    bench.store.sync(OSError("the disk is broken"))
+    assert (await third).code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_a_priority_is_a_queue(bench: Bench) -> None:
+    bench.topic("p", queues=4, attributes="+message.type=PRIORITY")
+    for priority in ("0", "2", "9"):
+        bench.send("p", priority.encode(), {properties.PRIORITY: priority})
+    assert [bench.bodies("p", queue=queue) for queue in range(4)] == [[b"0"], [], [b"2"], [b"9"]]
+    bench.broker.random.seed(1)
+    assert [one.message.body for one in bench.pop("p")] == [b"9", b"2", b"0"]
+
+
+async def test_a_retry_message_becomes_a_dead_letter(bench: Bench) -> None:
+    bench.topic("t")
+    bench.join({"g": ["t"]})
+    assert bench.send("%RETRY%g", b"again", {"DELAY": "0"}, reconsumeTimes=16).code == ResponseCode.SUCCESS
+    assert bench.send("%RETRY%g", b"dead", {"DELAY": "3"}, reconsumeTimes=17).code == ResponseCode.SUCCESS
+    assert bench.bodies("%RETRY%g") == [b"again"]
+    assert bench.bodies("%DLQ%g") == [b"dead"]

@@ -1,0 +1,113 @@
+"""Delays: levels, arbitrary times, recalls, messages that are sent back."""
+
+import pytest
+
+from proxy.embedded.broker.settings import DELAY_LADDER
+from remoting import properties
+from remoting.codes import RequestCode, ResponseCode
+from tests.proxy.embedded.bench import START, Bench
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(("level", "delay"), [(1, 1000), (3, 10_000), (18, 7_200_000), (99, 7_200_000)])
+async def test_a_level_is_a_delay(bench: Bench, level: int, delay: int) -> None:
+    bench.topic("t")
+    bench.send("t", b"later", {"DELAY": str(level), "TIMER_DELAY_MS": "1"})
+    assert bench.bodies("SCHEDULE_TOPIC_XXXX", queue=min(level, 18) - 1) == [b"later"]
+    bench.pass_time(delay - 1, step=delay)
+    assert bench.bodies("t") == []
+    bench.pass_time(1)
+    [message] = bench.stored("t")
+    assert (message.body, message.get("DELAY"), message.get("TIMER_DELAY_MS")) == (b"later", None, None)
+    assert message.get(properties.REAL_TOPIC) == "t"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "due"),
+    [
+        ({"TIMER_DELIVER_MS": str(START + 5_432)}, 5_432),
+        ({"TIMER_DELAY_MS": "2500"}, 2_500),
+        ({"TIMER_DELAY_SEC": "3"}, 3_000),
+    ],
+)
+async def test_a_time_is_kept_to_the_millisecond(bench: Bench, pairs: dict[str, str], due: int) -> None:
+    bench.topic("t", queues=2)
+    bench.send("t", b"later", pairs, queue=1)
+    bench.pass_time(due - 1)
+    assert bench.bodies("t", queue=1) == []
+    bench.pass_time(1)
+    [message] = bench.stored("t", queue=1)
+    assert message.get(properties.REAL_TOPIC) is None
+    assert int(message.get(properties.TIMER_OUT_MS) or 0) % 1000 == 0
+
+
+async def test_a_time_that_has_passed_is_now(bench: Bench) -> None:
+    bench.topic("t")
+    bench.send("t", b"now", {"TIMER_DELIVER_MS": str(START - 1)})
+    assert bench.bodies("t") == [b"now"]
+
+
+@pytest.mark.parametrize("pairs", [{"TIMER_DELIVER_MS": "soon"}, {"TIMER_DELAY_SEC": str(4 * 86_400)}])
+async def test_times_that_cannot_be(bench: Bench, pairs: dict[str, str]) -> None:
+    bench.topic("t")
+    assert bench.send("t", b"x", pairs).code == ResponseCode.MESSAGE_ILLEGAL
+
+
+async def test_many_delays_come_in_their_order_and_survive_a_restart(bench: Bench) -> None:
+    bench.topic("t")
+    for delay in range(1000, 0, -1):
+        bench.send("t", b"%d" % delay, {"TIMER_DELAY_MS": str(delay)})
+    bench.pass_time(500)
+    bench.restart()
+    bench.pass_time(600)
+    assert bench.bodies("t") == [b"%d" % delay for delay in range(1, 1001)]
+    assert bench.broker.intake.waiting == 0
+
+
+async def test_a_full_disk_delays_further_but_loses_nothing(bench: Bench) -> None:
+    bench.topic("t")
+    bench.send("t", b"later", {"DELAY": "1"})
+    bench.store.full = True
+    bench.pass_time(2000)
+    assert bench.bodies("t") == []
+    bench.store.full = False
+    bench.pass_time(4_000_000, step=1_000_000)
+    assert bench.bodies("t") == [b"later"]
+
+
+async def test_a_recalled_message_never_comes(bench: Bench) -> None:
+    bench.topic("t")
+    pairs = {"TIMER_DELAY_MS": "5500"}
+    kept = bench.send("t", b"kept", {**pairs, "UNIQ_KEY": "A"})
+    taken = bench.send("t", b"taken", {**pairs, "UNIQ_KEY": "B"})
+    assert kept.fields["recallHandle"] != taken.fields["recallHandle"]
+    recall = {"topic": "t", "recallHandle": taken.fields["recallHandle"], "producerGroup": "p"}
+    assert bench.get(RequestCode.RECALL_MESSAGE, recall).fields["msgId"] == "B"
+    # Twice does no harm.
+    bench.get(RequestCode.RECALL_MESSAGE, recall)
+    bench.pass_time(6000)
+    assert bench.bodies("t") == [b"kept"]
+    assert bench.ask(RequestCode.RECALL_MESSAGE, recall).code == ResponseCode.ILLEGAL_OPERATION
+    for wrong in ({"recallHandle": "x"}, {"topic": "TBW102"}):
+        assert bench.ask(RequestCode.RECALL_MESSAGE, {**recall, **wrong}).code == ResponseCode.ILLEGAL_OPERATION
+
+
+async def test_a_message_sent_back_climbs_the_ladder_and_dies(bench: Bench) -> None:
+    bench.topic("t")
+    bench.join({"g": ["t"]})
+    bench.send("t", b"hard", {"KEYS": "k"})
+    [message] = bench.stored("t")
+    back = {"group": "g", "delayLevel": 0, "originTopic": "t", "maxReconsumeTimes": 2}
+    for times in (1, 2):
+        bench.get(RequestCode.CONSUMER_SEND_MSG_BACK, {**back, "offset": message.commit_log_offset})
+        bench.pass_time(DELAY_LADDER[2 + times - 1] - 1, step=60_000)
+        assert len(bench.bodies("%RETRY%g")) == times - 1
+        bench.pass_time(1)
+        message = bench.stored("%RETRY%g")[-1]
+        assert (message.reconsume_times, message.get("RETRY_TOPIC"), message.get("KEYS")) == (times, "t", "k")
+    bench.get(RequestCode.CONSUMER_SEND_MSG_BACK, {**back, "offset": message.commit_log_offset})
+    [dead] = bench.stored("%DLQ%g")
+    assert (dead.body, dead.reconsume_times, dead.get("RETRY_TOPIC")) == (b"hard", 3, "t")
+    lost = bench.ask(RequestCode.CONSUMER_SEND_MSG_BACK, {**back, "offset": 10**9})
+    assert (lost.code, bool(lost.remark)) == (ResponseCode.SYSTEM_ERROR, True)
