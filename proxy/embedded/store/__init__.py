@@ -47,7 +47,7 @@ class Table(Protocol):
         """Remove a key; nothing happens where it is not there."""
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Keys from `start` on with their values, ascending, read as they are taken. Raises Corrupt."""
+        """Keys from `start` on with their values, ascending, read as they are taken; damaged values are passed over."""
 
     def __len__(self) -> int:
         """The number of keys. The first call counts them, later ones know."""

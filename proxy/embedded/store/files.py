@@ -1,5 +1,6 @@
 """The file calls that durability hangs on, in one place: tests put a faulty disk there."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -26,6 +27,15 @@ class Files:
     def write(self, file: int, data: bytes, position: int) -> int:
         """The number of bytes written, which may be fewer than given."""
         return os.pwrite(file, data, position)
+
+    def write_all(self, file: int, data: bytes, position: int) -> None:
+        """Write until all is written, or there is no more room."""
+        written = self.write(file, data, position)
+        while written < len(data):
+            more = self.write(file, data[written:], position + written)
+            if not more:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            written += more
 
     def truncate(self, file: int, size: int) -> None:
         os.ftruncate(file, size)

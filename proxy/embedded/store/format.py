@@ -33,7 +33,7 @@ def _write(directory: Path, files: Files) -> None:
     aside.unlink(missing_ok=True)
     file = files.create(aside)
     try:
-        files.write(file, json.dumps({"version": VERSION}).encode() + b"\n", 0)
+        files.write_all(file, json.dumps({"version": VERSION}).encode() + b"\n", 0)
         files.sync(file)
     finally:
         files.close(file)

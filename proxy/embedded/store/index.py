@@ -17,6 +17,7 @@ from zlib import crc32
 import orjson
 
 from proxy.embedded.store import keys, queue
+from proxy.embedded.store.damage import Damage
 from proxy.embedded.store.errors import Corrupt
 from proxy.embedded.store.queue import CHUNK, Entry, Queue
 
@@ -106,7 +107,8 @@ class Batch:
 class Index:
     """The index file. `commit` may run in a thread, everything else belongs to the loop."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, damage: Damage) -> None:
+        self._damage = damage
         self._writer = _connect(path)
         self._writer.executescript(_SCHEMA)
         self._reader = _connect(path)
@@ -181,25 +183,37 @@ class Index:
     def row(self, table: bytes, key: bytes) -> bytes | None:
         """A value of a table, or None. Raises Corrupt."""
         found = self._select("SELECT value FROM items WHERE tab = ? AND key = ?", (table, key))
-        return _value(table, key, found[0][0]) if found else None
+        if not found:
+            return None
+        value = self._value(table, key, found[0][0])
+        if value is None:
+            raise Corrupt(f"the value of a key of table {table.decode()} is damaged")
+        return value
 
     def has_row(self, table: bytes, key: bytes) -> bool:
         """Whether a table has a key."""
         found = self._select("SELECT 1 FROM items WHERE tab = ? AND key = ?", (table, key))
         return bool(found)
 
-    def rows(self, table: bytes, bound: bytes, count: int, inclusive: bool) -> list[tuple[bytes, bytes]]:
-        """At most so many keys and values of a table from a bound on. Raises Corrupt."""
+    def rows(self, table: bytes, bound: bytes, count: int, inclusive: bool) -> list[tuple[bytes, bytes | None]]:
+        """At most so many keys of a table from a bound on, with their values; None for one that is damaged."""
         rows = self._select(
             f"SELECT key, value FROM items WHERE tab = ? AND key {'>=' if inclusive else '>'} ? ORDER BY key LIMIT ?",
             (table, bound, count),
         )
-        return [(key, _value(table, key, value)) for key, value in rows]
+        return [(key, self._value(table, key, value)) for key, value in rows]
 
     def count(self, table: bytes) -> int:
         """The number of keys of a table."""
         count: int = self._select("SELECT count(*) FROM items WHERE tab = ?", (table,))[0][0]
         return count
+
+    def _value(self, table: bytes, key: bytes, stored: bytes) -> bytes | None:
+        value = stored[_CRC.size :]
+        if stored[: _CRC.size] == _CRC.pack(crc32(value, crc32(key, crc32(table)))):
+            return value
+        self._damage.report((table, key), f"the value of a key of table {table.decode()} is damaged")
+        return None
 
     # Writing.
 
@@ -251,10 +265,3 @@ def _connect(path: Path) -> sqlite3.Connection:
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -16384", "busy_timeout = 10000"):
         connection.execute(f"PRAGMA {pragma}").fetchall()
     return connection
-
-
-def _value(table: bytes, key: bytes, stored: bytes) -> bytes:
-    value = stored[_CRC.size :]
-    if stored[: _CRC.size] != _CRC.pack(crc32(value, crc32(key, crc32(table)))):
-        raise Corrupt(f"the value of a key of table {table.decode(errors='replace')} is damaged")
-    return value

@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -80,20 +79,15 @@ class Log:
         assert tail is not None
         place = tail.size
         try:
-            written = self._files.write(self._tail_file, data, place)
-            while written < len(data):
-                more = self._files.write(self._tail_file, data[written:], place + written)
-                if not more:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                written += more
+            self._files.write_all(self._tail_file, data, place)
         except OSError as error:
             self._undo(place)
             raise self._refusal(error) from error
         self._unsynced[self._tail_file] = tail
-        tail.size += written
+        tail.size += len(data)
         if newest:
             tail.newest = newest
-        self.end += written
+        self.end += len(data)
         if counts:
             self.needed = self.end
 

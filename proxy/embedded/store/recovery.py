@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from proxy.embedded.store import frame
+from proxy.embedded.store.damage import Damage
 from proxy.embedded.store.errors import Corrupt
 from proxy.embedded.store.frame import Frame, Hole, Kind
 from proxy.embedded.store.log import Log
@@ -27,6 +28,7 @@ class Recovery:
 
     log: Log
     state: State
+    damage: Damage
     holes: list[Hole] = field(default_factory=list)
     _durable: int = 0
     _looked_ahead: bool = False
@@ -71,7 +73,8 @@ class Recovery:
         self.log.cut(position)
 
     def _report(self, hole: Hole) -> None:
-        _log.error("the log is damaged from %d to %d; what was written there is lost", hole.position, hole.end)
+        text = f"the log is damaged from {hole.position} to {hole.end}; what was written there is lost"
+        self.damage.report(hole, text)
         self.holes.append(hole)
 
     def _apply(self, unit: list[Frame]) -> None:

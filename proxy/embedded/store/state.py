@@ -167,11 +167,13 @@ class State:
 
     def _stage_tables(self, position: int, staged: "_Staged", batch: Batch) -> None:
         latest: dict[StoredTable, dict[bytes, bytes | None]] = {}
+        deleted_later = []
         for at, table, key, value in self._changes:
-            if at >= position:
-                break
-            latest.setdefault(table, {})[key] = value
-            staged.changes += 1
+            if at < position:
+                latest.setdefault(table, {})[key] = value
+                staged.changes += 1
+            elif value is None:
+                deleted_later.append((table, key))
         for table, changes in latest.items():
             table.stage(changes)
             staged.tables.append(table)
@@ -182,6 +184,8 @@ class State:
                 batch.puts[name] = b"".join(puts)
             if deletes:
                 batch.deletes[name] = b"".join(deletes)
+        for table, key in deleted_later:
+            table.bury(key)
 
     def _stage_queues(self, position: int, staged: "_Staged", batch: Batch, log_start: int) -> None:
         for at, topic, queues in self._drops:

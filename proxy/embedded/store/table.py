@@ -53,11 +53,14 @@ class StoredTable:
         self._write(self, key, None)
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Keys from `start` on with their values, ascending; changes behind the reader do not disturb it."""
+        """Keys from `start` on with their values, ascending; changes behind the reader do not disturb it.
+
+        A damaged value is passed over, so that whoever works through a table is not stopped by it.
+        """
         find, bound = bisect_left, max(start, self._floor)
         first = start <= self._floor
         pages = iter(_PAGES)
-        page, rows, at, version = 0, list[tuple[bytes, bytes]](), 0, -1
+        page, rows, at, version = 0, list[tuple[bytes, bytes | None]](), 0, -1
         more = True
         while True:
             if version != self._index.version or (at == len(rows) and more):
@@ -123,11 +126,12 @@ class StoredTable:
     def stage(self, changes: dict[bytes, bytes | None]) -> None:
         """These are about to go to the index file."""
         self._staged = changes
-        for key, value in changes.items():
-            if value is not None and key not in self._recent:
-                # Put before the checkpoint, deleted after it.
-                self._recent[key] = None
-                self._unordered.append(key)
+
+    def bury(self, key: bytes) -> None:
+        """A key that may be among them was deleted later: the index file is about to have what is gone."""
+        if key in self._staged and key not in self._recent:
+            self._recent[key] = None
+            self._unordered.append(key)
 
     def settle(self) -> None:
         """The index file has them: forget them, but what was changed meanwhile."""

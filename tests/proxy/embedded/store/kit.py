@@ -30,7 +30,9 @@ def message(body: bytes = b"body", topic: str = "T", queue_id: int = 0, **pairs:
     )
 
 
-def open_store(directory: Path, files: Files | None = None, clock: Clock | None = None, **options: object) -> DurableStore:
+def open_store(
+    directory: Path, files: Files | None = None, clock: Clock | None = None, **options: object
+) -> DurableStore:
     return DurableStore(directory, clock or Clock(), StoreOptions(**options), files)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,186 @@
+"""Disks that are full, break, or write less than they are asked to."""
+
+import asyncio
+import errno
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from proxy.embedded.store import StorageFailed, StorageFull
+from proxy.embedded.store.durable import DurableStore
+from remoting.messages import decode_message
+from tests.proxy.embedded.store.kit import Clock, Disk, abandon, bodies, message, open_store
+
+
+def fill(store: DurableStore, most: int, reason: str) -> list[bytes]:
+    """What a store takes before it has no room."""
+    taken: list[bytes] = []
+    for number in range(most):
+        try:
+            store.append(message(b"%d" % number))
+        except StorageFull as error:
+            assert reason in str(error)  # noqa: PT017
+            return taken
+        taken.append(b"%d" % number)
+    raise AssertionError("it never runs full")
+
+
+@pytest.mark.parametrize("room", range(0, 400, 7))
+def test_a_full_disk_refuses_a_write_whole_and_takes_it_when_there_is_room(tmp_path: Path, room: int) -> None:
+    disk = Disk()
+    store = open_store(tmp_path, disk)
+    store.append(message(b"first"))
+    store.table("t").put(b"key", b"value")
+    disk.room = room
+    kept = [b"first"]
+    kept += fill(store, 9, "no room")
+    disk.room = min(room, 10)
+    with pytest.raises(StorageFull):
+        store.table("t").put(b"key", b"other value")
+    with pytest.raises(StorageFull), store.transaction():  # noqa: PT012
+        store.append(message(b"in a transaction"))
+        store.table("t").delete(b"key")
+    with pytest.raises(StorageFull):
+        store.append_all([message(b"one"), message(b"two")])
+    with pytest.raises(StorageFull):
+        store.drop_topic("T")
+    assert bodies(store) == kept
+    assert dict(store.table("t").items()) == {b"key": b"value"}
+    disk.room = None
+    assert store.append(message(b"again")).queue_offset == len(kept)
+    store.sync()
+    abandon(store)
+    store = open_store(tmp_path)
+    assert bodies(store) == [*kept, b"again"]
+    assert dict(store.table("t").items()) == {b"key": b"value"}
+    assert store.corrupt == 0
+    store.close()
+
+
+def test_there_must_be_room_for_a_new_segment(tmp_path: Path) -> None:
+    disk = Disk()
+    store = open_store(tmp_path, disk, segment_size=100)
+    store.append(message(b"first"))
+    disk.room = 0
+    with pytest.raises(StorageFull):
+        store.append(message(b"second"))
+    disk.room = None
+    store.append(message(b"second"))
+    store.close()
+    store = open_store(tmp_path)
+    assert bodies(store) == [b"first", b"second"]
+    store.close()
+
+
+def test_short_writes_are_completed(tmp_path: Path) -> None:
+    disk = Disk()
+    disk.longest_write = 13
+    store = open_store(tmp_path, disk)
+    for number in range(5):
+        store.append(message(b"%d" % number))
+    store.close()
+    store = open_store(tmp_path)
+    assert bodies(store) == [b"0", b"1", b"2", b"3", b"4"]
+    store.close()
+
+
+def test_after_a_failed_write_nothing_is_accepted_and_reads_go_on(tmp_path: Path) -> None:
+    disk = Disk()
+    store = open_store(tmp_path, disk)
+    store.append(message(b"first"))
+    disk.broken = errno.EIO
+    with pytest.raises(StorageFailed):
+        store.append(message(b"second"))
+    disk.broken = None
+    with pytest.raises(StorageFailed):
+        store.append(message(b"third"))
+    assert bodies(store) == [b"first"]
+    with pytest.raises(StorageFailed):
+        store.sync()
+    with pytest.raises(StorageFailed), store.transaction():
+        pass
+    store.upkeep()
+    store.close()
+    store = open_store(tmp_path)
+    assert bodies(store) == [b"first"]
+    store.close()
+
+
+@pytest.mark.anyio
+async def test_after_a_failed_fsync_nobody_is_told_that_anything_is_durable(tmp_path: Path) -> None:
+    """Also not when a second fsync succeeds: the kernel may have dropped what the first could not write."""
+    disk = Disk()
+    store = open_store(tmp_path, disk)
+    store.append(message(b"first"))
+    await store.synced()
+    disk.broken_sync = errno.EIO
+    waiting = []
+    for number in range(5):
+        store.append(message(b"%d" % number))
+        waiting.append(store.synced())
+    for each in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(each, StorageFailed)
+    disk.broken_sync = None
+    with pytest.raises(StorageFailed):
+        await store.synced()
+    for write in (lambda: store.append(message(b"more")), lambda: store.table("t").put(b"", b"")):
+        with pytest.raises(StorageFailed):
+            write()
+    assert bodies(store)[0] == b"first"
+    store.close()
+
+
+def test_an_index_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    store = open_store(tmp_path, clock=clock, checkpoint_changes=10)
+    commit = store._index.commit
+    tries = 0
+
+    def fail(batch: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(store._index, "commit", fail)
+    for number in range(40):
+        store.append(message(b"%d" % number, KEYS="k"))
+        store.table("t").put(b"%d" % (number % 3), b"%d" % number)
+        store.table("t").delete(b"1")
+    assert tries == 1
+    fill(store, 200, "index")
+    assert bodies(store)[:40] == [b"%d" % number for number in range(40)]
+    clock.now += 10_000
+    store.upkeep()
+    monkeypatch.setattr(store._index, "commit", commit)
+    clock.now += 10_000
+    with pytest.raises(StorageFull):
+        # Which has a checkpoint made.
+        store.append(message(b"too much"))
+    store.append(message(b"after"))
+    assert store._applied > 0
+    assert dict(store.table("t").items()) == {b"0": b"39", b"2": b"38"}
+    assert len(store.by_key("T", "k", 0, 1 << 60, 1000)) == 40
+    store.close()
+    store = open_store(tmp_path)
+    assert bodies(store)[:40] == [b"%d" % number for number in range(40)]
+    assert bodies(store)[-1] == b"after"
+    store.close()
+
+
+def test_a_record_that_cannot_be_read_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk()
+    store = open_store(tmp_path, disk)
+    stored = [store.append(message(b"%d" % number)) for number in range(3)]
+    read = disk.read
+
+    def bad_sector(file: int, size: int, position: int) -> bytes:
+        if position == stored[1].commit_log_offset:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(file, size, position)
+
+    monkeypatch.setattr(disk, "read", bad_sector)
+    assert [decode_message(record).body for record in store.read("T", 0, 0, 9, 999)] == [b"0"]
+    assert [decode_message(record).body for record in store.read("T", 0, 2, 9, 999)] == [b"2"]
+    assert store.record(stored[1].commit_log_offset) is None
+    store.close()

@@ -1,0 +1,132 @@
+"""Who waits for the disk, and for how long."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from proxy.embedded.store.group_commit import SyncPolicy
+from tests.proxy.embedded.store.kit import Clock, Disk, abandon, bodies, message, open_store
+
+pytestmark = pytest.mark.anyio
+
+
+class SlowDisk(Disk):
+    """Its fsyncs take until they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+        self.go.set()
+
+    def sync(self, file: int) -> None:
+        assert self.go.wait(10)
+        super().sync(file)
+
+
+async def test_many_senders_share_an_fsync(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    store = open_store(tmp_path, disk)
+    disk.go.clear()
+    store.append(message(b"first"))
+    first = store.synced()
+    await asyncio.sleep(0.01)
+    waiting = []
+    for number in range(500):
+        store.append(message(b"%d" % number))
+        waiting.append(store.synced())
+    await asyncio.sleep(0.01)
+    assert not first.done()
+    assert not any(each.done() for each in waiting)
+    before = disk.syncs
+    disk.go.set()
+    await first
+    await asyncio.gather(*waiting)
+    assert disk.syncs - before == 2
+    store.close()
+
+
+async def test_the_loop_goes_on_while_the_disk_is_slow(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    store = open_store(tmp_path, disk)
+    disk.go.clear()
+    store.append(message(b"first"))
+    waiting = store.synced()
+    await asyncio.sleep(0.01)
+    begin = time.perf_counter()
+    for number in range(100):
+        store.append(message(b"%d" % number))
+    assert len(bodies(store)) == 101, "what is not durable yet can be read"
+    assert time.perf_counter() - begin < 5
+    assert not waiting.done()
+    disk.go.set()
+    await waiting
+    store.close()
+
+
+async def test_nothing_outstanding_is_done_at_once(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    assert store.synced().done()
+    store.append(message())
+    await store.synced()
+    assert store.synced().done()
+    store.close()
+
+
+async def test_a_waiter_that_gives_up_disturbs_no_other(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.append(message())
+    gone, stays = store.synced(), store.synced()
+    gone.cancel()
+    await stays
+    store.close()
+
+
+@pytest.mark.parametrize("policy", [SyncPolicy.INTERVAL, SyncPolicy.OS])
+async def test_other_policies_do_not_wait(tmp_path: Path, policy: SyncPolicy) -> None:
+    disk, clock = Disk(), Clock()
+    store = open_store(tmp_path, disk, clock, sync=policy, sync_interval=500)
+    before = disk.syncs
+    store.append(message())
+    assert store.synced().done()
+    store.upkeep()
+    assert disk.syncs == before
+    clock.now += 1000
+    store.upkeep()
+    store._commit._background.wait()
+    assert disk.syncs - before == (policy is SyncPolicy.INTERVAL)
+    store.close()
+
+
+async def test_checkpoints_are_made_while_messages_come(tmp_path: Path) -> None:
+    store = open_store(tmp_path, checkpoint_changes=50)
+    for number in range(1000):
+        store.append(message(b"%d" % number, KEYS=f"k{number}"))
+        store.table("t").put(b"%d" % (number % 100), b"%d" % number)
+        if number % 10 == 0:
+            await store.synced()
+    while store._applied < store._log.needed - 50_000:
+        await asyncio.sleep(0.01)
+    assert store._applied > 0
+    assert bodies(store) == [b"%d" % number for number in range(1000)]
+    assert len(store.table("t")) == 100
+    await store.synced()
+    abandon(store)
+    store = open_store(tmp_path)
+    assert bodies(store) == [b"%d" % number for number in range(1000)]
+    assert len(store.by_key("T", "k123", 0, 1 << 60, 9)) == 1
+    store.close()
+
+
+async def test_close_keeps_what_nobody_waited_for(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for number in range(10):
+        store.append(message(b"%d" % number))
+    waiting = store.synced()
+    store.close()
+    await waiting
+    store = open_store(tmp_path)
+    assert len(bodies(store)) == 10
+    store.close()
