@@ -8,6 +8,7 @@ from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.checkpoints import Checkpoint
 from proxy.embedded.broker.pulling import existing_topic
 from proxy.embedded.broker.request import Answer, Refused, Request
+from proxy.embedded.store import StorageError
 from remoting import command as commands
 from remoting import messages, pop, properties
 from remoting.codes import ResponseCode
@@ -86,8 +87,7 @@ def change_invisible(broker: Broker, request: Request) -> Answer:
     least, most = broker.store.bounds(topic, queue_id)
     if not least <= offset < most:
         raise Refused(ResponseCode.NO_MESSAGE, f"queue {queue_id} of topic {topic} has no message {offset}")
-    invisible_time = request.number("invisibleTime")
-    visible_at = request.now + invisible_time
+    visible_at = request.now + request.number("invisibleTime")
     fields = {"reviveQid": str(handle.revive_queue_id)}
     if handle.is_order:
         if offset < broker.offsets.get(topic, group, queue_id):
@@ -96,21 +96,29 @@ def change_invisible(broker: Broker, request: Request) -> Answer:
         broker.unlock_at(visible_at, (topic, group, queue_id))
         fields |= {"popTime": str(handle.pop_time), "invisibleTime": str(visible_at - handle.pop_time)}
     else:
-        _move(broker, (topic, group, queue_id, handle.start_offset, handle.pop_time), offset, request.now, visible_at)
-        fields |= {"popTime": str(request.now), "invisibleTime": str(invisible_time)}
+        key = (topic, group, queue_id, handle.start_offset, handle.pop_time)
+        pop_time = _move(broker, key, offset, request.now, visible_at)
+        fields |= {"popTime": str(pop_time), "invisibleTime": str(visible_at - pop_time)}
     return broker.durable(commands.success(fields))
 
 
-def _move(broker: Broker, key: tuple[str, str, int, int, int], offset: int, now: int, visible_at: int) -> None:
-    """Put a message into a checkpoint of its own; one that has been acknowledged or revived meanwhile stays so."""
+def _move(broker: Broker, key: tuple[str, str, int, int, int], offset: int, now: int, visible_at: int) -> int:
+    """Put a message into a checkpoint of its own, and tell its pop time.
+
+    A message that has been acknowledged or revived meanwhile stays so.
+    """
     if not broker.checkpoints.waits(key, offset):
-        return
+        return now
     topic, group, queue_id, _, _ = key
+    # Start offset and pop time name a checkpoint: within one millisecond they may name the one that it leaves.
+    while (topic, group, queue_id, offset, now) in broker.checkpoints:
+        now += 1
     point = Checkpoint(topic, group, queue_id, offset, now, visible_at, (offset,))
     with broker.store.transaction():
         broker.checkpoints.ack(key, (offset,))
         broker.checkpoints.write(point)
     broker.checkpoints.note(point)
+    return now
 
 
 def _handled(broker: Broker, request: Request) -> tuple[str, str, int, int, ExtraInfo]:
@@ -133,7 +141,7 @@ def revive(broker: Broker, now: int) -> None:
     for point in broker.checkpoints.due(now):
         try:
             _revive(broker, point)
-        except RemotingError as error:
+        except (RemotingError, StorageError) as error:
             _log.error("messages of topic %s cannot be handed out again now: %s", point.topic, error)
             broker.checkpoints.again(point, now + _AGAIN)
 

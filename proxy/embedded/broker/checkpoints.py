@@ -49,6 +49,9 @@ class Checkpoints:
     def __len__(self) -> int:
         return len(self._points)
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._points
+
     def write(self, point: Checkpoint) -> None:
         """The half of adding that belongs into a transaction; `note` is the other, once that has succeeded."""
         self._table.put(_row(point.key), point.encode())

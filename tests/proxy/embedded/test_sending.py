@@ -86,6 +86,7 @@ async def test_a_batch_is_all_or_nothing(bench: Bench) -> None:
     refused = bench.ask(RequestCode.SEND_BATCH_MESSAGE, fields, messages.encode_batch(entries))
     assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert len(bench.stored("t")) == 3
+    bench.store.full = False
     retry = bench.ask(RequestCode.SEND_BATCH_MESSAGE, v2(send_fields("%RETRY%g", batch=True)), b"")
     assert retry.code == ResponseCode.MESSAGE_ILLEGAL
 

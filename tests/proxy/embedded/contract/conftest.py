@@ -18,7 +18,7 @@ def anyio_backend() -> str:
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
     """Name server and broker on one socket, and perhaps a Gantry in the same process."""
     directory = tmp_path_factory.mktemp("embedded")
-    with EmbeddedCluster(directory, proxy=request.param == "in-process") as cluster:
+    with EmbeddedCluster(directory, durable=True, proxy=request.param == "in-process") as cluster:
         yield cluster
 
 

@@ -1,0 +1,231 @@
+"""Model-based: a queue that is popped, and one that is popped in order, against plain models of what they mean."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from proxy.embedded.broker.settings import BrokerSettings
+from remoting import pop
+from remoting.codes import RequestCode
+from remoting.pop import PoppedMessage, Retry
+from tests.proxy.embedded.bench import Bench
+
+_Result = TypeVar("_Result")
+_QUEUES = 2
+
+
+@dataclass
+class _Out:
+    """A message that somebody has for a while."""
+
+    popped: PoppedMessage
+    visible_at: int
+    times: int
+
+
+class _Machine(RuleBasedStateMachine):
+    """A broker with one topic, and a loop for its futures."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.bench = self.inside(lambda: Bench(BrokerSettings()))
+        self.sent = 0
+
+    def inside(self, work: Callable[[], _Result]) -> _Result:
+        async def run() -> _Result:
+            return work()
+
+        return self.loop.run_until_complete(run())
+
+    @initialize()
+    def start(self) -> None:
+        self.inside(lambda: self.bench.topic("t", queues=_QUEUES))
+
+    @rule()
+    def restart(self) -> None:
+        self.inside(self.bench.restart)
+
+    def teardown(self) -> None:
+        self.loop.close()
+
+
+class Popping(_Machine):
+    """Every message is waiting, with somebody, or done; never two of these, and never none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # How often each has been handed out in vain, of those that wait.
+        self.waiting: dict[bytes, int] = {}
+        self.out: dict[bytes, _Out] = {}
+        self.void: list[PoppedMessage] = []
+        self.done: set[bytes] = set()
+        # The last message of each queue that was handed out for the first time.
+        self.last = dict.fromkeys(range(_QUEUES), -1)
+
+    @rule(queue=st.integers(0, _QUEUES - 1), count=st.integers(1, 5))
+    def send(self, queue: int, count: int) -> None:
+        for _ in range(count):
+            body = b"%d" % self.sent
+            self.sent += 1
+            self.inside(lambda: self.bench.send("t", body, queue=queue))  # noqa: B023  # it runs at once
+            self.waiting[body] = 0
+
+    @rule(count=st.integers(1, 8), invisible=st.sampled_from((300, 1000, 5000)))
+    def pop(self, count: int, invisible: int) -> None:
+        popped = self.inside(lambda: self.bench.pop("t", maxMsgNums=count, invisibleTime=invisible))
+        assert len(popped) == min(count, len(self.waiting))
+        for one in popped:
+            body = one.message.body
+            assert one.reconsume_times == self.waiting.pop(body)
+            if one.extra_info.retry is Retry.NORMAL:
+                assert one.extra_info.queue_offset == self.last[one.extra_info.queue_id] + 1
+                self.last[one.extra_info.queue_id] += 1
+            self.out[body] = _Out(one, self.bench.now + invisible, one.reconsume_times)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def ack(self, data: st.DataObject) -> None:
+        body = data.draw(st.sampled_from(sorted(self.out)))
+        out = self.out.pop(body)
+        self.inside(lambda: self.bench.ack("t", out.popped))
+        self.done.add(body)
+        self.void.append(out.popped)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def ack_many(self, data: st.DataObject) -> None:
+        bodies = data.draw(st.lists(st.sampled_from(sorted(self.out)), unique=True, max_size=5))
+        handles = [self.out[body].popped.extra_info for body in bodies]
+        acks = pop.batch_acks("t", "g", handles)
+        if acks:
+            body = pop.BatchAckBody("broker-a", acks).encode()
+            self.inside(lambda: self.bench.get(RequestCode.BATCH_ACK_MESSAGE, {}, body))
+        for one in bodies:
+            del self.out[one]
+            self.done.add(one)
+
+    @precondition(lambda self: self.void)
+    @rule(data=st.data(), change=st.booleans())
+    def use_a_void_handle(self, data: st.DataObject, change: bool) -> None:
+        popped = data.draw(st.sampled_from(self.void))
+        code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME if change else RequestCode.ACK_MESSAGE
+        fields = self.bench.handle_fields("t", popped, invisibleTime=100)
+        self.inside(lambda: self.bench.get(code, fields))
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), invisible=st.sampled_from((100, 700, 3000)))
+    def change(self, data: st.DataObject, invisible: int) -> None:
+        out = self.out[data.draw(st.sampled_from(sorted(self.out)))]
+        fields = self.bench.handle_fields("t", out.popped, invisibleTime=invisible)
+        reply = self.inside(lambda: self.bench.get(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields))
+        handle = out.popped.extra_info.changed(reply.fields)
+        if handle != out.popped.extra_info:
+            self.void.append(out.popped)
+        out.popped = PoppedMessage(out.popped.message, handle, out.popped.reconsume_times, out.popped.first_pop_time)
+        out.visible_at = self.bench.now + invisible
+
+    @rule(milliseconds=st.sampled_from((1, 100, 800, 4000)))
+    def pass_time(self, milliseconds: int) -> None:
+        self.inside(lambda: self.bench.pass_time(milliseconds))
+        for body, out in list(self.out.items()):
+            if out.visible_at <= self.bench.now:
+                del self.out[body]
+                self.waiting[body] = out.times + 1
+                self.void.append(out.popped)
+
+    @invariant()
+    def the_broker_knows_who_has_what(self) -> None:
+        waiting = sum(
+            len(point.offsets)
+            for topic in ("t", "%RETRY%g_t")
+            for point in self.bench.broker.checkpoints.of(topic, "g")
+        )
+        assert waiting == len(self.out)
+
+    def teardown(self) -> None:
+        """In the end everything comes that is not done."""
+        try:
+            self._finish()
+        finally:
+            super().teardown()
+
+    def _finish(self) -> None:
+        self.inside(lambda: self.bench.pass_time(10_000))
+        left = set(self.waiting) | set(self.out)
+        came: set[bytes] = set()
+        while popped := self.inside(lambda: self.bench.pop("t", invisibleTime=10**9)):
+            bodies = {one.message.body for one in popped}
+            assert not bodies & came
+            came |= bodies
+        assert came == left
+
+
+class Ordering(_Machine):
+    """Messages of a queue come one after the other; what is not done in time comes again before what follows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queues: dict[int, list[bytes]] = {queue: [] for queue in range(_QUEUES)}
+        # Of the last pop: the messages that are not done, and until when the queue is locked.
+        self.out: dict[int, list[PoppedMessage]] = {queue: [] for queue in range(_QUEUES)}
+        self.acked: dict[int, set[int]] = {queue: set() for queue in range(_QUEUES)}
+        self.until: dict[int, int] = dict.fromkeys(range(_QUEUES), 0)
+        self.next = dict.fromkeys(range(_QUEUES), 0)
+
+    @rule(queue=st.integers(0, _QUEUES - 1), count=st.integers(1, 4))
+    def send(self, queue: int, count: int) -> None:
+        for _ in range(count):
+            body = b"%d" % self.sent
+            self.sent += 1
+            self.inside(lambda: self.bench.send("t", body, queue=queue))  # noqa: B023  # it runs at once
+            self.queues[queue].append(body)
+
+    @rule(queue=st.integers(0, _QUEUES - 1), count=st.integers(1, 4), invisible=st.sampled_from((300, 2000)))
+    def pop(self, queue: int, count: int, invisible: int) -> None:
+        popped = self.inside(
+            lambda: self.bench.pop("t", order=True, queueId=queue, maxMsgNums=count, invisibleTime=invisible)
+        )
+        if self.out[queue] and self.bench.now < self.until[queue]:
+            assert popped == []
+            return
+        start = self.next[queue]
+        assert [one.message.body for one in popped] == self.queues[queue][start : start + count]
+        if popped:
+            self.out[queue], self.acked[queue] = popped, set()
+            self.until[queue] = self.bench.now + invisible
+
+    @rule(queue=st.integers(0, _QUEUES - 1), data=st.data())
+    def ack(self, queue: int, data: st.DataObject) -> None:
+        if not self.out[queue]:
+            return
+        popped = data.draw(st.sampled_from(self.out[queue]))
+        self.inside(lambda: self.bench.ack("t", popped))
+        if popped.extra_info.queue_offset < self.next[queue]:
+            return
+        self.acked[queue].add(popped.extra_info.queue_offset)
+        offsets = [one.extra_info.queue_offset for one in self.out[queue]]
+        left = [offset for offset in offsets if offset not in self.acked[queue]]
+        self.next[queue] = left[0] if left else offsets[-1] + 1
+        if not left:
+            self.out[queue] = []
+
+    @rule(milliseconds=st.sampled_from((1, 100, 900, 3000)))
+    def pass_time(self, milliseconds: int) -> None:
+        self.inside(lambda: self.bench.pass_time(milliseconds))
+
+    @invariant()
+    def offsets_never_run_ahead(self) -> None:
+        for queue in range(_QUEUES):
+            assert self.bench.broker.offsets.get("t", "g", queue) in {-1, self.next[queue]}
+
+
+TestPopping = Popping.TestCase
+TestPopping.settings = settings(max_examples=25, stateful_step_count=30)
+TestOrdering = Ordering.TestCase
+TestOrdering.settings = settings(max_examples=25, stateful_step_count=30)
