@@ -1,0 +1,84 @@
+"""The backend as the core uses it, and the broker's own socket."""
+
+import orjson
+import pytest
+
+from proxy.clients import Groups
+from proxy.embedded.backend import EmbeddedBackend
+from proxy.embedded.broker.settings import BrokerSettings
+from remoting import command as commands
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import ServiceUnavailable, TopicNotExist
+from remoting.requests import REQUESTS
+from tests.cluster.client import heartbeat, send_fields, strings, v2
+from tests.proxy.embedded.bench import START
+from tests.proxy.embedded.memory import MemoryStore
+from tests.proxy.kit import FakeChannel
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def backend() -> EmbeddedBackend:
+    return EmbeddedBackend(BrokerSettings(), MemoryStore(lambda: START), lambda channel, command: None, lambda: START)
+
+
+async def _send(backend: EmbeddedBackend, topic: str) -> RemotingCommand:
+    command = commands.request(RequestCode.SEND_MESSAGE_V2, strings(v2(send_fields(topic))), b"x")
+    return await backend.request("broker-a", REQUESTS[RequestCode.SEND_MESSAGE_V2], command, 3, FakeChannel())
+
+
+async def test_routes_are_at_hand_and_follow_the_topics(backend: EmbeddedBackend) -> None:
+    assert backend.cached_route("t") is None
+    with pytest.raises(TopicNotExist):
+        await backend.route("t")
+    assert (await _send(backend, "t")).code == ResponseCode.SUCCESS
+    route = await backend.route("t")
+    assert backend.cached_route("t") is route
+    assert (route.brokers, route.queues[0].read) == (("broker-a",), 4)
+    assert await backend.brokers() == ("broker-a",)
+    assert backend.knows("broker-a")
+    assert not backend.knows("broker-b")
+
+
+async def test_another_broker_is_not_here(backend: EmbeddedBackend) -> None:
+    spec, command = REQUESTS[RequestCode.GET_MAX_OFFSET], commands.request(RequestCode.GET_MAX_OFFSET)
+    with pytest.raises(ServiceUnavailable, match="broker-b"):
+        backend.request("broker-b", spec, command, 3, None)
+    with pytest.raises(ServiceUnavailable, match="broker-b"):
+        backend.oneway("broker-b", spec, command, None)
+
+
+async def test_what_has_no_answer_is_answered(backend: EmbeddedBackend) -> None:
+    fields = {"producerGroup": "p", "commitOrRollback": "0", "commitLogOffset": "0", "tranStateTableOffset": "0"}
+    command = commands.request(RequestCode.END_TRANSACTION, fields)
+    reply = await backend.request("broker-a", REQUESTS[RequestCode.END_TRANSACTION], command, 3, None)
+    assert reply.code == ResponseCode.SUCCESS
+
+
+async def test_members_are_enrolled_and_withdrawn(backend: EmbeddedBackend) -> None:
+    channel = FakeChannel()
+    body = heartbeat("c", {"g": ["t"], "left": ["t"]}, ["p"])
+    channel.session.heartbeat = commands.request(RequestCode.HEART_BEAT, {}, body)
+    channel.session.client_id = "c"
+    groups = Groups(frozenset({"p"}), frozenset({"g"}))
+    await backend.enroll(channel, groups, ["elsewhere"])
+    assert not backend.broker.members.consumers
+    await backend.enroll(channel, groups, ["broker-a"])
+    assert list(backend.broker.members.consumers) == ["g"]
+    assert backend.broker.members.producer("p") is channel
+    await backend.withdraw(channel, groups)
+    assert not backend.broker.members.consumers
+    assert not backend.broker.members.producers
+    channel.closed = True
+    await backend.enroll(channel, groups, ["broker-a"])
+    assert not backend.broker.members.consumers
+
+
+async def test_requests_of_the_process_itself_need_no_client(backend: EmbeddedBackend) -> None:
+    spec = REQUESTS[RequestCode.HEART_BEAT]
+    command = commands.request(RequestCode.HEART_BEAT, {}, orjson.dumps({"clientID": "c"}))
+    assert (await backend.request("broker-a", spec, command, 3, None)).code == ResponseCode.INVALID_PARAMETER
+    config = commands.request(351, {"topic": "TBW102"})
+    assert (await backend.request("broker-a", spec, config, 3, None)).code == ResponseCode.SUCCESS

@@ -1,0 +1,179 @@
+"""What tools and name servers' clients ask."""
+
+import orjson
+import pytest
+
+from proxy.embedded.broker.codes import ToolCode
+from proxy.embedded.broker.dispatch import BROKER, NAME_SERVER
+from remoting import command as commands
+from remoting import fastjson, routes
+from remoting.codes import RequestCode, ResponseCode
+from remoting.fastjson import ObjectKeys
+from remoting.requests import REQUESTS, Direction
+from tests.cluster.client import queue_fields, strings
+from tests.proxy.embedded.bench import Bench
+
+pytestmark = pytest.mark.anyio
+
+
+def test_every_request_of_the_table_is_served() -> None:
+    wanted = {code for code, spec in REQUESTS.items() if spec.direction is not Direction.BROKER}
+    assert wanted <= BROKER.keys() | NAME_SERVER.keys()
+
+
+@pytest.mark.parametrize("code", sorted(BROKER | NAME_SERVER))
+async def test_every_request_without_its_fields_has_a_clear_answer(bench: Bench, code: int) -> None:
+    for body in (b"", b"{}", b"[]", b"\xff"):
+        reply = bench.ask(code, {}, body)
+        assert reply.code in set(ResponseCode)
+        assert reply.remark != "internal error"
+
+
+async def test_routes_are_told_in_both_dialects(bench: Bench) -> None:
+    bench.topic("t", queues=3)
+    new = routes.parse("t", bench.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t"}).body)
+    assert (new.brokers, new.queues[0].write) == (("broker-a",), 3)
+    command = commands.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t"})
+    command.header["version"] = 300
+    reply = bench.broker.handle(bench.client, command, bench.now)
+    assert reply is not None
+    assert b'{0:"127.0.0.1:10911"}' in reply.result().body
+    absent = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "absent"})
+    assert absent.code == ResponseCode.TOPIC_NOT_EXIST
+    cluster = routes.parse_cluster(bench.get(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+    assert cluster["broker-a"].master == "127.0.0.1:10911"
+
+
+async def test_topics_are_made_changed_and_removed(bench: Bench) -> None:
+    bench.topic("t", queues=4, attributes="+message.type=FIFO")
+    bench.topic("t", queues=8, attributes="+cleanup.policy=DELETE,-message.type")
+    config = orjson.loads(bench.get(ToolCode.GET_TOPIC_CONFIG, {"topic": "t"}).body)
+    assert (config["readQueueNums"], config["attributes"]) == (8, {"cleanup.policy": "DELETE"})
+    assert "t" in orjson.loads(bench.get(ToolCode.GET_ALL_TOPIC_CONFIG).body)["topicConfigTable"]
+    assert "t" in orjson.loads(bench.get(ToolCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body)["topicList"]
+    assert "t" not in orjson.loads(bench.get(ToolCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).body)["topicList"]
+    items = [{"topicName": name, "readQueueNums": 1, "writeQueueNums": 1} for name in ("u", "v")]
+    bench.get(ToolCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, orjson.dumps({"topicConfigList": items}))
+    assert "v" in bench.broker.topics
+    bench.send("t", b"x")
+    bench.get(ToolCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
+    assert bench.ask(ToolCode.GET_TOPIC_CONFIG, {"topic": "t"}).code == ResponseCode.TOPIC_NOT_EXIST
+    bench.restart()
+    assert "t" not in bench.broker.topics
+    assert bench.stored("t") == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"topic": "TBW102"},
+        {"topic": "a b"},
+        {"attributes": "+color=red"},
+        {"attributes": "message.type=FIFO"},
+        {"attributes": "+message.type=BIG"},
+        {"readQueueNums": -1},
+    ],
+)
+async def test_topics_that_cannot_be_made(bench: Bench, changes: dict[str, object]) -> None:
+    fields = {"topic": "t", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, **changes}
+    reply = bench.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    assert (reply.code, bool(reply.remark)) == (ResponseCode.INVALID_PARAMETER, True)
+
+
+async def test_groups_are_made_changed_and_removed(bench: Bench) -> None:
+    config = {"groupName": "g", "retryMaxTimes": 3, "attributes": {"+priority.factor": "7"}, "somethingNewer": 1}
+    bench.get(ToolCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, orjson.dumps(config))
+    bench.restart()
+    found = orjson.loads(bench.get(ToolCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"}).body)
+    assert (found["retryMaxTimes"], found["attributes"], found["somethingNewer"]) == (3, {"priority.factor": "7"}, 1)
+    assert found["consumeEnable"] is True
+    group = bench.broker.groups.get("g")
+    assert group is not None
+    assert group.priority_factor == 7
+    assert "g" in orjson.loads(bench.get(ToolCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)["subscriptionGroupTable"]
+    bench.get(ToolCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": True})
+    assert bench.broker.groups.get("g") is None
+    off = {"groupName": "g", "consumeEnable": False}
+    bench.get(ToolCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, orjson.dumps(off))
+    bench.topic("t")
+    assert bench.pull("t").code == ResponseCode.NO_PERMISSION
+
+
+async def test_progress(bench: Bench) -> None:
+    bench.topic("t", queues=2)
+    for _ in range(3):
+        bench.send("t")
+    bench.join({"g": ["t"]})
+    bench.get(RequestCode.UPDATE_CONSUMER_OFFSET, queue_fields("t", consumerGroup="g", commitOffset=2))
+    stats = fastjson.loads(bench.get(ToolCode.GET_CONSUME_STATS, {"consumerGroup": "g"}).body)["offsetTable"]
+    assert isinstance(stats, ObjectKeys)
+    rows = {key["queueId"]: value for key, value in stats.pairs}
+    assert (rows[0]["brokerOffset"], rows[0]["consumerOffset"], rows[1]["brokerOffset"]) == (3, 2, 0)
+    topic = fastjson.loads(bench.get(ToolCode.GET_TOPIC_STATS_INFO, {"topic": "t"}).body)["offsetTable"]
+    assert {key["queueId"]: value["maxOffset"] for key, value in topic.pairs} == {0: 3, 1: 0}
+    popped = bench.pop("t", "h")
+    stats = fastjson.loads(bench.get(ToolCode.GET_CONSUME_STATS, {"consumerGroup": "h", "topic": "t"}).body)
+    rows = {key["queueId"]: value for key, value in stats["offsetTable"].pairs}
+    assert (rows[0]["consumerOffset"], rows[0]["pullOffset"]) == (0, 3)
+    for one in popped:
+        bench.ack("t", one, "h")
+    assert orjson.loads(bench.get(ToolCode.GET_ALL_CONSUMER_OFFSET).body)["offsetTable"]["t@g"] == {"0": 2}
+    assert orjson.loads(bench.get(ToolCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "t"}).body)["groupList"] == ["g", "h"]
+    assert orjson.loads(bench.get(ToolCode.QUERY_TOPICS_BY_CONSUMER, {"group": "g"}).body)["topicList"] == ["t"]
+    bench.get(ToolCode.CLONE_GROUP_OFFSET, {"srcGroup": "g", "destGroup": "i", "topic": "t"})
+    assert bench.broker.offsets.get("t", "i", 0) == 2
+    assert b"consumeTimeSpanSet" in bench.get(ToolCode.QUERY_CONSUME_TIME_SPAN, {"topic": "t", "group": "g"}).body
+    asked = bench.get(ToolCode.QUERY_SUBSCRIPTION_BY_CONSUMER, {"topic": "t", "group": "g"})
+    assert orjson.loads(asked.body)["subscriptionData"]["topic"] == "t"
+
+
+async def test_keys_and_values(bench: Bench) -> None:
+    pair = {"namespace": "ORDER_TOPIC_CONFIG", "key": "t"}
+    bench.topic("t")
+    assert bench.ask(ToolCode.GET_KV_CONFIG, pair).code == ResponseCode.QUERY_NOT_FOUND
+    bench.get(ToolCode.PUT_KV_CONFIG, {**pair, "value": "broker-a:1"})
+    bench.restart()
+    assert bench.get(ToolCode.GET_KV_CONFIG, pair).fields["value"] == "broker-a:1"
+    route = routes.parse("t", bench.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t"}).body)
+    assert route.data["orderTopicConf"] == "broker-a:1"
+    table = orjson.loads(bench.get(ToolCode.GET_KVLIST_BY_NAMESPACE, pair).body)["table"]
+    assert table == {"t": "broker-a:1"}
+    bench.get(ToolCode.DELETE_KV_CONFIG, pair)
+    assert bench.ask(ToolCode.GET_KVLIST_BY_NAMESPACE, pair).code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_clients_are_asked(bench: Bench) -> None:
+    bench.topic("t")
+    sent = bench.send("t", b"eat me")
+    bench.join({"g": ["t"]})
+    bench.push_answer = commands.success({"a": "b"}, b"result")
+    whom = {"consumerGroup": "g", "clientId": "c"}
+    for code in (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY):
+        reply = await bench.begin(code, {**whom, "msgId": sent.fields["msgId"], "topic": "t"})
+        assert (reply.code, reply.body) == (ResponseCode.SUCCESS, b"result")
+    assert b"eat me" in bench.pushed[-1][1].body
+    absent = bench.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, {**whom, "clientId": "x"})
+    assert absent.code == ResponseCode.CONSUMER_NOT_ONLINE
+    bench.push_answer = commands.success(body=b'{"messageQueueTable":{{"queueId":0}:5}}')
+    status = await bench.begin(ToolCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "t", "group": "g"})
+    assert status.body == b'{"consumerTable":{"c":{{"queueId":0}:5}}}'
+
+
+async def test_the_broker_tells_how_it_is(bench: Bench) -> None:
+    table = orjson.loads(bench.get(ToolCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+    assert table["brokerVersionDesc"].startswith("V5")
+    assert b"brokerName=broker-a\n" in bench.get(ToolCode.GET_BROKER_CONFIG).body
+    assert bench.ask(4711).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_messages_are_found(bench: Bench) -> None:
+    bench.topic("t")
+    for number in range(3):
+        bench.send("t", b"%d" % number, {"KEYS": "k", "UNIQ_KEY": f"u{number}"})
+    fields = strings({"topic": "t", "key": "k", "maxNum": 2, "beginTimestamp": 0, "endTimestamp": 2**62})
+    assert len(bench.get(RequestCode.QUERY_MESSAGE, fields).body.split(b"KEYS")) == 3
+    unique = {**fields, "key": "u1", "_UNIQUE_KEY_QUERY": "true"}
+    assert b"u1" in bench.get(RequestCode.QUERY_MESSAGE, unique).body
+    assert bench.ask(RequestCode.QUERY_MESSAGE, {**fields, "key": "x"}).code == ResponseCode.QUERY_NOT_FOUND
+    assert bench.get(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0}).body
+    assert bench.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 1}).code == ResponseCode.SYSTEM_ERROR
