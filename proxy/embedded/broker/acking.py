@@ -173,6 +173,7 @@ def _retried(broker: Broker, point: Checkpoint, record: bytes, topic: str) -> me
     pairs = dict(message.property_map)
     if message.reconsume_times == 0 or properties.FIRST_POP_TIME not in pairs:
         pairs[properties.FIRST_POP_TIME] = str(point.pop_time)
+    pairs[properties.ORIGIN_GROUP] = point.group
     own = (broker.settings.host, broker.settings.port)
     return replace(
         message,

@@ -25,7 +25,7 @@ from proxy.embedded.broker.lock_table import Locks
 from proxy.embedded.broker.members import Members
 from proxy.embedded.broker.offsets import Offsets
 from proxy.embedded.broker.orders import Orders
-from proxy.embedded.broker.request import Answer, Handler, Refused, Reply, Request, yes
+from proxy.embedded.broker.request import Answer, Handler, Reply, Request, code_of, yes
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.broker.topics import Topics
 from proxy.embedded.broker.transactions import Transactions
@@ -111,10 +111,8 @@ class Broker:
     def _run(self, handler: Handler, request: Request) -> Answer:
         try:
             return handler(self, request)
-        except Refused as refusal:
-            return commands.response(refusal.number, remark=str(refusal))
         except RemotingError as error:
-            return commands.response(error.code, remark=str(error))
+            return commands.response(code_of(error), remark=str(error))
         except _STORAGE as error:
             return _unstorable(error)
         except Exception:

@@ -72,17 +72,17 @@ def _changes(text: str) -> dict[str, str]:
 
 
 def _altered(topic: Topic | None, changes: Mapping[str, str]) -> dict[str, str]:
-    """A topic's attributes after `+key` and `-key` have been applied. Raises InvalidRequest."""
+    """A topic's attributes after `+key` and `-key` have been applied. Raises Refused."""
     attributes = dict(topic.attributes) if topic is not None else {}
     for signed, value in changes.items():
         sign, key = signed[:1], signed[1:]
         if sign not in {"+", "-"} or key not in _ATTRIBUTES:
-            raise InvalidRequest(f"a topic has no attribute that is changed by {signed[:60]!r}")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"a topic has no attribute that {signed[:60]!r} changes")
         allowed = _ATTRIBUTES[key]
         if sign == "-":
             attributes.pop(key, None)
         elif allowed is not None and value not in allowed:
-            raise InvalidRequest(f"the attribute {key} cannot be {value[:40]!r}")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the attribute {key} cannot be {value[:40]!r}")
         else:
             attributes[key] = value
     return attributes
@@ -171,7 +171,7 @@ def delete_group(broker: Broker, request: Request) -> Answer:
 
 def group_config(broker: Broker, request: Request) -> Answer:
     """GET_SUBSCRIPTIONGROUP_CONFIG."""
-    group = broker.groups.get(request.text("group"))
+    group = broker.groups.find(request.text("group"))
     if group is None:
         raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no consumer group {request.text('group')}")
     return commands.success(body=orjson.dumps(group.data))

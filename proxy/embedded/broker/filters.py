@@ -61,8 +61,7 @@ def tags(expression: str | None) -> list[str]:
     """The tags of an expression `a || b`; none where it wants everything. Raises BodyError for one without any."""
     if not expression or expression == ALL:
         return []
-    found = [tag.strip() for tag in expression.split("||")]
-    found = [tag for tag in found if tag]
+    found = [tag for tag in map(str.strip, expression.split("||")) if tag]
     if not found:
         raise BodyError("the subscription names no tag")
     return found

@@ -180,23 +180,15 @@ class Intake:
                 self._arrived(message)
 
     def _restored(self, message: StoredMessage) -> StoredMessage:
-        pairs = dict(message.property_map)
+        pairs = message.property_map
         topic, queue_id = pairs[properties.REAL_TOPIC], int(pairs[properties.REAL_QUEUE_ID])
-        for key in _SPENT[message.topic]:
-            pairs.pop(key, None)
-        return self._finished(replace(message, topic=topic, queue_id=queue_id), pairs)
+        # What it has been through stays to be seen, as with RocketMQ.
+        return replace(message, topic=topic, queue_id=queue_id)
 
     @property
     def waiting(self) -> int:
         """How many messages wait for their time."""
         return len(self._timers)
-
-
-# What a message loses when its time has come.
-_SPENT = {
-    names.SCHEDULE_TOPIC: (properties.DELAY_TIME_LEVEL, properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_SEC),
-    names.TIMER_TOPIC: (properties.REAL_TOPIC, properties.REAL_QUEUE_ID),
-}
 
 
 def due_time(pairs: Mapping[str, str], now: int) -> int:

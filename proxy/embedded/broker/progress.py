@@ -10,6 +10,7 @@ from proxy.embedded.broker.pulling import existing_topic
 from proxy.embedded.broker.queues import store_timestamp
 from proxy.embedded.broker.request import Answer, Refused, Request
 from proxy.embedded.broker.routing import topic_list
+from proxy.embedded.broker.sending import known_group
 from proxy.embedded.broker.topics import Topic
 from remoting import command as commands
 from remoting import fastjson
@@ -142,6 +143,7 @@ def reset(broker: Broker, request: Request) -> Answer:
     topic, group = existing_topic(broker, request.text("topic")), request.text("group")
     targets = _targets(broker, request, topic, group)
     if broker.settings.server_side_reset:
+        known_group(broker, group, create=False)
         for queue_id, offset in targets.items():
             broker.offsets.reset(topic.name, group, queue_id, offset)
             broker.arrived_at(topic.name, group, queue_id)

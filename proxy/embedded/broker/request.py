@@ -82,6 +82,11 @@ class Refused(RemotingError):
         self.number = int(code)
 
 
+def code_of(error: RemotingError) -> int:
+    """The response code of an error."""
+    return error.number if isinstance(error, Refused) else int(error.code)
+
+
 def yes(value: bool) -> str:
     """A truth value as Java writes it."""
     return "true" if value else "false"

@@ -7,12 +7,12 @@ from dataclasses import replace
 from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.groups import Group
-from proxy.embedded.broker.request import Answer, Refused, Request
+from proxy.embedded.broker.request import Answer, Refused, Request, code_of, refusal
 from proxy.embedded.broker.topics import Topic
 from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
-from remoting.errors import InvalidRequest
+from remoting.errors import InvalidRequest, RemotingError
 from remoting.ids import OffsetMessageId, RecallHandle
 from remoting.messages import StoredMessage, SysFlag
 from remoting.properties import MessageType
@@ -85,11 +85,17 @@ class Header:
 def send(broker: Broker, request: Request) -> Answer:
     """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE: the answer says where the message is stored."""
     header = Header(request)
-    topic = writable_topic(broker, header)
-    return _send_batch(broker, request, header, topic) if header.batch else _send_one(broker, request, header, topic)
+    try:
+        topic = writable_topic(broker, header)
+        send_it = _send_batch if header.batch else _send_one
+        return send_it(broker, request, header, topic)
+    except RemotingError as error:
+        return refusal(code_of(error), str(error), _origin(broker))
 
 
 def _send_one(broker: Broker, request: Request, header: Header, topic: Topic) -> Answer:
+    if not request.command.body:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message is empty")
     pairs = sent_pairs(broker, header)
     pairs.setdefault(properties.UNIQ_CLIENT_MESSAGE_ID, secrets.token_hex(16).upper())
     message = composed(broker, request, header, topic)
@@ -120,7 +126,6 @@ def _send_one(broker: Broker, request: Request, header: Header, topic: Topic) ->
 def _send_batch(broker: Broker, request: Request, header: Header, topic: Topic) -> Answer:
     if topic.name.startswith(names.RETRY_PREFIX):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"batches cannot go to the retry topic {topic.name}")
-    common = properties.encode(sent_pairs(broker, header))
     body = request.command.body
     broker.intake.check(topic.name, body)
     message = composed(broker, request, header, topic)
@@ -129,10 +134,8 @@ def _send_batch(broker: Broker, request: Request, header: Header, topic: Topic) 
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
     batch = []
     for entry in entries:
-        separator = "" if not entry.properties or entry.properties.endswith("\x02") else "\x02"
-        text = entry.properties + separator + common
         crc = messages.crc(entry.body)
-        batch.append(replace(message, body=entry.body, body_crc=crc, flag=entry.flag, properties=text))
+        batch.append(replace(message, body=entry.body, body_crc=crc, flag=entry.flag, properties=entry.properties))
     stored = broker.intake.put_all(batch)
     fields = _where(broker, stored[0], message.queue_id)
     fields["msgId"] = ",".join(message_id(broker, one) for one in stored)
@@ -223,14 +226,17 @@ def _where(broker: Broker, stored: StoredMessage, queue_id: int) -> dict[str, st
         "msgId": message_id(broker, stored),
         "queueId": str(queue_id),
         "queueOffset": str(stored.queue_offset),
-        properties.MSG_REGION: broker.settings.region,
-        properties.TRACE_SWITCH: broker.trace_switch,
+        **_origin(broker),
     }
 
 
-def known_group(broker: Broker, name: str) -> Group:
+def _origin(broker: Broker) -> dict[str, str]:
+    return {properties.MSG_REGION: broker.settings.region, properties.TRACE_SWITCH: broker.trace_switch}
+
+
+def known_group(broker: Broker, name: str, create: bool = True) -> Group:
     """A consumer group, which this may create. Raises Refused."""
-    group = broker.groups.find(name)
+    group = broker.groups.find(name) if create else broker.groups.get(name)
     if group is None:
         raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
     return group

@@ -114,7 +114,6 @@ class Transactions:
         """Store a half message where it belongs."""
         pairs = dict(message.property_map)
         topic, queue_id = pairs.pop(properties.REAL_TOPIC), int(pairs.pop(properties.REAL_QUEUE_ID))
-        pairs.pop(properties.TRANSACTION_PREPARED, None)
         final = replace(
             message,
             topic=topic,

@@ -38,7 +38,8 @@ async def test_a_half_message_is_seen_when_it_is_committed(bench: Bench) -> None
     assert bench.bodies("t") == []
     bench.get(RequestCode.END_TRANSACTION, end)
     [message] = bench.stored("t")
-    assert (message.body, message.get("TRAN_MSG"), message.get("REAL_TOPIC")) == (b"half", None, None)
+    # The property stays, by which consumers see what kind of message it was.
+    assert (message.body, message.get("TRAN_MSG"), message.get("REAL_TOPIC")) == (b"half", "true", None)
     assert message.sys_flag & messages.TRANSACTION_MASK == SysFlag.TRANSACTION_COMMIT
     assert message.prepared_transaction_offset == end["commitLogOffset"]
     # Once more, as a request that is repeated: nothing comes twice.
