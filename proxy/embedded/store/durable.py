@@ -78,7 +78,7 @@ class DurableStore:
         self._retry_at = 0
         self._checkpointed_at = clock()
         self._synced_at = clock()
-        directory.mkdir(parents=True, exist_ok=True)
+        _make(directory, self._files)
         self._lock = DirectoryLock(directory)
         try:
             self._open()
@@ -90,9 +90,10 @@ class DurableStore:
 
     def _open(self) -> None:
         layout.check(self._directory, self._files)
-        (self._directory / "log").mkdir(exist_ok=True)
+        _make(self._directory / "log", self._files)
         self._log = Log(self._directory / "log", self._files, self._options.segment_size)
         self._index, self._state = self._open_index()
+        self._files.sync_directory(self._directory)
         position = self._index.position
         if position is None:
             # Either there is nothing yet, or all that there is has to be gone through again.
@@ -478,6 +479,13 @@ class DurableStore:
             self._index.close()
             self._log.close()
             self._lock.release()
+
+
+def _make(directory: Path, files: Files) -> None:
+    """A directory that is there after a crash too."""
+    if not directory.is_dir():
+        directory.mkdir(parents=True)
+        files.sync_directory(directory.parent)
 
 
 def _has_key(record: bytes, topic: str, key: str, begin: int, end: int) -> bool:

@@ -166,7 +166,12 @@ class Index:
         return queue.decode(entries, start, offset) if len(entries) >= start + queue.ENTRY_SIZE else None
 
     def _chunk(self, row: int) -> bytes:
-        found = self._select("SELECT entries FROM chunks WHERE id = ?", (row,))
+        try:
+            found = self._select("SELECT entries FROM chunks WHERE id = ?", (row,))
+        except Corrupt as error:
+            # A reader passes over it as over any damage.
+            self._damage.report(("chunk", row), str(error))
+            return b""
         entries = self._chunks[row] = found[0][0] if found else b""
         if len(self._chunks) > _CACHED_CHUNKS:
             self._chunks.popitem(last=False)

@@ -110,13 +110,10 @@ class Log:
         self._full_at = start + self._segment_size
 
     def _seal(self) -> None:
-        if self._tail is None:
-            return
-        if self._tail_file in self._unsynced:
+        if self._tail is not None:
+            # Closed by the next flush, because the one under way may have it.
             self._sealed.append(self._tail_file)
-        else:
-            self._files.close(self._tail_file)
-        self._tail = None
+            self._tail = None
 
     def _open_tail(self) -> None:
         tail = self._segments[-1]

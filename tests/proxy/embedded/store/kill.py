@@ -91,6 +91,7 @@ def one_round(directory: Path, told: Told, start: int, chance: random.Random) ->
         lines = []
         while timer.poll() is None:
             lines.append(process.stdout.readline())
+        assert process.poll() is None, "it ended by itself"
     finally:
         process.send_signal(signal.SIGKILL)
     told.take("".join(lines) + process.stdout.read())

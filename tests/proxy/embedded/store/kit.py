@@ -3,7 +3,9 @@
 import errno
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from proxy.embedded.store.durable import DurableStore
 from proxy.embedded.store.files import Files
@@ -53,6 +55,70 @@ def abandon(store: DurableStore) -> None:
     store._index.close()
     store._log.close()
     store._lock.release()
+
+
+class Outcome:
+    """What came of background work."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+
+class Steps:
+    """A background that goes on only when it is told: what runs between its steps is what is tested."""
+
+    def __init__(self) -> None:
+        self._work: Callable[[], object] | None = None
+        self._done: Callable[[Any], None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._done is not None
+
+    def start(self, work: Callable[[], object], done: Callable[[Any], None]) -> None:
+        self._work, self._done = work, done
+
+    def run(self, work: Callable[[], object], done: Callable[[Any], None]) -> None:
+        self.wait()
+        self.start(work, done)
+        self.wait()
+
+    def step(self) -> None:
+        """The work, or what follows it."""
+        if self._work is not None:
+            self._work()
+            self._work = None
+        else:
+            self.finish()
+
+    def finish(self, error: Exception | None = None) -> None:
+        done = self._done
+        self.stop()
+        assert done is not None
+        done(Outcome(error))
+
+    def stop(self) -> None:
+        self._work = self._done = None
+
+    def wait(self) -> None:
+        while self.busy:
+            self.step()
+
+    def close(self) -> None:
+        self.wait()
+
+
+def by_steps(store: DurableStore) -> tuple[Steps, Steps]:
+    """Put the store's fsyncs and checkpoints under control."""
+    syncing, checkpoint = Steps(), Steps()
+    store._commit._background.close()
+    store._commit._background = syncing  # type: ignore[assignment]
+    store._checkpoint.close()
+    store._checkpoint = checkpoint  # type: ignore[assignment]
+    return syncing, checkpoint
 
 
 class Disk(Files):

@@ -66,6 +66,21 @@ async def test_the_loop_goes_on_while_the_disk_is_slow(tmp_path: Path) -> None:
     store.close()
 
 
+async def test_a_segment_may_end_while_it_is_synced(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    store = open_store(tmp_path, disk, segment_size=1)
+    disk.go.clear()
+    store.append(message(b"first"))
+    waiting = store.synced()
+    await asyncio.sleep(0.01)
+    for number in range(10):
+        store.append(message(b"%d" % number))
+    disk.go.set()
+    await waiting
+    await store.synced()
+    store.close()
+
+
 async def test_nothing_outstanding_is_done_at_once(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     assert store.synced().done()

@@ -2,20 +2,20 @@
 
 import random
 import shutil
+import sqlite3
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hypothesis import HealthCheck, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from proxy.embedded.store import StorageFull
 from proxy.embedded.store.durable import DurableStore
 from proxy.embedded.store.options import StoreOptions
 from proxy.embedded.store.tags import tag_code
 from remoting.messages import StoredMessage, decode_message
-from tests.proxy.embedded.store.kit import Clock, Disk, abandon, message
+from tests.proxy.embedded.store.kit import Clock, Disk, abandon, by_steps, message
 
 TOPICS = strategies.sampled_from(["A", "B"])
 QUEUES = strategies.integers(0, 1)
@@ -58,37 +58,6 @@ def observed(store: DurableStore) -> Model:
     return found
 
 
-class Steps:
-    """A background that goes on only when it is told: what runs between its steps is what is tested."""
-
-    def __init__(self) -> None:
-        self.steps: list[Callable[[], None]] = []
-
-    @property
-    def busy(self) -> bool:
-        return bool(self.steps)
-
-    def start(self, work: Callable[[], object], done: Callable[[Any], None]) -> None:
-        class Outcome:
-            def exception(self) -> None:
-                return None
-
-        self.steps = [lambda: done(Outcome()), lambda: (work(), None)[1]]
-
-    def step(self) -> None:
-        # The last step ends the work, and may begin another.
-        step = self.steps[-1]
-        self.steps = self.steps[:-1]
-        step()
-
-    def wait(self) -> None:
-        while self.steps:
-            self.step()
-
-    def close(self) -> None:
-        self.wait()
-
-
 class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -96,22 +65,31 @@ class StoreMachine(RuleBasedStateMachine):
         self.clock = Clock()
         self.disk = Disk()
         self.model = Model()
-        # What the store may hold after a crash: as of the last sync, and after each write since.
-        self.history = [self.model.copy()]
+        # What the store may hold after a power cut: as of the last sync, and after each write since; the log's end.
+        self.history = [(0, self.model.copy())]
         self.number = 0
         self.open()
 
     def open(self) -> None:
         options = StoreOptions(segment_size=2000, checkpoint_changes=12, retention_time=None)
         self.store = DurableStore(self.directory, self.clock, options, self.disk)
-        self.checkpoint = Steps()
-        self.store._checkpoint.close()
-        self.store._checkpoint = self.checkpoint  # type: ignore[assignment]
+        self.syncing, self.checkpoint = by_steps(self.store)
 
     def written(self) -> None:
-        if self.store._log.synced >= self.store._log.needed:
-            self.history.clear()
-        self.history.append(self.model.copy())
+        self.history.append((self.store._log.needed, self.model.copy()))
+        if self.store._state.pending > 100:
+            # There is a limit to what may wait for the index file.
+            self.checkpoint.wait()
+            self.store.checkpoint()
+
+    def survived(self) -> None:
+        """All that there is was on the disk at a start, and is durable."""
+        self.history = [(self.store._log.needed, self.model.copy())]
+
+    def leave(self) -> None:
+        self.checkpoint.stop()
+        self.syncing.stop()
+        abandon(self.store)
 
     def new_message(self, topic: str, queue_id: int, word: str, size: int) -> StoredMessage:
         self.number += 1
@@ -125,8 +103,6 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(topic=TOPICS, word=WORDS, count=strategies.integers(1, 40))
     def append_all(self, topic: str, word: str, count: int) -> None:
-        if self.store._state.pending > 100:
-            self.checkpoint.wait()
         for stored in self.store.append_all([self.new_message(topic, n % 2, word, n) for n in range(count)]):
             self.model.append(stored)
         self.written()
@@ -173,43 +149,71 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def sync(self) -> None:
         self.store.sync()
-        self.history = [self.model.copy()]
+
+    @rule()
+    def begin_sync(self) -> None:
+        self.store._commit.start()
+
+    @precondition(lambda self: self.syncing.busy)
+    @rule()
+    def go_on_with_sync(self) -> None:
+        self.syncing.step()
 
     @rule()
     def begin_checkpoint(self) -> None:
-        if not self.checkpoint.busy:
-            self.store.sync()
-            self.history = [self.model.copy()]
-            if not self.checkpoint.busy:
-                self.store._begin_checkpoint()
+        self.store._urge()
 
     @precondition(lambda self: self.checkpoint.busy)
     @rule()
     def go_on_with_checkpoint(self) -> None:
         self.checkpoint.step()
 
+    @precondition(lambda self: self.checkpoint._work is not None)
+    @rule()
+    def a_checkpoint_fails(self) -> None:
+        self.checkpoint.finish(sqlite3.OperationalError("database or disk is full"))
+        self.clock.now += 6000
+
+    @rule(room=strategies.integers(0, 1000), topic=TOPICS, key=KEYS)
+    def the_disk_is_full(self, room: int, topic: str, key: bytes) -> None:
+        self.disk.room = room
+        after = self.model.copy()
+        try:
+            with self.store.transaction():
+                for size in range(0, 300, 100):
+                    after.append(self.store.append(self.new_message(topic, 0, "blue", size)))
+                self.store.table("x").put(key, b"on a full disk")
+                after.tables["x"][key] = b"on a full disk"
+        except StorageFull:
+            return
+        finally:
+            self.disk.room = None
+        self.model = after
+        self.written()
+
     @rule()
     def restart(self) -> None:
         self.store.close()
         self.open()
-        self.history = [self.model.copy()]
+        self.survived()
 
     @rule()
     def kill(self) -> None:
-        self.checkpoint.steps.clear()
-        abandon(self.store)
+        self.leave()
         self.open()
-        self.history = [self.model.copy()]
+        self.survived()
 
     @rule(seed=strategies.integers(0, 1 << 30))
     def power_cut(self, seed: int) -> None:
-        self.checkpoint.steps.clear()
-        abandon(self.store)
+        synced = self.store._log.synced
+        while len(self.history) > 1 and self.history[1][0] <= synced:
+            del self.history[0]
+        self.leave()
         self.disk.crash(random.Random(seed))
         self.open()
         self.model = observed(self.store)
-        assert self.model in self.history
-        self.history = [self.model.copy()]
+        assert self.model in [model for _, model in self.history]
+        self.survived()
 
     @rule(name=NAMES)
     def count(self, name: str) -> None:
@@ -244,8 +248,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert observed(self.store) == self.model
 
     def teardown(self) -> None:
-        self.checkpoint.steps.clear()
-        abandon(self.store)
+        self.leave()
         shutil.rmtree(self.directory)
 
 

@@ -10,7 +10,7 @@ from proxy.embedded.store import StorageFailed, Store, StoreLocked, UnknownForma
 from proxy.embedded.store.tags import tag_code
 from remoting.errors import BodyError
 from remoting.messages import decode_message
-from tests.proxy.embedded.store.kit import Clock, abandon, bodies, message, open_store
+from tests.proxy.embedded.store.kit import Clock, abandon, bodies, by_steps, message, open_store
 
 
 def test_a_store_is_a_store(tmp_path: Path) -> None:
@@ -120,6 +120,29 @@ def test_nested_transactions_are_one(tmp_path: Path) -> None:
         store.table("t").delete(b"key")
     assert bodies(store) == [b"outer", b"inner", b"too"]
     assert len(store.table("t")) == 0
+    store.close()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_is_deleted_while_a_checkpoint_has_it_stays_deleted(tmp_path: Path, restart: bool) -> None:
+    store = open_store(tmp_path)
+    syncing, checkpoint = by_steps(store)
+    table = store.table("t")
+    table.put(b"before", b"value")
+    store._urge()
+    table.delete(b"before")
+    table.put(b"after", b"value")
+    syncing.wait()
+    table.delete(b"after")
+    while checkpoint.busy:
+        assert (list(table.items()), table.get(b"before"), len(table)) == ([], None, 0)
+        checkpoint.step()
+    if restart:
+        syncing.stop()
+        abandon(store)
+        store = open_store(tmp_path)
+        table = store.table("t")
+    assert (list(table.items()), table.get(b"before"), len(table)) == ([], None, 0)
     store.close()
 
 
