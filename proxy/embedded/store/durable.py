@@ -5,7 +5,6 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from proxy.embedded.store.queue import Entry, Queue
 from proxy.embedded.store.recovery import Recovery
 from proxy.embedded.store.state import State
 from proxy.embedded.store.table import StoredTable
+from proxy.embedded.store.unit import Unit
 from remoting import properties
 from remoting.errors import BodyError
 from remoting.messages import StoredMessage, decode_message, encode_message
@@ -37,23 +37,6 @@ _log = logging.getLogger(__name__)
 # How much may wait for the index file, in checkpoints, before nothing more is taken.
 _PATIENCE = 16
 _RETRY = 5_000
-
-
-@dataclass(slots=True)
-class _Unit:
-    """What a transaction has written so far."""
-
-    start: int
-    size: int = 0
-    frames: list[tuple[Kind, bytes]] = field(default_factory=list)
-    effects: list[Callable[[], None]] = field(default_factory=list)
-    offsets: dict[tuple[str, int], int] = field(default_factory=dict)
-    dropped: set[str] = field(default_factory=set)
-
-    def add(self, kind: Kind, payload: bytes, effect: Callable[[], None]) -> None:
-        self.frames.append((kind, payload))
-        self.effects.append(effect)
-        self.size += HEAD.size + len(payload)
 
 
 class DurableStore:
@@ -72,7 +55,7 @@ class DurableStore:
         self._clock = clock
         self._options = options or StoreOptions()
         self._files = files or Files()
-        self._unit: _Unit | None = None
+        self._unit: Unit | None = None
         self._damage = Damage()
         self._due = False
         self._retry_at = 0
@@ -138,7 +121,7 @@ class DurableStore:
         if self._unit is not None:
             yield
             return
-        unit = self._unit = _Unit(self._room())
+        unit = self._unit = Unit(self._room())
         try:
             yield
         finally:
@@ -154,7 +137,7 @@ class DurableStore:
             return
         self._write(Kind.DROP_TOPIC, topic.encode(), lambda position: self._state.drop(topic, position))
 
-    def _append_to(self, unit: _Unit, message: StoredMessage) -> StoredMessage:
+    def _append_to(self, unit: Unit, message: StoredMessage) -> StoredMessage:
         where = (message.topic, message.queue_id)
         offset = unit.offsets.get(where)
         if offset is None:
@@ -186,17 +169,10 @@ class DurableStore:
         if self._is_full():
             self._urge()
 
-    def _write_unit(self, unit: _Unit) -> None:
+    def _write_unit(self, unit: Unit) -> None:
         if not unit.frames:
             return
-        position = unit.start
-        parts = []
-        last = len(unit.frames) - 1
-        for number, (kind, payload) in enumerate(unit.frames):
-            part = frame.encode(kind, payload, position, self._log.seed, frame.MORE if number < last else 0)
-            parts.append(part)
-            position += len(part)
-        self._log.write(b"".join(parts), self._now())
+        self._log.write(unit.encoded(self._log.seed), self._now())
         for effect in unit.effects:
             effect()
         if self._is_full():

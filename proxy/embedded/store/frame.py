@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from zlib import crc32
 
+from remoting.errors import BodyError
+
 HEAD = struct.Struct(">HBBII")
 MAGIC = 0xC79A
 MAGIC_BYTES = MAGIC.to_bytes(2, "big")
-MAX_PAYLOAD = 1 << 28
+MAX_PAYLOAD = 1 << 26
 
 # More frames follow that are there together with this one, or not at all.
 MORE = 1
@@ -58,8 +60,10 @@ class Hole:
 
 
 def encode(kind: int, payload: bytes, position: int, seed: int, flags: int = 0) -> bytes:
-    """The frame that belongs at this position of a segment with this seed."""
+    """The frame that belongs at this position of a segment with this seed. Raises BodyError for what fits no frame."""
     size = len(payload)
+    if size > MAX_PAYLOAD:
+        raise BodyError(f"{size} bytes at once do not fit the log, which takes {MAX_PAYLOAD}")
     start = _START.pack(MAGIC, kind, flags, size)
     crc = crc32(payload, crc32(start, (position ^ seed) & 0xFFFFFFFF))
     return HEAD.pack(MAGIC, kind, flags, size, crc) + payload

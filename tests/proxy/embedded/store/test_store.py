@@ -82,7 +82,10 @@ def test_a_message_that_fits_no_record_changes_nothing(tmp_path: Path) -> None:
         store.append(message(b"", "T" * 40_000))
     with pytest.raises(BodyError):
         store.append_all([message(b"one"), message(b"two", queue_id=1 << 40)])
+    with pytest.raises(BodyError):
+        store.table("t").put(b"key", bytes(1 << 27))
     assert list(store.topics()) == []
+    assert len(store.table("t")) == 0
     assert store.append(message()).queue_offset == 0
     store.close()
 
