@@ -150,7 +150,11 @@ def _put_group(broker: Broker, data: dict[str, Any]) -> None:
         raise InvalidRequest(f"not a group's name: {str(name)[:80]!r}")
     known = broker.groups.get(name)
     attributes = dict(known.data["attributes"] or {}) if known is not None else {}
-    for key, value in (data.get("attributes") or {}).items():
+    changes = data.get("attributes") or {}
+    numbers = ("retryQueueNums", "retryMaxTimes", "groupSysFlag", "brokerId")
+    if not isinstance(changes, dict) or any(type(data.get(name, 0)) is not int for name in numbers):
+        raise BodyError(f"the configuration of group {name} has a value of a wrong type")
+    for key, value in changes.items():
         if key.startswith("-"):
             attributes.pop(key[1:], None)
         else:

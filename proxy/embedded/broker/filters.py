@@ -79,6 +79,12 @@ def build(expression: str | None, kind: str | None) -> Filter | None:
     return SqlFilter(expression)
 
 
+def version(data: Mapping[str, Any]) -> int:
+    """The version of SubscriptionData, 0 for one that is no number."""
+    number = data.get("subVersion")
+    return number if type(number) is int else 0
+
+
 class Subscription:
     """What a group wants of a topic; `data` is SubscriptionData. `broken` says why its filter cannot be compiled."""
 
@@ -87,7 +93,7 @@ class Subscription:
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.data = data
         self.topic = str(data.get("topic") or "")
-        self.version = int(data.get("subVersion") or 0)
+        self.version = version(data)
         self.filter: Filter | None = None
         self.broken: str | None = None
         kind = str(data.get("expressionType") or TAG)
@@ -96,9 +102,9 @@ class Subscription:
             self.filter = build(expression, kind)
         except BodyError as error:
             self.broken = str(error)
-        if isinstance(self.filter, TagFilter) and (codes := data.get("codeSet")):
+        if isinstance(self.filter, TagFilter) and isinstance(codes := data.get("codeSet"), list) and codes:
             # The client's own hashes: a queue knows no more of a tag.
-            self.filter = TagFilter(frozenset(map(int, codes)))
+            self.filter = TagFilter(frozenset(code for code in codes if type(code) is int))
 
     @property
     def by_tag(self) -> bool:

@@ -72,7 +72,8 @@ class Group:
     @property
     def priority_factor(self) -> int:
         """Per cent of pops that heed priorities."""
-        return int((self.data["attributes"] or {}).get(_PRIORITY_FACTOR, 100))
+        factor = str((self.data["attributes"] or {}).get(_PRIORITY_FACTOR, 100))
+        return int(factor) if factor.isdecimal() else 100
 
 
 class Groups:

@@ -100,7 +100,7 @@ class Intake:
     # Delays (RocketMQ's HookUtils.handleScheduleMessage).
 
     def _delayed(self, message: StoredMessage, pairs: dict[str, str], now: int) -> tuple[StoredMessage, int | None]:
-        level = _whole(pairs.get(properties.DELAY_TIME_LEVEL), 0)
+        level = whole(pairs.get(properties.DELAY_TIME_LEVEL), 0)
         if level > 0:
             for key in _TIMERS:
                 pairs.pop(key, None)
@@ -200,7 +200,8 @@ def due_time(pairs: Mapping[str, str], now: int) -> int:
     return int(pairs[properties.TIMER_DELIVER_MS])
 
 
-def _whole(text: str | None, default: int) -> int:
+def whole(text: str | None, default: int) -> int:
+    """A whole number, or the default for what is none."""
     try:
         return default if text is None else int(text)
     except ValueError:

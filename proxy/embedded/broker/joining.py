@@ -8,7 +8,7 @@ from proxy.channel import Channel
 from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.filters import TAG, build
-from proxy.embedded.broker.members import Client
+from proxy.embedded.broker.members import Client, subscribed
 from proxy.embedded.broker.request import Answer, Refused, Request
 from proxy.heartbeat import parse
 from remoting import command as commands
@@ -40,7 +40,7 @@ def _join(broker: Broker, name: str, channel: Channel, client: Client, data: dic
     group = broker.groups.find(name)
     if group is None:
         return False
-    topics = [str(item.get("topic")) for item in data.get("subscriptionDataSet") or () if isinstance(item, dict)]
+    topics = [str(item.get("topic")) for item in subscribed(data)]
     order = any(topic.order for topic in map(broker.topics.get, topics) if topic is not None)
     sys_flag = _UNIT_SUBSCRIPTION if data.get("unitMode") else 0
     broker.topics.create(names.retry_topic(name), group.retry_queues, order=order, sys_flag=sys_flag)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.channel import Channel
-from proxy.embedded.broker.filters import Subscription
+from proxy.embedded.broker.filters import Subscription, version
 
 BROADCASTING = "BROADCASTING"
 
@@ -136,13 +136,19 @@ class Members:
 
 def _subscribe(consumers: Consumers, data: Mapping[str, Any]) -> bool:
     """Take over a heartbeat's subscriptions; true where the set of topics has changed."""
-    given = {str(item.get("topic")): item for item in data.get("subscriptionDataSet") or () if isinstance(item, dict)}
+    given = {str(item.get("topic")): item for item in subscribed(data)}
     known = consumers.subscriptions
     changed = given.keys() != known.keys()
     for topic in known.keys() - given.keys():
         del known[topic]
     for topic, item in given.items():
         old = known.get(topic)
-        if old is None or int(item.get("subVersion") or 0) > old.version:
+        if old is None or version(item) > old.version:
             known[topic] = Subscription(item)
     return changed
+
+
+def subscribed(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The SubscriptionData of ConsumerData, as far as they are objects."""
+    items = data.get("subscriptionDataSet")
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []

@@ -89,6 +89,7 @@ def pop_messages(broker: Broker, request: Request) -> Answer:
     )
     _take(broker, taken, queue_id)
     if taken.records:
+        broker.counts["got"] += len(taken.records)
         if taken.rest > 0:
             broker.rouse(topic.name, group.name, queue_id)
         return broker.durable(commands.response(0, _fields(taken), b"".join(taken.records), Status.FOUND))

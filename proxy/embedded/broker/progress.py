@@ -15,7 +15,7 @@ from proxy.embedded.broker.topics import Topic
 from remoting import command as commands
 from remoting import fastjson
 from remoting.codes import RequestCode, ResponseCode
-from remoting.errors import ConsumerNotOnline
+from remoting.errors import ConsumerNotOnline, InvalidRequest
 from remoting.fastjson import ObjectKeys
 
 _END = -1
@@ -154,9 +154,11 @@ def reset(broker: Broker, request: Request) -> Answer:
 
 
 def _targets(broker: Broker, request: Request, topic: Topic, group: str) -> dict[int, int]:
-    chosen, explicit = request.number("queueId", -1), request.fields.get("offset")
-    if explicit not in {None, "", "-1"} and chosen >= 0:
-        return {chosen: request.number("offset")}
+    chosen, explicit = request.number("queueId", -1), request.number("offset", -1)
+    if chosen >= max(topic.read, topic.write) or explicit >= 2**63:
+        raise InvalidRequest(f"queue {chosen} and offset {explicit} cannot be")
+    if explicit >= 0 and chosen >= 0:
+        return {chosen: explicit}
     time, force = request.number("timestamp"), request.flag("isForce")
     targets = {}
     for queue_id in [chosen] if chosen >= 0 else range(topic.write):

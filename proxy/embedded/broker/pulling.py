@@ -52,6 +52,7 @@ def pull(broker: Broker, request: Request) -> Answer:
         broker.pulls.add((topic.name, queue_id), held)
         return held.reply
     broker.offsets.pulled(topic.name, group.name, queue_id, found.next_offset)
+    broker.counts["got"] += len(found.records)
     return commands.response(code, _fields(found, topic, group), b"".join(found.records), found.status)
 
 

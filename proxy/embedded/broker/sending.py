@@ -7,6 +7,7 @@ from dataclasses import replace
 from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.groups import Group
+from proxy.embedded.broker.intake import whole
 from proxy.embedded.broker.request import Answer, Refused, Request, code_of, refusal
 from proxy.embedded.broker.topics import Topic
 from remoting import command as commands
@@ -107,7 +108,7 @@ def _send_one(broker: Broker, request: Request, header: Header, topic: Topic) ->
         and not pairs.get(properties.KEYS, "").strip()
     ):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a message of a compacted topic needs a key")
-    waits = message.reconsume_times > 0 and int(pairs.get(properties.DELAY_TIME_LEVEL) or 0) > 0
+    waits = message.reconsume_times > 0 and whole(pairs.get(properties.DELAY_TIME_LEVEL), 0) > 0
     if pairs.get(properties.TRANSACTION_PREPARED, "").lower() == "true" and not waits:
         stored = broker.transactions.prepare(message, pairs, request.now)
     else:

@@ -25,6 +25,7 @@ def runtime(broker: Broker, request: Request) -> Answer:
         "getTotalTps": f"{got / uptime:.2f}",
         "msgPutTotalTodayNow": str(put),
         "msgGetTotalTodayNow": str(got),
+        "earliestMessageTimeStamp": str(broker.started),
         **dict.fromkeys(_ZEROS, "0"),
         "producerGroups": str(len(broker.members.producers)),
         "consumerGroups": str(len(broker.members.consumers)),
@@ -38,7 +39,6 @@ def runtime(broker: Broker, request: Request) -> Answer:
 
 
 _ZEROS = (
-    "earliestMessageTimeStamp",
     "commitLogDiskRatio",
     "consumeQueueDiskRatio",
     "msgPutTotalYesterdayMorning",

@@ -48,7 +48,7 @@ class _Broker:
     async def send(
         self, topic: str, body: bytes, pairs: dict[str, str] | None = None, **changes: object
     ) -> RemotingCommand:
-        fields = send_fields(topic, properties.encode(pairs or {}), **{"bornTimestamp": self.now, **changes})
+        fields = {**send_fields(topic, properties.encode(pairs or {}), bornTimestamp=self.now), **changes}
         reply = await self.ask(RequestCode.SEND_MESSAGE_V2, v2(fields), body)
         assert reply.code == ResponseCode.SUCCESS, reply.remark
         return reply

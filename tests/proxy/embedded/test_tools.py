@@ -2,6 +2,8 @@
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.broker.dispatch import BROKER, NAME_SERVER
@@ -10,7 +12,7 @@ from remoting import fastjson, routes
 from remoting.codes import RequestCode, ResponseCode
 from remoting.fastjson import ObjectKeys
 from remoting.requests import REQUESTS, Direction
-from tests.cluster.client import queue_fields, strings
+from tests.cluster.client import queue_fields, send_fields, strings, v2
 from tests.proxy.embedded.bench import Bench
 
 pytestmark = pytest.mark.anyio
@@ -27,6 +29,40 @@ async def test_every_request_without_its_fields_has_a_clear_answer(bench: Bench,
         reply = bench.ask(code, {}, body)
         assert reply.code in set(ResponseCode)
         assert reply.remark != "internal error"
+
+
+_FIELDS = sorted({name for spec in REQUESTS.values() for name in spec.required} | {*"abcdefghijklmn", "group"})
+_VALUES = ("", "x", "0", "1", "-1", "9" * 24, "t", "g", "TBW102", "true", "\x01\x02", "DELAY\x01x\x02", "8", "a >")
+_BODIES = (
+    b"",
+    b"x",
+    b"{}",
+    b'{"a":[]}',
+    b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":7}]}',
+    b'{"groupName":"g","retryMaxTimes":"x"}',
+)
+
+
+def _sound() -> dict[str, object]:
+    """A value that could be for each field there is."""
+    fields: dict[str, object] = dict.fromkeys(_FIELDS, "0")
+    fields |= {name: "g" for name in _FIELDS if "roup" in name} | {"topic": "t", "clientID": "c", "clientId": "c"}
+    fields |= v2(send_fields("t")) | send_fields("t")
+    return fields | {"extraInfo": "0 1 1 0 0 broker-a 0 0", "pollTime": "0", "group": "g"}
+
+
+_CHANGES = st.dictionaries(st.sampled_from(_FIELDS), st.sampled_from(_VALUES), max_size=3)
+
+
+@given(st.sampled_from(sorted(BROKER | NAME_SERVER)), _CHANGES, st.sampled_from(_BODIES))
+async def test_garbage_never_surprises(code: int, changes: dict[str, str], body: bytes) -> None:
+    bench = Bench()
+    bench.topic("t")
+    bench.send("t")
+    bench.join({"g": ["t"]})
+    reply = bench.begin(code, {**_sound(), **changes}, body)
+    if reply.done():
+        assert reply.result().remark != "internal error"
 
 
 async def test_routes_are_told_in_both_dialects(bench: Bench) -> None:
@@ -163,7 +199,11 @@ async def test_clients_are_asked(bench: Bench) -> None:
 
 
 async def test_the_broker_tells_how_it_is(bench: Bench) -> None:
+    bench.topic("t")
+    bench.send("t")
+    bench.pull("t")
     table = orjson.loads(bench.get(ToolCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+    assert (table["msgPutTotalTodayNow"], table["msgGetTotalTodayNow"]) == ("1", "1")
     assert table["brokerVersionDesc"].startswith("V5")
     assert b"brokerName=broker-a\n" in bench.get(ToolCode.GET_BROKER_CONFIG).body
     assert bench.ask(4711).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
