@@ -10,7 +10,7 @@ from remoting.properties import MessageType
 
 # Attribute keys; in a stored configuration they stand without the `+` of a change.
 _MESSAGE_TYPE = "message.type"
-_LITE_SUBSCRIPTION_QUOTA = "lite.sub.client.max"
+_LITE_SUBSCRIPTION_QUOTA = "lite.sub.client.quota"
 
 # The ladder of a group without a policy of its own, in ms (RocketMQ's CustomizedRetryPolicy).
 DEFAULT_BACKOFF = tuple(
