@@ -59,7 +59,7 @@ _SERVED_TO_THE_END = (RequestCode.UNREGISTER_CLIENT,)
 
 def may_go(context: Context) -> bool:
     """True where the client knows how to reconnect when it is told GO_AWAY."""
-    return context.command.version > GO_AWAY_VERSION
+    return context.channel.goes_away and context.command.version > GO_AWAY_VERSION
 
 
 class Budget:

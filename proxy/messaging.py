@@ -18,10 +18,10 @@ from proxy.checks import Budget, Check, Drain, may_go
 from proxy.clients import Change, ClientRegistry
 from proxy.config import Settings
 from proxy.context import Context
-from proxy.tasks import spawn
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.requests import REQUESTS
+from remoting.tasks import spawn
 
 _log = logging.getLogger("gantry.messaging")
 

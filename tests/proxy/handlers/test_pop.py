@@ -133,6 +133,27 @@ async def test_what_was_popped_for_a_request_that_was_given_up_is_given_back() -
     assert popping.given_back == everything()
 
 
+async def test_what_was_popped_from_lite_topics_is_given_back_to_them() -> None:
+    on = stage()
+    on.backend.pending = []
+    channel, command = FakeChannel(), complete(REQUESTS[RequestCode.POP_LITE_MESSAGE], pollTime="20000")
+    assert on.core.handle(channel, command) is not None
+    await settle()
+    channel.closed = True
+    lite = StoredMessage(
+        topic="orders", queue_offset=900, properties="__LITE_TOPIC\x01a\x02INNER_MULTI_QUEUE_OFFSET\x017\x02"
+    )
+    (future,), on.backend.pending = on.backend.pending, None
+    future.set_result(commands.success({**TIMES, "orderCountInfo": "0"}, encode_message(lite)))
+    await settle()
+    asked, given_back = on.backend.sent
+    assert asked.code == RequestCode.POP_LITE_MESSAGE
+    assert given_back.code == CHANGE
+    fields = given_back.fields
+    assert (fields["liteTopic"], fields["suspend"], fields["offset"]) == ("a", "true", "7")
+    assert fields["extraInfo"] == "0 1700000000789 60000 6 0 broker-a 0 7"
+
+
 async def test_handles_in_the_messages_count_for_what_they_say() -> None:
     """Where a retried message has the topic that was asked for, its POP_CK tells where it is from."""
     retried = StoredMessage(topic="orders", queue_offset=5, properties="POP_CK\x015 1 2 3 1 broker-a 0 5\x02")
