@@ -33,6 +33,8 @@ from remoting.errors import RemotingError
 
 # Checkpoints span less; whoever names more has made the handle up.
 _WIDEST = 4_096
+# Entries of one request, each of which may be a request to a broker.
+_MOST_ENTRIES = 1_024
 
 
 class _Delivery:
@@ -58,9 +60,11 @@ class Acking:
         self._clocks = clocks
 
     async def ack(self, call: Call, request: AckMessageRequest) -> AckMessageResponse:
-        """Acknowledge deliveries, each with a status of its own."""
+        """Acknowledge deliveries, each with a status of its own. Raises Refused."""
         topic, group = validation.topic(request.topic), validation.group(request.group)
         statuses: list[Status]
+        if len(request.entries) > _MOST_ENTRIES:
+            raise Refused(Code.BAD_REQUEST, f"a request has at most {_MOST_ENTRIES} entries")
         if len(request.entries) == 1:
             statuses = [await self._ack(call, group, topic, request.entries[0])]
         else:
@@ -222,7 +226,7 @@ class Acking:
         newest = await self._renewal.claim(group, handle) if handle.holder else handle
         if self._clocks.passed(newest.broker_name, newest.visible_at):
             if handle.holder:
-                self._renewal.unclaim(handle)
+                self._renewal.unclaim(group, handle)
             raise Refused(
                 Code.INVALID_RECEIPT_HANDLE, "the receipt handle has expired: the message is for others to consume"
             )
@@ -243,7 +247,7 @@ class Acking:
         if status is not None and status.code in _SETTLED:
             self._renewal.settled(group, topic, handle, used, invisible)
         else:
-            self._renewal.unclaim(handle)
+            self._renewal.unclaim(group, handle)
 
 
 # Whoever is told one of these does not come back.

@@ -10,6 +10,7 @@ from grpc_gateway.stream import Stream
 from protocol_negotiation.peer import Peer
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, FilterExpression, Settings
 from remoting.command import RemotingCommand
+from remoting.tasks import spawn
 
 if TYPE_CHECKING:
     from grpc_gateway.presence import Part
@@ -83,7 +84,8 @@ class Client:
         """It receives from a topic: so it is subscribed to it, whether we have its settings or not."""
         if self.settings is None and self.subscriptions.get(topic) != expression:
             self._note(topic, self.subscriptions)
-            self.subscriptions[topic] = expression
+            # A copy: a part of a request keeps all of it in memory.
+            self.subscriptions[topic] = FilterExpression(type=expression.type, expression=expression.expression)
             self.revise()
 
     def publishes(self, topic: str) -> None:
@@ -106,7 +108,7 @@ class Client:
 
     def request(self, command: RemotingCommand, timeout: float) -> "asyncio.Future[RemotingCommand]":
         """Ask the client what a broker or a tool wants to know. The future raises RemotingError."""
-        return asyncio.ensure_future(pushes.ask(self, command, timeout))
+        return spawn(pushes.ask(self, command, timeout))
 
     def oneway(self, command: RemotingCommand) -> None:
         """Tell the client what a broker has to say."""

@@ -16,6 +16,8 @@ VERSION = "x-mq-client-version"
 
 # The only call that may come without saying whose it is: the Go client's way to ask whether we are well.
 _PROBE = "Heartbeat"
+# Characters of a client id: host names have up to 253, and clients add some numbers.
+_LONGEST_ID = 512
 # Clients that are remembered; a client that only makes ids up must not fill the memory.
 _MOST = 100_000
 # How long a client that never said what it is may be silent before it has to make room, in seconds, and how long
@@ -51,6 +53,8 @@ class Clients:
                 raise Refused(Code.CLIENT_ID_REQUIRED, f"{name} needs the metadata {CLIENT_ID}")
             peer = peer_of(context)
             return Call(Client("", peer), context, peer)
+        if len(client_id) > _LONGEST_ID:
+            raise Refused(Code.CLIENT_ID_REQUIRED, f"the metadata {CLIENT_ID} has more than {_LONGEST_ID} characters")
         known = self._connections.get(connection)
         client = None if known is None else known.get(client_id)
         if client is None:

@@ -8,6 +8,8 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterExpression, Fil
 
 _ALL = "*"
 _OR = "||"
+# Characters of an expression, which goes into the header of every request, and into the cache here.
+_LONGEST = 16 * 2**10
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,13 @@ class Filter:
 
 def of(expression: FilterExpression) -> Filter:
     """Read a filter. Raises Refused (ILLEGAL_FILTER_EXPRESSION)."""
-    return _read(expression.type, expression.expression)
+    text = expression.expression
+    if len(text) > _LONGEST:
+        raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, f"a filter has at most {_LONGEST} characters, not {len(text)}")
+    return _read(expression.type, text)
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def _read(kind: int, text: str) -> Filter:
     if kind == FilterType.SQL:
         if not text.strip():

@@ -43,6 +43,8 @@ class Lite:
     async def sync(self, call: Call, request: SyncLiteSubscriptionRequest) -> SyncLiteSubscriptionResponse:
         """Tell every broker of the parent topic; OK once all of them know."""
         topic, group = validation.topic(request.topic), validation.group(request.group)
+        if request.action not in LiteSubscriptionAction.values():
+            raise Refused(Code.BAD_REQUEST, f"there is no action {request.action}")
         if request.action in _ADDING:
             for name in request.lite_topic_set:
                 validation.lite_topic(name, self._options)

@@ -22,8 +22,9 @@ from protos.apache.rocketmq.v2.definition_pb2 import (
     SystemProperties,
 )
 from remoting import messages, properties
-from remoting.compression import MAX_BODY, CompressionType
+from remoting.compression import CompressionType
 from remoting.errors import BodyError
+from remoting.frame import MAX_FRAME
 from remoting.ids import OffsetMessageId
 from remoting.messages import StoredMessage, SysFlag
 
@@ -109,6 +110,9 @@ _MD5, _IDENTITY, _GZIP = DigestType.MD5, Encoding.IDENTITY, Encoding.GZIP
 _TRANSACTION = MessageType.TRANSACTION
 _COMPRESSED = int(SysFlag.COMPRESSED)
 _PREPARED = int(SysFlag.TRANSACTION_PREPARED)
+# The last moment that a Timestamp can be, ms since 1970; beyond, some clients fail.
+_LATEST = 253_402_300_799_999
+_MOST_INT = 2**31 - 1
 
 
 # What is stored, for a gRPC client.
@@ -126,7 +130,8 @@ def of_stored(
 
     topic: as the client knows it; a message of a retry topic is shown under its own. invisible_time: ms.
     The body is unpacked, as clients know no codec but gzip (and some only one of zlib and gzip). One that cannot be
-    unpacked is handed on as it is stored: its consumer shall decide, and it may not block its queue.
+    unpacked is handed on as it is stored: its consumer shall decide, and it may not block its queue. For the same
+    reason nothing raises that anybody may have written into a property: what cannot be shown is left out.
     """
     known = stored.property_map
     body = _body(stored)
@@ -141,7 +146,7 @@ def of_stored(
         store_host=_host(stored.store_host),
         queue_id=stored.queue_id,
         queue_offset=stored.queue_offset,
-        delivery_attempt=delivery_attempt,
+        delivery_attempt=min(delivery_attempt, _MOST_INT),
         receipt_handle=receipt_handle,
     )
     if keys := known.get(properties.KEYS):
@@ -167,8 +172,8 @@ def offset_id(stored: StoredMessage) -> str:
 
 
 def timestamp(milliseconds: int) -> Timestamp:
-    """A time in ms since 1970."""
-    seconds, rest = divmod(milliseconds, 1000)
+    """A time in ms since 1970; the nearest there is where that is no time."""
+    seconds, rest = divmod(max(0, min(milliseconds, _LATEST)), 1000)
     return Timestamp(seconds=seconds, nanos=rest * 1_000_000)
 
 
@@ -176,7 +181,8 @@ def _body(stored: StoredMessage) -> bytes:
     if not stored.sys_flag & _COMPRESSED:
         return stored.body
     try:
-        return messages.body(stored)
+        # What no client could have sent as it is, is somebody's trick: a batch of such would take gigabytes.
+        return messages.body(stored, MAX_FRAME)
     except BodyError:
         return stored.body
 
@@ -187,13 +193,20 @@ def _host(host: tuple[str, int]) -> str:
 
 
 def _delivered(system: SystemProperties, value: str) -> None:
-    if value.isdecimal():
-        system.delivery_timestamp.CopyFrom(timestamp(int(value)))
+    number = _number(value)
+    if number is not None:
+        system.delivery_timestamp.CopyFrom(timestamp(number))
 
 
 def _priority(system: SystemProperties, value: str) -> None:
-    if value.isdecimal():
-        system.priority = int(value)
+    number = _number(value)
+    if number is not None and number <= _MOST_INT:
+        system.priority = number
+
+
+def _number(value: str) -> int | None:
+    # As long as a number of 64 bits may be.
+    return int(value) if value.isdecimal() and len(value) < 20 else None
 
 
 def _text(name: str) -> Callable[[SystemProperties, str], None]:
@@ -276,17 +289,20 @@ def to_body(message: Message, options: Options) -> tuple[bytes, int]:
         )
     if message.system_properties.body_encoding != _GZIP:
         return body, 0
-    return messages.compress(_gunzip(body), CompressionType.ZLIB)
+    return messages.compress(_gunzip(body, options.max_body), CompressionType.ZLIB)
 
 
-def _gunzip(body: bytes) -> bytes:
+def _gunzip(body: bytes, most: int) -> bytes:
+    """The body unpacked, at most as large as one may come unpacked: whoever consumes it unpacks it too."""
     codec = zlib.decompressobj(wbits=31)
     try:
-        plain = codec.decompress(body, MAX_BODY)
+        plain = codec.decompress(body, most + 1)
     except zlib.error:
         raise Refused(Code.MESSAGE_CORRUPTED, "the body says that it is gzip, which it is not") from None
+    if len(plain) > most:
+        raise Refused(Code.MESSAGE_BODY_TOO_LARGE, f"the gzip body unpacks to more than the {most} bytes allowed")
     if not codec.eof:
-        raise Refused(Code.MESSAGE_CORRUPTED, "the gzip body is cut off, or unpacks to too much")
+        raise Refused(Code.MESSAGE_CORRUPTED, "the gzip body is cut off")
     return plain
 
 

@@ -11,7 +11,8 @@ class Options:
 
     max_body, max_properties, max_property_count: of one message. max_delay: how far ahead a delivery may be set.
     min_polling, max_polling: bounds of a receive's wait. polling_margin: how long before the call's deadline an empty
-    receive is answered. min_invisible, max_invisible: bounds of an invisible duration. renewal: the invisible duration
+    receive is answered. auto_renew: whether messages are renewed for push consumers.
+    min_invisible, max_invisible: bounds of an invisible duration. renewal: the invisible duration
     of a message that is renewed for its consumer; renewal_limit: how long that goes on. receive_batch: how many
     messages one receive gives at most. publishing_backoff: a producer's attempts, then first and longest pause (ms)
     and factor. validate_message_type: whether a topic's type is enforced. lite_topic_size: of a lite topic's name.

@@ -62,6 +62,8 @@ class Presence:
         self._clock = loop.time
         # Clients send heartbeats every 10 s; that nothing has changed need not be told more often than this.
         self._beat = min(BEAT, options.client_expiry / 3)
+        # Clients whose settings the core is being told of.
+        self._settling: set[Client] = set()
         # Departures that the core is being told of.
         self._leaving: dict[Client, asyncio.Task[None]] = {}
         self.producers = Producers(core, clients.make, self._clock, self._beat)
@@ -99,12 +101,21 @@ class Presence:
 
     def settled(self, client: Client) -> None:
         """The client has sent settings: it is there, even before its first heartbeat."""
-        spawn_quietly(self._introduce_quietly(client))
+        if client not in self._settling:
+            self._settling.add(client)
+            spawn_quietly(self._introduce_settled(client))
 
-    async def _introduce_quietly(self, client: Client) -> None:
-        # Its next heartbeat tries again.
-        with contextlib.suppress(Refused, RemotingError):
-            await self._introduce(client, client.kind, _UNNAMED)
+    async def _introduce_settled(self, client: Client) -> None:
+        """Tell the core once, and once more if that was not all: settings may come faster than brokers answer."""
+        try:
+            told = -1
+            while told != client.revision and not client.closed:
+                told = client.revision
+                # Its next heartbeat tries again.
+                with contextlib.suppress(Refused, RemotingError):
+                    await self._introduce(client, client.kind, _UNNAMED)
+        finally:
+            self._settling.discard(client)
 
     async def _introduce(self, client: Client, kind: ClientType, group: Resource) -> None:
         """Tell the core what the client is. Raises Refused, RemotingError."""

@@ -111,7 +111,8 @@ class Pulling:
         if code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
             if not request.HasField("timestamp"):
                 raise Refused(Code.BAD_REQUEST, "query_offset_policy TIMESTAMP needs a timestamp")
-            fields["timestamp"] = str(request.timestamp.ToMilliseconds())
+            # Whatever it is: a time that cannot be has the offset of one that is as early or late.
+            fields["timestamp"] = str(validation.milliseconds(request.timestamp))
         found, offset = _answer(await self._ask(call, code, queue, fields))
         return QueryOffsetResponse(status=found, offset=offset)
 

@@ -1,6 +1,7 @@
 """ReceiveMessage: a POP, the messages of its answer as a stream of responses."""
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
@@ -22,7 +23,7 @@ from remoting import messages, pop, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.configs import GroupConfig
-from remoting.errors import GoAway, RemotingError
+from remoting.errors import BodyError, GoAway, RemotingError
 from remoting.pop import PoppedMessage
 from remoting.routes import TopicRoute
 
@@ -132,7 +133,11 @@ class Receiving:
         try:
             handling = self._core.handle(receive.call.client, command)
             assert handling is not None
-            reply = await handling
+            try:
+                reply = await handling
+            except asyncio.CancelledError:
+                self._missed(receive, command.fields["bname"], handling)
+                raise
         except GoAway:
             # Whoever asks again asks elsewhere.
             return _NOTHING
@@ -151,17 +156,12 @@ class Receiving:
 
         The others that came are settled in the background.
         """
-        stored = messages.decode_messages(reply.body)
-        popped = (
-            pop.popped_lite(stored, reply.fields, broker)
-            if receive.lite
-            else pop.popped(stored, receive.topic, reply.fields, broker)
-        )
+        popped = _popped(receive, broker, reply)
         if popped:
             self._clocks.note(broker, popped[0].extra_info.pop_time)
         deliveries = []
         for one in popped:
-            lite_topic = (one.message.get(properties.LITE_TOPIC) or "") if receive.lite else ""
+            lite_topic = _lite_topic(receive, one)
             if not receive.filter.matches(one.message.get(properties.TAGS)):
                 self._settle(receive, settling.ack(receive.group, receive.topic, _handle(one), lite_topic))
             elif one.reconsume_times >= receive.config.max_attempts:
@@ -186,6 +186,16 @@ class Receiving:
 
     def _settle(self, receive: _Receive, command: RemotingCommand) -> None:
         settling.quietly(self._core, receive.call.client, command)
+
+    def _missed(self, receive: _Receive, broker: str, handling: "asyncio.Future[RemotingCommand]") -> None:
+        """The client has gone in the very turn in which the answer came: what it brought would be seen by nobody."""
+        if handling.cancelled() or not handling.done() or handling.exception() is not None:
+            return
+        reply = handling.result()
+        if reply.code == ResponseCode.SUCCESS:
+            with contextlib.suppress(BodyError):
+                popped = _popped(receive, broker, reply)
+                self._give_back(receive, [(_handle(one), _lite_topic(receive, one)) for one in popped])
 
     def _give_back(self, receive: _Receive, handles: list[tuple[ReceiptHandle, str]]) -> None:
         """Make messages visible again that nobody will work on: clients use nothing of a stream that broke."""
@@ -224,6 +234,18 @@ class Receiving:
 
 
 _OK = ReceiveMessageResponse(status=OK)
+
+
+def _popped(receive: _Receive, broker: str, reply: RemotingCommand) -> list[PoppedMessage]:
+    """The messages of an answer. Raises BodyError."""
+    stored = messages.decode_messages(reply.body)
+    if receive.lite:
+        return pop.popped_lite(stored, reply.fields, broker)
+    return pop.popped(stored, receive.topic, reply.fields, broker)
+
+
+def _lite_topic(receive: _Receive, one: PoppedMessage) -> str:
+    return (one.message.get(properties.LITE_TOPIC) or "") if receive.lite else ""
 
 
 def _handle(one: PoppedMessage, holder: str = "") -> ReceiptHandle:

@@ -146,8 +146,8 @@ class Renewal:
 
     async def claim(self, group: str, handle: ReceiptHandle) -> ReceiptHandle:
         """The newest handle of a delivery, to settle it by. It is not renewed until `settled` or `unclaim`."""
-        held = self._held.get(handle.text)
-        if held is None or held.group != group:
+        held = self._of(group, handle)
+        if held is None:
             known = self._known.get(handle.text)
             return ReceiptHandle.parse(known[1]) if known is not None and known[0] == group else handle
         held.claims += 1
@@ -160,9 +160,9 @@ class Renewal:
                 raise
         return held.newest
 
-    def unclaim(self, handle: ReceiptHandle) -> None:
+    def unclaim(self, group: str, handle: ReceiptHandle) -> None:
         """A settlement failed: the delivery is held as before."""
-        held = self._held.get(handle.text)
+        held = self._of(group, handle)
         if held is not None:
             held.claims -= 1
 
@@ -170,13 +170,18 @@ class Renewal:
         self, group: str, topic: str, handle: ReceiptHandle, used: ReceiptHandle, invisible: int | None = None
     ) -> None:
         """The delivery of the handle has been settled by the handle `used`; invisible: hidden for so long (ms)."""
-        held = self._held.get(handle.text)
+        held = self._of(group, handle)
         if held is not None:
             self._forget(held)
         elif self._shared and not handle.holder.startswith(f"{self._name}-"):
             self._known.pop(handle.text, None)
             event = Event.ACKNOWLEDGED if invisible is None else Event.CHANGED
             self._untold.append(Tiding(event, group, topic, handle.text, used.text, invisible or 0))
+
+    def _of(self, group: str, handle: ReceiptHandle) -> _Held | None:
+        """What is held by this handle. Whoever names another group has nothing to settle here."""
+        held = self._held.get(handle.text)
+        return None if held is None or held.group != group else held
 
     # For clients that go.
 

@@ -28,6 +28,8 @@ from protos.apache.rocketmq.v2.service_pb2 import (
 from remoting import properties
 from remoting.routes import MASTER_ID, BrokerQueues
 
+# Bytes of an access point, and of a topic with its namespace: both are told back once for each queue.
+_LARGEST = 4 * 2**10
 # Stands for all queues of a broker: it may hand out messages of any.
 _ANY_QUEUE = -1
 # What clients may send where nothing restricts them. Newer types are left out: old clients fail on them.
@@ -56,7 +58,7 @@ class Routes:
 
         A broker is shown once, whatever replicas it has: which of them serves is for us to find.
         """
-        topic = validation.topic(request.topic)
+        topic = _topic(request.topic)
         endpoints = self._endpoints(call, request.endpoints)
         route = await self._core.route(topic)
         accepted = _ACCEPTED[(await self._core.topic(topic)).message_type]
@@ -77,7 +79,7 @@ class Routes:
 
     async def query_assignment(self, call: Call, request: QueryAssignmentRequest) -> QueryAssignmentResponse:
         """Every member of a group may receive from every broker; from single queues where the group is orderly."""
-        topic, group = validation.topic(request.topic), validation.group(request.group)
+        topic, group = _topic(request.topic), validation.group(request.group)
         endpoints = self._endpoints(call, request.endpoints)
         route = await self._core.route(topic)
         orderly = (await self._core.group(group)).orderly
@@ -98,9 +100,18 @@ class Routes:
             return Endpoints(scheme=scheme(told.host), addresses=(Address(host=told.host, port=told.port),))
         if not asked.addresses or not all(address.host for address in asked.addresses):
             raise Refused(Code.ILLEGAL_ACCESS_POINT, "the request does not say at which address the client reached us")
+        if asked.ByteSize() > _LARGEST:
+            raise Refused(Code.ILLEGAL_ACCESS_POINT, f"an access point has at most {_LARGEST} bytes")
         if asked.scheme == AddressScheme.ADDRESS_SCHEME_UNSPECIFIED:
             return Endpoints(scheme=scheme(asked.addresses[0].host), addresses=asked.addresses)
         return asked
+
+
+def _topic(resource: Resource) -> str:
+    """The name of a topic that is told back with its namespace. Raises Refused."""
+    if resource.ByteSize() > _LARGEST:
+        raise Refused(Code.ILLEGAL_TOPIC, f"a topic with its namespace has at most {_LARGEST} bytes")
+    return validation.topic(resource)
 
 
 def scheme(host: str) -> AddressScheme:

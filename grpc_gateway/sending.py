@@ -33,6 +33,8 @@ _STORED = (
 )
 # Topics of messages that are on their way back to a consumer take every type.
 _UNTYPED_PREFIXES = ("%RETRY%", "%DLQ%")
+# Messages of one request, each of which is a request to a broker.
+_MOST_MESSAGES = 1_024
 # How many brokers a message is offered to that could not be reached.
 _BROKERS = 3
 
@@ -50,6 +52,8 @@ class Sending:
         messages = request.messages
         if not messages:
             raise Refused(Code.MESSAGE_CORRUPTED, "there is no message in the request")
+        if len(messages) > _MOST_MESSAGES:
+            raise Refused(Code.MESSAGE_BODY_TOO_LARGE, f"a request has at most {_MOST_MESSAGES} messages")
         topic = validation.topic(messages[0].topic)
         accepted = await self._accepted(topic)
         route = self._core.cached_route(topic) or await self._core.route(topic)
@@ -61,7 +65,11 @@ class Sending:
         if any(message.topic != messages[0].topic for message in messages):
             raise Refused(Code.MESSAGE_CORRUPTED, "the messages of one request have one topic")
         # All are looked at before any is sent.
-        prepared = [(message, *self._command(message, topic, accepted)) for message in messages]
+        prepared = []
+        for message in messages:
+            prepared.append((message, *self._command(message, topic, accepted)))
+            # Others have a turn: packing a body takes a while.
+            await asyncio.sleep(0)
         entries = await self._store_all(call, route, prepared)
         return SendMessageResponse(status=joint(entry.status for entry in entries), entries=entries)
 

@@ -4,6 +4,7 @@ A servicer for grpcio's registration API. Business errors are answers with a sta
 gRPC status.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -28,6 +29,7 @@ from grpc_gateway.status import Refused, of_error
 from grpc_gateway.telemetry import Telemetry
 from grpc_gateway.transactions import Transactions
 from protos.apache.rocketmq.v2 import service_pb2 as pb
+from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceServicer
 from remoting.errors import RemotingError
 
@@ -37,6 +39,8 @@ _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
 # A client that a slow broker holds up is there all the same.
 _NOT_HELD = frozenset({"Heartbeat", "NotifyClientTermination"})
+# Seconds for which a stream is held before it is told TOO_MANY_REQUESTS: consumers come again after 20 ms.
+_HOLD = 1.0
 # Called when an rpc has been answered: its name, the v2 code, and how long it took in seconds.
 Observer = Callable[[str, int, float], None]
 
@@ -206,6 +210,8 @@ class MessagingService(MessagingServiceServicer):
         except Exception as error:
             failure = _failure(name, kind, error)
             code = failure.status.code  # type: ignore[attr-defined]
+            if code == Code.TOO_MANY_REQUESTS:
+                await asyncio.sleep(_HOLD)
             yield failure
         finally:
             self._observe(name, code, time.monotonic() - started)

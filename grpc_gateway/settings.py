@@ -42,6 +42,10 @@ _PROPERTY_KEY = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,63}", re.ASCII)
 _RESERVED_PREFIX = "rocketmq."
 _LONGEST_PROPERTY = 256
 _ALL_PROPERTIES = 4 * 2**10
+# Bytes of settings, which are kept, sent back and told to brokers, and topics in them: each of a producer's is looked
+# for at the name servers every half minute.
+_LARGEST = 256 * 2**10
+_MOST_TOPICS = 1_000
 # How many lite topics a client may subscribe to where its group's configuration does not say (the brokers' default),
 # and where it says that there is no bound (-1).
 _LITE_QUOTA = 2_000
@@ -52,6 +56,13 @@ _LONGEST_LADDER = 32
 
 def check(settings: Settings) -> None:
     """Whether settings can be as a client sent them. Raises Refused."""
+    size = settings.ByteSize()
+    named = len(settings.publishing.topics) + len(settings.subscription.subscriptions)
+    if size > _LARGEST or named > _MOST_TOPICS:
+        raise Refused(
+            Code.BAD_REQUEST,
+            f"settings have at most {_LARGEST} bytes and {_MOST_TOPICS} topics, not {size} bytes and {named} topics",
+        )
     kind = settings.client_type
     if kind not in PRODUCERS and kind not in CONSUMERS:
         raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, f"there is no client type {kind}")

@@ -4,6 +4,7 @@ import unicodedata
 from collections.abc import Iterable
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from grpc_gateway.options import Options
 from grpc_gateway.status import Refused
@@ -115,8 +116,8 @@ def has_control(text: str) -> bool:
     return not text.isprintable() and any(unicodedata.category(character) == "Cc" for character in text)
 
 
-def milliseconds(duration: Duration) -> int:
-    """A duration in ms, rounded down."""
+def milliseconds(duration: Duration | Timestamp) -> int:
+    """A duration, or a time since 1970, in ms, rounded down."""
     return duration.seconds * 1000 + duration.nanos // 1_000_000
 
 

@@ -62,6 +62,12 @@ def may_go(context: Context) -> bool:
     return context.channel.goes_away and context.command.version > GO_AWAY_VERSION
 
 
+def may_end(context: Context) -> bool:
+    """True where a poll under way may be ended by GO_AWAY: its client goes, or it came by another protocol, which has
+    words of its own for a poll that found nothing."""
+    return may_go(context) or not context.channel.goes_away
+
+
 class Budget:
     """Bodies of all requests under way, in bytes, are bounded, whoever sent them."""
 

@@ -51,6 +51,9 @@ class _Entry(Generic[_Config]):
     # When it is to be loaded again.
     due: float
     used: float
+    # Seconds from load to load, and whether it has been asked for since the last.
+    pause: float
+    asked: bool = False
 
 
 class ConfigCache(Generic[_Config]):
@@ -79,7 +82,7 @@ class ConfigCache(Generic[_Config]):
         entry = self._entries.get(name)
         if entry is None:
             return None
-        entry.used = self._clock()
+        entry.used, entry.asked = self._clock(), True
         return entry.config
 
     async def get(self, name: str) -> _Config:
@@ -92,11 +95,14 @@ class ConfigCache(Generic[_Config]):
         if known is None:
             # It may come late; until then this is what everybody goes by.
             known = self._default(name)
-            self._put(name, known, self._clock() + _AGAIN)
+            self._put(name, known, _AGAIN)
         return known
 
     async def refresh(self) -> None:
-        """Load again what is in use and old, drop what is not in use; called every second or so."""
+        """Load again what is in use and old, drop what is not in use; called every second or so.
+
+        What nobody has asked for since the last load is loaded half as often each time: a client may make names up.
+        """
         now = self._clock()
         for name in [name for name, entry in self._entries.items() if now - entry.used > _IDLE]:
             del self._entries[name]
@@ -112,7 +118,7 @@ class ConfigCache(Generic[_Config]):
 
     async def _fetch(self, name: str) -> None:
         try:
-            self._put(name, await self._load(name), self._clock() + REFRESH)
+            self._put(name, await self._load(name), REFRESH)
         except RemotingError as error:
             _log.debug("no configuration of %s: %s", name, error)
             entry = self._entries.get(name)
@@ -121,14 +127,16 @@ class ConfigCache(Generic[_Config]):
         finally:
             del self._loading[name]
 
-    def _put(self, name: str, config: _Config, due: float) -> None:
-        entry = self._entries.get(name)
+    def _put(self, name: str, config: _Config, pause: float) -> None:
+        """Know a configuration, for `pause` seconds at least."""
+        entry, now = self._entries.get(name), self._clock()
         if entry is None:
             if len(self._entries) >= _MOST:
                 self._make_room()
-            self._entries[name] = _Entry(config, due, self._clock())
+            self._entries[name] = _Entry(config, now + pause, now, pause)
             return
-        former, entry.config, entry.due = entry.config, config, due
+        entry.pause = pause if entry.asked else max(pause, 2 * entry.pause)
+        former, entry.config, entry.due, entry.asked = entry.config, config, now + entry.pause, False
         if former != config:
             self._changed(config)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
@@ -28,6 +29,8 @@ from proxy.metrics import Metrics
 from proxy.sync.renewals import RenewalExchange
 from proxy.sync.topic import SyncTopic
 from remoting.errors import RemotingError
+
+_log = logging.getLogger("gantry.grpc")
 
 _SERVICE = service_pb2.DESCRIPTOR.services_by_name["MessagingService"].full_name
 _SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -138,4 +141,8 @@ class GrpcService:
 async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
     while True:
         await anyio.sleep(seconds)
-        await work()
+        try:
+            await work()
+        except Exception:
+            # A mistake of ours; what else the replica does goes on, and so do the next turns of this.
+            _log.exception("upkeep failed")

@@ -14,7 +14,7 @@ from functools import partial
 from proxy.addresses import AddressBook
 from proxy.backend import Backend
 from proxy.channel import Channel
-from proxy.checks import Budget, Check, Drain, may_go
+from proxy.checks import Budget, Check, Drain, may_end
 from proxy.clients import Change, ClientRegistry
 from proxy.config import Settings
 from proxy.context import Context
@@ -83,7 +83,7 @@ class Messaging:
         if context.spec is None or context.spec.poll is None:
             self.busy += 1
         reply.add_done_callback(partial(self._done, context, size))
-        if context.spec is not None and context.spec.poll is not None and may_go(context):
+        if context.spec is not None and context.spec.poll is not None and may_end(context):
             self.drain.watch(reply)
         return reply
 

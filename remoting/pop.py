@@ -263,9 +263,8 @@ def popped(
     # How many messages of each queue have been seen.
     seen: dict[QueueKey, int] = defaultdict(int)
     for message in messages:
-        given = message.get(properties.POP_CK)
-        if given is not None:
-            extra_info = ExtraInfo.parse(given)
+        extra_info = _given(message)
+        if extra_info is not None:
             seen[extra_info.retry, message.queue_id] += 1
             result.append(_popped(message, extra_info, checkpoints, message.reconsume_times))
             continue
@@ -346,12 +345,26 @@ def _popped(
     message: StoredMessage, extra_info: ExtraInfo, checkpoints: _Checkpoints, reconsume_times: int
 ) -> PoppedMessage:
     first_pop_time = message.get(properties.FIRST_POP_TIME)
+    # Anybody may have written it: one message must not make the others of the answer unreadable.
+    known = first_pop_time is not None and _INTEGER.fullmatch(first_pop_time) is not None
     return PoppedMessage(
         message=message,
         extra_info=extra_info,
         reconsume_times=reconsume_times,
-        first_pop_time=checkpoints.pop_time if first_pop_time is None else _integer(first_pop_time),
+        first_pop_time=int(first_pop_time) if first_pop_time is not None and known else checkpoints.pop_time,
     )
+
+
+def _given(message: StoredMessage) -> ExtraInfo | None:
+    """The handle that the broker has put into a message of a retry topic."""
+    text = message.get(properties.POP_CK)
+    if text is None:
+        return None
+    try:
+        return ExtraInfo.parse(text)
+    except BodyError:
+        # Not the broker's. The message must not make the others of the answer unreadable.
+        return None
 
 
 def _start_offset(checkpoints: _Checkpoints, key: QueueKey) -> int:

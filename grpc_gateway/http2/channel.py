@@ -1,13 +1,15 @@
 """The I/O around an HTTP/2 connection: one transport, one write per turn of the loop, back-pressure, the end.
 
-Back-pressure is three rules:
+Back-pressure is four rules:
 1. A peer whose socket does not take our bytes is not read from.
 2. A peer whose windows do not take our answers gets no new requests served; past a hard bound it is cut off.
-3. Writers of streams wait (`writable`) while either lasts.
+3. Writers of streams wait in line (`writable`) while its socket is full.
+4. Who reads or writes much gives the others a turn (`turn`), and the socket a chance to say that it is full.
 """
 
 import asyncio
 import logging
+from collections import deque
 from enum import StrEnum
 from typing import cast
 
@@ -19,6 +21,10 @@ from protocol_negotiation.peer import Peer
 
 _log = logging.getLogger("gantry.http2")
 
+# What one connection's streams may read and write until the others have their turn: bytes, and some more for each
+# message, whatever its size.
+TURN = 64 * 1024
+MESSAGE_COST = 512
 # Bytes in the transport at which it is taken for congested.
 _HIGH_WATER = 256 * 1024
 # Seconds a peer has to read our last words; closing at once, with bytes of its own unread, could destroy them.
@@ -42,7 +48,7 @@ class CloseCause(StrEnum):
 class Http2Channel(asyncio.Protocol):
     """Serves one connection. Subclasses say what is done with streams that have news.
 
-    `opened_streams` counts all there were, `open_streams` are there now.
+    congested: the socket is full. writers: those who wait for it, in their order. spent: of `TURN`.
     """
 
     def __init__(self, peer: Peer, limits: Limits = DEFAULT_LIMITS, upkeep: Upkeep = DEFAULT_UPKEEP) -> None:
@@ -52,6 +58,9 @@ class Http2Channel(asyncio.Protocol):
         self.cause: CloseCause | None = None
         self.congested = False
         self.closed = False
+        # Made for the first; most connections never see one.
+        self.writers: deque[asyncio.Future[None]] | None = None
+        self.spent = 0
         self._upkeep = upkeep
         self._transport: asyncio.Transport | None = None
         # A flush is on its way: scheduled, or at the end of what runs now.
@@ -60,7 +69,9 @@ class Http2Channel(asyncio.Protocol):
         self._read_at = self._busy_at = self.loop.time()
         self._draining_since: float | None = None
         self._deferred: dict[Stream, None] = {}
-        self._thaw: asyncio.Future[None] | None = None
+        # Bytes given to the transport; of these taken by the socket, and since when no more.
+        self._written = self._taken = 0
+        self._taken_at = 0.0
         self._linger: asyncio.TimerHandle | None = None
 
     # For subclasses.
@@ -68,6 +79,9 @@ class Http2Channel(asyncio.Protocol):
     def serve(self, stream: Stream) -> None:
         """A stream has news."""
         raise NotImplementedError
+
+    def failed(self, stream: Stream) -> None:
+        """`serve` raised, so the stream was reset."""
 
     def opened(self) -> None:
         """The connection is there."""
@@ -99,10 +113,22 @@ class Http2Channel(asyncio.Protocol):
         self._flush()
 
     def eof_received(self) -> None:
-        """The peer has closed its side: None lets the transport close."""
+        """The peer has closed its side: it cannot widen windows, nor say what it does not want any more.
+
+        So nothing is answered any more; the transport closes when it is empty, as None is returned.
+        """
+        if self._ending:
+            return
+        self.cause = self.cause or CloseCause.PEER
+        self._write_out()
+        self._ending = True
+        self._await_departure(self.loop.time() + self._upkeep.drain)
+        for stream in self.http2.lost():
+            self._news(stream)
 
     def pause_writing(self) -> None:
         self.congested = True
+        self._taken_at = self.loop.time()
         if self._transport is not None and not self._ending:
             self._transport.pause_reading()
 
@@ -110,9 +136,7 @@ class Http2Channel(asyncio.Protocol):
         self.congested = False
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
-        if self._thaw is not None and not self._thaw.done():
-            self._thaw.set_result(None)
-        self._thaw = None
+        self._admit()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.closed:
@@ -125,8 +149,8 @@ class Http2Channel(asyncio.Protocol):
         for stream in self.http2.lost():
             self._news(stream)
         self._deferred.clear()
-        if self.congested:
-            self.resume_writing()
+        self.congested = False
+        self._admit()
         self.ended()
 
     # Streams.
@@ -135,28 +159,51 @@ class Http2Channel(asyncio.Protocol):
         if stream.call is None:
             if stream.closed:
                 # Reset before it was begun.
+                self._deferred.pop(stream, None)
                 return
             if self.http2.waiting > self.http2.limits.connection_buffer:
                 self._deferred[stream] = None
+                stream.compact()
                 return
         try:
             self.serve(stream)
         except Exception:
             _log.exception("serving a stream failed")
             stream.reset(ErrorCode.INTERNAL_ERROR)
+            self.failed(stream)
 
     def _serve_deferred(self) -> None:
         """Take up the requests that waited for older answers to be taken."""
-        deferred, self._deferred = self._deferred, {}
-        for stream in deferred:
-            self._news(stream)
+        if self.http2.waiting <= self.http2.limits.connection_buffer:
+            deferred, self._deferred = self._deferred, {}
+            for stream in deferred:
+                self._news(stream)
 
     async def writable(self) -> None:
-        """Waits while the socket takes nothing."""
-        while self.congested and not self.closed:
-            if self._thaw is None:
-                self._thaw = self.loop.create_future()
-            await asyncio.shield(self._thaw)
+        """Waits while the socket is full, and for those who have waited longer."""
+        if (self.congested or self.writers) and not self.closed:
+            writer = self.loop.create_future()
+            if self.writers is None:
+                self.writers = deque()
+            self.writers.append(writer)
+            await writer
+
+    def _admit(self) -> None:
+        """Let the first in line write. The next is asked in behind it: by then the socket may be full again."""
+        writers = self.writers
+        while writers and not self.congested:
+            writer = writers.popleft()
+            if not writer.done():
+                writer.set_result(None)
+                if writers:
+                    self.loop.call_soon(self._admit)
+                return
+
+    async def turn(self) -> None:
+        """Let others have theirs, and the socket what is to be written, so that it can say when it is full."""
+        self.spent = 0
+        self._write_out()
+        await asyncio.sleep(0)
 
     # Writing.
 
@@ -171,13 +218,15 @@ class Http2Channel(asyncio.Protocol):
         self._write_out()
         if self.http2.fault is not None:
             self._give_up(self.http2.fault)
-        elif self._draining_since is not None and self.http2.drained:
+        elif self.http2.draining and self.http2.drained:
             self.end(CloseCause.DRAIN)
 
     def _write_out(self) -> None:
         transport, http2 = self._transport, self.http2
-        if http2.has_output and transport is not None and not self.closed and not transport.is_closing():
-            transport.write(http2.take())
+        if http2.has_output and transport is not None and not self._ending and not transport.is_closing():
+            data = http2.take()
+            self._written += len(data)
+            transport.write(data)
             if self.congested and transport.get_write_buffer_size() > http2.limits.hard_buffer:
                 self.abort(CloseCause.ABUSE)
 
@@ -193,19 +242,28 @@ class Http2Channel(asyncio.Protocol):
         if self._ending:
             return
         if self.congested:
-            # What the socket does not take is a stall as well.
-            if now - self._read_at > http2.limits.stall_timeout:
-                self.abort(CloseCause.UNRESPONSIVE)
+            self._check_congestion(now)
             return
         if http2.streams:
             self._busy_at = now
         http2.check(now)
         for stream in http2.news():
             self._news(stream)
+        if self._deferred:
+            # An answer that a handler took back has made room.
+            self._serve_deferred()
         if http2.fault is None:
             self._check_silence(now, upkeep)
             self._check_age(now, upkeep)
-        self._wake()
+
+    def _check_congestion(self, now: float) -> None:
+        """What the socket does not take is a stall as well; the peer is not read from, so it may say nothing."""
+        assert self._transport is not None
+        taken = self._written - self._transport.get_write_buffer_size()
+        if taken != self._taken:
+            self._taken, self._taken_at = taken, now
+        elif now - self._taken_at > self.http2.limits.stall_timeout:
+            self.abort(CloseCause.UNRESPONSIVE)
 
     def _check_silence(self, now: float, upkeep: Upkeep) -> None:
         if self.http2.pinged is not None:
@@ -215,6 +273,9 @@ class Http2Channel(asyncio.Protocol):
             self.http2.ping()
 
     def _check_age(self, now: float, upkeep: Upkeep) -> None:
+        if self.http2.draining and self._draining_since is None:
+            # It ran out of stream numbers.
+            self._draining_since = now
         if self._draining_since is not None:
             silence = now - self._draining_since
             if silence > _DRAIN_PATIENCE:

@@ -272,10 +272,10 @@ class Connection:
 
     def _late(self, stream_id: int) -> None:
         """A frame for a stream that takes none any more."""
-        if stream_id == 0 or stream_id > self.last_stream_id or not stream_id & 1:
+        if stream_id & 1 and stream_id > self._last_accepted:
             # Behind a final GOAWAY streams of the peer's are not ours.
-            if stream_id & 1 and stream_id > self._last_accepted:
-                return
+            return
+        if stream_id == 0 or stream_id > self.last_stream_id or not stream_id & 1:
             raise _protocol_error(f"a frame for stream {stream_id}, which is idle")
         if stream_id not in self._reset_ids:
             raise StreamFault(ErrorCode.STREAM_CLOSED, "the stream is closed")
@@ -364,6 +364,8 @@ class Connection:
     def _take_trailers(self, stream_id: int, fields: list[Field], end_stream: int) -> None:
         stream = self.streams.get(stream_id)
         if stream is None:
+            if stream_id > self._last_accepted:
+                return
             if any(first <= stream_id <= last for first, last in self._gaps):
                 raise _protocol_error(f"stream {stream_id} was skipped")
             if stream_id not in self._reset_ids:
@@ -410,6 +412,7 @@ class Connection:
                 raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "an acknowledgement of SETTINGS with a payload")
             self._acknowledged = True
             return
+        window = self._initial_window
         for identifier, value in settings.parse(payload):
             if identifier == settings.HEADER_TABLE_SIZE:
                 self._encoder.resize(value)
@@ -418,8 +421,11 @@ class Connection:
             elif identifier == settings.MAX_HEADER_LIST_SIZE:
                 self.peer_header_list = value
             elif identifier == settings.INITIAL_WINDOW_SIZE:
-                self._change_windows(value - self._initial_window)
-                self._initial_window = value
+                window = value
+        if window != self._initial_window:
+            # Once: a frame has room for thousands of changes, each of which would concern all streams.
+            self._change_windows(window - self._initial_window)
+            self._initial_window = window
         # Before what the new windows admit.
         self._write(frames.SETTINGS_ACK)
         self._charge(Abuse.SETTINGS_FLOOD)
@@ -720,7 +726,9 @@ class Connection:
     def fail(self, fault: ConnectionFault) -> None:
         """Give the connection up: GOAWAY, and the end of all streams, which are news of the current `receive`."""
         if not self.closed:
-            self._write(frames.goaway(self.last_stream_id, fault.code, fault.text.encode()))
+            # Never more than was said before (section 6.8).
+            last = min(self.last_stream_id, self._last_accepted)
+            self._write(frames.goaway(last, fault.code, fault.text.encode()))
             self.fault = fault
             self._end_all(fault.code)
 

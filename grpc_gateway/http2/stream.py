@@ -76,6 +76,13 @@ class Stream:
         self.unread -= size
         self.connection.consume(self, size)
 
+    def compact(self) -> None:
+        """Hold what came in many small pieces as one, as long as nobody takes it."""
+        inbox = self.inbox
+        # A piece costs some 50 bytes; more of them are let come while the first is large, which is copied each time.
+        if inbox and len(inbox) > 64 + (len(inbox[0]) >> 10):
+            self.inbox = [b"".join(inbox)]
+
     def send_headers(self, fields: Fields, end: bool = False) -> None:
         """The answer's head; with `end` all of it. Does nothing on a closed stream, as the other methods."""
         if not self.closed and not self.finished:

@@ -15,6 +15,8 @@ NAMES: dict[grpc.Compression, str] = {
 }
 NO_COMPRESSION = grpc.Compression.NoCompression
 _LEVEL = 6
+# Each costs an inflater, and a copy of what is left.
+_MOST_MEMBERS = 16
 
 
 class TooLarge(Exception):
@@ -29,8 +31,8 @@ def decompress(encoding: str, data: bytes, limit: int) -> bytes:
     """Raises TooLarge past `limit` bytes, ValueError for data that are not in the encoding, or are cut short."""
     parts: list[bytes] = []
     left = limit
-    # A gzip file may have several members.
-    while True:
+    # What gzip makes may be joined.
+    for _ in range(_MOST_MEMBERS):
         inflate = zlib.decompressobj(_WINDOW_BITS[encoding])
         try:
             part = inflate.decompress(data, left + 1)
@@ -45,6 +47,7 @@ def decompress(encoding: str, data: bytes, limit: int) -> bytes:
         data = inflate.unused_data
         if not data:
             return b"".join(parts)
+    raise ValueError(f"a message in {encoding} has more than {_MOST_MEMBERS} members")
 
 
 def compress(encoding: str, data: bytes) -> bytes:

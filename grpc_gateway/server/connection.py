@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 class GrpcConnection(Http2Channel):
     """Compared by identity, hashable, and the same for all calls of a connection.
 
-    calls: those whose handlers have not ended yet, or not been begun. unassembled: bytes of requests that have not
-    arrived in full.
+    calls: those whose handlers have not ended yet, or not been begun. held: bytes of their requests, as
+    `ServerOptions.max_request_bytes` bounds them. inflating: whose message is decompressed; one at a time, so that many
+    cost neither the memory nor the time of all.
     """
 
     def __init__(self, server: "Server", peer: Peer) -> None:
@@ -33,7 +34,8 @@ class GrpcConnection(Http2Channel):
         self.calls: set[Call] = set()
         # Handlers whose calls have ended, but who have not heard of it yet.
         self.lingering: set[asyncio.Future[Any]] = set()
-        self.unassembled = 0
+        self.held = 0
+        self.inflating = asyncio.Lock()
 
     def opened(self) -> None:
         self.server.connection_opened(self)
@@ -65,14 +67,13 @@ class GrpcConnection(Http2Channel):
             stream.reset(ErrorCode.REFUSED_STREAM)
             return
         stream.call = call = Call(self, stream, request)
+        call.method = server.unknown
         self.calls.add(call)
         if request.timeout is not None:
             call.start_deadline(request.timeout)
         if request.refusal is not None:
-            call.method = server.unknown
             call.finish(*request.refusal)
         elif server.interceptors:
-            call.method = server.unknown
             handlers.start(call, self._intercept(call, request))
         else:
             method = server.methods.find(request.path, request.metadata)
@@ -93,16 +94,19 @@ class GrpcConnection(Http2Channel):
             if len(data) >= 5 and int.from_bytes(data[:5]) == len(data) - 5 <= self.options.max_receive_message:
                 inbox.clear()
                 stream.consume(len(data))
-                handlers.begin(call, data[5:])
+                call.begin(data[5:])
                 return
         call.collect()
 
-    def begin(self, call: Call, message: bytes) -> None:
-        """The request is complete."""
-        handlers.begin(call, message)
+    def begin(self, call: Call, flag: int, message: bytes) -> None:
+        """A unary request is complete; the call cannot know who runs it."""
+        handlers.begin(call, message, flag)
+
+    def failed(self, stream: Stream) -> None:
+        if isinstance(stream.call, Call):
+            stream.call.news()
 
     def _unimplemented(self, call: Call) -> None:
-        call.method = self.server.unknown
         call.finish(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {call.path}")
 
     async def _intercept(self, call: Call, request: Request) -> None:
@@ -119,6 +123,3 @@ class GrpcConnection(Http2Channel):
             return
         call.method = self.server.methods.method(request.path, handler)
         self._take_up(call, call.stream)
-
-    def ended_call(self, call: Call, code: grpc.StatusCode) -> None:
-        call.method.counts[code.value[0]] += 1

@@ -17,42 +17,53 @@ class Deadlines:
     (The timeout wheel of remoting keeps its entries until they are due; clients of gRPC give deadlines of minutes.)
     """
 
-    __slots__ = ("_armed", "_loop", "_slots", "_tick", "_timer")
+    __slots__ = ("_loop", "_passed", "_slots", "_tick", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, tick: float) -> None:
         self._loop = loop
         self._tick = tick
         self._slots: dict[int, dict[Expiring, None]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._armed = 0
+        # The last tick whose entries have expired.
+        self._passed = 0
 
-    def add(self, entry: Expiring, at: float) -> dict[Expiring, None]:
-        """Expire the entry at time `at`, up to a tick late, unless it is deleted from the result before."""
-        number = int(at / self._tick) + 1
+    def add(self, entry: Expiring, at: float) -> int:
+        """Expire the entry at time `at`, up to a tick late. The result is what `remove` has to be told."""
+        if self._timer is None:
+            self._passed = int(self._loop.time() / self._tick)
+            self._arm()
+        number = max(int(at / self._tick), self._passed) + 1
         slot = self._slots.get(number)
         if slot is None:
-            slot = self._slots[number] = {}
-            if self._timer is None or number < self._armed:
-                self._arm(number)
-        slot[entry] = None
-        return slot
+            self._slots[number] = {entry: None}
+        else:
+            slot[entry] = None
+        return number
 
-    def _arm(self, number: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._armed = number
-        self._timer = self._loop.call_at(number * self._tick, self._advance)
+    def remove(self, entry: Expiring, number: int) -> None:
+        """The entry is not to expire any more; it may have."""
+        slot = self._slots.get(number)
+        if slot is not None:
+            slot.pop(entry, None)
+            if not slot:
+                del self._slots[number]
+
+    def _arm(self) -> None:
+        # Every tick, while there are entries: when the next is due need not be known, nor kept up as they go.
+        self._timer = self._loop.call_at((self._passed + 1) * self._tick, self._advance)
 
     def _advance(self) -> None:
+        current = max(int(self._loop.time() / self._tick), self._passed + 1)
+        due = [self._slots.pop(number, ()) for number in range(self._passed + 1, current + 1)]
+        self._passed = current
+        # Before anything can go wrong.
         self._timer = None
-        current = int(self._loop.time() / self._tick)
-        due = sorted(number for number, slot in self._slots.items() if number <= current or not slot)
-        for number in due:
-            # A copy: what expires takes itself out.
-            for entry in list(self._slots.pop(number)):
+        if self._slots:
+            self._arm()
+        for slot in due:
+            # What expires takes others along at times, but nothing out of a slot that is not there any more.
+            for entry in slot:
                 entry.expire()
-        if self._slots and self._timer is None:
-            self._arm(max(min(self._slots), current + 1))
 
     def close(self) -> None:
         if self._timer is not None:

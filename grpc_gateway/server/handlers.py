@@ -7,19 +7,43 @@ from typing import Any
 
 from grpc_gateway.server.call import Call
 from grpc_gateway.server.methods import Method
+from grpc_gateway.server.status import RpcError
 from grpc_gateway.server.sync_context import SyncContext, SyncRequests
 
 _END = object()
 
 
-def begin(call: Call, message: bytes | None) -> None:
-    """Run the call's handler; `message` is the request of a unary one, None for streamed requests."""
+def begin(call: Call, message: bytes | None, flag: int = 0) -> None:
+    """Run the call's handler; `message` with its flag is the request of a unary one, None for streamed requests."""
     method = call.method
-    if method.immediate is not None and message is not None:
+    if flag and message is not None:
+        start(call, _inflated(call, flag, message))
+    elif method.immediate is not None and message is not None:
         run_immediate(call, method, message)
-        return
+    else:
+        start(call, _run(call, message))
+
+
+def _run(call: Call, message: bytes | None) -> Coroutine[Any, Any, None]:
+    method = call.method
     runners = _ASYNCHRONOUS if method.asynchronous else _IN_THREADS
-    start(call, runners[method.response_streaming](call, method, message))
+    return runners[method.response_streaming](call, method, message)
+
+
+async def _inflated(call: Call, flag: int, message: bytes) -> None:
+    """A compressed request; also an immediate handler's, which is a coroutine function to all others."""
+    try:
+        message = await call.unpack(flag, message)
+        if call.done():
+            return
+        call.hold(len(message))
+    except (RpcError, asyncio.CancelledError) as error:
+        call.fail(error)
+        return
+    running = _run(call, message)
+    # It is the handler's alone.
+    del message
+    await running
 
 
 def start(call: Call, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -58,6 +82,8 @@ def _take(call: Call, future: "asyncio.Future[Any]") -> None:
 async def _unary(call: Call, method: Method, message: bytes | None) -> None:
     try:
         request = call.requests() if message is None else call.deserialize(message)
+        # What it was made of is not needed while the handler runs.
+        del message
         response = await method.behaviour(request, call)
     except (Exception, asyncio.CancelledError) as error:
         call.fail(error)
@@ -68,6 +94,7 @@ async def _unary(call: Call, method: Method, message: bytes | None) -> None:
 async def _streaming(call: Call, method: Method, message: bytes | None) -> None:
     try:
         request = call.requests() if message is None else call.deserialize(message)
+        del message
         if method.generating:
             responses = method.behaviour(request, call)
             try:

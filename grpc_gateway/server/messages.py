@@ -27,9 +27,11 @@ class MessageBuffer:
             raise TooLarge
         if len(held) < end:
             return None
-        message = held[0], bytes(held[_PREFIX:end])
+        with memoryview(held) as view:
+            message = bytes(view[_PREFIX:end])
+        flag = held[0]
         del held[:end]
-        return message
+        return flag, message
 
     def check(self) -> None:
         """Raises TooLarge where `next` would once the message is there."""

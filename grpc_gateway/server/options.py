@@ -14,7 +14,8 @@ class ServerOptions:
     """Bounds and habits of a server.
 
     max_receive_message, max_send_message: bytes of one message, decompressed; more is RESOURCE_EXHAUSTED.
-    max_request_bytes: of a connection's requests that have not arrived in full, and so have no handler yet.
+    max_request_bytes: of a connection's requests that have not arrived in full, and of large ones, decompressed, whose
+    handlers have not ended; more is RESOURCE_EXHAUSTED.
     max_plain_body: of a request that is no gRPC, which are read past before it is refused.
     compression: of answers, where the client accepts it and the handler does not choose.
     threads: for handlers that are plain functions.
@@ -22,7 +23,7 @@ class ServerOptions:
     deadline_tick: seconds by which a call may outlive its deadline.
     """
 
-    max_receive_message: int = 64 * _MIB
+    max_receive_message: int = 16 * _MIB
     max_send_message: int = 64 * _MIB
     max_request_bytes: int = 128 * _MIB
     max_plain_body: int = 64 * 1024

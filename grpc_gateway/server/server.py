@@ -20,6 +20,9 @@ from protocol_negotiation.peer import Peer
 OnConnection = Callable[[GrpcConnection], None]
 
 _DRAIN_POLL = 0.05
+_CHECKED_AT_ONCE = 500
+# Seconds that handlers have to end when their calls were cancelled, and clients to take what is left for them.
+_CLOSE_PATIENCE = 5.0
 _UNKNOWN_METHOD = "unknown"
 
 
@@ -92,12 +95,18 @@ class Server:
             self._on_close(connection)
 
     def _sweep(self) -> None:
-        self._sweeper = None
+        # Before anything can go wrong.
+        self._sweeper = self.loop.call_later(self.options.sweep, self._sweep) if self.connections else None
+        self._check(list(self.connections))
+
+    def _check(self, left: list[GrpcConnection]) -> None:
+        """Look at some, and at the rest in the next turns of the loop: thousands at once would hold up all calls."""
         now = self.loop.time()
-        for connection in tuple(self.connections):
+        for connection in left[-_CHECKED_AT_ONCE:]:
             connection.check(now)
-        if self.connections:
-            self._sweeper = self.loop.call_later(self.options.sweep, self._sweep)
+        del left[-_CHECKED_AT_ONCE:]
+        if left:
+            self.loop.call_soon(self._check, left)
 
     @property
     def open_streams(self) -> int:
@@ -142,15 +151,19 @@ class Server:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections now, cancel their calls and wait until the handlers have ended."""
+        """Close all connections now, cancel their calls and wait until the handlers have ended, within reason."""
         self._draining = True
         connections = tuple(self.connections)
         for connection in connections:
             connection.end(CloseCause.LOCAL)
         lingering = [runner for connection in connections for runner in connection.lingering]
         if lingering:
-            await asyncio.wait(lingering)
+            await asyncio.wait(lingering, timeout=_CLOSE_PATIENCE)
+        ends = self.loop.time() + _CLOSE_PATIENCE
         while self.connections:
+            if self.loop.time() > ends:
+                for connection in tuple(self.connections):
+                    connection.abort(CloseCause.LOCAL)
             await asyncio.sleep(_DRAIN_POLL)
         if self._sweeper is not None:
             self._sweeper.cancel()

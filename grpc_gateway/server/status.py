@@ -13,8 +13,9 @@ OK = grpc.StatusCode.OK
 NUMBERS: dict[grpc.StatusCode, int] = {code: code.value[0] for code in grpc.StatusCode}
 CODES: dict[int, grpc.StatusCode] = {number: code for code, number in NUMBERS.items()}
 
-# What of grpc-message goes as it is: printable ASCII but the percent sign.
-_to_escape = re.compile(rb"[^ -$&-~]")
+# What of grpc-message does not go as it is: all but printable ASCII, the percent sign, and a space at either end, where
+# HTTP/2 allows none (RFC 9113 section 8.2.1).
+_to_escape = re.compile(rb"[^ -$&-~]|\A | \Z")
 
 
 class RpcError(Exception):

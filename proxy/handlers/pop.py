@@ -41,11 +41,15 @@ def pop_message(core: Messaging, context: Context) -> Reply | None:
 def _deliver(core: Messaging, context: Context, reply: Reply, popped: Reply) -> None:
     error = None if popped.cancelled() else popped.exception()
     wanted = not reply.done() and not context.channel.closed
-    if not wanted and not popped.cancelled() and error is None and popped.result().code == ResponseCode.SUCCESS:
+    returned = not wanted and not popped.cancelled() and error is None and popped.result().code == ResponseCode.SUCCESS
+    if returned:
         spawn_quietly(_give_back(core, context, popped.result()))
     if reply.done():
         return
-    if popped.cancelled():
+    if returned:
+        # A gRPC client that said goodbye may still read: it must not get what others are about to get.
+        reply.set_result(commands.response(ResponseCode.PULL_NOT_FOUND, remark="the client is gone"))
+    elif popped.cancelled():
         reply.cancel()
     elif error is not None:
         reply.set_exception(error)

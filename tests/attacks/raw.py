@@ -220,6 +220,10 @@ class Client:
             return False
         return True
 
+    def hang_up(self) -> None:
+        """Closes this side; the server may go on."""
+        self._socket.shutdown(socket.SHUT_WR)
+
     def blast(self, octets: bytes, seconds: float = 3.0) -> None:
         """Sends and reads at the same time, until all is sent, or the server says GOAWAY or closes."""
         rest, deadline = memoryview(octets), time.monotonic() + seconds

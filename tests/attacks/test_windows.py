@@ -1,12 +1,13 @@
 """Flow control, used against the server (RFC 9113 sections 5.2, 6.9 and 10.5)."""
 
+import ssl
 import time
 
 import pytest
 
 from tests.attacks.raw import Client, Code, Setting, data, message, settings, window_update
 from tests.attacks.siege import MIB, siege
-from tests.conformance.process import Server
+from tests.conformance.process import SERVER_NAME, Server
 from tests.conformance.protos.grpc.testing.messages_pb2 import (
     Payload,
     ResponseParameters,
@@ -105,3 +106,27 @@ def test_requests_byte_by_byte(server: Server, client: Client) -> None:
         for stream in streams:
             [(_, answer)] = client.answer(stream).messages
             assert StreamingInputCallResponse.FromString(answer).aggregated_payload_size == 20
+
+
+def test_a_slow_reader_over_tls(server: Server) -> None:
+    """What is encrypted already waits in another buffer than what is not: neither may grow."""
+    context = ssl.create_default_context(cafile=server.authority)
+    context.set_alpn_protocols(["h2"])
+    with (
+        Client(server.tls, context=context, server_name=SERVER_NAME, receive_buffer=8192) as client,
+        siege(server, growth=48 * MIB),
+    ):
+        for stream in range(1, 200, 2):
+            client.send(client.call(stream, _OUTPUT, _MUCH))
+        time.sleep(1.0)
+
+
+def test_who_hangs_up_and_does_not_read(server: Server) -> None:
+    """The client has closed its side: what it asked for is not written into memory, and nothing is left of it."""
+    with siege(server, growth=48 * MIB):
+        for _ in range(20):
+            with Client(server.plain, receive_buffer=8192) as client:
+                for stream in range(1, 20, 2):
+                    client.send(client.call(stream, _OUTPUT, _MUCH))
+                client.hang_up()
+                time.sleep(0.05)

@@ -409,3 +409,14 @@ async def test_a_held_handle_that_has_expired_is_refused_and_not_claimed() -> No
     assert await service.ack(handle) == [_BAD, _BAD]
     service.renewal.sweep(1_100.0)
     assert service.sent == [_CHANGE]
+
+
+async def test_the_entries_of_a_request_are_bounded() -> None:
+    service = Service()
+    handles = [receipt_handle(number) for number in range(1_025)]
+    assert (await service.ack(*handles[:-1]))[0] == Code.OK
+    asked = len(service.sent)
+    with pytest.raises(Refused) as refused:
+        await service.ack(*handles)
+    assert refused.value.code == Code.BAD_REQUEST
+    assert len(service.sent) == asked

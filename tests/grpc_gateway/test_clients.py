@@ -156,3 +156,20 @@ async def test_a_held_client_waits() -> None:
     assert not held(client)
     assert all(task.done() for task in waiting)
     await client.released()
+
+
+async def test_a_name_is_bounded() -> None:
+    known = clients()
+    known.call(context("x" * 512), "SendMessage")
+    for name in ("SendMessage", "Heartbeat"):
+        with pytest.raises(Refused) as refused:
+            known.call(context("x" * 513), name)
+        assert refused.value.code == Code.CLIENT_ID_REQUIRED
+    assert len(known) == 1
+
+
+async def test_of_a_request_nothing_else_is_kept() -> None:
+    client, expression = Client("c1", PEER), FilterExpression(expression="a")
+    client.subscribed("orders", expression)
+    assert client.subscriptions == {"orders": expression}
+    assert client.subscriptions["orders"] is not expression

@@ -37,3 +37,10 @@ def test_tags_are_looked_at_again() -> None:
     assert found.matches("a")
     assert not found.matches("c")
     assert not found.matches(None)
+
+
+def test_a_filter_is_bounded() -> None:
+    filters.of(FilterExpression(type=FilterType.SQL, expression="x" * 16_384))
+    with pytest.raises(Refused) as refused:
+        filters.of(FilterExpression(type=FilterType.SQL, expression="x" * 16_385))
+    assert refused.value.code == Code.ILLEGAL_FILTER_EXPRESSION

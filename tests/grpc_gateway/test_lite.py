@@ -107,3 +107,11 @@ async def test_a_topic_that_nobody_may_read_is_forbidden() -> None:
     with pytest.raises(Refused) as refused:
         await sync(brokers, "a")
     assert refused.value.code == Code.FORBIDDEN
+
+
+async def test_an_action_that_nobody_knows_is_refused() -> None:
+    brokers = core()
+    with pytest.raises(Refused) as refused:
+        await sync(brokers, "a", action=99)
+    assert refused.value.code == Code.BAD_REQUEST
+    assert brokers.handled == []

@@ -126,6 +126,11 @@ def test_a_body_that_cannot_be_unpacked_is_handed_on() -> None:
     assert of(replace(STORED, body=b"\x00broken", sys_flag=int(SysFlag.COMPRESSED))).body == b"\x00broken"
 
 
+def test_a_body_that_unpacks_to_what_nobody_could_send_is_handed_on() -> None:
+    packed = zlib.compress(bytes(2**24 + 1))
+    assert of(replace(STORED, body=packed, sys_flag=int(SysFlag.COMPRESSED))).body == packed
+
+
 # Sending.
 
 
@@ -227,6 +232,8 @@ def test_bodies() -> None:
     )
     assert zlib.decompress(packed) == b"hello"
     assert flag == SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB
+    most = sent(SystemProperties(body_encoding=Encoding.GZIP), gzip.compress(bytes(4 * 2**20)))
+    assert zlib.decompress(message.to_body(most, OPTIONS)[0]) == bytes(4 * 2**20)
 
 
 @pytest.mark.parametrize(
@@ -236,10 +243,31 @@ def test_bodies() -> None:
         (sent(body=b"x" * (4 * 2**20 + 1)), Code.MESSAGE_BODY_TOO_LARGE),
         (sent(SystemProperties(body_encoding=Encoding.GZIP), b"not gzip"), Code.MESSAGE_CORRUPTED),
         (sent(SystemProperties(body_encoding=Encoding.GZIP), gzip.compress(b"hello")[:-9]), Code.MESSAGE_CORRUPTED),
-        (sent(SystemProperties(body_encoding=Encoding.GZIP), gzip.compress(bytes(2**27))), Code.MESSAGE_CORRUPTED),
+        (sent(SystemProperties(body_encoding=Encoding.GZIP), gzip.compress(bytes(2**27))), Code.MESSAGE_BODY_TOO_LARGE),
+        (
+            sent(SystemProperties(body_encoding=Encoding.GZIP), gzip.compress(bytes(4 * 2**20 + 1))),
+            Code.MESSAGE_BODY_TOO_LARGE,
+        ),
     ],
 )
 def test_bodies_that_are_refused(given: Message, code: int) -> None:
     with pytest.raises(Refused) as refused:
         message.to_body(given, OPTIONS)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize("value", ["99999999999", "9" * 30, "9" * 5000, "-1", "\u0663\u00b2", "x", ""])
+@pytest.mark.parametrize("name", ["_SYS_MSG_PRIORITY_", "TIMER_DELIVER_MS"])
+def test_a_number_that_cannot_be_is_not_shown(name: str, value: str) -> None:
+    system = of(more={name: value}).system_properties
+    assert not system.HasField("priority")
+    # The last moment that there is.
+    assert system.delivery_timestamp.seconds <= 253_402_300_799
+
+
+def test_what_a_broker_says_is_shown_as_near_as_can_be() -> None:
+    odd = replace(STORED, born_timestamp=-1, store_timestamp=2**63 - 1)
+    system = message.of_stored(odd, topic="orders", delivery_attempt=2**31).system_properties
+    assert system.born_timestamp.seconds == 0
+    assert system.store_timestamp.ToJsonString() == "9999-12-31T23:59:59.999Z"
+    assert system.delivery_attempt == 2**31 - 1

@@ -14,6 +14,7 @@ from protos.apache.rocketmq.v2.service_pb2 import (
     HeartbeatRequest,
     NotifyClientTerminationRequest,
     ReceiveMessageRequest,
+    TelemetryCommand,
 )
 from remoting import command as commands
 from remoting.codes import OWN_VERSION, LanguageCode, RequestCode, version_ordinal
@@ -409,3 +410,21 @@ def test_a_language_is_never_an_error(said: str, told: str) -> None:
 )
 def test_a_version_is_never_an_error(said: str, told: int) -> None:
     assert version(said) == told
+
+
+async def test_settings_that_come_faster_than_brokers_answer_are_told_one_after_the_other() -> None:
+    stage = Stage()
+    talk = await stage.talk(consumer_settings("g", ("first",)))
+    stage.core.handled.clear()
+    stage.core.pending = []
+    for number in range(100):
+        talk.send(TelemetryCommand(settings=consumer_settings("g", (f"t{number}",))))
+        await talk.read()
+    await settle()
+    [under_way], stage.core.pending = stage.core.pending, None
+    under_way.set_result(commands.success())
+    await settle()
+    # What was newest when the broker had answered, and nothing in between.
+    told = [part["subscriptionDataSet"][0]["topic"] for body in bodies(stage) for part in body["consumerDataSet"]]
+    assert len(told) == 2
+    assert told[-1] == "t99"

@@ -236,3 +236,11 @@ async def test_a_policy_that_cannot_be_followed_is_refused(policy: Any) -> None:
     with pytest.raises(Refused) as refused:
         await Pulling(core(ResponseCode.SUCCESS), Options()).query_offset(call(), request)
     assert refused.value.code == Code.BAD_REQUEST
+
+
+async def test_a_time_that_cannot_be_is_the_brokers_to_judge() -> None:
+    brokers = core(commands.success({"offset": "5"}))
+    request = QueryOffsetRequest(message_queue=queue(), query_offset_policy=QueryOffsetPolicy.TIMESTAMP)
+    request.timestamp.seconds, request.timestamp.nanos = 2**40, -1
+    assert (await Pulling(brokers, Options()).query_offset(call(), request)).offset == 5
+    assert brokers.fields[0]["timestamp"] == str(2**40 * 1000 - 1)

@@ -411,3 +411,45 @@ async def test_what_a_lite_consumer_did_not_get_is_given_back_to_its_lite_topic(
     await stream.aclose()
     assert [fields["liteTopic"] for fields in service.core.fields[1:]] == ["lite-0", "lite-1"]
     assert [fields["suspend"] for fields in service.core.fields[1:]] == ["true", "true"]
+
+
+async def test_what_comes_in_the_turn_in_which_the_client_goes_is_given_back() -> None:
+    service = Service()
+    service.core.pending = []
+    stream = service.stream()
+    waiting = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    [reply], service.core.pending = service.core.pending, None
+    reply.set_result(service.popped)
+    # The task has not been woken yet: it is cancelled, and never sees the answer.
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert service.sent == [(_CHANGE, "5"), (_CHANGE, "6")]
+
+
+@pytest.mark.parametrize("answer", [commands.response(ResponseCode.PULL_NOT_FOUND), commands.success(), None])
+async def test_a_client_that_goes_without_messages_gives_nothing_back(answer: RemotingCommand | None) -> None:
+    service = Service()
+    service.core.pending = []
+    stream = service.stream()
+    waiting = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    [reply], service.core.pending = service.core.pending, None
+    if answer is None:
+        reply.set_exception(ServiceUnavailable("gone"))
+    else:
+        reply.set_result(answer)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert service.sent == []
+
+
+@pytest.mark.parametrize("name", ["_SYS_MSG_PRIORITY_", "TIMER_DELIVER_MS", "POP_CK", "1ST_POP_TIME"])
+async def test_a_message_with_nonsense_in_a_property_does_not_keep_the_others_back(name: str) -> None:
+    for nonsense in ("9" * 30, "junk"):
+        odd: Any = {name: nonsense}
+        service = Service(pop_answer(stored(5), stored(6, **odd), stored(7)))
+        found = await service.receive()
+        assert [one.message.system_properties.queue_offset for one in found[1:-1]] == [5, 6, 7]

@@ -96,7 +96,7 @@ async def test_a_delivery_is_renewed_before_it_is_visible() -> None:
     newest = await replica.renewal.claim("group", first)
     assert newest.text != first.text
     assert (newest.queue_offset, newest.commit_log_offset) == (first.queue_offset, first.commit_log_offset)
-    replica.renewal.unclaim(first)
+    replica.renewal.unclaim("group", first)
     await replica.sleep(46)
     assert replica.sent == [(_CHANGE, "60000")] * 2
     # By the newest handle, and it names the topic, the group and the broker.
@@ -136,7 +136,7 @@ async def test_what_is_being_settled_waits() -> None:
     await replica.renewal.claim("group", handle)
     await replica.sleep(50)
     assert replica.sent == []
-    replica.renewal.unclaim(handle)
+    replica.renewal.unclaim("group", handle)
     await replica.sleep(3)
     assert replica.sent == [(_CHANGE, "60000")]
 
@@ -442,3 +442,15 @@ async def test_only_so_much_is_known_of_others(monkeypatch: pytest.MonkeyPatch) 
     exchange(a, b)
     found = [await b.renewal.claim("group", handle) for handle in handles]
     assert [one is handle for one, handle in zip(found, handles, strict=True)] == [True, False, False]
+
+
+async def test_who_names_another_group_settles_nothing() -> None:
+    replica = Replica()
+    handle = replica.hold()
+    for _ in range(2):
+        assert await replica.renewal.claim("other", handle) == handle
+        replica.renewal.unclaim("other", handle)
+    replica.renewal.settled("other", "orders", handle, handle)
+    assert replica.told() == []
+    await replica.sleep(46)
+    assert replica.sent == [(_CHANGE, "60000")]

@@ -143,3 +143,20 @@ async def test_nothing_to_read() -> None:
     with pytest.raises(Refused) as refused:
         await assigned(FakeCore(routes={"orders": route(perm=2)}))
     assert refused.value.code == Code.FORBIDDEN
+
+
+async def test_what_is_told_back_for_each_queue_is_bounded() -> None:
+    core = FakeCore(routes={"orders": route()})
+    addresses = [Address(host="192.0.2.1", port=number) for number in range(1_000)]
+    with pytest.raises(Refused) as refused:
+        await query(core, Endpoints(scheme=AddressScheme.IPv4, addresses=addresses))
+    assert refused.value.code == Code.ILLEGAL_ACCESS_POINT
+    topic, routes = resource(), Routes(core, Options())
+    topic.resource_namespace = "x" * 5_000
+    for asked in (
+        routes.query_route(call(), QueryRouteRequest(topic=topic, endpoints=ENDPOINTS)),
+        routes.query_assignment(call(), QueryAssignmentRequest(topic=topic, group=resource("g"), endpoints=ENDPOINTS)),
+    ):
+        with pytest.raises(Refused) as refused:
+            await asked
+        assert refused.value.code == Code.ILLEGAL_TOPIC

@@ -206,3 +206,11 @@ async def test_a_topics_type_is_enforced(accepted: properties.MessageType, kind:
         await send(core, message)
     assert refused.value.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
     assert (await send(core, message, options=Options(validate_message_type=False))).status.code == Code.OK
+
+
+async def test_the_messages_of_a_request_are_bounded() -> None:
+    core = brokers(a=commands.success(STORED))
+    with pytest.raises(Refused) as refused:
+        await send(core, *(sent() for _ in range(1_025)))
+    assert refused.value.code == Code.MESSAGE_BODY_TOO_LARGE
+    assert core.handled == []

@@ -201,3 +201,18 @@ def test_metrics_go_where_somebody_takes_them(settings: Settings) -> None:
     assert told.on
     assert (told.endpoints.scheme, told.endpoints.addresses[0].port) == (AddressScheme.DOMAIN_NAME, 4317)
     assert isinstance(told.endpoints, Endpoints)
+
+
+def test_settings_are_bounded() -> None:
+    check(producer_settings(*map(str, range(1_000))))
+    check(consumer_settings(topics=[*map(str, range(1_000))]))
+    assert refusal(producer_settings(*map(str, range(1_001)))) == Code.BAD_REQUEST
+    assert refusal(consumer_settings(topics=[*map(str, range(1_001))])) == Code.BAD_REQUEST
+    large = producer_settings()
+    large.user_agent.hostname = "x" * 2**18
+    assert refusal(large) == Code.BAD_REQUEST
+
+
+def test_a_group_may_retry_for_ever() -> None:
+    told = merged(consumer_settings(), GroupConfig("g", retries=2**31 - 1), OPTIONS)
+    assert told.backoff_policy.max_attempts == 2**31 - 1

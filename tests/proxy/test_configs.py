@@ -200,3 +200,21 @@ async def test_garbage_is_no_configuration() -> None:
     brokers.clock.now += 3
     await brokers.configs.refresh()
     assert brokers.configs.groups.cached("g") == GroupConfig("g")
+
+
+async def test_what_nobody_asks_for_is_loaded_less_and_less_often() -> None:
+    brokers = Brokers()
+    await brokers.configs.groups.get("made-up")
+
+    async def loads(seconds: int, *, ask: bool) -> int:
+        before = len(brokers.asked)
+        for _ in range(seconds):
+            brokers.clock.now += 1
+            if ask:
+                brokers.configs.groups.cached("made-up")
+            await brokers.configs.refresh()
+        return len(brokers.asked) - before
+
+    assert await loads(100, ask=True) == 10
+    assert await loads(290, ask=False) <= 6
+    assert await loads(200, ask=True) >= 3

@@ -300,3 +300,21 @@ async def test_over_tls(cluster: Cluster, transport: str, tmp_path: Path) -> Non
         async with channel(app, credentials) as encrypted, channel(app) as plain:
             for one in (encrypted, plain):
                 assert (await MessagingServiceStub(one).Heartbeat(HeartbeatRequest())).status.code == Code.OK
+
+
+async def test_upkeep_survives_its_mistakes(
+    cluster: Cluster, transport: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("proxy.grpc_service._RENEWAL", 0.01)
+    turns: list[float] = []
+
+    def fail(now: float) -> None:
+        turns.append(now)
+        raise ValueError("a mistake")
+
+    async with replica(cluster, transport) as (app, _), channel(app) as open_channel:
+        monkeypatch.setattr(app.grpc.renewal, "sweep", fail)
+        await until(lambda: len(turns) > 1)
+        stub: Any = MessagingServiceStub(open_channel)
+        assert (await stub.Heartbeat(PUSH, metadata=metadata())).status.code == Code.OK
+    assert "upkeep failed" in caplog.text

@@ -85,3 +85,13 @@ def test_exponential_delays(attempt: int, delay: int) -> None:
 @pytest.mark.parametrize(("attempt", "delay"), [(0, 1000), (1, 1000), (2, 5000), (18, 7_200_000), (99, 7_200_000)])
 def test_customized_delays(attempt: int, delay: int) -> None:
     assert CustomizedBackoff().delay(attempt) == delay
+
+
+@pytest.mark.parametrize("multiplier", [1e308, float("inf"), float("nan")])
+def test_a_multiplier_without_bounds_leads_to_the_longest_delay(multiplier: float) -> None:
+    assert ExponentialBackoff(1000, 60000, multiplier).delay(3) == 60000
+
+
+@pytest.mark.parametrize(("retries", "attempts"), [(-1, 1), (0, 1), (16, 17), (2**31 - 1, 2**31 - 1)])
+def test_every_message_is_delivered_at_least_once(retries: int, attempts: int) -> None:
+    assert GroupConfig("g", retries=retries).max_attempts == attempts

@@ -309,3 +309,12 @@ def test_an_answer_of_lite_topics_needs_its_times(missing: str) -> None:
 def test_a_count_that_is_none_is_refused() -> None:
     with pytest.raises(BodyError):
         pop.popped_lite([_lite(7)], {**TIMES, "orderCountInfo": "many"}, "b")
+
+
+@pytest.mark.parametrize("name", ["POP_CK", "1ST_POP_TIME"])
+def test_what_anybody_wrote_into_a_message_does_not_spoil_the_answer(name: str) -> None:
+    fields = {**TIMES, "startOffsetInfo": "0 3 40", "msgOffsetInfo": "0 3 40,41"}
+    odd = StoredMessage(topic="T", queue_id=3, queue_offset=40, properties=f"{name}\x01nonsense\x02")
+    found = pop.popped([odd, StoredMessage(topic="T", queue_id=3, queue_offset=41)], "T", fields, "b")
+    assert [one.extra_info.queue_offset for one in found] == [40, 41]
+    assert {one.first_pop_time for one in found} == {int(TIMES["popTime"])}

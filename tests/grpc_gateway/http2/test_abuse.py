@@ -1,6 +1,7 @@
 """Known attacks: each is bounded, ends with the right code, and costs no memory."""
 
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 
@@ -268,3 +269,14 @@ def test_small_pieces_are_held_as_what_they_are() -> None:
     [stream] = client.send(client.headers(1))
     client.send(data(1, b"x") * 1000)
     assert sum(map(sys.getsizeof, set(stream.inbox))) < 100
+
+
+def test_many_windows_in_one_frame_cost_one_change() -> None:
+    """2700 values of SETTINGS_INITIAL_WINDOW_SIZE, each of which would move the windows of 4096 streams."""
+    client = Client().greet()
+    streams = [client.send(client.headers(number))[0] for number in range(1, 8192, 2)]
+    values = b"".join(b"\0\4" + (65_535 + number % 5).to_bytes(4) for number in range(2700))
+    begin = time.perf_counter()
+    client.send(frame(frames.SETTINGS, 0, 0, values))
+    assert time.perf_counter() - begin < 0.1
+    assert {stream.send_window for stream in streams} == {65_535 + 2699 % 5}

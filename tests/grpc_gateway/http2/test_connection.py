@@ -575,3 +575,27 @@ def test_keepalive(client: Client) -> None:
     client.send(frames.ping(ping.payload, ack=True))
     assert client.connection.pinged is None
     assert parse(client.connection.take()) == []
+
+
+def test_what_crosses_the_last_goaway_is_nobodys_fault(client: Client) -> None:
+    """RFC 9113 section 6.8: it is ignored, whatever it is and however much."""
+    client.request(1)
+    client.connection.drain()
+    client.connection.finish_draining()
+    for number in range(3, 603, 2):
+        client.send(client.headers(number) + data(number, b"x") + frames.window_update(number, 1))
+        client.send(client.headers(number, ("a", "b"), flags=END) + frames.rst_stream(number, 8))
+    assert client.resets == []
+    assert client.goaway == (1, ErrorCode.NO_ERROR, b"")
+    # What they held of the connection's window is given back.
+    assert list(client.connection.streams) == [1]
+
+
+def test_a_goaway_never_names_more_than_the_one_before(client: Client) -> None:
+    """RFC 9113 section 6.8."""
+    client.request(1)
+    client.connection.drain()
+    client.connection.finish_draining()
+    client.send(client.headers(3))
+    client.send(b"\xff" * 30)
+    assert [int.from_bytes(found.payload[:4]) for found in client.of(frames.GOAWAY)] == [2**31 - 1, 1, 1]

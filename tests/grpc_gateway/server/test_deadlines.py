@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
+
 from grpc_gateway.server.deadlines import Deadlines
 
 
@@ -40,10 +42,10 @@ class Entry:
         self.expired: list[float] = []
         self.others: list[Entry] = []
         self.deadlines = deadlines
-        self.slot = deadlines.add(self, at)
+        self.number = deadlines.add(self, at)
 
     def end(self) -> None:
-        self.slot.pop(self, None)
+        self.deadlines.remove(self, self.number)
 
     def expire(self) -> None:
         self.expired.append(cast(Any, self.deadlines)._loop.now)
@@ -92,3 +94,21 @@ def test_an_earlier_one_comes_first() -> None:
     deadlines.close()
     loop.run(300)
     assert late.expired == []
+
+
+def test_far_deadlines_leave_nothing() -> None:
+    """Each at a time of its own, all hours away: nothing is left of them before that."""
+    _, deadlines = made()
+    for number in range(1000):
+        Entry(deadlines, 4000.0 + number).end()
+    assert deadlines._slots == {}
+
+
+def test_one_that_fails_stops_no_clock() -> None:
+    loop, deadlines = made()
+    entries = [Entry(deadlines, 101.0), Entry(deadlines, 102.0)]
+    entries[0].expire = lambda: 1 / 0  # type: ignore[method-assign,assignment]
+    with pytest.raises(ZeroDivisionError):
+        loop.run(103)
+    loop.run(103)
+    assert len(entries[1].expired) == 1

@@ -4,96 +4,18 @@ import asyncio
 import gzip
 from collections.abc import AsyncIterator
 from typing import Any, cast
+from urllib.parse import unquote
 
+import grpc
 import pytest
 
 from grpc_gateway.http2 import CloseCause, Limits, frames
-from grpc_gateway.server import GrpcConnection, Server, ServerOptions
-from protocol_negotiation.peer import HostPort, Peer, Tls
-from tests.grpc_gateway.http2.kit import END, GREETING, Client, Frame, data, parse, settings
-from tests.grpc_gateway.server.kit import SERVICE, STREAM, STREAM_UNARY, UNARY, UNARY_STREAM, path
+from grpc_gateway.server import RpcError, Server, ServerOptions
+from tests.grpc_gateway.http2.kit import END, GREETING, data, settings
+from tests.grpc_gateway.server.kit import SERVICE, STREAM, STREAM_UNARY, UNARY, UNARY_STREAM
+from tests.grpc_gateway.server.wire import Wire, message
 
 pytestmark = pytest.mark.anyio
-
-PEER = Peer(HostPort("::1", 7), HostPort("::1", 8), tls=Tls("TLSv1.3", "x", subject=r"CN=al\,ice,O=x"))
-
-
-class FakeTransport(asyncio.Transport):
-    """Keeps what is written; how fast the peer is, the test says."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written: list[bytes] = []
-        self.reading = True
-        self.aborted = self.ended = False
-        self.buffer_size = 0
-
-    def write(self, written: object) -> None:
-        self.written.append(cast(bytes, written))
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """As the connection likes."""
-
-    def get_write_buffer_size(self) -> int:
-        return self.buffer_size
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def is_closing(self) -> bool:
-        return self.aborted
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self.ended = True
-
-    def abort(self) -> None:
-        self.aborted = True
-
-
-class Wire(Client):
-    """A client that speaks to a `GrpcConnection`."""
-
-    def __init__(self, server: Server) -> None:
-        super().__init__()
-        self.blocks: dict[int, list[dict[str, str]]] = {}
-        self.channel: GrpcConnection = server.protocol(PEER)
-        self.transport = FakeTransport()
-        self.channel.connection_made(self.transport)
-        self.channel.data_received(GREETING)
-
-    def say(self, said: bytes) -> None:
-        self.channel.data_received(said)
-
-    def call(self, stream_id: int, name: str, *fields: tuple[str, str], flags: int = 0) -> bytes:
-        head = ((":method", "POST"), (":scheme", "http"), (":path", path(name)), (":authority", "x"))
-        return self.headers(stream_id, *head, ("content-type", "application/grpc"), *fields, flags=flags)
-
-    async def answer(self, stream_id: int = 1) -> tuple[dict[str, str], bytes, dict[str, str]]:
-        """Head, data and trailers of an answer; trailers are empty where the head is all."""
-        async with asyncio.timeout(10):
-            while not any(found.stream_id == stream_id and found.flags & END for found in self.listen()):
-                await asyncio.sleep(0.001)
-        head, *trailers = self.blocks[stream_id]
-        return head, self.body(stream_id), trailers[0] if trailers else {}
-
-    def listen(self) -> list[Frame]:
-        """All frames so far; their blocks are decoded in the order in which they came."""
-        new = parse(b"".join(self.transport.written))[len(self.received) :]
-        self.received += new
-        for found in new:
-            if found.kind == frames.HEADERS:
-                self.blocks.setdefault(found.stream_id, []).append(dict(self.decode(found)))
-        return self.received
-
-
-def message(body: bytes, flag: int = 0) -> bytes:
-    return bytes((flag,)) + len(body).to_bytes(4) + body
 
 
 async def echo(request: bytes, _: Any) -> bytes:
@@ -186,11 +108,11 @@ async def test_unfinished_requests_of_a_connection_are_bounded(wire: Wire) -> No
         wire.say(wire.call(number, "Echo") + data(number, message(bytes(1000))[:-1]))
     head, _, _ = await wire.answer(9)
     assert head["grpc-status"] == "8"
-    assert wire.channel.unassembled < 5000
+    assert wire.channel.held < 5000
     for number in (1, 3, 5, 7, 11):
         wire.say(data(number, b"\0", END))
     assert (await wire.answer(1))[2] == {"grpc-status": "0"}
-    assert wire.channel.unassembled == 0
+    assert wire.channel.held == 0
 
 
 @pytest.mark.parametrize("portion", [1, 7, 1000])
@@ -316,10 +238,11 @@ async def test_last_words(wire: Wire) -> None:
 
 
 async def test_a_thread_that_waits_for_requests_is_let_go(server: Server, wire: Wire) -> None:
-    ended = asyncio.Event()
+    started, ended = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def listen(requests: Any, context: Any) -> Any:
+        loop.call_soon_threadsafe(started.set)
         try:
             yield from requests
         finally:
@@ -327,7 +250,57 @@ async def test_a_thread_that_waits_for_requests_is_let_go(server: Server, wire: 
 
     server.add_registered_method_handlers(SERVICE, {"Listen": STREAM(listen)})
     wire.say(wire.call(1, "Listen") + data(1, message(b"a")))
-    await asyncio.sleep(0.05)
-    wire.say(frames.rst_stream(1, 8))
     async with asyncio.timeout(5):
+        await started.wait()
+        wire.say(frames.rst_stream(1, 8))
         await ended.wait()
+
+
+async def test_a_registry_that_fails(server: Server, wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+    """The call ends, the server counts it, and the clock of all deadlines goes on."""
+
+    class Broken(grpc.GenericRpcHandler):
+        def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+            raise LookupError(handler_call_details.method)
+
+    server.add_generic_rpc_handlers([Broken()])
+    wire.say(wire.call(1, "Nothing", ("grpc-timeout", "20m")) + data(1, message(b""), END))
+    await asyncio.sleep(0)
+    assert wire.channel.calls == set()
+    wire.say(wire.call(3, "Join", ("grpc-timeout", "60m")))
+    assert (await wire.answer(3))[0]["grpc-status"] == "4"
+    assert "LookupError" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RpcError(cast(Any, 5), "a number is no code"),
+        RpcError(grpc.StatusCode.NOT_FOUND, cast(Any, b"bytes")),
+        RpcError(grpc.StatusCode.NOT_FOUND, "", cast(Any, [(1, 2)])),
+    ],
+)
+async def test_a_status_that_cannot_be_sent(
+    server: Server, wire: Wire, error: RpcError, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(_: bytes, __: Any) -> bytes:
+        raise error
+
+    server.add_registered_method_handlers(SERVICE, {"Fail": UNARY(fail)})
+    wire.say(wire.call(1, "Fail") + data(1, message(b""), END))
+    assert (await wire.answer())[0]["grpc-status"] == "13"
+    assert "cannot be sent" in caplog.text
+
+
+@pytest.mark.parametrize("details", [" a ", " ", "\n", "ä %", "  "])
+async def test_details_are_a_field_value(server: Server, wire: Wire, details: str) -> None:
+    """RFC 9113 section 8.2.1: no space at either end."""
+
+    async def fail(_: bytes, __: Any) -> bytes:
+        raise RpcError(grpc.StatusCode.NOT_FOUND, details)
+
+    server.add_registered_method_handlers(SERVICE, {"Fail": UNARY(fail)})
+    wire.say(wire.call(1, "Fail") + data(1, message(b""), END))
+    sent = (await wire.answer())[0]["grpc-message"]
+    assert sent == sent.strip()
+    assert unquote(sent) == details

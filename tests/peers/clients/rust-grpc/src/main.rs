@@ -41,6 +41,8 @@ fn connection(options: &Options) -> ClientOption {
     connection.set_access_url(options.get("endpoint", "127.0.0.1:8081"));
     connection.set_enable_tls(options.get("tls", "false") == "true");
     connection.set_timeout(Duration::from_secs(10));
+    // One receiver visits the queues of all brokers in turn: it must not wait 20 s at each that has nothing.
+    connection.set_long_polling_timeout(Duration::from_secs(5));
     connection
 }
 
