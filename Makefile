@@ -7,7 +7,7 @@ BACKEND ?= cluster
 RUN_DIR ?= build/run
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: install run test check protos clients bench faults fuzz lock clean
+.PHONY: install run test check protos clients conformance bench faults fuzz lock clean
 .DEFAULT_GOAL := run
 
 install: $(VENV)/.installed
@@ -40,6 +40,10 @@ check: install
 # The matrix of official clients through the one port.
 clients: install
 	$(BIN)/python -m tests.clients.run --backend $(BACKEND)
+
+# Outside judges of the gRPC transport (h2spec, grpc-go's interop client), with grpcio beside it.
+conformance: install
+	$(BIN)/python -m tests.conformance.run
 
 bench: install
 	$(BIN)/python -m tests.benchmark.run

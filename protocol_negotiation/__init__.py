@@ -8,7 +8,6 @@ for the files that `tls` reads.
 from protocol_negotiation.advertise import Advertise, AdvertiseRule, advertised, in_container, unreachable
 from protocol_negotiation.detect import PROTOCOLS, Detection, Match, Protocol, detect
 from protocol_negotiation.http1 import Http1Refusal
-from protocol_negotiation.http2 import Http2Refusal
 from protocol_negotiation.listener import Handlers, Listener, ListenerOptions, OnOutcome
 from protocol_negotiation.negotiation import Negotiation, Outcome
 from protocol_negotiation.networks import Network, parse_network
@@ -25,7 +24,6 @@ __all__ = [
     "Handlers",
     "HostPort",
     "Http1Refusal",
-    "Http2Refusal",
     "Listener",
     "ListenerOptions",
     "Match",

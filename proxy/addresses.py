@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from protocol_negotiation.advertise import Advertise, advertised
-from protocol_negotiation.peer import HostPort
+from protocol_negotiation.peer import HostPort, Peer
 from proxy.context import Context
 from remoting.codes import BROKER_NAME_VERSION, LanguageCode
 
@@ -42,6 +42,12 @@ class AddressBook:
             return str(advertised(peer, door.advertise if door is not None else Advertise()))
         # Another door than the one it came by: same host, that door's port.
         return str(advertised(replace(peer, local=HostPort(peer.local.host, wanted.port)), wanted.advertise))
+
+    def configured(self, peer: Peer) -> HostPort | None:
+        """What the door by which this client came advertises; None where that is what the client dialled."""
+        door = self._doors.get(peer.listener)
+        told = peer.local if door is None else advertised(peer, door.advertise)
+        return None if told == peer.local else told
 
 
 def _names_brokers(context: Context) -> bool:

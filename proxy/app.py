@@ -15,7 +15,6 @@ import anyio.to_thread
 from protocol_negotiation.advertise import in_container, unreachable
 from protocol_negotiation.detect import Protocol
 from protocol_negotiation.http1 import Http1Refusal
-from protocol_negotiation.http2 import Http2Refusal
 from protocol_negotiation.listener import Handlers, Listener, ListenerOptions
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
@@ -28,6 +27,7 @@ from proxy.clients import Change, ClientRegistry
 from proxy.cluster.backend import ClusterBackend
 from proxy.config import ListenSettings, Settings
 from proxy.forwarding import forward
+from proxy.grpc_service import GrpcService
 from proxy.handlers import HANDLERS
 from proxy.messaging import Messaging
 from proxy.metrics import Metrics
@@ -35,9 +35,9 @@ from proxy.relay import relay
 from proxy.remoting_channel import RemotingChannel
 from proxy.sync.exchange import Exchange
 from proxy.sync.topic import SyncTopic
-from proxy.tasks import spawn_quietly
 from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
 from remoting.errors import RemotingError
+from remoting.tasks import spawn_quietly
 from remoting.wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry")
@@ -80,6 +80,7 @@ class App:
         )
         self.backend = ClusterBackend(settings.cluster, self._wheel, relay)
         self.core.backend = self.backend
+        self.grpc = GrpcService(self.core, settings, self.metrics)
         self._exchange: Exchange | None = None
         files = settings.tls.files
         self._tls = None if files is None else TlsSource(files)
@@ -101,12 +102,14 @@ class App:
                 stack.callback(prometheus.serve(self.metrics, self.settings.metrics_listen))
             stack.callback(self.backend.close)
             await self.backend.start()
+            await self.grpc.start()
             await self._open()
             ready()
             async with anyio.create_task_group() as group:
                 group.start_soon(self.backend.run)
                 group.start_soon(self._sweep)
                 group.start_soon(self._reload_certificates)
+                group.start_soon(self.grpc.run)
                 if self._exchange is not None:
                     group.start_soon(self._exchange.run)
                 await stop()
@@ -143,8 +146,7 @@ class App:
     def _listener(self, item: ListenSettings) -> Listener:
         handlers: Handlers = {
             Protocol.REMOTING: self._accept,
-            # Until there is a gRPC service, its clients are told so in their own protocol.
-            Protocol.GRPC: Http2Refusal,
+            Protocol.GRPC: self.grpc.server.protocol,
             Protocol.HTTP1: Http1Refusal,
         }
         mode = self.settings.tls.mode if item.tls and self._tls is not None else TlsMode.DISABLED
@@ -198,6 +200,14 @@ class App:
         for listener in self._listeners:
             await listener.close()
         self.core.drain.start()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.grpc.drain, self.settings.drain_timeout)
+            await self._drain_remoting()
+        if self._exchange is not None:
+            with anyio.move_on_after(1.0), contextlib.suppress(RemotingError):
+                await self._exchange.flush()
+
+    async def _drain_remoting(self) -> None:
         await anyio.sleep(min(_GO_AWAY_TIME, self.settings.drain_timeout / 2))
         for channel in self.channels:
             channel.pause()
@@ -211,9 +221,6 @@ class App:
         with anyio.move_on_after(1.0):
             while self.channels or self._leaving:
                 await anyio.sleep(_GLANCE)
-            if self._exchange is not None:
-                with contextlib.suppress(RemotingError):
-                    await self._exchange.flush()
 
     async def _reload_certificates(self) -> None:
         while self._tls is not None:

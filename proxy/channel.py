@@ -52,6 +52,10 @@ class Channel(Protocol):
     """One client: who it is, what we remember of it, and how to ask it something."""
 
     closed: bool
+    # It understands GO_AWAY, given that it is new enough.
+    goes_away: bool
+    # What producer groups it is in, brokers know by another channel.
+    represented: bool
 
     def __hash__(self) -> int:
         """A channel is itself."""

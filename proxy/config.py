@@ -6,6 +6,7 @@ Later sources win: defaults, then the file (`--config FILE`), then the environme
 
 import ipaddress
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,9 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+from grpc_gateway.http2.limits import Limits, Upkeep
+from grpc_gateway.options import Options
+from grpc_gateway.server import ServerOptions
 from protocol_negotiation.advertise import Advertise, AdvertiseRule, resolve
 from protocol_negotiation.peer import HostPort
 from protocol_negotiation.tls import ClientAuth, TlsFiles, TlsMode
@@ -169,12 +173,97 @@ class LimitSettings(_Table):
     )
 
 
-class SyncSettings(_Table):
-    """Membership shared with the official Java proxies, through their heartbeat topic."""
+class GrpcSettings(_Table):
+    """gRPC: clients of the v2 API. Bounds are what the official proxy has, where it has them."""
 
-    enabled: bool = Field(True, description="share group members with Java proxies")
+    transport: Literal["inprocess", "grpcio"] = Field(
+        "inprocess", description="inprocess: our own HTTP/2; grpcio: its server, behind a relay"
+    )
+    health: bool = Field(True, description="serve grpc.health.v1: overall, and the messaging service")
+    reflection: bool = Field(False, description="serve server reflection: tools can ask for the API's description")
+    metric_collector: Annotated[str, AfterValidator(_remote)] | None = Field(
+        None, description="host:port to which clients are told to send their metrics (OTLP); default: they send none"
+    )
+    max_message: int = Field(64 * 2**20, ge=2**20, description="largest gRPC message in bytes, either way")
+    max_streams: int = Field(4096, gt=0, description="calls at a time on one connection")
+    max_header: int = Field(16 * 2**10, ge=4096, description="largest list of header fields in bytes")
+    ping_after: float = Field(
+        120.0, ge=0, description="seconds of silence until a client is asked for a sign of life; 0: never"
+    )
+    ping_timeout: float = Field(20.0, gt=0, description="seconds that it then has")
+    min_ping_interval: float = Field(
+        10.0, ge=0, description="seconds between a client's own pings; more of them are taken for abuse"
+    )
+    max_age: float | None = Field(
+        None, gt=0, description="seconds after which a connection is sent elsewhere; default: never"
+    )
+    max_body: int = Field(4 * 2**20, gt=0, description="largest message body in bytes")
+    max_properties: int = Field(16 * 2**10, gt=0, le=30_000, description="properties of a message in bytes")
+    max_property_count: int = Field(128, gt=0, description="properties of a message")
+    max_delay: float = Field(86_400.0, gt=0, description="seconds that a delivery may be set ahead")
+    recovery_limit: float = Field(
+        3_600.0, gt=0, description="longest time in seconds until an open transaction is asked about"
+    )
+    validate_message_type: bool = Field(True, description="refuse messages that are not of their topic's type")
+    send_attempts: int = Field(3, ge=1, description="how often producers are told to try a send")
+    min_polling: float = Field(5.0, ge=0, description="seconds that a receive waits at least, if its deadline lets it")
+    max_polling: float = Field(20.0, gt=0, description="seconds that a receive waits at most")
+    polling_margin: float = Field(
+        1.0, gt=0, description="seconds before its deadline at which an empty receive is answered"
+    )
+    receive_batch: int = Field(32, gt=0, le=32, description="messages of one receive")
+    min_invisible: float = Field(10.0, ge=0, description="shortest invisible duration in seconds")
+    max_invisible: float = Field(43_200.0, gt=0, description="longest invisible duration in seconds")
+    auto_renew: bool = Field(True, description="keep messages invisible for as long as push consumers work on them")
+    renewal: float = Field(60.0, ge=10, description="invisible duration in seconds that is renewed")
+    renewal_limit: float = Field(10_800.0, gt=0, description="seconds after which a message is given to somebody else")
+    lite_topic_size: int = Field(64, gt=0, le=64, description="longest name of a lite topic")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "GrpcSettings":
+        for least, most in (("min_polling", "max_polling"), ("min_invisible", "max_invisible")):
+            if getattr(self, least) > getattr(self, most):
+                raise ValueError(f"{least} is more than {most}")
+        if self.max_message < self.max_body + self.max_properties:
+            raise ValueError("max_message has no room for max_body and max_properties")
+        return self
+
+    def options(self, client_expiry: float) -> Options:
+        """As the service takes them."""
+        names = {field.name for field in fields(Options)} & type(self).model_fields.keys() - {"metric_collector"}
+        return Options(
+            **{name: getattr(self, name) for name in names},
+            publishing_backoff=(self.send_attempts, *Options().publishing_backoff[1:]),
+            metric_collector=None if self.metric_collector is None else HostPort.parse(self.metric_collector),
+            client_expiry=client_expiry,
+        )
+
+    def server_options(self, idle_timeout: float) -> ServerOptions:
+        """As the server takes them."""
+        return ServerOptions(
+            max_receive_message=self.max_message,
+            max_send_message=self.max_message,
+            limits=Limits(
+                concurrent_streams=self.max_streams, header_list=self.max_header, ping_interval=self.min_ping_interval
+            ),
+            upkeep=Upkeep(
+                ping_after=self.ping_after or None,
+                ping_timeout=self.ping_timeout,
+                idle=idle_timeout,
+                age=self.max_age,
+            ),
+        )
+
+
+class SyncSettings(_Table):
+    """What replicas share: membership with the official Java proxies too, through their heartbeat topic."""
+
+    enabled: bool = Field(True, description="share group members with Java proxies, renewals among replicas")
     topic: str = Field(
         "DefaultHeartBeatSyncerTopic", min_length=1, description="heartbeatSyncerTopicName of the proxies"
+    )
+    renewals: str = Field(
+        "GantryRenewals", min_length=1, description="topic by which replicas tell each other of renewed messages"
     )
 
 
@@ -196,6 +285,7 @@ class Settings(BaseSettings):
     tls: TlsSettings = TlsSettings()
     cluster: ClusterSettings = ClusterSettings()
     limits: LimitSettings = LimitSettings()
+    grpc: GrpcSettings = GrpcSettings()
     sync: SyncSettings = SyncSettings()
     client_expiry: float = Field(
         90.0, ge=10, lt=120, description="seconds without a heartbeat after which a client has left"

@@ -131,6 +131,7 @@ def _born_host(core: Messaging, context: Context) -> None:
 
 _ADAPTATIONS: dict[int, Callable[[Messaging, Context], None]] = {
     RequestCode.POP_MESSAGE: _broker_clock,
+    RequestCode.POP_LITE_MESSAGE: _broker_clock,
     RequestCode.NOTIFICATION: _broker_clock,
     RequestCode.SEND_MESSAGE: _born_host,
     RequestCode.SEND_MESSAGE_V2: _born_host,

@@ -14,11 +14,11 @@ from proxy.channel import Channel
 from proxy.clients import Change, Groups, Member, Role
 from proxy.context import Context
 from proxy.messaging import Messaging
-from proxy.tasks import spawn_quietly
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.routes import TopicRoute
+from remoting.tasks import spawn_quietly
 
 # Clients send one heartbeat per broker of their route; behind a proxy these are all the same one.
 # Within this time, in seconds, an equal one has nothing new to say.
@@ -60,7 +60,7 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     session.brokers |= brokers
     session.enrolled |= news
     # As the groups are now: it may have left one of them meanwhile.
-    await core.backend.enroll(channel, known.groups, news)
+    await _enroll(core, channel, known.groups, news)
     core.changed(changes)
     return commands.success()
 
@@ -75,7 +75,15 @@ def touch(core: Messaging, channel: Channel, brokers: Iterable[str]) -> None:
     member = core.registry.member(channel)
     if news and member is not None and session.heartbeat is not None:
         session.enrolled |= news
-        spawn_quietly(core.backend.enroll(channel, member.groups, news))
+        spawn_quietly(_enroll(core, channel, member.groups, news))
+
+
+async def _enroll(core: Messaging, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
+    """Make the client a member at brokers, in those of its groups that nobody else stands for there."""
+    if channel.represented:
+        groups = Groups(consumers=groups.consumers)
+    if groups or not channel.represented:
+        await core.backend.enroll(channel, groups, brokers)
 
 
 async def unregister(core: Messaging, context: Context) -> RemotingCommand:

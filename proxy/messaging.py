@@ -14,14 +14,14 @@ from functools import partial
 from proxy.addresses import AddressBook
 from proxy.backend import Backend
 from proxy.channel import Channel
-from proxy.checks import Budget, Check, Drain, may_go
+from proxy.checks import Budget, Check, Drain, may_end
 from proxy.clients import Change, ClientRegistry
 from proxy.config import Settings
 from proxy.context import Context
-from proxy.tasks import spawn
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.requests import REQUESTS
+from remoting.tasks import spawn
 
 _log = logging.getLogger("gantry.messaging")
 
@@ -83,7 +83,7 @@ class Messaging:
         if context.spec is None or context.spec.poll is None:
             self.busy += 1
         reply.add_done_callback(partial(self._done, context, size))
-        if context.spec is not None and context.spec.poll is not None and may_go(context):
+        if context.spec is not None and context.spec.poll is not None and may_end(context):
             self.drain.watch(reply)
         return reply
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
+from grpc import StatusCode
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -19,6 +20,10 @@ class Metrics(Collector):
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
+        self.rpcs: Counter[tuple[str, int]] = Counter()
+        self.rpc_seconds: Counter[str] = Counter()
+        # Calls that have ended, by method and gRPC status, where somebody counts them.
+        self.calls: Callable[[], Mapping[tuple[str, StatusCode], int]] = dict
         self.negotiations: Counter[str] = Counter()
         self.closed: Counter[str] = Counter()
         self.changes: Counter[str] = Counter()
@@ -33,6 +38,11 @@ class Metrics(Collector):
         """Observer: one request has been answered with this response code."""
         name = context.spec.name if context.spec is not None else _UNKNOWN
         self.requests[name, code] += 1
+
+    def observe_rpc(self, name: str, code: int, seconds: float) -> None:
+        """One rpc of a gRPC client has been answered with this v2 code."""
+        self.rpcs[name, code] += 1
+        self.rpc_seconds[name] += seconds  # type: ignore[assignment]
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Show a value that somebody else keeps."""
@@ -50,6 +60,20 @@ class Metrics(Collector):
         for (code, response), count in list(self.requests.items()):
             requests.add_metric([code, str(response)], count)
         yield requests
+        rpcs = CounterMetricFamily("gantry_rpcs", "gRPC calls by rpc and v2 code.", labels=["rpc", "code"])
+        for (rpc, answer), count in list(self.rpcs.items()):
+            rpcs.add_metric([rpc, str(answer)], count)
+        yield rpcs
+        seconds = CounterMetricFamily("gantry_rpc_seconds", "Time that gRPC calls took.", labels=["rpc"])
+        for rpc, total in list(self.rpc_seconds.items()):
+            seconds.add_metric([rpc], total)
+        yield seconds
+        calls = CounterMetricFamily(
+            "gantry_grpc_calls", "Calls of all gRPC services by method and gRPC status.", labels=["method", "status"]
+        )
+        for (method, status), count in list(self.calls().items()):
+            calls.add_metric([method, status.name], count)
+        yield calls
         for name, text, label, counts in self._counters:
             family = CounterMetricFamily(name, text, labels=[label])
             for value, count in list(counts.items()):

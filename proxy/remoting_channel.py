@@ -13,6 +13,9 @@ class RemotingChannel(RemotingConnection):
 
     __slots__ = ("session",)
 
+    goes_away = True
+    represented = False
+
     peer: Peer
 
     def __init__(

@@ -10,7 +10,7 @@ from remoting.properties import MessageType
 
 # Attribute keys; in a stored configuration they stand without the `+` of a change.
 _MESSAGE_TYPE = "message.type"
-_LITE_SUBSCRIPTION_QUOTA = "lite.sub.client.max"
+_LITE_SUBSCRIPTION_QUOTA = "lite.sub.client.quota"
 
 # The ladder of a group without a policy of its own, in ms (RocketMQ's CustomizedRetryPolicy).
 DEFAULT_BACKOFF = tuple(
@@ -18,6 +18,7 @@ DEFAULT_BACKOFF = tuple(
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
 _DEFAULT_RETRIES = 16
+_MOST_INT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,11 @@ class ExponentialBackoff:
     def delay(self, attempt: int) -> int:
         """How long after the `attempt`-th delivery (from 1) the next one comes, in ms."""
         exponent = min(max(attempt, 1) - 1, 32)
-        return min(int(self.initial * self.multiplier**exponent), self.longest)
+        try:
+            return min(int(self.initial * self.multiplier**exponent), self.longest)
+        except (OverflowError, ValueError):
+            # The multiplier is whatever somebody told the broker.
+            return self.longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +88,8 @@ class GroupConfig:
 
     @property
     def max_attempts(self) -> int:
-        """How often a message is delivered at all."""
-        return self.retries + 1
+        """How often a message is delivered at all; once where the configuration says never. 32 bits, as in Java."""
+        return min(max(self.retries, 0) + 1, _MOST_INT)
 
     @classmethod
     def parse(cls, body: bytes) -> "GroupConfig":

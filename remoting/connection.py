@@ -22,7 +22,7 @@ from protocol_negotiation.peer import Peer
 from remoting import command as commands
 from remoting.codes import ONEWAY_FLAG, RESPONSE_FLAG, SerializeType
 from remoting.command import RemotingCommand
-from remoting.errors import ConnectionLost, FrameError, HeaderError, RemotingError, RequestTimeout
+from remoting.errors import ConnectionLost, FrameError, HeaderError, InvalidRequest, RemotingError, RequestTimeout
 from remoting.frame import MAX_FRAME, Frame, FrameDecoder
 from remoting.wheel import TimeoutWheel
 
@@ -365,6 +365,8 @@ class RemotingConnection(asyncio.Protocol):
     ) -> "asyncio.Future[RemotingCommand]":
         """Send a request; the future gets the answer, RequestTimeout after `timeout` seconds, or ConnectionLost.
 
+        One that no peer would take gets InvalidRequest.
+
         The command's opaque and encoding are overwritten. `lost`, where given, is called instead of
         failing the future when the connection goes away before the answer came.
         """
@@ -377,9 +379,15 @@ class RemotingConnection(asyncio.Protocol):
         if self.closed:
             self._lose(call)
             return future
+        header = command.encode()
+        if len(header) + len(command.body) > MAX_FRAME:
+            # The peer would end the connection, and with it everybody's requests.
+            call.end()
+            future.set_exception(InvalidRequest(f"a request of more than {MAX_FRAME} bytes cannot be sent"))
+            return future
         self._pending[opaque] = call
         self._wheel.add(call, timeout)
-        self.send(command)
+        self._put(header, command.body)
         return future
 
     def oneway(self, command: RemotingCommand) -> None:
@@ -388,7 +396,13 @@ class RemotingConnection(asyncio.Protocol):
         command.flag |= ONEWAY_FLAG
         command.header["flag"] = command.flag
         command.serialize_type = SerializeType.JSON
-        self.send(command)
+        if self.closed:
+            return
+        header = command.encode()
+        if len(header) + len(command.body) > MAX_FRAME:
+            _log.info("%r to %s was dropped: it is too large", command, self.name)
+        else:
+            self._put(header, command.body)
 
     def overdue(self, timeout: float) -> None:
         """A request of ours was not answered for `timeout` seconds. Of a client's connection that says nothing."""
@@ -418,14 +432,16 @@ class RemotingConnection(asyncio.Protocol):
 
     def send(self, command: RemotingCommand) -> None:
         """Write a command as it is."""
-        if self.closed:
-            return
+        if not self.closed:
+            self._put(command.encode(), command.body)
+
+    def _put(self, header: bytes, body: bytes) -> None:
         out = self._out
         if not out:
             self.loop.call_soon(self._flush)
-        out.append(command.encode())
-        if command.body:
-            out.append(command.body)
+        out.append(header)
+        if body:
+            out.append(body)
 
     def _write(self, reply: RemotingCommand, opaque: int, serialize_type: int) -> None:
         self.send(commands.answer(reply, opaque, serialize_type))

@@ -45,7 +45,8 @@ class RequestSpec:
     topic, group, broker name the ext fields that hold them (None: there is none). required are the
     ext fields without which the request is refused. poll names the ext field with the milliseconds
     which a broker may hold the request. repeatable requests may be sent again when a connection was
-    lost before the answer; all others might then happen twice.
+    lost before the answer; all others might then happen twice. member requests go the way of the
+    client's heartbeats: brokers will have more to say to it later, and say it there.
     """
 
     code: RequestCode
@@ -57,6 +58,7 @@ class RequestSpec:
     direction: Direction = Direction.CLIENT
     replica: Replica = Replica.MASTER
     repeatable: bool = False
+    member: bool = False
     poll: str | None = None
     rip55: bool = True
 
@@ -193,6 +195,25 @@ _ROWS = (
         replica=Replica.ESCAPE,
         repeatable=True,
     ),
+    # Lite topics (RIP-83), brokers from 5.5 on. Deliveries are settled as popped ones are.
+    RequestSpec(
+        _C.POP_LITE_MESSAGE,
+        Action.SUB,
+        _fields("clientId consumerGroup topic maxMsgNum invisibleTime pollTime"),
+        group="consumerGroup",
+        replica=Replica.ESCAPE,
+        poll="pollTime",
+        rip55=False,
+    ),
+    RequestSpec(
+        _C.LITE_SUBSCRIPTION_CTL,
+        Action.SUB,
+        topic=None,
+        replica=Replica.ESCAPE,
+        repeatable=True,
+        member=True,
+        rip55=False,
+    ),
     # Clients and groups.
     RequestSpec(_C.HEART_BEAT, Action.SUB, topic=None, repeatable=True),
     RequestSpec(_C.UNREGISTER_CLIENT, Action.SUB, _fields("clientID"), topic=None, repeatable=True),
@@ -275,6 +296,15 @@ _ROWS = (
         Action.ANY,
         _fields("producerGroup topic"),
         group="producerGroup",
+        direction=Direction.BROKER,
+        rip55=False,
+    ),
+    RequestSpec(
+        _C.NOTIFY_UNSUBSCRIBE_LITE,
+        Action.ANY,
+        _fields("clientId liteTopic"),
+        topic=None,
+        group="consumerGroup",
         direction=Direction.BROKER,
         rip55=False,
     ),

@@ -17,7 +17,6 @@ from proxy.cluster.membership import Membership
 from proxy.cluster.name_servers import NameServers
 from proxy.cluster.route_cache import RouteCache
 from proxy.config import ClusterSettings
-from proxy.tasks import spawn, spawn_quietly
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -25,6 +24,7 @@ from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, UnsupportedRequest
 from remoting.requests import Action, Replica, RequestSpec
 from remoting.routes import Replicas, TopicRoute
+from remoting.tasks import spawn, spawn_quietly
 from remoting.wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.cluster")
@@ -344,6 +344,10 @@ class ClusterBackend:
         Polls have connections of their own: their answers may be large, and nobody's sends shall wait
         behind what somebody else reads.
         """
+        if spec.member and channel is not None:
+            lane = self._membership.link(channel, address)
+            if lane is not None:
+                return lane
         number = 0 if channel is None else channel.session.number % self._settings.connections_per_broker
         key = (address, number, spec.poll is not None)
         link = self._links.get(key)

@@ -15,13 +15,13 @@ from proxy.channel import Channel
 from proxy.clients import INNER_PRODUCER, Groups, Role
 from proxy.cluster.lanes import Lane, Lanes
 from proxy.cluster.link import Link, Reply
-from proxy.tasks import spawn_quietly
 from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ConsumerNotOnline, UnsupportedRequest
+from remoting.tasks import spawn_quietly
 
 _log = logging.getLogger("gantry.membership")
 
@@ -99,6 +99,11 @@ class Membership:
                 await self._withdraw(lane, channel, groups, farewell)
             if self._lanes.lane(channel) is None:
                 self._enrolments.pop(channel, None)
+
+    def link(self, channel: Channel, address: str) -> Link | None:
+        """The connection by which a broker knows the client, if it does."""
+        lane = self._lanes.lane(channel)
+        return None if lane is None else self._links.get((address, lane.number))
 
     def close(self) -> None:
         """Close all lanes."""
@@ -255,6 +260,12 @@ def _checked_producer(lane: Lane, command: RemotingCommand) -> Channel | None:
     return lane.seats.get((Role.PRODUCER, group or ""))
 
 
+def _subscriber(lane: Lane, command: RemotingCommand) -> Channel | None:
+    """The client that a broker names by its id."""
+    client_id = command.fields.get("clientId")
+    return next((channel for channel in lane.held if channel.session.client_id == client_id), None)
+
+
 def _requester(lane: Lane, command: RemotingCommand) -> Channel | None:
     """Who waits for a reply: the replier put the client id into the reply's properties."""
     client_id = properties.get(command.fields.get("properties", ""), properties.MESSAGE_REPLY_TO_CLIENT)
@@ -269,4 +280,5 @@ _ADDRESSEES: dict[int, Callable[[Lane, RemotingCommand], Channel | None]] = {
     RequestCode.GET_CONSUMER_RUNNING_INFO: _consumer("consumerGroup"),
     RequestCode.CONSUME_MESSAGE_DIRECTLY: _consumer("consumerGroup"),
     RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: _requester,
+    RequestCode.NOTIFY_UNSUBSCRIBE_LITE: _subscriber,
 }

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Sequence
 
 from proxy.cluster.link import Link
-from proxy.tasks import spawn
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import ServiceUnavailable, TopicNotExist, UnsupportedRequest
 from remoting.routes import Replicas, TopicRoute, joined, merge, parse, parse_cluster
+from remoting.tasks import spawn
 from remoting.wheel import TimeoutWheel
 
 # Seconds that slower name servers get once one has answered.

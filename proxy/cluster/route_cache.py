@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from proxy.tasks import spawn
 from remoting.errors import RemotingError, TopicNotExist
 from remoting.routes import TopicRoute
+from remoting.tasks import spawn
 
 # How long an unknown topic is not asked for again, in seconds: a producer may be about to create it.
 _UNKNOWN_FOR = 1.0

@@ -8,7 +8,6 @@ from typing import cast
 
 from protocol_negotiation.detect import Protocol
 from protocol_negotiation.http1 import Http1Refusal
-from protocol_negotiation.http2 import Http2Refusal
 from protocol_negotiation.listener import Handlers, Listener, ListenerOptions
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
@@ -63,11 +62,8 @@ class Server:
         self._backend = backend
         self._wheel = TimeoutWheel(loop.time)
         self.channels: set[BrokerChannel] = set()
-        handlers: Handlers = {
-            Protocol.REMOTING: self._accept,
-            Protocol.GRPC: Http2Refusal,
-            Protocol.HTTP1: Http1Refusal,
-        }
+        # gRPC clients are for the proxy: here they are refused as unknown.
+        handlers: Handlers = {Protocol.REMOTING: self._accept, Protocol.HTTP1: Http1Refusal}
         options = ListenerOptions(name="embedded", address=address, tls_mode=TlsMode.DISABLED)
         self._listener = Listener(options, handlers, None, _forget)
 

@@ -17,6 +17,7 @@ HANDLERS: dict[int, Handling] = {
     RequestCode.CHECK_CLIENT_CONFIG: groups.check_client_config,
     RequestCode.QUERY_ASSIGNMENT: groups.query_assignment,
     RequestCode.POP_MESSAGE: pop.pop_message,
+    RequestCode.POP_LITE_MESSAGE: pop.pop_message,
     RequestCode.LOCK_BATCH_MQ: locks.lock,
     RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
     RequestCode.QUERY_MESSAGE: lookups.query_message,

@@ -1,4 +1,4 @@
-"""POP_MESSAGE: what was popped for a client that is gone is given back at once."""
+"""POP_MESSAGE, POP_LITE_MESSAGE: what was popped for a client that is gone is given back at once."""
 
 import asyncio
 import logging
@@ -7,13 +7,14 @@ from functools import partial
 from proxy.context import Context
 from proxy.forwarding import forward, only
 from proxy.messaging import Messaging, Reply, as_future
-from proxy.tasks import spawn_quietly
 from remoting import command as commands
-from remoting import messages, pop
+from remoting import messages, pop, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from remoting.pop import PoppedMessage
 from remoting.requests import REQUESTS
+from remoting.tasks import spawn_quietly
 
 _log = logging.getLogger("gantry.pop")
 
@@ -40,11 +41,15 @@ def pop_message(core: Messaging, context: Context) -> Reply | None:
 def _deliver(core: Messaging, context: Context, reply: Reply, popped: Reply) -> None:
     error = None if popped.cancelled() else popped.exception()
     wanted = not reply.done() and not context.channel.closed
-    if not wanted and not popped.cancelled() and error is None and popped.result().code == ResponseCode.SUCCESS:
+    returned = not wanted and not popped.cancelled() and error is None and popped.result().code == ResponseCode.SUCCESS
+    if returned:
         spawn_quietly(_give_back(core, context, popped.result()))
     if reply.done():
         return
-    if popped.cancelled():
+    if returned:
+        # A gRPC client that said goodbye may still read: it must not get what others are about to get.
+        reply.set_result(commands.response(ResponseCode.PULL_NOT_FOUND, remark="the client is gone"))
+    elif popped.cancelled():
         reply.cancel()
     elif error is not None:
         reply.set_exception(error)
@@ -58,25 +63,36 @@ async def _give_back(core: Messaging, context: Context, answer: RemotingCommand)
         broker = context.fields.get("bname") or context.channel.peer.broker
         if not broker:
             broker = only(core, context, (await core.backend.route(topic)).brokers)
-        taken = pop.popped(messages.decode_messages(answer.body), topic, answer.fields, broker)
+        taken = _taken(context, topic, answer, broker)
     except RemotingError as error:
         _log.warning("messages popped for a client that is gone stay invisible: %s", error)
         return
     spec, timeout = REQUESTS[RequestCode.CHANGE_MESSAGE_INVISIBLETIME], core.settings.cluster.request_timeout
-    requests = [
-        commands.request(
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-            {
-                "consumerGroup": group,
-                "topic": pop.real_topic(topic, group, one.extra_info.retry),
-                "queueId": str(one.extra_info.queue_id),
-                "extraInfo": str(one.extra_info),
-                "offset": str(one.extra_info.queue_offset),
-                "invisibleTime": _INVISIBLE,
-                "bname": broker,
-            },
-        )
-        for one in taken
-    ]
+    requests = [_visible_soon(topic, group, one, broker) for one in taken]
     await asyncio.gather(*(core.backend.request(broker, spec, one, timeout, None) for one in requests))
     _log.info("%d messages popped for a client of %s that is gone were given back", len(requests), group)
+
+
+def _taken(context: Context, topic: str, answer: RemotingCommand, broker: str) -> list[PoppedMessage]:
+    found = messages.decode_messages(answer.body)
+    if context.code == RequestCode.POP_LITE_MESSAGE:
+        return pop.popped_lite(found, answer.fields, broker)
+    return pop.popped(found, topic, answer.fields, broker)
+
+
+def _visible_soon(topic: str, group: str, one: PoppedMessage, broker: str) -> RemotingCommand:
+    handle = one.extra_info
+    fields = {
+        "consumerGroup": group,
+        "topic": pop.real_topic(topic, group, handle.retry),
+        "queueId": str(handle.queue_id),
+        "extraInfo": str(handle),
+        "offset": str(handle.queue_offset),
+        "invisibleTime": _INVISIBLE,
+        "bname": broker,
+    }
+    lite_topic = one.message.get(properties.LITE_TOPIC)
+    if lite_topic is not None:
+        # Nobody has tried to consume it.
+        fields.update(liteTopic=lite_topic, suspend="true")
+    return commands.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)

@@ -68,7 +68,7 @@ def run(operation: str, subject: Subject, **options: str | float) -> Result:
 @contextmanager
 def started(operation: str, subject: Subject, **options: str | float) -> Iterator[subprocess.Popen[str]]:
     """Run one load in the background; it is ended if it still runs when the block is left."""
-    command = [str(PROGRAM), operation, "--namesrv", subject.route, "--endpoint", subject.data]
+    command = [str(PROGRAM), operation, *_addresses(operation, subject)]
     for name, value in options.items():
         command.append(f"--{name.replace('_', '-')}={value}")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -77,6 +77,12 @@ def started(operation: str, subject: Subject, **options: str | float) -> Iterato
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+def _addresses(operation: str, subject: Subject) -> list[str]:
+    if operation.startswith(("grpc-", "echo")):
+        return ["--endpoint", subject.grpc]
+    return ["--namesrv", subject.route, "--endpoint", subject.data]
 
 
 def parse(line: str) -> Result:

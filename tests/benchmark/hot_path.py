@@ -20,10 +20,10 @@ import uvloop
 from protocol_negotiation.peer import HostPort, Peer
 from proxy.app import App
 from proxy.config import load
-from remoting.routes import Replicas
 from remoting.connection import RemotingConnection
 from remoting.frame import FrameDecoder, encode_prefix
 from remoting.requests import REQUESTS
+from remoting.routes import Replicas
 
 _BROKER = "127.0.0.1:10911"
 _BODY = b"x" * 300

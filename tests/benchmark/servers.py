@@ -39,11 +39,13 @@ class Subject:
 
     name: str
     route: str
-    """HOST:PORT to ask for routes: the name server, or the proxy."""
+    """HOST:PORT to ask for routes over remoting: the name server, or the proxy; empty if there is none."""
     data: str
-    """HOST:PORT of a server that clients talk to: the broker, or the proxy."""
+    """HOST:PORT of a server that remoting clients talk to: the broker, or the proxy; empty if there is none."""
     pid: int | None
     """The process to measure; none when clients talk to the broker directly."""
+    grpc: str = ""
+    """HOST:PORT for gRPC clients; empty where nothing speaks gRPC."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Kit:
     directory: Path
     namesrv: str
     subjects: dict[str, Subject]
+    absent: dict[str, str]
+    """Optional subjects that did not start, and why."""
 
     def add_topic(self, name: str, queues: int = 16) -> None:
         """Create a topic."""
@@ -73,26 +77,43 @@ def _peers(*words: str) -> str:
 
 
 @contextmanager
-def kit(java: bool) -> Iterator[Kit]:
-    """Start name server, broker and, if asked for, the official Java proxy on free ports."""
+def kit(java: bool, rust: bool = False) -> Iterator[Kit]:
+    """Start name server, broker and, if asked for, the official Java proxy and the Rust rival on free ports.
+
+    The rival is optional: where it cannot be built, the rest starts without it.
+    """
     with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as directory:
         words = ["--dir", directory]
         ports = ["--namesrv-port", "0", "--broker-port", "0", *(["--proxy-port", "0"] if java else [])]
+        absent: dict[str, str] = {}
         try:
-            running = _describe(json.loads(_peers("start", *words, *ports)))
+            started = _start([*words, *ports], absent, rust)
+            running = Kit(Path(started["dir"]), started["addresses"]["namesrv"], _subjects(started), absent)
             running.add_topic(READY_TOPIC)
             yield running
         finally:
             _peers("stop", *words)
 
 
-def _describe(started: dict[str, Any]) -> Kit:
+def _start(words: list[str], absent: dict[str, str], rust: bool) -> dict[str, Any]:
+    if rust:
+        try:
+            return dict(json.loads(_peers("start", *words, "--rust-proxy-port", "0")))
+        except BenchmarkError as error:
+            absent["rust"] = f"the Rust rival could not be built or started: {error}"
+            say(absent["rust"], progress=True)
+    return dict(json.loads(_peers("start", *words)))
+
+
+def _subjects(started: dict[str, Any]) -> dict[str, Subject]:
     addresses, nodes = started["addresses"], started["nodes"]
     subjects = {"none": Subject("none", addresses["namesrv"], addresses["broker"], None)}
     if "proxy" in nodes:
         address = addresses["proxy_remoting"]
-        subjects["java"] = Subject("java", address, address, nodes["proxy"]["pid"])
-    return Kit(Path(started["dir"]), addresses["namesrv"], subjects)
+        subjects["java"] = Subject("java", address, address, nodes["proxy"]["pid"], addresses["proxy_grpc"])
+    if "rust-proxy" in nodes:
+        subjects["rust"] = Subject("rust", "", "", nodes["rust-proxy"]["pid"], addresses["rust-proxy_grpc"])
+    return subjects
 
 
 @contextmanager
@@ -107,9 +128,10 @@ def gantry(running: Kit, command: str) -> Iterator[Subject]:
         if not _becomes_ready(process, port):
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-12:])
             raise BenchmarkError(f"Gantry did not get ready ({shlex.join(words)}):\n{tail}")
-        yield Subject("gantry", f"{HOST}:{port}", f"{HOST}:{port}", process.pid)
+        address = f"{HOST}:{port}"
+        yield Subject("gantry", address, address, process.pid, address)
     finally:
-        _end(process)
+        end(process)
 
 
 def _becomes_ready(process: subprocess.Popen[bytes], port: int) -> bool:
@@ -137,7 +159,8 @@ def _route_code(port: int) -> int:
         return int(json.loads(stream.read(size & 0xFFFFFF))["code"])
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ask a server to stop; kill it if it does not."""
     process.terminate()
     try:
         process.wait(STOP_SECONDS)

@@ -2,10 +2,12 @@
 
     python -m tests.clients.run [--only TEXT …] [--list]
 
-Clients that name no broker have a door to the second one: the proxy's second listener.
+The port is the route of remoting and of gRPC clients alike. Those that verify its certificate trust the
+authority that signed it. Clients that name no broker have a door to the second one: the proxy's second listener.
 """
 
 import argparse
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,7 @@ from tests.cluster.kit import HOST, PEERS, Cluster, Gantry, free_port
 _MATRIX = PEERS.with_name("matrix")
 # Messages of the trace topic are looked for, and SQL filters are used, by rows of the matrix.
 _CLUSTER = ("--second-broker", "--fast-timers")
+_AUTHORITY = "authority.pem"
 
 
 def main() -> int:
@@ -27,20 +30,31 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="rows whose label holds this text")
     parser.add_argument("--jobs", default="2", help="rows to run side by side")
     parser.add_argument("--json", default="build/clients.jsonl", metavar="FILE")
+    parser.add_argument("--list", action="store_true", help="print the labels of the rows and run nothing")
     options = parser.parse_args()
+    # The servers must not outlive a run that is ended from outside.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     Path(options.json).parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gantry-clients-") as name:
         directory = Path(name)
+        if options.list:
+            return _matrix(directory, HOST, options.only, "--list")
         with Cluster(directory, *_CLUSTER) as cluster, _gantry(directory, cluster) as gantry:
-            words = ["--dir", name, "--remoting", f"gantry={gantry.address}", "--jobs", options.jobs]
-            words += [word for text in options.only for word in ("--only", text)]
-            return subprocess.run([sys.executable, str(_MATRIX), *words, "--json", options.json]).returncode
+            words = ("--ca", str(directory / _AUTHORITY), "--jobs", options.jobs, "--json", options.json)
+            return _matrix(directory, gantry.address, options.only, *words)
+
+
+def _matrix(directory: Path, address: str, only: list[str], *words: str) -> int:
+    routes = [word for protocol in ("--remoting", "--grpc") for word in (protocol, f"gantry={address}")]
+    chosen = [word for text in only for word in ("--only", text)]
+    return subprocess.run([sys.executable, str(_MATRIX), "--dir", str(directory), *routes, *chosen, *words]).returncode
 
 
 def _gantry(directory: Path, cluster: Cluster) -> Gantry:
     port, door = free_port(), free_port()
     authority = trustme.CA()
     certificate = authority.issue_cert(HOST)
+    authority.cert_pem.write_to_path(directory / _AUTHORITY)
     chain, key = directory / "chain.pem", directory / "key.pem"
     certificate.private_key_pem.write_to_path(key)
     for number, part in enumerate(certificate.cert_chain_pems):

@@ -160,6 +160,26 @@ async def test_the_invisible_time_is_changed(cluster: Cluster, gantry: Gantry, e
         assert (await client.ask(RequestCode.ACK_MESSAGE, queue)).code == ResponseCode.MESSAGE_ILLEGAL
 
 
+@covers(RequestCode.POP_LITE_MESSAGE, RequestCode.LITE_SUBSCRIPTION_CTL, RequestCode.NOTIFY_UNSUBSCRIBE_LITE)
+@_ENCODINGS
+async def test_lite_topics_are_for_brokers_that_have_them(
+    cluster: Cluster, gantry: Gantry, encoding: SerializeType
+) -> None:
+    """This broker (5.4) says so itself; the notice is one that no client may send."""
+    topic, group = await create_topic(cluster.broker, "lite"), unique("group")
+    async with Client(gantry.address, encoding=encoding) as client:
+        fields = queue_fields(
+            topic, clientId=client.client_id, consumerGroup=group, maxMsgNum=1, invisibleTime=10_000, pollTime=0
+        )
+        for code, given in (
+            (RequestCode.POP_LITE_MESSAGE, fields),
+            (RequestCode.LITE_SUBSCRIPTION_CTL, {"bname": BROKER}),
+            (RequestCode.NOTIFY_UNSUBSCRIBE_LITE, {"clientId": client.client_id, "liteTopic": "a"}),
+        ):
+            reply = await client.ask(code, given, b"{}")
+            assert reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED, described(reply)
+
+
 async def test_too_many_at_once_are_refused(cluster: Cluster, gantry: Gantry) -> None:
     topic, group = await create_topic(cluster.broker, "many"), unique("group")
     async with Client(gantry.address) as client:

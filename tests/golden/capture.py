@@ -230,16 +230,21 @@ async def _broker(cluster: Cluster, collection: Collection) -> None:
         await one.push(RequestCode.CHECK_TRANSACTION_STATE, 20)
 
 
+# Programs of RocketMQ's own classes, and the kit's folder of jars that have them: 5.4.0, and 5.5.0.
+_PROGRAMS = (("Frames.java", "server"), ("LiteFrames.java", "bench"))
+
+
 def _java(directory: Path, collection: Collection) -> None:
     """What no official client sends, from RocketMQ's own header classes."""
-    jars = json.loads(subprocess.run([PEERS, "install"], capture_output=True, text=True, check=True).stdout)["server"]
-    for encoding in ("JSON", "ROCKETMQ"):
-        target = directory / encoding
-        target.mkdir()
-        program = ("java", f"-Drocketmq.serialize.type={encoding}", "-cp", f"{jars}/*", str(HERE / "Frames.java"))
-        subprocess.run([*program, str(target)], check=True)
-        for file in sorted(target.iterdir()):
-            collection.add(file.read_bytes(), "RocketMQ's classes (Frames.java)")
+    jars = json.loads(subprocess.run([PEERS, "install"], capture_output=True, text=True, check=True).stdout)
+    for source, folder in _PROGRAMS:
+        for encoding in ("JSON", "ROCKETMQ"):
+            target = directory / source / encoding
+            target.mkdir(parents=True)
+            flag, classes = f"-Drocketmq.serialize.type={encoding}", f"{jars[folder]}/*"
+            subprocess.run(["java", flag, "-cp", classes, str(HERE / source), str(target)], check=True)
+            for file in sorted(target.iterdir()):
+                collection.add(file.read_bytes(), f"RocketMQ's classes ({source})")
 
 
 async def _capture() -> None:

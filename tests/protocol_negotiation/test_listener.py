@@ -12,7 +12,6 @@ from protocol_negotiation.advertise import Advertise, advertised
 from protocol_negotiation.connection import Connection
 from protocol_negotiation.detect import Protocol
 from protocol_negotiation.http1 import Http1Refusal
-from protocol_negotiation.http2 import Http2Refusal
 from protocol_negotiation.listener import Listener, ListenerOptions
 from protocol_negotiation.negotiation import Negotiation, Outcome
 from protocol_negotiation.peer import HostPort, Peer
@@ -508,18 +507,13 @@ def test_the_flood_of_refusals_is_counted_in_the_log(run: Run, caplog: pytest.Lo
     assert lines + left_out == 30
 
 
-def test_the_refusals_of_http(run: Run) -> None:
+def test_the_refusal_of_http(run: Run) -> None:
     async def scene() -> None:
-        handlers = {Protocol.HTTP1: Http1Refusal, Protocol.GRPC: Http2Refusal}
-        async with listening(handlers=handlers) as stage:
+        async with listening(handlers={Protocol.HTTP1: Http1Refusal}) as stage:
             reader, writer = await stage.connect()
             writer.write(HTTP1_REQUEST)
             answer = await rest(reader)
             assert answer.startswith(b"HTTP/1.1 421 Misdirected Request\r\n")
-            await left(writer)
-            reader, writer = await stage.connect()
-            writer.write(HTTP2_PREFACE)
-            assert b"gRPC is not enabled" in await rest(reader)
             await left(writer)
 
     run(scene())

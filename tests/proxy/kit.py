@@ -50,6 +50,8 @@ class FakeChannel:
 
     peer: Peer = field(default_factory=peer)
     closed: bool = False
+    goes_away: bool = True
+    represented: bool = False
     asked: list[RemotingCommand] = field(default_factory=list)
     told: list[RemotingCommand] = field(default_factory=list)
     holds: int = 0

@@ -92,6 +92,7 @@ def certify(folder: Path) -> tuple[dict[str, Path], ssl.SSLContext]:
     issued = authority.issue_cert("rocketmq.test")
     files = {"certificate": folder / "server.pem", "key": folder / "server.key"}
     files["certificate"].write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    (folder / "authority.pem").write_bytes(authority.cert_pem.bytes())
     files["key"].write_bytes(issued.private_key_pem.bytes())
     context = ssl.create_default_context()
     authority.configure_trust(context)

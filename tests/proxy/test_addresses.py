@@ -87,3 +87,26 @@ def test_clients_that_do_not_are_sent_to_the_brokers_own(
 )
 def test_clients_of_certain_networks_are_told_something_else(address: str, answer: str) -> None:
     assert told(RULED, address=address) == answer
+
+
+# What gRPC clients are told: nothing, where they know best themselves.
+
+
+@pytest.mark.parametrize(
+    ("door", "address", "wanted"),
+    [
+        (MAIN, "192.0.2.7:50000", None),
+        (FIXED, "192.0.2.7:50000", "proxy.test:9000"),
+        (HOST, "192.0.2.7:50000", "proxy.test:8080"),
+        (RULED, "10.1.2.3:50000", "inside.test:1"),
+        (RULED, "192.0.2.7:50000", "proxy.test:9000"),
+        (Door(8080, Advertise(None, RULES), None, "main"), "192.0.2.7:50000", None),
+    ],
+)
+def test_what_is_configured(door: Door, address: str, wanted: str | None) -> None:
+    found = AddressBook([door]).configured(peer(address, listener="main"))
+    assert (None if found is None else str(found)) == wanted
+
+
+def test_an_unknown_door_has_nothing_to_say() -> None:
+    assert AddressBook([FIXED]).configured(peer(listener="elsewhere")) is None

@@ -261,3 +261,19 @@ async def test_members_are_told_of_changes_behind_other_proxies(
     here.core.changed(here.registry.heartbeat(other, [], {"g": Consumer({"messageModel": model})}, 0))
     assert [(notice.code, notice.fields) for notice in client.told] == [(40, {"consumerGroup": "g"})] * noticed
     assert stranger.told == []
+
+
+# A channel whose producer groups brokers know by another one, as gRPC producers are.
+
+
+async def test_brokers_do_not_hear_of_producers_that_another_channel_stands_for() -> None:
+    on = stage(FakeBackend({"orders": route()}))
+    channel = FakeChannel(represented=True)
+    await on.ask(heartbeat("p1", producers=["orders"]), channel)
+    await on.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders"), channel)
+    await settle()
+    assert on.backend.enrolled == []
+    assert [member.client_id for member in on.registry.members(Role.PRODUCER, "orders")] == ["p1"]
+    await on.ask(heartbeat("p1", {"g": ["orders"]}, ["orders"]), channel)
+    ((_, groups, _),) = on.backend.enrolled
+    assert groups == Groups(consumers=frozenset({"g"}))

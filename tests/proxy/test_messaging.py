@@ -159,11 +159,15 @@ async def test_clients_that_know_how_are_sent_elsewhere_while_draining(
         assert (await on.ask(java(complete(REQUESTS[code]), version))).code == 0
 
 
-@pytest.mark.parametrize(("version", "sent_away"), [(GO_AWAY_VERSION, False), (GO_AWAY_VERSION + 1, True)])
-async def test_long_polls_under_way_are_sent_elsewhere_too(version: int, sent_away: bool) -> None:
+@pytest.mark.parametrize(
+    ("version", "goes_away", "sent_away"),
+    # Another protocol's clients are told in its own words that there was nothing.
+    [(GO_AWAY_VERSION, True, False), (GO_AWAY_VERSION + 1, True, True), (GO_AWAY_VERSION, False, True)],
+)
+async def test_long_polls_under_way_are_sent_elsewhere_too(version: int, goes_away: bool, sent_away: bool) -> None:
     on = stage(FakeBackend(pending=[]))
-    polling = on.core.handle(FakeChannel(), java(complete(PULL), version))
-    sending = on.core.handle(FakeChannel(), java(complete(SEND), version))
+    polling = on.core.handle(FakeChannel(goes_away=goes_away), java(complete(PULL), version))
+    sending = on.core.handle(FakeChannel(goes_away=goes_away), java(complete(SEND), version))
     assert polling is not None
     assert sending is not None
     on.core.drain.start()

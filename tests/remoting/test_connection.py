@@ -13,8 +13,15 @@ from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
-from remoting.errors import ConnectionLost, GoAway, RequestTimeout, ServiceUnavailable, TopicNotExist
-from remoting.frame import MAX_HEADER, FrameDecoder, encode_prefix
+from remoting.errors import (
+    ConnectionLost,
+    GoAway,
+    InvalidRequest,
+    RequestTimeout,
+    ServiceUnavailable,
+    TopicNotExist,
+)
+from remoting.frame import MAX_FRAME, MAX_HEADER, FrameDecoder, encode_prefix
 from remoting.wheel import TimeoutWheel
 
 pytestmark = pytest.mark.anyio
@@ -762,3 +769,19 @@ async def test_a_peer_that_closes() -> None:
     assert pair.client.cause is CloseCause.PEER
     assert pair.client.closed
     await pair.close()
+
+
+@pytest.mark.parametrize("large", ["header", "body"])
+async def test_a_request_that_no_peer_would_take_is_not_sent(large: str) -> None:
+    """An official server closes the connection over it, and everybody's requests on it are lost."""
+    end = End()
+    text = "x" * MAX_FRAME
+    command = commands.request(1, {"text": text}) if large == "header" else commands.request(1, body=text.encode())
+    with pytest.raises(InvalidRequest):
+        await end.connection.request(command, 5.0)
+    end.connection.oneway(command)
+    await turn()
+    assert end.transport.written == []
+    end.connection.request(commands.request(1), 5.0)
+    await turn()
+    assert len(end.transport.written) == 1

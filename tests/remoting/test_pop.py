@@ -268,3 +268,53 @@ def test_wrong_acks(change: dict[str, object]) -> None:
 def test_wrong_batch_acks(raw: bytes) -> None:
     with pytest.raises(BodyError):
         BatchAckBody.decode(raw)
+
+
+# Answers of lite topics.
+
+
+def _lite(offset: int) -> StoredMessage:
+    return StoredMessage(
+        topic="T", queue_id=3, queue_offset=900 + offset, properties=f"INNER_MULTI_QUEUE_OFFSET\x01{offset}\x02"
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ("0;0 qo0%8 3", [0, 3]),
+        ("2;1", [2, 1]),
+        (";", [0, 0]),
+        ("0 0", [0, 0]),
+        # A list that does not fit says nothing.
+        ("1", [0, 0]),
+        ("1;2;3", [0, 0]),
+        (None, [0, 0]),
+    ],
+)
+def test_messages_of_lite_topics_have_handles_in_order(counts: str | None, expected: list[int]) -> None:
+    fields = TIMES if counts is None else {**TIMES, "orderCountInfo": counts}
+    popped = pop.popped_lite([_lite(7), _lite(8)], fields, "broker-a")
+    times = f"{TIMES['popTime']} {TIMES['invisibleTime']} {TIMES['reviveQid']}"
+    assert [str(one.extra_info) for one in popped] == [f"0 {times} 0 broker-a 0 {offset}" for offset in (7, 8)]
+    assert [one.reconsume_times for one in popped] == expected
+
+
+@pytest.mark.parametrize("missing", ["popTime", "invisibleTime", "reviveQid"])
+def test_an_answer_of_lite_topics_needs_its_times(missing: str) -> None:
+    with pytest.raises(BodyError, match=missing):
+        pop.popped_lite([], {name: value for name, value in TIMES.items() if name != missing}, "b")
+
+
+def test_a_count_that_is_none_is_refused() -> None:
+    with pytest.raises(BodyError):
+        pop.popped_lite([_lite(7)], {**TIMES, "orderCountInfo": "many"}, "b")
+
+
+@pytest.mark.parametrize("name", ["POP_CK", "1ST_POP_TIME"])
+def test_what_anybody_wrote_into_a_message_does_not_spoil_the_answer(name: str) -> None:
+    fields = {**TIMES, "startOffsetInfo": "0 3 40", "msgOffsetInfo": "0 3 40,41"}
+    odd = StoredMessage(topic="T", queue_id=3, queue_offset=40, properties=f"{name}\x01nonsense\x02")
+    found = pop.popped([odd, StoredMessage(topic="T", queue_id=3, queue_offset=41)], "T", fields, "b")
+    assert [one.extra_info.queue_offset for one in found] == [40, 41]
+    assert {one.first_pop_time for one in found} == {int(TIMES["popTime"])}

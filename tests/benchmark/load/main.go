@@ -1,5 +1,5 @@
-// Load puts load on a RocketMQ broker or proxy over the remoting protocol and prints what it
-// measured as one line of JSON.
+// Load puts load on a RocketMQ broker or proxy over the remoting protocol or gRPC, or on a bare gRPC
+// server, and prints what it measured as one line of JSON.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -21,6 +22,15 @@ pop-ack       each connection pops its share of the queues to their end and ackn
 idle          connections that only send heartbeats
 slow-reader   connections that ask for messages and never read the answers
 flood         connections that send as fast as they can and wait for nothing
+
+grpc-send-sync, grpc-send-async   as above, over gRPC
+grpc-receive-ack                  push consumers; every message is acknowledged by a call of its own
+grpc-mixed                        half of the connections send what the others receive and acknowledge
+
+echo          unary calls to a bare gRPC server, --window in flight on each connection
+echo-stream   calls that are answered by a stream of messages
+echo-idle     connections with one open stream each that stay silent
+echo-serve    the bare gRPC server itself, until its input closes
 
 options:
 `
@@ -54,6 +64,16 @@ var operations = map[string]func(*options, *report) error{
 	"idle":        stayIdle,
 	"slow-reader": neverRead,
 	"flood":       neverWait,
+
+	"grpc-send-sync":   grpcSend,
+	"grpc-send-async":  grpcSend,
+	"grpc-receive-ack": grpcReceive,
+	"grpc-mixed":       grpcMixed,
+
+	"echo":        echo,
+	"echo-stream": echoStream,
+	"echo-idle":   echoIdle,
+	"echo-serve":  echoServe,
 }
 
 func main() {
@@ -86,8 +106,8 @@ func parse(words []string) (*options, error) {
 	set.StringVar(&opts.topic, "topic", "bench", "topic")
 	set.StringVar(&opts.group, "group", "bench", "producer or consumer group")
 	set.IntVar(&opts.size, "size", 300, "`bytes` of a message body")
-	set.IntVar(&opts.connections, "connections", 0, "connections (send-sync 16, others 4)")
-	set.IntVar(&opts.window, "window", 0, "requests in flight on a connection (send-sync 1, send-async and acks 32)")
+	set.IntVar(&opts.connections, "connections", 0, "connections (sync 16, others 4)")
+	set.IntVar(&opts.window, "window", 0, "requests in flight on a connection (sync 1, others 32)")
 	set.Int64Var(&opts.messages, "messages", 0, "stop after so many messages, warm-up included; 0 means no limit")
 	seconds := set.Float64("seconds", 0, "stop after so many seconds, warm-up excluded; 0 means no limit")
 	warmup := set.Float64("warmup", 0, "`seconds` at the start that are not measured")
@@ -126,12 +146,12 @@ func (o *options) fillIn() {
 	}
 	if o.connections == 0 {
 		o.connections = 4
-		if o.operation == "send-sync" {
+		if strings.HasSuffix(o.operation, "send-sync") {
 			o.connections = 16
 		}
 	}
 	switch {
-	case o.operation == "send-sync" || o.operation == "pull":
+	case strings.HasSuffix(o.operation, "send-sync") || o.operation == "pull":
 		o.window = 1
 	case o.window == 0:
 		o.window = 32
@@ -149,9 +169,11 @@ func (o *options) check(rest []string) error {
 		return errors.New("--dial-endpoint needs --endpoint")
 	case o.connections < 1 || o.window < 1 || o.size < 0:
 		return errors.New("--connections and --window are at least 1, --size at least 0")
-	case o.duration == 0 && slices.Contains([]string{"idle", "slow-reader", "flood"}, o.operation):
+	case o.duration == 0 && slices.Contains([]string{"idle", "slow-reader", "flood", "echo-idle"}, o.operation):
 		return errors.New("--seconds is needed")
-	case unbounded && o.operation != "pop-ack":
+	case o.messages == 0 && slices.Contains([]string{"grpc-receive-ack", "grpc-mixed"}, o.operation):
+		return errors.New("--messages is needed")
+	case unbounded && o.operation != "pop-ack" && o.operation != "echo-serve":
 		return errors.New("--messages or --seconds is needed")
 	}
 	return nil

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -15,14 +17,25 @@ const tooManyErrors = 100
 type run struct {
 	opts    *options
 	report  *report
-	links   []*link
+	links   []*link     // connections of the remoting loads
+	closers []io.Closer // every connection
+	ctx     context.Context
+	stop    context.CancelFunc // ends what waits for messages, and lets nothing new begin
 	begun   time.Time
 	from    time.Time // what is sent before is warm-up
 	until   time.Time // zero without a time limit
 	left    atomic.Int64
-	stopped atomic.Bool
 	closed  atomic.Bool
 }
+
+func newRun(opts *options, rep *report) *run {
+	r := &run{opts: opts, report: rep}
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	return r
+}
+
+// stopped is true when nothing new may begin.
+func (r *run) stopped() bool { return r.ctx.Err() != nil }
 
 // recorder collects the measurements of one worker.
 type recorder struct {
@@ -53,7 +66,7 @@ func open(opts *options, rep *report) (*run, []broker, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &run{opts: opts, report: rep}
+	r := newRun(opts, rep)
 	for i := range opts.connections {
 		link, err := dial(brokers[i%len(brokers)].address, opts.window)
 		if err != nil {
@@ -61,49 +74,58 @@ func open(opts *options, rep *report) (*run, []broker, error) {
 			return nil, nil, err
 		}
 		r.links = append(r.links, link)
+		r.closers = append(r.closers, link.conn)
 	}
 	return r, brokers, nil
 }
 
 func (r *run) close() {
 	if !r.closed.Swap(true) {
-		for _, link := range r.links {
-			link.conn.Close()
+		r.stop()
+		for _, one := range r.closers {
+			one.Close()
 		}
 	}
 }
 
-// work runs one worker per connection until the limits are reached, then reports what the
-// recorders hold. It returns them in the order of the connections.
-func (r *run) work(worker func(index int, link *link, rec *recorder) error) []*recorder {
+// work runs one worker per connection until the limits are reached.
+func (r *run) work(worker func(index int, link *link, rec *recorder) error) {
+	workers := make([]func(*recorder) error, len(r.links))
+	for i, link := range r.links {
+		workers[i] = func(rec *recorder) error { return worker(i, link, rec) }
+	}
+	r.workAll(workers)
+}
+
+// workAll runs the workers until the limits are reached, then reports what their recorders hold.
+func (r *run) workAll(workers []func(*recorder) error) {
 	r.left.Store(r.opts.messages)
 	r.begun = time.Now()
 	cpu := ownCPU()
 	r.from = r.begun.Add(r.opts.warmup)
 	if r.opts.duration > 0 {
 		r.until = r.from.Add(r.opts.duration)
-		defer time.AfterFunc(time.Until(r.until), func() { r.stopped.Store(true) }).Stop()
+		defer time.AfterFunc(time.Until(r.until), r.stop).Stop()
 	}
-	recorders := make([]*recorder, len(r.links))
+	recorders := make([]*recorder, len(workers))
 	for i := range recorders {
-		recorders[i] = &recorder{run: r, latencies: make([]int64, 0, 1<<16)}
+		recorders[i] = &recorder{run: r, latencies: make([]int64, 0, 1<<20/len(workers))}
 	}
 	finished := make(chan struct{})
 	go r.watch(recorders, finished)
-	var workers sync.WaitGroup
-	for i, link := range r.links {
-		workers.Go(func() {
-			if err := worker(i, link, recorders[i]); err != nil && !r.closed.Load() {
+	var running sync.WaitGroup
+	for i, worker := range workers {
+		running.Go(func() {
+			if err := worker(recorders[i]); err != nil && !r.closed.Load() {
 				r.fail(err.Error())
 			}
 		})
 	}
-	workers.Wait()
+	running.Wait()
 	close(finished)
 	r.close()
 	r.report.CPUSeconds = (ownCPU() - cpu).Seconds()
 	r.summarise(recorders)
-	return recorders
 }
 
 // watch ends the run when no answer comes any more.
@@ -124,7 +146,6 @@ func (r *run) watch(recorders []*recorder, finished <-chan struct{}) {
 			before, since = now, time.Now()
 		} else if time.Since(since) > r.opts.timeout {
 			r.fail(fmt.Sprintf("no answer within %v", r.opts.timeout))
-			r.stopped.Store(true)
 			r.close()
 			return
 		}
@@ -134,13 +155,13 @@ func (r *run) watch(recorders []*recorder, finished <-chan struct{}) {
 // fail counts an error; too many end the run.
 func (r *run) fail(text string) {
 	if r.report.addError(text) >= tooManyErrors {
-		r.stopped.Store(true)
+		r.stop()
 	}
 }
 
 // take claims messages to send or receive; false means that the run ends.
 func (r *run) take(messages int) bool {
-	if r.stopped.Load() {
+	if r.stopped() {
 		return false
 	}
 	return r.opts.messages == 0 || r.left.Add(-int64(messages)) >= 0

@@ -508,6 +508,8 @@ def reply_to(client_id: str) -> dict[str, str]:
         (request(309, consumerGroup="h", clientId="c2"), "c2"),
         (request(326, **reply_to("c1")), "c1"),
         (request(326, **reply_to("c2")), "c2"),
+        (request(200073, clientId="c1", liteTopic="a"), "c1"),
+        (request(200073, clientId="c2", liteTopic="a"), "c2"),
     ],
 )
 async def test_what_a_broker_asks_reaches_the_one_it_is_for(
@@ -522,9 +524,20 @@ async def test_what_a_broker_asks_reaches_the_one_it_is_for(
     shared.push(command)
     assert [(channel.session.client_id, pushed) for channel, pushed in bench.pushed] == [(addressee, command)]
     assert command.fields["bname"] == "broker-b"
-    if push.code != RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+    if push.code not in {RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, RequestCode.NOTIFY_UNSUBSCRIBE_LITE}:
         other.push(commands.request(push.code, dict(push.fields), push.body))
         assert bench.pushed[1][0] is elsewhere
+
+
+async def test_a_client_is_reached_where_it_is_known(bench: Bench) -> None:
+    c1, c2, unknown = client("c1"), client("c2"), client("c3")
+    await bench.join(c1, "g", at=("broker-b",))
+    await bench.join(c2, "g", at=("broker-b",))
+    address = bench.links[0].address
+    found: list[object] = [bench.membership.link(channel, address) for channel in (c1, c2)]
+    assert found == list[object](bench.links)
+    assert bench.membership.link(c1, "elsewhere:1") is None
+    assert bench.membership.link(unknown, address) is None
 
 
 async def test_a_broker_that_says_who_it_is_is_believed(bench: Bench) -> None:

@@ -7,7 +7,7 @@ import pytest
 from protocol_negotiation.advertise import Advertise
 from proxy.addresses import AddressBook, Door
 from remoting import command as commands
-from remoting.codes import GO_AWAY_VERSION, RequestCode
+from remoting.codes import GO_AWAY_VERSION, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, GoAway, ServiceUnavailable
 from remoting.messages import StoredMessage, encode_message
@@ -114,7 +114,8 @@ async def test_what_was_popped_for_a_client_that_is_gone_is_given_back() -> None
     await popping.answer(popped())
     assert popping.given_back == everything()
     assert {(sent.broker, sent.body, sent.timeout) for sent in popping.returned} == {("broker-a", b"", 10)}
-    assert (await popping.reply).code == 0
+    # What somebody else is about to get, it must not get too, should it still read.
+    assert (await popping.reply).code == ResponseCode.PULL_NOT_FOUND
 
 
 async def test_what_was_popped_for_a_client_that_was_sent_elsewhere_is_given_back() -> None:
@@ -131,6 +132,27 @@ async def test_what_was_popped_for_a_request_that_was_given_up_is_given_back() -
     popping.reply.cancel()
     await popping.answer(popped())
     assert popping.given_back == everything()
+
+
+async def test_what_was_popped_from_lite_topics_is_given_back_to_them() -> None:
+    on = stage()
+    on.backend.pending = []
+    channel, command = FakeChannel(), complete(REQUESTS[RequestCode.POP_LITE_MESSAGE], pollTime="20000")
+    assert on.core.handle(channel, command) is not None
+    await settle()
+    channel.closed = True
+    lite = StoredMessage(
+        topic="orders", queue_offset=900, properties="__LITE_TOPIC\x01a\x02INNER_MULTI_QUEUE_OFFSET\x017\x02"
+    )
+    (future,), on.backend.pending = on.backend.pending, None
+    future.set_result(commands.success({**TIMES, "orderCountInfo": "0"}, encode_message(lite)))
+    await settle()
+    asked, given_back = on.backend.sent
+    assert asked.code == RequestCode.POP_LITE_MESSAGE
+    assert given_back.code == CHANGE
+    fields = given_back.fields
+    assert (fields["liteTopic"], fields["suspend"], fields["offset"]) == ("a", "true", "7")
+    assert fields["extraInfo"] == "0 1700000000789 60000 6 0 broker-a 0 7"
 
 
 async def test_handles_in_the_messages_count_for_what_they_say() -> None:

@@ -71,7 +71,7 @@ final class Options {
     }
 
     int delayMillis() {
-        return number("delay", 3000);
+        return number("delay", kind("recall") ? 8000 : 3000);
     }
 
     int timeoutSeconds() {
@@ -97,13 +97,14 @@ final class Options {
         return switch (kind()) {
             case "tags" -> index % 3 != 1;
             case "sql" -> 3 <= index && index <= 7;
-            case "dlq" -> index != 0;
+            case "dlq", "fifo-dlq" -> index != 0;
+            case "recall" -> index % 2 == 0;
             default -> true;
         };
     }
 
     /** Extra messages, after the counted ones, whose transaction is rolled back. */
     int rolledBack() {
-        return kind("transaction") ? 1 + count / 10 : 0;
+        return kind("transaction") || kind("transaction-recovery") ? 1 + count / 10 : 0;
     }
 }

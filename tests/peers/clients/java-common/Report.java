@@ -32,7 +32,7 @@ final class Report {
     Report(String client, Options options) {
         this.client = client;
         this.options = options;
-        if (Set.of("consume", "roundtrip", "query").contains(options.action)) {
+        if (Set.of("consume", "roundtrip", "recover", "query").contains(options.action)) {
             for (int i = 0; i < options.count * options.copies(); i++) {
                 if (options.expects(i % options.count)) {
                     missing.add(new Copy(i / options.count, i % options.count));
@@ -93,7 +93,7 @@ final class Report {
         compare(index, "keys", Set.copyOf(sample.keys()).equals(Set.copyOf(keys)), keys);
         sample.properties().forEach((key, value) ->
             compare(index, key, value.equals(properties.get(key)), properties.get(key)));
-        if (options.kind("fifo") && !again) {
+        if (options.kind().startsWith("fifo") && !again) {
             Integer last = lastOfGroup.put(receiver + sample.group(), index);
             compare(index, "order", last == null || last < index, "after " + last);
         }
@@ -103,6 +103,23 @@ final class Report {
             compare(index, "delay", firstSendMillis == Long.MAX_VALUE || early <= 0, early + " ms early");
         }
         notifyAll();
+    }
+
+    /** Judge when a message was born, by its sender's clock. */
+    synchronized void born(String index, long bornMillis) {
+        long age = System.currentTimeMillis() - bornMillis;
+        claim(index + " age", -1000 < age && age < 600_000, age + " ms");
+        if (options.kind("delay")) {
+            claim(index + " delay", age >= options.delayMillis() - 1000, "arrived after " + age + " ms");
+        }
+    }
+
+    /** The message group of a FIFO message must be the one that it was sent with. */
+    synchronized void ofGroup(String index, String group) {
+        if (options.kind().startsWith("fifo")) {
+            String expected = new Sample(options.run(), Integer.parseInt(index), 0).group();
+            claim(index + " message group", expected.equals(group), group);
+        }
     }
 
     private void compare(int index, String what, boolean same, Object got) {

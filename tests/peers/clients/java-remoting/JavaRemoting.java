@@ -48,6 +48,7 @@ public final class JavaRemoting {
                 case "consume" -> client.consume(() -> { });
                 case "roundtrip" -> client.consume(new Sender(options, report)::produce);
                 case "query" -> client.query();
+                case "dead-letter" -> client.readDeadLetter();
                 case "hold" -> {
                     Hold.run(options, new Receiver(options, report));
                     Runtime.getRuntime().exit(0);
@@ -114,9 +115,13 @@ public final class JavaRemoting {
                 String index = message.getUserProperty("index");
                 byte[] body = new Sample(options.run(), 0, options.size()).body();
                 report.claim("dead letter", "0".equals(index) && java.util.Arrays.equals(body, message.getBody()), index);
+                // A popped message tells the retry topic of its group and topic, in one of two spellings.
+                String retry = "%RETRY%" + options.group();
+                List<String> origins = List.of(options.topic(), retry + "_" + options.topic(),
+                    retry + "+" + options.topic());
                 report.claim("origin of the dead letter",
                     options.topic().equals(message.getProperty("DLQ_ORIGIN_TOPIC"))
-                        || options.topic().equals(message.getProperty("RETRY_TOPIC")), message.getProperties());
+                        || origins.contains(message.getProperty("RETRY_TOPIC")), message.getProperties());
                 report.seen("dead letter");
             });
         }

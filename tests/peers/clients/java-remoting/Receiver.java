@@ -98,6 +98,11 @@ final class Receiver {
         if (options.kind("namespace")) {
             report.claim("topic without namespace", message.getTopic().equals(options.topic()), message.getTopic());
         }
+        String index = message.getUserProperty("index");
+        if (index != null && options.run().equals(message.getUserProperty("run"))) {
+            report.ofGroup(index, message.getProperty(Setup.SHARDING_KEY));
+            report.born(index, message.getBornTimestamp());
+        }
         noteQueue(message.getBrokerName(), message.getQueueId());
     }
 

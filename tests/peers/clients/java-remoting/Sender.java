@@ -19,8 +19,6 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Sends the messages of a run, in the way that its kind tells. */
 final class Sender {
-    // The client's own constant; 4.9.4 does not have it yet.
-    private static final String SHARDING_KEY = "__SHARDINGKEY";
     // Five seconds, for clients that know delays by level only.
     private static final int DELAY_LEVEL = 2;
     private static final boolean LEVELS_ONLY = !Setup.has(Message.class, "setDelayTimeMs");
@@ -51,7 +49,9 @@ final class Sender {
     }
 
     void produce() throws Exception {
-        DefaultMQProducer producer = started(create(), options);
+        DefaultMQProducer producer = create();
+        compressWith(producer, options.get("codec", ""));
+        started(producer, options);
         try {
             produce(producer);
         } finally {
@@ -67,6 +67,14 @@ final class Sender {
             return producer;
         }
         return new DefaultMQProducer(group, options.kind("trace"), null);
+    }
+
+    /** Choose ZLIB, LZ4 or ZSTD; 4.9 clients know only the first. */
+    private static void compressWith(DefaultMQProducer producer, String codec) throws ReflectiveOperationException {
+        if (!codec.isEmpty()) {
+            Class<?> type = Class.forName("org.apache.rocketmq.common.compression.CompressionType");
+            Setup.set(producer, "setCompressType", type, type.getMethod("valueOf", String.class).invoke(null, codec));
+        }
     }
 
     private void produce(DefaultMQProducer producer) throws Exception {
@@ -127,7 +135,7 @@ final class Sender {
 
     private static SendResult sendInOrder(DefaultMQProducer producer, Message message, String group) throws Exception {
         // A proxy knows a FIFO message by this property alone.
-        MessageAccessor.putProperty(message, SHARDING_KEY, group);
+        MessageAccessor.putProperty(message, Setup.SHARDING_KEY, group);
         return producer.send(message,
             (queues, m, key) -> queues.get(Math.floorMod(key.hashCode(), queues.size())), group);
     }

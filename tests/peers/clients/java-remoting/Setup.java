@@ -7,6 +7,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 /** What senders and receivers have in common. */
 final class Setup {
     static final String NAMESPACE = "ns1";
+    // The client's own constant; 4.9.4 does not have it yet.
+    static final String SHARDING_KEY = "__SHARDINGKEY";
 
     private Setup() {
     }

@@ -33,7 +33,7 @@ func Parse() *Options {
 	flag.StringVar(&o.Run, "run", "run", "name that tells this run's messages from others")
 	flag.StringVar(&o.Tags, "tags", "", "tag expression")
 	flag.IntVar(&o.Size, "size", 0, "filler bytes in a body")
-	flag.IntVar(&o.Delay, "delay", 3000, "milliseconds of delay")
+	flag.IntVar(&o.Delay, "delay", 0, "milliseconds of delay")
 	flag.IntVar(&o.Timeout, "timeout", 60, "seconds to wait for the messages")
 	flag.IntVar(&o.Concurrency, "concurrency", 64, "unanswered sends in a bench")
 	flag.IntVar(&o.Refuse, "refuse", 0, "deliveries to refuse first")
@@ -51,6 +51,9 @@ func Parse() *Options {
 	}
 	if o.Tags == "" {
 		o.Tags = map[bool]string{true: "tag0 || tag2", false: "*"}[o.Kind == "tags"]
+	}
+	if o.Delay == 0 {
+		o.Delay = map[bool]int{true: 8000, false: 3000}[o.Kind == "recall"]
 	}
 	if o.Size == 0 {
 		o.Size = map[bool]int{true: 20 << 10, false: 256}[o.Kind == "compressed"]
@@ -73,6 +76,10 @@ func (o *Options) Expects(index int) bool {
 		return index%3 != 1
 	case "sql":
 		return 3 <= index && index <= 7
+	case "dlq", "fifo-dlq":
+		return index != 0
+	case "recall":
+		return index%2 == 0
 	default:
 		return true
 	}
@@ -80,7 +87,7 @@ func (o *Options) Expects(index int) bool {
 
 // RolledBack is the number of extra messages whose transaction is rolled back.
 func (o *Options) RolledBack() int {
-	if o.Kind == "transaction" {
+	if o.Kind == "transaction" || o.Kind == "transaction-recovery" {
 		return 1 + o.Count/10
 	}
 	return 0
@@ -127,7 +134,7 @@ type Report struct {
 	mutex                      sync.Mutex
 	begin, firstSend           time.Time
 	missing                    map[copyOf]bool
-	unseen                     map[string]bool
+	unseen, extraProperties    map[string]bool
 	lastOfGroup                map[string]int
 	wrong                      []string
 	sent, received, duplicates int
@@ -139,8 +146,8 @@ type Report struct {
 // NewReport expects the messages that the options name.
 func NewReport(client string, o *Options) *Report {
 	r := &Report{client: client, options: o, begin: time.Now(),
-		missing: map[copyOf]bool{}, unseen: map[string]bool{}, lastOfGroup: map[string]int{}, extra: map[string]any{}}
-	if o.Action == "consume" || o.Action == "roundtrip" {
+		missing: map[copyOf]bool{}, unseen: map[string]bool{}, extraProperties: map[string]bool{}, lastOfGroup: map[string]int{}, extra: map[string]any{}}
+	if slices.Contains([]string{"consume", "roundtrip", "recover"}, o.Action) {
 		for i := range o.Count * o.Copies() {
 			if o.Expects(i % o.Count) {
 				r.missing[copyOf{i / o.Count, i % o.Count}] = true
@@ -183,6 +190,39 @@ func (r *Report) Sent() {
 	r.sent++
 }
 
+// Origin judges what a message of this run tells of its sender: its group and when it was born.
+func (r *Report) Origin(properties map[string]string, group string, born time.Time) {
+	if properties["run"] != r.options.Run {
+		return
+	}
+	index, _ := strconv.Atoi(properties["index"])
+	age := time.Since(born)
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.compare(index, "age", -time.Second < age && age < 10*time.Minute, age)
+	if r.options.Kind == "delay" {
+		// The broker's timer works in whole seconds.
+		r.compare(index, "delay", age.Milliseconds() >= int64(r.options.Delay)-1000, age)
+	}
+	if strings.HasPrefix(r.options.Kind, "fifo") {
+		expected := Sample{Run: r.options.Run, Index: index}.Group()
+		r.compare(index, "message group", group == expected, group)
+	}
+}
+
+// Extra is the names of a message's properties that its sender did not set.
+func (r *Report) Extra(properties map[string]string) {
+	known := Sample{}.Properties()
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	for name := range properties {
+		if _, sent := known[name]; !sent {
+			r.extraProperties[name] = true
+		}
+	}
+	r.extra["extra_properties"] = strings.Join(slices.Sorted(maps.Keys(r.extraProperties)), ", ")
+}
+
 // Received takes one message of the only receiver.
 func (r *Report) Received(body []byte, tag string, keys []string, properties map[string]string) {
 	r.ReceivedBy(0, body, tag, keys, properties)
@@ -218,7 +258,7 @@ func (r *Report) ReceivedBy(receiver int, body []byte, tag string, keys []string
 	for key, value := range sample.Properties() {
 		r.compare(index, key, properties[key] == value, properties[key])
 	}
-	if r.options.Kind == "fifo" && !again {
+	if strings.HasPrefix(r.options.Kind, "fifo") && !again {
 		group := fmt.Sprint(receiver, sample.Group())
 		last, seen := r.lastOfGroup[group]
 		r.compare(index, "order", !seen || last < index, last)

@@ -257,6 +257,7 @@ func take(receiver int, messages []*primitive.MessageExt) {
 			report.Claim("compressed in store", int(m.StoreSize) < options.Size/2, m.StoreSize)
 		}
 		noteQueue(m.Queue)
+		report.Origin(m.GetProperties(), m.GetProperty("__SHARDINGKEY"), time.UnixMilli(m.BornTimestamp))
 		report.ReceivedBy(receiver, m.Body, m.GetTags(), strings.Fields(m.GetKeys()), m.GetProperties())
 	}
 }

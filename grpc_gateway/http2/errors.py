@@ -1,0 +1,42 @@
+"""What ends a connection or a stream, and with which code (RFC 9113 sections 5.4 and 7)."""
+
+from enum import IntEnum
+
+
+class ErrorCode(IntEnum):
+    """RFC 9113 section 7."""
+
+    NO_ERROR = 0x0
+    PROTOCOL_ERROR = 0x1
+    INTERNAL_ERROR = 0x2
+    FLOW_CONTROL_ERROR = 0x3
+    SETTINGS_TIMEOUT = 0x4
+    STREAM_CLOSED = 0x5
+    FRAME_SIZE_ERROR = 0x6
+    REFUSED_STREAM = 0x7
+    CANCEL = 0x8
+    COMPRESSION_ERROR = 0x9
+    CONNECT_ERROR = 0xA
+    ENHANCE_YOUR_CALM = 0xB
+    INADEQUATE_SECURITY = 0xC
+    HTTP_1_1_REQUIRED = 0xD
+
+
+class ConnectionFault(Exception):
+    """The peer broke the connection: it gets GOAWAY with `code` and `text`. `reason` is a metric label."""
+
+    def __init__(self, code: ErrorCode, text: str, reason: str = "protocol") -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+        self.reason = reason
+
+
+class StreamFault(Exception):
+    """The peer broke one stream: it gets RST_STREAM with `code`. `reason` is a metric label."""
+
+    def __init__(self, code: ErrorCode, text: str, reason: str = "protocol") -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+        self.reason = reason

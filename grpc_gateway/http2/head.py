@@ -1,0 +1,161 @@
+"""What a request begins with: its fields, and whether they are well-formed (RFC 9113 sections 8.1 to 8.3)."""
+
+import re
+from enum import IntEnum
+
+from grpc_gateway.http2.errors import ErrorCode, StreamFault
+
+
+class Kind(IntEnum):
+    """What a field is to the rules; decided once, when the field enters a table."""
+
+    REGULAR = 0
+    METHOD = 1
+    SCHEME = 2
+    AUTHORITY = 3
+    PATH = 4
+    # Whose values have rules of their own.
+    SPECIAL = 5
+    COOKIE = 6
+    MALFORMED = 7
+
+
+# Kind, and name with value. Values that are no UTF-8 are taken as Latin-1, as grpcio does.
+Field = tuple[int, tuple[str, str]]
+
+_KINDS = {
+    b":method": Kind.METHOD,
+    b":scheme": Kind.SCHEME,
+    b":authority": Kind.AUTHORITY,
+    b":path": Kind.PATH,
+    b"content-length": Kind.SPECIAL,
+    b"host": Kind.SPECIAL,
+    b"te": Kind.SPECIAL,
+    b"cookie": Kind.COOKIE,
+    # Connection-specific, section 8.2.2.
+    b"connection": Kind.MALFORMED,
+    b"keep-alive": Kind.MALFORMED,
+    b"proxy-connection": Kind.MALFORMED,
+    b"transfer-encoding": Kind.MALFORMED,
+    b"upgrade": Kind.MALFORMED,
+}
+_REGULAR, _LAST_PSEUDO = int(Kind.REGULAR), int(Kind.PATH)
+_SPECIAL, _COOKIE, _MALFORMED = int(Kind.SPECIAL), int(Kind.COOKIE), int(Kind.MALFORMED)
+
+# Lower-case tokens (RFC 9110 section 5.6.2, RFC 9113 section 8.2.1).
+_is_name = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+").fullmatch
+_is_bad_value = re.compile(rb"[\0\r\n]|\A[ \t]|[ \t]\Z").search
+_is_length = re.compile(rb"[0-9]{1,18}").fullmatch
+
+
+def _special_kind(name: bytes, value: bytes) -> int:
+    if name == b"te":
+        # Section 8.2.2.
+        return _REGULAR if value == b"trailers" else _MALFORMED
+    return _SPECIAL if name == b"host" or _is_length(value) else _MALFORMED
+
+
+# Names judged before; few are ever seen.
+_names: dict[bytes, tuple[str, int]] = {}
+_REMEMBERED_NAMES = 1024
+_REMEMBERED_LENGTH = 64
+
+
+def make_field(name: bytes, value: bytes) -> Field:
+    text, kind = _names.get(name) or _judge(name)
+    if _is_bad_value(value):
+        kind = _MALFORMED
+    elif kind == _SPECIAL:
+        kind = _special_kind(name, value)
+    try:
+        return kind, (text, value.decode())
+    except UnicodeDecodeError:
+        return kind, (text, value.decode("latin-1"))
+
+
+def _judge(name: bytes) -> tuple[str, int]:
+    kind = _KINDS.get(name, _REGULAR)
+    judged = name.decode("latin-1"), int(kind if kind or _is_name(name) else _MALFORMED)
+    if len(name) <= _REMEMBERED_LENGTH:
+        if len(_names) >= _REMEMBERED_NAMES:
+            _names.clear()
+        _names[name] = judged
+    return judged
+
+
+class RequestHead:
+    """The fields of a request. `fields` are all but the pseudo fields, in their order, cookies joined at the end.
+
+    `parsed` is for the application: heads of equal blocks are one object, so it can keep there what it made of it.
+    """
+
+    __slots__ = ("authority", "content_length", "fields", "method", "parsed", "path", "scheme")
+
+    def __init__(self, fields: list[Field]) -> None:
+        """Raises StreamFault for fields that make a request malformed."""
+        self.content_length: int | None = None
+        self.parsed: object = None
+        self.fields: list[tuple[str, str]] = []
+        append = self.fields.append
+        others: list[Field] | None = None
+        pseudo: list[str | None] = [None] * (_LAST_PSEUDO + 1)
+        for field in fields:
+            kind, pair = field
+            if kind == _REGULAR:
+                append(pair)
+            elif kind <= _LAST_PSEUDO:
+                if pseudo[kind] is not None:
+                    raise _malformed(f"{pair[0]} appears twice")
+                if self.fields or others:
+                    raise _malformed(f"{pair[0]} comes after a regular field")
+                pseudo[kind] = pair[1]
+            elif kind == _MALFORMED:
+                raise _malformed(f"field {pair[0]!r} must not be there, or not so")
+            elif others is None:
+                others = [field]
+            else:
+                others.append(field)
+        _, self.method, self.scheme, self.authority, self.path = pseudo
+        if others is not None:
+            self._take(others)
+        self._check_pseudo()
+
+    def _take(self, others: list[Field]) -> None:
+        cookies = []
+        for kind, pair in others:
+            name, value = pair
+            if kind == _COOKIE:
+                # Section 8.2.3: split for compression's sake.
+                cookies.append(value)
+                continue
+            self.fields.append(pair)
+            if name == "content-length":
+                if self.content_length not in (None, int(value)):
+                    raise _malformed("two content-lengths differ")
+                self.content_length = int(value)
+            elif name == "host" and self.authority is not None and value.lower() != self.authority.lower():
+                raise _malformed("host and :authority differ")
+        if cookies:
+            self.fields.append(("cookie", "; ".join(cookies)))
+
+    def _check_pseudo(self) -> None:
+        path = self.path
+        if self.method == "CONNECT":
+            # Section 8.5.
+            if self.scheme is not None or path is not None or not self.authority:
+                raise _malformed("CONNECT has an :authority alone")
+        elif not self.method or not self.scheme or not path:
+            raise _malformed("a request needs :method, :scheme and :path")
+        elif path[0] != "/" and not (path == "*" and self.method == "OPTIONS"):
+            raise _malformed(":path does not begin with a slash")
+
+
+def check_trailers(fields: list[Field]) -> None:
+    """Raises StreamFault for trailers that may not be there (section 8.1)."""
+    for kind, (name, _) in fields:
+        if _REGULAR < kind <= _LAST_PSEUDO or kind == _MALFORMED:
+            raise _malformed(f"field {name!r} must not be a trailer")
+
+
+def _malformed(text: str) -> StreamFault:
+    return StreamFault(ErrorCode.PROTOCOL_ERROR, text, "malformed")

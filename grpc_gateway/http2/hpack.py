@@ -1,0 +1,357 @@
+"""HPACK (RFC 7541): header blocks to fields and back, with a dynamic table for each direction.
+
+Strategy. Most fields of a gRPC connection are references into the tables, so tables hold fields in the form that the
+application wants (made once, when a field is first seen), and decoding a reference is a look-up. A block that only
+looked up means the same as long as the table does not change: `Decoder.memo` is for whoever wants to remember what it
+made of one.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from grpc_gateway.http2 import huffman
+from grpc_gateway.http2.errors import ConnectionFault, ErrorCode
+
+T = TypeVar("T")
+
+# RFC 7541 appendix A, in its order, from index 1.
+STATIC_TABLE: tuple[tuple[bytes, bytes], ...] = (
+    (b":authority", b""),
+    (b":method", b"GET"),
+    (b":method", b"POST"),
+    (b":path", b"/"),
+    (b":path", b"/index.html"),
+    (b":scheme", b"http"),
+    (b":scheme", b"https"),
+    (b":status", b"200"),
+    (b":status", b"204"),
+    (b":status", b"206"),
+    (b":status", b"304"),
+    (b":status", b"400"),
+    (b":status", b"404"),
+    (b":status", b"500"),
+    (b"accept-charset", b""),
+    (b"accept-encoding", b"gzip, deflate"),
+    *(
+        (name, b"")
+        for name in (
+            b"accept-language accept-ranges accept access-control-allow-origin age allow authorization cache-control "
+            b"content-disposition content-encoding content-language content-length content-location content-range "
+            b"content-type cookie date etag expect expires from host if-match if-modified-since if-none-match if-range "
+            b"if-unmodified-since last-modified link location max-forwards proxy-authenticate proxy-authorization "
+            b"range referer refresh retry-after server set-cookie strict-transport-security transfer-encoding "
+            b"user-agent vary via www-authenticate"
+        ).split()
+    ),
+)
+_STATIC_SIZE = len(STATIC_TABLE)
+_FIRST_DYNAMIC = _STATIC_SIZE + 1
+# The byte that refers to the newest entry of the dynamic table.
+_DYNAMIC_BYTE = 0x80 + _FIRST_DYNAMIC
+_ENTRY_OVERHEAD = 32
+# Past this multiple of the list limit a block is an attack rather than too large.
+_EXCESS = 4
+_MEMO_BLOCKS = 64
+_MEMO_BLOCK_SIZE = 512
+
+
+class HeaderListTooLarge(Exception):
+    """The block was decoded, so the tables are right, but its fields are more than allowed."""
+
+
+def _compression_error(text: str) -> ConnectionFault:
+    return ConnectionFault(ErrorCode.COMPRESSION_ERROR, text, "hpack")
+
+
+def entry_size(name: bytes, value: bytes) -> int:
+    """RFC 7541 section 4.1; also what SETTINGS_MAX_HEADER_LIST_SIZE counts."""
+    return len(name) + len(value) + _ENTRY_OVERHEAD
+
+
+def decode_integer(data: bytes, position: int, mask: int) -> tuple[int, int]:
+    """The integer whose prefix is in `data[position]`, and the position behind it (RFC 7541 section 5.1)."""
+    value = data[position] & mask
+    position += 1
+    if value < mask:
+        return value, position
+    for shift in (0, 7, 14, 21):
+        byte = data[position]
+        position += 1
+        value += (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise _compression_error("an HPACK integer is too large")
+
+
+def encode_integer(value: int, mask: int, pattern: int) -> bytes:
+    if value < mask:
+        return bytes((pattern | value,))
+    encoded = bytearray((pattern | mask,))
+    value -= mask
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+class Decoder(Generic[T]):
+    """Decodes the blocks of one connection in their order.
+
+    `make` turns name and value into what the application wants of a field. `max_list_size` bounds the decoded size of
+    a block. Raises ConnectionFault for broken blocks, after which the decoder must not be used again, and
+    HeaderListTooLarge, after which it may.
+    """
+
+    __slots__ = ("_entries", "_make", "_size", "_static", "max_list_size", "max_table_size", "memo", "table_size")
+
+    def __init__(
+        self, make: Callable[[bytes, bytes], T], max_list_size: int = 16_384, max_table_size: int = 4096
+    ) -> None:
+        self.max_list_size = max_list_size
+        self.max_table_size = self.table_size = max_table_size
+        # What blocks without effect on the table were decoded to, by the block.
+        self.memo: dict[bytes, Any] = {}
+        self._make = make
+        self._static = _static_entries(make)
+        # (size, name, field), the newest last: index 62 is [-1].
+        self._entries: list[tuple[int, bytes, T]] = []
+        self._size = 0
+
+    def remember(self, block: bytes, meaning: object) -> None:
+        """Puts `meaning` into the memo; call only for a block that was decoded with `unchanged` being true."""
+        if len(block) <= _MEMO_BLOCK_SIZE:
+            if len(self.memo) >= _MEMO_BLOCKS:
+                self.memo.clear()
+            self.memo[block] = meaning
+
+    def decode(self, block: bytes) -> tuple[list[T], bool]:
+        """The fields, and whether the block left the table as it was."""
+        try:
+            return self._decode(block)
+        except IndexError:
+            raise _compression_error("an HPACK block is cut short, or refers to an entry that is not there") from None
+
+    def _decode(self, block: bytes) -> tuple[list[T], bool]:
+        fields: list[T] = []
+        append = fields.append
+        static, entries = self._static, self._entries
+        left = self.max_list_size
+        unchanged = True
+        position, end = 0, len(block)
+        while position < end:
+            byte = block[position]
+            if byte >= 0x80:
+                if byte < _DYNAMIC_BYTE:
+                    size, _, field = static[byte - 0x80]
+                    position += 1
+                elif byte < 0xFF:
+                    size, _, field = entries[_DYNAMIC_BYTE - 1 - byte]
+                    position += 1
+                elif (more := block[position + 1]) < 0x80:
+                    size, _, field = entries[_STATIC_SIZE - 0x7F - more]
+                    position += 2
+                else:
+                    index, position = decode_integer(block, position, 0x7F)
+                    size, _, field = entries[_STATIC_SIZE - index]
+                if not size:
+                    raise _compression_error("HPACK index 0")
+            elif byte & 0xE0 == 0x20:
+                if fields:
+                    raise _compression_error("an HPACK table size update is not at the start of its block")
+                position = self._resize(block, position)
+                unchanged = False
+                continue
+            elif byte & 0x40:
+                size, field, position = self._literal(block, position, 0x3F, True)
+                unchanged = False
+            else:
+                size, field, position = self._literal(block, position, 0x0F, False)
+            left -= size
+            append(field)
+        if left < 0:
+            if left < -_EXCESS * self.max_list_size:
+                raise ConnectionFault(
+                    ErrorCode.ENHANCE_YOUR_CALM, "a header block decodes to far too much", "header_bomb"
+                )
+            raise HeaderListTooLarge
+        return fields, unchanged
+
+    def _literal(self, block: bytes, position: int, mask: int, indexing: bool) -> tuple[int, T, int]:
+        index = block[position] & mask
+        if index < mask:
+            position += 1
+        else:
+            index, position = decode_integer(block, position, mask)
+        if index > _STATIC_SIZE:
+            name = self._entries[_STATIC_SIZE - index][1]
+        elif index:
+            name = STATIC_TABLE[index - 1][0]
+        else:
+            name, position = _decode_string(block, position)
+        value, position = _decode_string(block, position)
+        field = self._make(name, value)
+        size = len(name) + len(value) + _ENTRY_OVERHEAD
+        if indexing:
+            if self.memo:
+                self.memo.clear()
+            self._size += size
+            # A larger one than the table empties it (section 4.4).
+            self._entries.append((size, name, field))
+            if self._size > self.table_size:
+                self._evict()
+        return size, field, position
+
+    def _evict(self) -> None:
+        entries = self._entries
+        count = 0
+        while self._size > self.table_size:
+            self._size -= entries[count][0]
+            count += 1
+        del entries[:count]
+
+    def _resize(self, block: bytes, position: int) -> int:
+        size, position = decode_integer(block, position, 0x1F)
+        if size > self.max_table_size:
+            raise _compression_error(f"an HPACK table of {size} bytes was not offered")
+        self.memo.clear()
+        self.table_size = size
+        self._evict()
+        return position
+
+
+def _static_entries(make: Callable[[bytes, bytes], T]) -> "list[tuple[int, bytes, T]]":
+    # Made once for each way of making fields, and shared by all connections.
+    entries = _static_by_maker.get(make)
+    if entries is None:
+        entries = [(0, b"", make(b"", b""))]
+        entries += [(entry_size(name, value), name, make(name, value)) for name, value in STATIC_TABLE]
+        _static_by_maker[make] = entries
+    return entries
+
+
+_static_by_maker: dict[Callable[[bytes, bytes], Any], list[tuple[int, bytes, Any]]] = {}
+
+
+def _decode_string(block: bytes, position: int) -> tuple[bytes, int]:
+    byte = block[position]
+    coded, length = byte & 0x80, byte & 0x7F
+    if length < 0x7F:
+        position += 1
+    else:
+        length, position = decode_integer(block, position, 0x7F)
+    end = position + length
+    if end > len(block):
+        raise _compression_error("an HPACK string is cut short")
+    data = block[position:end]
+    if coded:
+        try:
+            data = huffman.decode(data)
+        except ValueError as error:
+            raise _compression_error(str(error)) from None
+    return data, end
+
+
+class Block:
+    """Fields that are sent again and again; compared by identity. Names and values are ASCII."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self, *fields: tuple[str, str]) -> None:
+        self.fields = tuple((name.encode("ascii"), value.encode("ascii")) for name, value in fields)
+
+
+class Encoder:
+    """Encodes the blocks of one connection in their order.
+
+    The fields of a `Block` enter the dynamic table as far as there is room, and nothing is ever evicted for another;
+    so an encoded `Block` stays right, and is remembered, until the table changes. All other fields are literals that
+    leave the table alone: the values of a call are seldom seen twice.
+    """
+
+    __slots__ = ("_indices", "_memo", "_size", "_update", "max_table_size")
+
+    def __init__(self, max_table_size: int = 4096) -> None:
+        self.max_table_size = max_table_size
+        # Fields in the dynamic table with their place from the oldest.
+        self._indices: dict[tuple[bytes, bytes], int] = {}
+        self._size = 0
+        self._memo: dict[Block, bytes] = {}
+        self._update = b""
+
+    def resize(self, size: int) -> None:
+        """The peer's table holds `size` bytes from now on. Ours never holds more than it did at first."""
+        size = min(size, 4096)
+        if size == self.max_table_size and not self._update:
+            return
+        self.max_table_size = size
+        self._indices.clear()
+        self._memo.clear()
+        self._size = 0
+        # Whatever changes came in between, an update to 0 empties the peer's table as ours (section 4.2).
+        self._update = b"\x20" + encode_integer(size, 0x1F, 0x20)
+
+    def block(self, block: Block) -> bytes:
+        """A constant's block."""
+        encoded = self._memo.get(block)
+        if encoded is None or self._update:
+            update, known = self._start(), len(self._indices)
+            encoded = b"".join([self._constant(name, value) for name, value in block.fields])
+            if len(self._indices) == known:
+                # Only now it means the same next time.
+                self._memo[block] = encoded
+            return update + encoded
+        return encoded
+
+    def fields(self, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """A block of literals, and of references where constants happen to match."""
+        return self._start() + b"".join([self._known(*field) or _literal(*field) for field in fields])
+
+    def _start(self) -> bytes:
+        update, self._update = self._update, b""
+        return update
+
+    def _known(self, name: bytes, value: bytes) -> bytes | None:
+        index = _STATIC_FIELDS.get((name, value))
+        if index is None:
+            place = self._indices.get((name, value))
+            if place is None:
+                return None
+            index = _FIRST_DYNAMIC + len(self._indices) - 1 - place
+        return encode_integer(index, 0x7F, 0x80)
+
+    def _constant(self, name: bytes, value: bytes) -> bytes:
+        known = self._known(name, value)
+        if known is not None:
+            return known
+        size = entry_size(name, value)
+        if self._size + size > self.max_table_size:
+            return _literal(name, value)
+        self._size += size
+        self._indices[(name, value)] = len(self._indices)
+        # The indices of all others move.
+        self._memo.clear()
+        return _literal(name, value, 0x3F, 0x40, huffman.encode)
+
+
+def _raw(data: bytes) -> bytes:
+    return data
+
+
+def _literal(
+    name: bytes, value: bytes, mask: int = 0x0F, pattern: int = 0, code: Callable[[bytes], bytes] = _raw
+) -> bytes:
+    index = _STATIC_NAMES.get(name, 0)
+    start = encode_integer(index, mask, pattern)
+    return start + (b"" if index else _encode_string(name, code)) + _encode_string(value, code)
+
+
+def _encode_string(data: bytes, code: Callable[[bytes], bytes]) -> bytes:
+    coded = code(data)
+    if len(coded) < len(data):
+        return encode_integer(len(coded), 0x7F, 0x80) + coded
+    return encode_integer(len(data), 0x7F, 0) + data
+
+
+_STATIC_FIELDS = {field: index for index, field in reversed(list(enumerate(STATIC_TABLE, 1))) if field[1]}
+_STATIC_NAMES = {name: index for index, (name, _) in reversed(list(enumerate(STATIC_TABLE, 1)))}

@@ -1,0 +1,11 @@
+"""A gRPC server on our own HTTP/2, with grpc.aio's registration and contexts."""
+
+from grpc_gateway.server.call import Call
+from grpc_gateway.server.connection import GrpcConnection
+from grpc_gateway.server.immediate import Immediate
+from grpc_gateway.server.options import ServerOptions
+from grpc_gateway.server.server import Server
+from grpc_gateway.server.stats import Stats
+from grpc_gateway.server.status import RpcError
+
+__all__ = ["Call", "GrpcConnection", "Immediate", "RpcError", "Server", "ServerOptions", "Stats"]

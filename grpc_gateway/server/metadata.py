@@ -1,0 +1,99 @@
+"""Metadata: header fields of gRPC, with binary values where the key ends with -bin."""
+
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as BinasciiError
+from collections.abc import Iterable
+from typing import NamedTuple
+
+# As callers give it; grpc.aio.Metadata iterates as such pairs, too.
+Metadata = Iterable[tuple[str, str | bytes]]
+Fields = list[tuple[bytes, bytes]]
+
+
+class Metadatum(NamedTuple):
+    """One entry, as grpcio's handlers know it."""
+
+    key: str
+    value: str | bytes
+
+
+# Of the protocol itself, so neither the application's to read nor to write.
+RESERVED = frozenset(
+    {
+        "te",
+        "content-type",
+        "content-length",
+        "connection",
+        "host",
+        "grpc-timeout",
+        "grpc-encoding",
+        "grpc-accept-encoding",
+        "grpc-message",
+        "grpc-message-type",
+        "grpc-status",
+    }
+)
+_is_key = re.compile(r"[0-9a-z_.-]+").fullmatch
+_is_value = re.compile(rb"[ -~]*").fullmatch
+
+
+# What pairs seen before are: an entry each, or nothing for reserved names. Clients repeat themselves.
+_known: dict[tuple[str, str], tuple[Metadatum, ...]] = {}
+_REMEMBERED_PAIRS = 1024
+_REMEMBERED_LENGTH = 64
+
+
+def decode(fields: Iterable[tuple[str, str]]) -> tuple[Metadatum, ...]:
+    """What of a request's fields is the application's. Raises ValueError for a binary value that is not base64."""
+    metadata: list[Metadatum] = []
+    known = _known
+    for pair in fields:
+        found = known.get(pair)
+        metadata += _judge(pair) if found is None else found
+    return tuple(metadata)
+
+
+def _judge(pair: tuple[str, str]) -> tuple[Metadatum, ...]:
+    name, value = pair
+    if name in RESERVED:
+        found: tuple[Metadatum, ...] = ()
+    elif name.endswith("-bin"):
+        # Several values may come as one field, joined by commas.
+        found = tuple(Metadatum(name, _decode_binary(name, part)) for part in value.split(","))
+    else:
+        found = (Metadatum(name, value),)
+    if len(value) <= _REMEMBERED_LENGTH and name != "grpc-timeout":
+        if len(_known) >= _REMEMBERED_PAIRS:
+            _known.clear()
+        _known[pair] = found
+    return found
+
+
+def _decode_binary(name: str, value: str) -> bytes:
+    text = value.strip().rstrip("=")
+    try:
+        return b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (BinasciiError, ValueError):
+        raise ValueError(f"the value of {name} is not base64") from None
+
+
+def encode(metadata: Metadata) -> Fields:
+    """Fields to send. Raises ValueError for keys and values that gRPC does not allow, or keeps to itself."""
+    return [(key.encode("ascii"), _encode_value(key, value)) for key, value in map(_legal, metadata)]
+
+
+def _legal(datum: tuple[str, str | bytes]) -> tuple[str, str | bytes]:
+    key, value = datum
+    if not _is_key(key) or key in RESERVED:
+        raise ValueError(f"metadata key {key!r} is not allowed")
+    return key, value
+
+
+def _encode_value(key: str, value: str | bytes) -> bytes:
+    raw = value.encode() if isinstance(value, str) else value
+    if key.endswith("-bin"):
+        return b64encode(raw).rstrip(b"=")
+    if not _is_value(raw):
+        raise ValueError(f"the value of metadata key {key!r} is not printable ASCII")
+    return raw.strip(b" ")

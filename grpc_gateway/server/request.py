@@ -1,0 +1,79 @@
+"""What a request's head means to gRPC."""
+
+import re
+from http import HTTPStatus
+
+import grpc
+
+from grpc_gateway.http2.head import RequestHead
+from grpc_gateway.server import compression
+from grpc_gateway.server.metadata import Metadatum, decode
+
+# The protocol's units of grpc-timeout, in seconds.
+_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_is_timeout = re.compile(r"[0-9]{1,8}[HMSmun]").fullmatch
+_is_grpc = re.compile(r"application/grpc(\Z|[+;])").match
+
+CONTENT_TYPE = "application/grpc"
+_NOTHING: frozenset[str] = frozenset()
+
+
+class Request:
+    """One head, understood. Heads of equal blocks share it, so nothing of a single call is in here.
+
+    http_status: why this is no gRPC, else None. refusal: the status it is refused with, else None. timeout: seconds,
+    or None. encoding: of compressed messages. accepted: encodings that the client takes.
+    """
+
+    __slots__ = ("accepted", "content_type", "encoding", "http_status", "metadata", "path", "refusal", "timeout")
+
+    def __init__(self, head: RequestHead) -> None:
+        self.path = head.path or ""
+        self.metadata: tuple[Metadatum, ...] = ()
+        self.timeout: float | None = None
+        self.encoding = compression.IDENTITY
+        self.accepted = _NOTHING
+        self.content_type = ""
+        self.http_status: HTTPStatus | None = None
+        self.refusal: tuple[grpc.StatusCode, str] | None = None
+        timeout: str | None = None
+        for name, value in head.fields:
+            if name == "content-type":
+                self.content_type = value
+            elif name == "grpc-timeout":
+                timeout = value
+            elif name == "grpc-encoding":
+                self.encoding = value
+            elif name == "grpc-accept-encoding":
+                self.accepted = frozenset(value.replace(" ", "").split(","))
+        if head.method != "POST":
+            self.http_status = HTTPStatus.METHOD_NOT_ALLOWED
+        elif self.content_type != CONTENT_TYPE and not _is_grpc(self.content_type.lower()):
+            self.http_status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+        else:
+            self._parse(head, timeout)
+
+    def _parse(self, head: RequestHead, timeout: str | None) -> None:
+        try:
+            self.metadata = decode(head.fields)
+        except ValueError as error:
+            self.refusal = (grpc.StatusCode.INTERNAL, str(error))
+        if timeout is not None:
+            if _is_timeout(timeout):
+                self.timeout = int(timeout[:-1]) * _UNITS[timeout[-1]]
+            else:
+                self.refusal = (grpc.StatusCode.INTERNAL, "malformed grpc-timeout")
+        if self.encoding != compression.IDENTITY and not compression.is_known(self.encoding):
+            self.refusal = (
+                grpc.StatusCode.UNIMPLEMENTED,
+                f"grpc-encoding {self.encoding!r} is not supported; supported are {compression.ACCEPTED}",
+            )
+
+
+def understand(head: RequestHead) -> Request:
+    """The head's request, made when it is first asked for."""
+    parsed = head.parsed
+    if isinstance(parsed, Request):
+        return parsed
+    head.parsed = request = Request(head)
+    return request

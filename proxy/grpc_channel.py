@@ -1,0 +1,13 @@
+"""A channel that speaks gRPC."""
+
+from grpc_gateway.client import Client
+from protocol_negotiation.peer import Peer
+from proxy.channel import Session
+
+
+class GrpcChannel(Client):
+    """A gRPC client, with what the core remembers of it."""
+
+    def __init__(self, client_id: str, peer: Peer) -> None:
+        super().__init__(client_id, peer)
+        self.session = Session(str(peer.address))

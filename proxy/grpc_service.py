@@ -1,0 +1,148 @@
+"""The gRPC side of a replica: the service and what goes with it, on the transport that the settings choose."""
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import cast
+
+import anyio
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
+
+from grpc_gateway.clients import Clients
+from grpc_gateway.grpcio import GrpcioServer
+from grpc_gateway.renewal import Renewal
+from grpc_gateway.server import Server
+from grpc_gateway.service import MessagingService
+from protos.apache.rocketmq.v2 import service_pb2
+from protos.apache.rocketmq.v2.service_pb2_grpc import add_MessagingServiceServicer_to_server
+from proxy.config import Settings
+from proxy.configs import Configs
+from proxy.gateway import Gateway
+from proxy.grpc_channel import GrpcChannel
+from proxy.messaging import Messaging
+from proxy.metrics import Metrics
+from proxy.sync.renewals import RenewalExchange
+from proxy.sync.topic import SyncTopic
+from remoting.errors import RemotingError
+
+_log = logging.getLogger("gantry.grpc")
+
+_SERVICE = service_pb2.DESCRIPTOR.services_by_name["MessagingService"].full_name
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+# Seconds between looks for renewals that are due, for clients that are gone, and at our own health.
+_RENEWAL = 1.0
+_SWEEP = 5.0
+# Seconds that other replicas have at the end to be told what is left to tell.
+_FLUSH = 1.0
+
+
+class GrpcService:
+    """Everything about gRPC. `start` it before connections come, `run` it, `drain` it at the end."""
+
+    def __init__(self, core: Messaging, settings: Settings, metrics: Metrics) -> None:
+        loop = asyncio.get_running_loop()
+        wanted = settings.grpc
+        options = wanted.options(settings.client_expiry)
+        self.configs = Configs(lambda: core.backend)
+        self.gateway = Gateway(core, self.configs)
+        self.clients = Clients(GrpcChannel)
+        # Another name at each start: what a former process held nobody holds any more.
+        replica = uuid.uuid4().hex[:12] if settings.sync.enabled else ""
+        self.renewal = Renewal(self.gateway, options, loop.time, replica)
+        self._renewals_topic = settings.sync.renewals if settings.sync.enabled else None
+        self._exchange: RenewalExchange | None = None
+        self.service = MessagingService(self.gateway, self.clients, self.renewal, options, metrics.observe_rpc)
+        make = GrpcioServer if wanted.transport == "grpcio" else Server
+        self.server: Server | GrpcioServer = make(
+            wanted.server_options(settings.limits.idle_timeout), on_close=self.clients.disconnected
+        )
+        self._core = core
+        self._clock = loop.time
+        self._health = health.aio.HealthServicer()
+        self._register(wanted.health, wanted.reflection)
+        self._watch(metrics)
+
+    def _register(self, healthy: bool, reflecting: bool) -> None:
+        # Both take grpc.aio's registration.
+        server = cast(grpc.aio.Server, self.server)
+        add_MessagingServiceServicer_to_server(self.service, server)
+        names = [_SERVICE]
+        if healthy:
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+            names.append(health.SERVICE_NAME)
+        if reflecting:
+            names.append(reflection.SERVICE_NAME)
+            reflecting_servicer = reflection.aio.ReflectionServicer(names)
+            add_ServerReflectionServicer_to_server(reflecting_servicer, server)  # type: ignore[no-untyped-call]
+
+    async def start(self) -> None:
+        """Be ready for connections."""
+        if isinstance(self.server, GrpcioServer):
+            await self.server.start()
+        if self._renewals_topic is not None:
+            self._exchange = RenewalExchange(SyncTopic(self._core.backend, self._renewals_topic), self.renewal)
+        await self._health.set("", _SERVING)
+        await self._look_at_brokers()
+
+    async def run(self) -> None:
+        """Keep everything going, until cancelled."""
+        async with anyio.create_task_group() as group:
+            if self._exchange is not None:
+                group.start_soon(self._exchange.run)
+            group.start_soon(_every, _RENEWAL, self._renew)
+            group.start_soon(_every, _RENEWAL, self.configs.refresh)
+            group.start_soon(_every, _SWEEP, self._sweep)
+            group.start_soon(_every, _SWEEP, self._look_at_brokers)
+
+    async def _renew(self) -> None:
+        self.renewal.sweep(self._clock())
+
+    async def _sweep(self) -> None:
+        self.service.presence.sweep(self._clock())
+
+    async def _look_at_brokers(self) -> None:
+        """The service is as well as its brokers; the replica itself ("") is, even without them."""
+        well = False
+        with contextlib.suppress(RemotingError):
+            well = bool(await self._core.backend.brokers())
+        await self._health.set(_SERVICE, _SERVING if well else _NOT_SERVING)
+
+    async def drain(self, grace: float) -> None:
+        """Send clients elsewhere, let their calls finish for `grace` seconds, then let go of everybody."""
+        await self._health.enter_graceful_shutdown()
+        self.service.telemetry.drain()
+        await self.server.drain(grace)
+        await self.service.presence.close()
+        if self._exchange is not None:
+            with anyio.move_on_after(_FLUSH):
+                await self._exchange.flush()
+
+    def _watch(self, metrics: Metrics) -> None:
+        server, telemetry, presence = self.server, self.service.telemetry, self.service.presence
+        metrics.gauge("gantry_grpc_connections", "Open gRPC connections.", lambda: len(server.connections))
+        metrics.gauge("gantry_grpc_streams", "Open gRPC calls.", lambda: server.open_streams)
+        metrics.gauge("gantry_telemetry_streams", "Open telemetry streams.", lambda: len(telemetry.streams))
+        metrics.gauge("gantry_grpc_clients", "gRPC clients by id and host.", lambda: len(self.clients))
+        metrics.gauge("gantry_grpc_held", "Deliveries renewed for their consumers.", lambda: len(self.renewal))
+        metrics.gauge(
+            "gantry_grpc_topics", "Topics that gRPC producers here publish to.", lambda: len(presence.producers)
+        )
+        closed = server.closed if isinstance(server, GrpcioServer) else cast(Mapping[str, int], server.stats.closed)
+        metrics.counter("gantry_grpc_connections_closed", "gRPC connections that ended, by cause.", "cause", closed)
+        metrics.calls = server.calls
+
+
+async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await anyio.sleep(seconds)
+        try:
+            await work()
+        except Exception:
+            # A mistake of ours; what else the replica does goes on, and so do the next turns of this.
+            _log.exception("upkeep failed")

@@ -1,0 +1,200 @@
+"""Runs the loads of one protocol against its subjects, which take turns."""
+
+from dataclasses import dataclass
+
+from tests.benchmark import generator
+from tests.benchmark.generator import Result
+from tests.benchmark.operations import Operation, Section
+from tests.benchmark.outcome import Row, Sample, middle
+from tests.benchmark.processes import cpu_seconds, rss_mb
+from tests.benchmark.servers import Kit, Subject, say
+
+PROBE_MESSAGES = 64
+RUN_WARMUP_SECONDS = 0.5
+PULL_BATCH = 32
+ENDS_WITH_THE_TOPIC = {"pop-ack"}
+"""Loads that are told by the broker when nothing is left."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much to run."""
+
+    rounds: int
+    seconds: float
+    messages: int
+    warmup_messages: int
+    sizes: tuple[int, ...]
+
+
+class Comparison:
+    """Runs the loads of a section against subjects."""
+
+    def __init__(self, running: Kit, section: Section, subjects: list[Subject], plan: Plan) -> None:
+        self.kit = running
+        self.section = section
+        self.subjects = subjects
+        self.plan = plan
+        self.failures: list[str] = []
+        self.remarks: dict[tuple[str, str], str] = {}
+        self._groups = 0
+
+    def rows(self) -> list[Row]:
+        """Prepare, warm up and measure everything."""
+        for size in self.plan.sizes:
+            self._prepare(size)
+        self._probe()
+        self._warm_up()
+        return [
+            row
+            for size in self.plan.sizes
+            for operation in self.section.operations
+            for row in self._compare(operation, size)
+        ]
+
+    def _topic(self, kind: str, size: int) -> str:
+        return f"{self.section.name}-{kind}-{size}"
+
+    def _mixed(self, subject: Subject, size: int) -> str:
+        return self._topic(f"mixed-{subject.name}", size)
+
+    def _prepare(self, size: int) -> None:
+        """Create the topics and store the messages that consumers will read."""
+        kinds = {operation.topic for operation in self.section.operations}
+        for kind in sorted(kinds - {"mixed"}):
+            self.kit.add_topic(self._topic(kind, size))
+        if "mixed" in kinds:
+            # One group for all runs of a subject: each leaves the topic empty to it.
+            for subject in self.subjects:
+                self.kit.add_topic(self._mixed(subject, size))
+                self.kit.add_group(self._mixed(subject, size))
+        if "read" in kinds:
+            stored = generator.run(
+                "send-async",
+                self.kit.subjects["none"],
+                topic=self._topic("read", size),
+                size=size,
+                messages=self.plan.messages,
+            )
+            stored.checked("storing messages")
+
+    def _probe(self) -> None:
+        """Find out which operations each subject supports."""
+        size = self.plan.sizes[0]
+        for subject in self.subjects:
+            for operation in self.section.operations:
+                if not operation.load(subject.name):
+                    continue
+                result = self._load(operation, size, subject, messages=PROBE_MESSAGES, timeout=5)
+                if not result.errors:
+                    continue
+                if subject.name == "none":
+                    result.checked(f"{operation.name} without a proxy")
+                self.remarks[subject.name, operation.name] = result.first_error
+                if subject.name == "gantry":
+                    self.failures.append(f"{operation.name}: {result.first_error}")
+                say(f"{subject.name} does not support {operation.name}: {result.first_error}", progress=True)
+
+    def _warm_up(self) -> None:
+        """Give just-in-time compilers and caches what they need."""
+        size = self.plan.sizes[0]
+        for subject in self.subjects:
+            for operation in self.section.operations:
+                if subject.pid is None or (subject.name, operation.name) in self.remarks:
+                    continue
+                result = self._load(operation, size, subject, messages=self._warm_up_messages(operation))
+                say(f"warm-up {subject.name} {operation.name}: {result.messages_per_second:.0f}/s", progress=True)
+
+    def _warm_up_messages(self, operation: Operation) -> int:
+        if operation.topic != "read":
+            return self.plan.warmup_messages
+        if operation.drains:
+            return min(self.plan.warmup_messages, self.plan.messages)
+        # A pull carries many messages, and it is requests that warm a proxy.
+        return self.plan.warmup_messages * PULL_BATCH // 4
+
+    def _compare(self, operation: Operation, size: int) -> list[Row]:
+        """The rows of one operation and size, one for each subject."""
+        subjects = [subject for subject in self.subjects if operation.load(subject.name)]
+        samples: dict[str, list[Sample]] = {subject.name: [] for subject in subjects}
+        for number in range(self.plan.rounds):
+            turn = number % len(subjects)
+            for subject in subjects[turn:] + subjects[:turn]:
+                if (subject.name, operation.name) not in self.remarks:
+                    samples[subject.name] += self._measure(operation, size, subject)
+        return [self._row(operation, size, subject.name, samples[subject.name]) for subject in subjects]
+
+    def _row(self, operation: Operation, size: int, subject: str, samples: list[Sample]) -> Row:
+        if samples:
+            return Row(operation, size, subject, middle(samples))
+        remark = self.remarks.get((subject, operation.name), "every run met errors")
+        return Row(operation, size, subject, None, remark)
+
+    def _measure(self, operation: Operation, size: int, subject: Subject) -> list[Sample]:
+        """One measured run; no sample if it met errors."""
+        before = cpu_seconds(subject.pid) if subject.pid else 0.0
+        result = self._load(operation, size, subject, **self._limits(operation, subject))
+        spent = cpu_seconds(subject.pid) - before if subject.pid else 0.0
+        where = f"{operation.name} {size} {subject.name}"
+        if failure := self._failure(operation, result):
+            if subject.name == "rust":
+                self.remarks[subject.name, operation.name] = failure  # a rival's trouble is no failure of ours
+            else:
+                self.failures.append(f"{where}: {failure}")
+            say(f"{where}: {failure}", progress=True)
+            return []
+        found = sample(result, subject, spent)
+        say(f"{where}: {describe(found)}", progress=True)
+        return [found]
+
+    def _limits(self, operation: Operation, subject: Subject) -> dict[str, float]:
+        """What ends a measured run."""
+        if not operation.drains:
+            return {"seconds": self.plan.seconds, "warmup": RUN_WARMUP_SECONDS}
+        if operation.load(subject.name) in ENDS_WITH_THE_TOPIC:
+            return {}
+        return {"messages": self.plan.messages}
+
+    def _failure(self, operation: Operation, result: Result) -> str:
+        if result.errors:
+            return f"{result.errors} errors, the first: {result.first_error}"
+        if operation.drains and result.all_messages != self.plan.messages:
+            return f"{result.all_messages} of {self.plan.messages} messages arrived"
+        return ""
+
+    def _load(self, operation: Operation, size: int, subject: Subject, **limits: float) -> Result:
+        """Run the generator, readers of stored messages with a group of their own."""
+        self._groups += 1
+        topic, group = self._topic(operation.topic, size), f"{self.section.name}-{self._groups}"
+        if operation.topic == "read":
+            self.kit.add_group(group)
+        elif operation.topic == "mixed":
+            topic = group = self._mixed(subject, size)
+        return generator.run(
+            operation.load(subject.name),
+            subject,
+            topic=topic,
+            group=group,
+            size=size,
+            connections=operation.clients,
+            window=operation.window,
+            **limits,
+        )
+
+
+def sample(result: Result, subject: Subject, spent: float) -> Sample:
+    """The measurements of one run."""
+    return Sample(
+        cpu_us_per_message=None if subject.pid is None else spent * 1e6 / max(1, result.all_messages),
+        messages_per_second=result.messages_per_second,
+        p50_ms=result.latency.p50,
+        p99_ms=result.latency.p99,
+        p999_ms=result.latency.p999,
+        rss_mb=None if subject.pid is None else rss_mb(subject.pid),
+    )
+
+
+def describe(found: Sample) -> str:
+    """A sample in a few words."""
+    cpu = "" if found.cpu_us_per_message is None else f"{found.cpu_us_per_message:.1f} µs/message, "
+    return f"{cpu}{found.messages_per_second:.0f}/s, p50 {found.p50_ms:.2f} ms, p99 {found.p99_ms:.2f} ms"

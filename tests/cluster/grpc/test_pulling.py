@@ -1,0 +1,87 @@
+"""Pulls and offsets, before a real broker."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from protos.apache.rocketmq.v2 import definition_pb2 as d
+from protos.apache.rocketmq.v2 import service_pb2 as pb
+from protos.apache.rocketmq.v2.definition_pb2 import Code
+from tests.cluster.grpc.kit import Consumer, create_group, seconds
+from tests.cluster.kit import Cluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(60, func_only=True)]
+
+
+async def _pull(consumer: Consumer, offset: int, wait: float = 0) -> list[object]:
+    """The code, the bodies, the next offset; the call's deadline is three seconds away."""
+    request = pb.PullMessageRequest(
+        group=consumer.group,
+        message_queue=consumer.queue(0),
+        offset=offset,
+        batch_size=2,
+        long_polling_timeout=seconds(wait),
+    )
+    found: list[object] = []
+    async for response in consumer.stub.PullMessage(request, metadata=consumer.metadata, timeout=3):
+        match response.WhichOneof("content"):
+            case "status":
+                found.append(response.status.code)
+            case "message":
+                found.append(response.message.body)
+            case _:
+                found.append(response.next_offset)
+    return found
+
+
+async def test_a_queue_is_read_by_offset(consumer: Consumer) -> None:
+    await consumer.send(b"0", b"1", b"2")
+    assert await _pull(consumer, 0) == [Code.OK, b"0", b"1", 2]
+    assert await _pull(consumer, 2) == [Code.OK, b"2", 3]
+    assert await _pull(consumer, 3) == [Code.OK, 3]
+    assert (await _pull(consumer, 1_000))[0] == Code.ILLEGAL_OFFSET
+    assert await _pull(consumer, -1) == [Code.ILLEGAL_OFFSET]
+
+
+async def test_a_pull_waits_for_a_message_but_not_beyond_its_deadline(consumer: Consumer) -> None:
+    begin = time.monotonic()
+    # The broker looks only every five seconds whether the wait is over.
+    assert await _pull(consumer, 0, wait=10) == [Code.OK, 0]
+    assert 1.5 < time.monotonic() - begin < 2.9
+    waiting = asyncio.ensure_future(_pull(consumer, 0, wait=10))
+    await asyncio.sleep(0.5)
+    await consumer.send(b"0")
+    assert await waiting == [Code.OK, b"0", 1]
+
+
+async def test_a_queue_is_asked_for_its_offsets(consumer: Consumer) -> None:
+    await consumer.send(b"0", b"1")
+
+    async def offset(policy: d.QueryOffsetPolicy, milliseconds: int | None = None) -> tuple[int, int]:
+        request = pb.QueryOffsetRequest(message_queue=consumer.queue(0), query_offset_policy=policy)
+        if milliseconds is not None:
+            request.timestamp.FromMilliseconds(milliseconds)
+        answer = await consumer.call("QueryOffset", request)
+        return answer.status.code, answer.offset
+
+    assert await offset(d.BEGINNING) == (Code.OK, 0)
+    assert await offset(d.END) == (Code.OK, 2)
+    assert await offset(d.TIMESTAMP, 1) == (Code.OK, 0)
+    assert (await offset(d.TIMESTAMP))[0] == Code.BAD_REQUEST
+
+
+async def test_a_groups_offset_is_stored(cluster: Cluster, consumer: Consumer) -> None:
+    queue, group = consumer.queue(0), d.Resource(name=await create_group(cluster))
+
+    async def stored() -> tuple[int, int]:
+        answer: Any = await consumer.call("GetOffset", pb.GetOffsetRequest(group=group, message_queue=queue))
+        return answer.status.code, answer.offset
+
+    assert await stored() == (Code.OFFSET_NOT_FOUND, 0)
+    request = pb.UpdateOffsetRequest(group=group, message_queue=queue, offset=2)
+    assert (await consumer.call("UpdateOffset", request)).status.code == Code.OK
+    assert await stored() == (Code.OK, 2)
+    request.group.name = "nobody-knows-this-group"
+    assert (await consumer.call("UpdateOffset", request)).status.code == Code.CONSUMER_GROUP_NOT_FOUND

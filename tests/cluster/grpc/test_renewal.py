@@ -1,0 +1,91 @@
+"""Renewal, before a real broker: within a replica, and among several."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from protos.apache.rocketmq.v2 import service_pb2 as pb
+from protos.apache.rocketmq.v2.definition_pb2 import Code
+from tests.cluster.client import create_topic, unique
+from tests.cluster.grpc.kit import Consumer, Replica, bodies, codes
+from tests.cluster.kit import Cluster, eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(120, func_only=True)]
+
+_OPTIONS = {"min_polling": 0.1, "min_invisible": 1.0, "renewal": 4.0}
+
+
+@pytest.fixture
+async def replica(cluster: Cluster) -> AsyncIterator[Replica]:
+    async with Replica(cluster.namesrv, unique("a"), **_OPTIONS) as one:
+        yield one
+
+
+@pytest.fixture
+async def other(cluster: Cluster) -> AsyncIterator[Replica]:
+    async with Replica(cluster.namesrv, unique("b"), **_OPTIONS) as one:
+        yield one
+
+
+async def _consumer(cluster: Cluster, replica: Replica, *like: Consumer) -> Consumer:
+    if like:
+        return Consumer(replica.address, like[0].group.name, like[0].topic.name)
+    consumer = Consumer(replica.address, unique("group"), await create_topic(cluster.broker, "grpc"))
+    await consumer.receive(wait=0.1)
+    return consumer
+
+
+async def test_a_message_is_renewed_until_it_is_acknowledged(cluster: Cluster, replica: Replica) -> None:
+    async with await _consumer(cluster, replica) as consumer:
+        await consumer.send(b"0")
+        [message] = await consumer.all(1, auto_renew=True)
+        assert await consumer.receive(wait=12) == []
+        assert len(replica.renewal) == 1
+        assert codes(await consumer.ack(message)) == [Code.OK] * 2
+        assert len(replica.renewal) == 0
+        assert await consumer.receive(wait=10) == []
+
+
+async def test_another_replica_acknowledges_what_was_renewed(
+    cluster: Cluster, replica: Replica, other: Replica
+) -> None:
+    async with await _consumer(cluster, replica) as consumer, await _consumer(cluster, other, consumer) as elsewhere:
+        # The topic is being made, and read from then on.
+        await asyncio.sleep(12)
+        await consumer.send(b"0", b"1", b"2")
+        messages = await consumer.all(3, auto_renew=True)
+        # Never renewed, yet held.
+        assert codes(await elsewhere.ack(messages[0])) == [Code.OK] * 2
+        await asyncio.sleep(6)
+        assert codes(await elsewhere.ack(messages[1])) == [Code.OK] * 2
+        await asyncio.sleep(5)
+        changed = await elsewhere.change(messages[2], 3)
+        assert changed.status.code == Code.OK
+        await eventually(lambda: len(replica.renewal) == 0, 10)
+        assert bodies(await consumer.all(1, invisible=60)) == [b"2"]
+        assert await consumer.receive(wait=10) == []
+
+
+async def test_what_a_client_holds_that_says_farewell_is_for_others(cluster: Cluster, replica: Replica) -> None:
+    async with await _consumer(cluster, replica) as consumer, await _consumer(cluster, replica, consumer) as second:
+        await consumer.send(b"0")
+        await consumer.all(1, auto_renew=True)
+        answer = await consumer.call("NotifyClientTermination", pb.NotifyClientTerminationRequest(group=consumer.group))
+        assert answer.status.code == Code.OK
+        begin = time.monotonic()
+        assert bodies(await second.all(1)) == [b"0"]
+        assert time.monotonic() - begin < 4
+        assert len(replica.renewal) == 0
+
+
+async def test_what_a_replica_held_that_died_comes_again(cluster: Cluster, replica: Replica, other: Replica) -> None:
+    async with await _consumer(cluster, replica) as consumer, await _consumer(cluster, other, consumer) as elsewhere:
+        await consumer.send(b"0")
+        await consumer.all(1, auto_renew=True)
+        await asyncio.sleep(6)
+        replica.crash()
+        begin = time.monotonic()
+        assert bodies(await elsewhere.all(1, timeout=20)) == [b"0"]
+        assert time.monotonic() - begin < 10
