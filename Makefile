@@ -18,9 +18,9 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-# A real cluster (name server, broker) and the proxy before it, until interrupted.
+# Everything on an embedded broker, with code to paste, until interrupted.
 run: install
-	$(BIN)/python -m tests.demo --dir $(RUN_DIR) --listen $(LISTEN)
+	$(BIN)/gantry demo --dir $(RUN_DIR) --listen $(LISTEN)
 
 test: install
 	$(BIN)/python -m pytest

@@ -1,11 +1,11 @@
-"""The command line: `gantry serve`."""
+"""The command line: `gantry serve`, `gantry demo`."""
 
 import argparse
 import gc
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,15 @@ import anyio
 
 from protocol_negotiation.tls import TlsError
 from proxy.app import App
-from proxy.config import ConfigError, Settings, load
+from proxy.config import ConfigError, Settings, check_backend, load
+from proxy.demo import welcome
+from proxy.embedded.store import StorageError
 
 _log = logging.getLogger("gantry")
+
+# What `gantry demo` has instead of the defaults.
+_DEMO_LISTEN = "127.0.0.1:8080"
+_DEMO_DIRECTORY = Path("gantry-demo")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,8 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parse(arguments)
     try:
         settings = load(options.config, _flags(options))
-        if not settings.cluster.namesrv:
-            raise ConfigError("cluster.namesrv: give at least one name server (--namesrv HOST:PORT)")
+        check_backend(settings)
     except ConfigError as error:
         print(f"gantry: {error}", file=sys.stderr)  # noqa: T201  # logging is not set up yet
         return 2
@@ -32,23 +37,33 @@ def main(arguments: list[str] | None = None) -> int:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
     )
     try:
-        anyio.run(_serve, settings, backend_options={"use_uvloop": _has_uvloop()})
-    except (OSError, TlsError) as error:
+        greet = welcome if options.command == "demo" else _say_nothing
+        anyio.run(_serve, settings, greet, backend_options={"use_uvloop": _has_uvloop()})
+    except (OSError, TlsError, StorageError) as error:
         _log.error("%s", error)
         return 1
     return 0
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, greet: Callable[[App], None]) -> None:
     app = App(settings)
+
+    def ready() -> None:
+        greet(app)
+        _ready()
+
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
 
         async def stop() -> None:
             await _first(signals)
             _log.info("stopping")
 
-        await app.serve(_ready, stop)
+        await app.serve(ready, stop)
     _log.info("stopped")
+
+
+def _say_nothing(_: App) -> None:
+    """A server speaks through its log."""
 
 
 def _ready() -> None:
@@ -77,22 +92,57 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="gantry", description="One access point for every RocketMQ client.")
     commands = parser.add_subparsers(dest="command", required=True)
     serve = commands.add_parser("serve", help="serve clients until SIGTERM")
-    serve.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
     serve.add_argument(
         "--listen", action="append", metavar="HOST:PORT", help="where clients connect; may be repeated (default :8080)"
     )
     serve.add_argument("--namesrv", metavar="HOST:PORT[;…]", help="name servers of the cluster")
-    serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="least level that is logged")
+    serve.add_argument(
+        "--embedded", type=Path, metavar="DIR", help="instead of a cluster: a broker that keeps all here"
+    )
+    demo = commands.add_parser("demo", help="try it: an embedded broker with topics, and code to paste")
+    demo.add_argument(
+        "--listen",
+        action="append",
+        metavar="HOST:PORT",
+        help=f"where clients connect; may be repeated (default {_DEMO_LISTEN})",
+    )
+    demo.add_argument(
+        "--dir",
+        dest="embedded",
+        type=Path,
+        default=_DEMO_DIRECTORY,
+        metavar="DIR",
+        help=f"where messages are kept (default {_DEMO_DIRECTORY})",
+    )
+    demo.set_defaults(namesrv=None)
+    for command in (serve, demo):
+        command.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
+        command.add_argument(
+            "--embedded-listen",
+            metavar="HOST:PORT",
+            help="where the embedded broker and its name server listen besides",
+        )
+        command.add_argument(
+            "--log-level", choices=("debug", "info", "warning", "error"), help="least level that is logged"
+        )
     return parser.parse_args(arguments)
 
 
 def _flags(options: argparse.Namespace) -> dict[str, Any]:
     """What was given on the command line, by setting."""
     flags: dict[str, Any] = {"listen": options.listen, "log_level": options.log_level}
-    flags = {key: value for key, value in flags.items() if value is not None}
-    if options.namesrv is not None:
-        flags["cluster"] = {"namesrv": options.namesrv}
-    return flags
+    if options.command == "demo":
+        flags["listen"] = options.listen or [_DEMO_LISTEN]
+        flags["log_level"] = options.log_level or "warning"
+    tables = {
+        "cluster": {"namesrv": options.namesrv},
+        "embedded": {"directory": options.embedded, "listen": options.embedded_listen},
+    }
+    return _given({**flags, **{name: _given(table) for name, table in tables.items()}})
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value not in (None, {})}
 
 
 if __name__ == "__main__":

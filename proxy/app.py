@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from typing import cast
 
 import anyio
@@ -26,6 +26,8 @@ from proxy.checks import well_formed
 from proxy.clients import Change, ClientRegistry
 from proxy.cluster.backend import ClusterBackend
 from proxy.config import ListenSettings, Settings
+from proxy.embedded.backend import EmbeddedBackend
+from proxy.embedded.node import Node
 from proxy.forwarding import forward
 from proxy.grpc_service import GrpcService
 from proxy.handlers import HANDLERS
@@ -51,7 +53,10 @@ _GLANCE = 0.05
 
 
 class App:
-    """One replica."""
+    """One replica, before a cluster or with a broker of its own.
+
+    Raises StorageError (proxy.embedded.store) where that broker's directory cannot be had.
+    """
 
     def __init__(self, settings: Settings) -> None:
         loop = asyncio.get_running_loop()
@@ -78,8 +83,6 @@ class App:
             (membership.notify, self._count_change, self._announce),
             AddressBook(),
         )
-        self.backend = ClusterBackend(settings.cluster, self._wheel, relay)
-        self.core.backend = self.backend
         self.grpc = GrpcService(self.core, settings, self.metrics)
         self._exchange: Exchange | None = None
         files = settings.tls.files
@@ -87,6 +90,13 @@ class App:
         self._listeners = [self._listener(item) for item in settings.listen]
         # Departures that brokers and other proxies have still to be told of.
         self._leaving: set[asyncio.Task[None]] = set()
+        # Last: nothing that fails after it leaves a store open.
+        directory = settings.embedded.directory
+        self._node = None if directory is None else Node(settings, directory)
+        self.backend: ClusterBackend | EmbeddedBackend = (
+            ClusterBackend(settings.cluster, self._wheel, relay) if self._node is None else self._node.backend
+        )
+        self.core.backend = self.backend
         self._watch()
 
     @property
@@ -95,14 +105,21 @@ class App:
         return [address for listener in self._listeners for address in listener.addresses]
 
     async def serve(self, ready: Callable[[], None], stop: Callable[[], Awaitable[object]]) -> None:
-        """Serve until `stop` returns; `ready` is called once clients are accepted. Raises OSError, TlsError."""
-        with ExitStack() as stack:
+        """Serve until `stop` returns; `ready` is called once clients are accepted.
+
+        Raises OSError, TlsError, and StorageError where what was written could not be kept.
+        """
+        async with AsyncExitStack() as stack:
             stack.enter_context(self._ticking())
             if self.settings.metrics_listen is not None:
                 stack.callback(prometheus.serve(self.metrics, self.settings.metrics_listen))
             stack.callback(self.backend.close)
             await self.backend.start()
             await self.grpc.start()
+            server = None if self._node is None else self._node.server
+            if server is not None:
+                await stack.enter_async_context(server.serving())
+                _log.info("the embedded broker listens on %s", ", ".join(map(str, server.addresses)))
             await self._open()
             ready()
             async with anyio.create_task_group() as group:
@@ -110,6 +127,8 @@ class App:
                 group.start_soon(self._sweep)
                 group.start_soon(self._reload_certificates)
                 group.start_soon(self.grpc.run)
+                if server is not None:
+                    group.start_soon(server.run)
                 if self._exchange is not None:
                     group.start_soon(self._exchange.run)
                 await stop()
@@ -133,7 +152,7 @@ class App:
             if warning is not None:
                 _log.warning("%s", warning)
             _log.info("listening on %s", ", ".join(map(str, listener.addresses)))
-        if self.settings.sync.enabled:
+        if self.settings.shared:
             self._exchange = self._new_exchange()
 
     def _new_exchange(self) -> Exchange:
@@ -266,9 +285,11 @@ class App:
             lambda: len(self.registry),
         )
         metrics.gauge("gantry_request_bytes", "Bodies of requests under way.", lambda: self.core.budget.used)
-        metrics.counter(
-            "gantry_diverted", "Requests that could not go where they belong.", "reason", self.backend.diverted
-        )
+        if isinstance(self.backend, ClusterBackend):
+            diverted = self.backend.diverted
+            metrics.counter("gantry_diverted", "Requests that could not go where they belong.", "reason", diverted)
+        if self._node is not None:
+            self._node.watch(metrics)
 
 
 def _own_addresses() -> list[str]:

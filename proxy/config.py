@@ -28,6 +28,9 @@ from grpc_gateway.server import ServerOptions
 from protocol_negotiation.advertise import Advertise, AdvertiseRule, resolve
 from protocol_negotiation.peer import HostPort
 from protocol_negotiation.tls import ClientAuth, TlsFiles, TlsMode
+from proxy.embedded.broker.settings import BrokerSettings
+from proxy.embedded.store.group_commit import SyncPolicy
+from proxy.embedded.store.options import StoreOptions
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -52,6 +55,19 @@ def _remote(text: str) -> str:
     address = HostPort.parse(text)
     if address.is_unix or not address.host or not address.port:
         raise ValueError(f"needs a host and a port: {text!r}")
+    return text
+
+
+def _bindable(text: str) -> str:
+    address = HostPort.parse(text)
+    if address.is_unix or not address.port:
+        raise ValueError(f"needs a port of its own: {text!r}")
+    return text
+
+
+def _dialled(text: str) -> str:
+    if HostPort.parse(_remote(text)).ip is None:
+        raise ValueError(f"needs an IP address and a port: {text!r}")
     return text
 
 
@@ -153,6 +169,76 @@ class ClusterSettings(_Table):
     request_timeout: float = Field(10.0, gt=0, description="seconds for a broker's answer, long polls not counted")
     route_refresh: float = Field(10.0, gt=0, description="seconds between refreshes of routes and brokers")
     route_idle: float = Field(300.0, gt=0, description="seconds without use after which a route is forgotten")
+
+
+# A queue's number must fit what clients keep of it, and a topic of many is slow for each of them.
+_MOST_QUEUES = 1024
+
+
+class EmbeddedSettings(_Table):
+    """The broker in this process, where there is one. Defaults are RocketMQ's, where it has them."""
+
+    directory: Path | None = Field(None, description="where the embedded broker keeps everything; none: no such broker")
+    listen: Annotated[str, AfterValidator(_bindable)] | None = Field(
+        None, description="host:port of name server and broker in one, for clients and tools that go round the proxy"
+    )
+    advertise: Annotated[str, AfterValidator(_dialled)] | None = Field(
+        None, description="ip:port which routes there and message ids name; default: what is listened on"
+    )
+    name: str = Field("broker-a", pattern=r"^[A-Za-z0-9_.-]+$", description="the broker's name")
+    cluster: str = Field("DefaultCluster", pattern=r"^[A-Za-z0-9_.-]+$", description="its cluster's name")
+    sync: SyncPolicy = Field(
+        SyncPolicy.ALWAYS, description="a send is answered when it is on the disk (always), or before (interval, os)"
+    )
+    sync_interval: float = Field(1.0, ge=1, description="seconds between syncs where sync is interval")
+    segment_size: int = Field(256 * 2**20, ge=2**20, le=2**31, description="size of a file of the log in bytes")
+    retention_size: int | None = Field(
+        None, ge=2**20, description="bytes of log beyond which the oldest messages go; default: no bound"
+    )
+    retention_time: float = Field(259_200.0, ge=0, description="seconds for which messages are kept; 0: for ever")
+    rebuild: bool = Field(
+        False, description="start without topics, groups and offsets where the file that held them is lost"
+    )
+    auto_create_topics: bool = Field(True, description="a first message of a remoting client makes its topic")
+    auto_create_groups: bool = Field(True, description="a first consumer makes its group")
+    queues: int = Field(8, ge=1, le=_MOST_QUEUES, description="queues of topics that are made by their first message")
+    max_message: int = Field(4 * 2**20, ge=1024, le=2**23, description="largest message in bytes")
+    max_delay: float = Field(259_200.0, gt=0, description="seconds that a delivery may be set ahead")
+    transaction_timeout: float = Field(6.0, gt=0, description="age in seconds at which a transaction is asked about")
+    transaction_interval: float = Field(30.0, gt=0, description="seconds until it is asked about again")
+    transaction_checks: int = Field(15, ge=1, description="how often it is asked about")
+
+    def store_options(self) -> StoreOptions:
+        """As the store takes them."""
+        return StoreOptions(
+            sync=self.sync,
+            sync_interval=_milliseconds(self.sync_interval),
+            segment_size=self.segment_size,
+            retention_size=self.retention_size,
+            retention_time=_milliseconds(self.retention_time) or None,
+            rebuild=self.rebuild,
+        )
+
+    def broker_settings(self, address: HostPort) -> BrokerSettings:
+        """As the broker takes them; `address` is what it says that it has."""
+        return BrokerSettings(
+            name=self.name,
+            cluster=self.cluster,
+            host=address.host,
+            port=address.port,
+            auto_create_topics=self.auto_create_topics,
+            auto_create_groups=self.auto_create_groups,
+            default_queues=self.queues,
+            max_message_size=self.max_message,
+            longest_delay=_milliseconds(self.max_delay),
+            transaction_timeout=_milliseconds(self.transaction_timeout),
+            transaction_interval=_milliseconds(self.transaction_interval),
+            transaction_checks=self.transaction_checks,
+        )
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
 
 
 class LimitSettings(_Table):
@@ -284,6 +370,7 @@ class Settings(BaseSettings):
     replica: str = Field("", description="this replica's name in shared membership; default: the host name")
     tls: TlsSettings = TlsSettings()
     cluster: ClusterSettings = ClusterSettings()
+    embedded: EmbeddedSettings = EmbeddedSettings()
     limits: LimitSettings = LimitSettings()
     grpc: GrpcSettings = GrpcSettings()
     sync: SyncSettings = SyncSettings()
@@ -310,6 +397,11 @@ class Settings(BaseSettings):
             if twice:
                 raise ValueError(f"two listeners have the {kind} {', '.join(twice)}")
         return listeners
+
+    @property
+    def shared(self) -> bool:
+        """Whether to share with other replicas; before a broker that only we can reach there are none."""
+        return self.sync.enabled and (self.embedded.directory is None or self.embedded.listen is not None)
 
     @classmethod
     def settings_customise_sources(
@@ -347,6 +439,23 @@ def load(file: Path | None, flags: dict[str, Any]) -> Settings:
         raise ConfigError(f"{error}: {error.__cause__}") from None
     finally:
         _FileSource.content = {}
+
+
+def check_backend(settings: Settings) -> None:
+    """Exactly one of a cluster and an embedded broker is to be served. Raises ConfigError."""
+    cluster, directory = settings.cluster.namesrv, settings.embedded.directory
+    if cluster and directory is not None:
+        raise ConfigError(
+            f"cluster.namesrv ({';'.join(cluster)}) and embedded.directory ({directory}) exclude each other: "
+            "keep one of them"
+        )
+    if not cluster and directory is None:
+        raise ConfigError(
+            "nothing to serve: give the cluster's name servers in cluster.namesrv (--namesrv HOST:PORT), "
+            "or a directory for the embedded broker in embedded.directory (--embedded DIR)"
+        )
+    if directory is None and settings.embedded.listen is not None:
+        raise ConfigError("embedded.listen needs embedded.directory (--embedded DIR)")
 
 
 def _read(file: Path) -> dict[str, Any]:

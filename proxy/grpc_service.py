@@ -53,9 +53,9 @@ class GrpcService:
         self.gateway = Gateway(core, self.configs)
         self.clients = Clients(GrpcChannel)
         # Another name at each start: what a former process held nobody holds any more.
-        replica = uuid.uuid4().hex[:12] if settings.sync.enabled else ""
+        replica = uuid.uuid4().hex[:12] if settings.shared else ""
         self.renewal = Renewal(self.gateway, options, loop.time, replica)
-        self._renewals_topic = settings.sync.renewals if settings.sync.enabled else None
+        self._renewals_topic = settings.sync.renewals if settings.shared else None
         self._exchange: RenewalExchange | None = None
         self.service = MessagingService(self.gateway, self.clients, self.renewal, options, metrics.observe_rpc)
         make = GrpcioServer if wanted.transport == "grpcio" else Server

@@ -1,6 +1,7 @@
 """The backend for a broker in this process: commands go to it by a call."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Collection
 
@@ -21,6 +22,8 @@ from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, TopicNotExist
 from remoting.requests import RequestSpec
 from remoting.routes import TopicRoute
+
+_log = logging.getLogger("gantry.embedded")
 
 # Seconds between two looks at what is due, and between two times of upkeep in the store.
 _TICK = 0.05
@@ -56,14 +59,21 @@ class EmbeddedBackend:
 
     async def run(self) -> None:
         """Do what is due, until cancelled."""
-        kept = self._clock()
+        kept = anyio.current_time()
         while True:
-            now = self._clock()
-            self.broker.tick(now)
-            if now - kept >= _UPKEEP * 1000:
+            self.broker.tick(self._clock())
+            now = anyio.current_time()
+            if now - kept >= _UPKEEP:
                 kept = now
-                self._store.upkeep()
+                self._keep()
             await anyio.sleep(_TICK)
+
+    def _keep(self) -> None:
+        try:
+            self._store.upkeep()
+        except Exception:
+            # Reads go on, and so does what else this process serves.
+            _log.exception("upkeep of the store failed")
 
     def close(self) -> None:
         """Make everything durable and give the directory back."""

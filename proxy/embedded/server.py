@@ -1,10 +1,11 @@
 """The embedded broker on a socket: name server and broker in one, for official clients and tools."""
 
 import asyncio
-import contextlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import cast
+
+import anyio
 
 from protocol_negotiation.detect import Protocol
 from protocol_negotiation.http1 import Http1Refusal
@@ -26,6 +27,9 @@ _CLIENT_TIMEOUT = 5.0
 # Seconds without a byte after which a connection is given up.
 _IDLE = 120.0
 _SWEEP = 5.0
+# Seconds that connections get to end, and between looks whether they have.
+_FAREWELL = 1.0
+_GLANCE = 0.01
 
 
 class BrokerChannel(RemotingChannel):
@@ -55,7 +59,7 @@ def dismiss(channel: Channel) -> None:
 
 
 class Server:
-    """Serves a backend's broker on an address. Its pushes must go through `pushing`."""
+    """A backend's broker on an address: `run` it while it is `serving`. Its pushes must go through `pushing`."""
 
     def __init__(self, backend: EmbeddedBackend, address: HostPort) -> None:
         loop = asyncio.get_running_loop()
@@ -72,20 +76,26 @@ class Server:
         """Where it listens."""
         return self._listener.addresses
 
-    async def run(self) -> None:
-        """Serve until cancelled. Raises OSError where it cannot listen."""
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Listens inside; at the end all connections are closed. Raises OSError where it cannot listen."""
         await self._listener.start()
         try:
             with self._ticking():
-                while True:
-                    await asyncio.sleep(_SWEEP)
-                    self._sweep()
+                yield
         finally:
-            await self._listener.close()
+            await self._listener.abort()
             for channel in list(self.channels):
                 channel.close(CloseCause.DRAIN)
-            with contextlib.suppress(Exception):
-                await self._listener.abort()
+            with anyio.move_on_after(_FAREWELL, shield=True):
+                while self.channels:
+                    await anyio.sleep(_GLANCE)
+
+    async def run(self) -> None:
+        """Close connections that have been silent for too long, until cancelled."""
+        while True:
+            await anyio.sleep(_SWEEP)
+            self._sweep()
 
     def _accept(self, peer: Peer) -> BrokerChannel:
         channel = BrokerChannel(self._wheel, cast(Handler, self._handle), self._closed, peer, Limits())

@@ -97,6 +97,9 @@ class Topics:
     def __contains__(self, name: str) -> bool:
         return name in self._topics
 
+    def __len__(self) -> int:
+        return len(self._topics)
+
     def __iter__(self) -> Iterator[Topic]:
         return iter(list(self._topics.values()))
 

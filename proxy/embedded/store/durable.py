@@ -92,6 +92,11 @@ class DurableStore:
         """How many damaged records, holes in the log and values were found."""
         return self._damage.count
 
+    @property
+    def log_bytes(self) -> int:
+        """How large the log is."""
+        return self._log.size
+
     # Writing.
 
     def append(self, message: StoredMessage) -> StoredMessage:

@@ -47,7 +47,7 @@ async def serve(port: int, listen: int | None, directory: Path | None) -> None:
     push = pushing(_nobody if listen is None else relay)
     backend = EmbeddedBackend(settings(port), open_store(directory), push, dismiss=dismiss)
     server = Server(backend, HostPort(HOST, port))
-    async with anyio.create_task_group() as group:
+    async with server.serving(), anyio.create_task_group() as group:
         group.start_soon(server.run)
         if listen is None:
             with closing(backend):

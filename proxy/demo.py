@@ -1,0 +1,104 @@
+"""What `gantry demo` shows: a topic of each type on an embedded broker, and code to paste for each client."""
+
+import sys
+from collections.abc import Iterator
+from importlib.resources import files
+
+import orjson
+
+from protocol_negotiation.peer import HostPort
+from proxy.app import App
+from proxy.embedded.backend import EmbeddedBackend
+from proxy.embedded.broker.codes import ToolCode
+from remoting import command as commands
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.messages import Permission
+from remoting.properties import MessageType
+
+# What stands in the samples, which are programs as they are, for the endpoint.
+_SAMPLE_ENDPOINT = "127.0.0.1:8080"
+# Listened for on every address, of IPv6 and IPv4.
+_WILDCARDS = ("::", "0.0.0.0")
+_BOLD, _PLAIN = "\033[1m", "\033[0m"
+
+TOPICS = {
+    "demo": MessageType.NORMAL,
+    "demo-fifo": MessageType.FIFO,
+    "demo-delay": MessageType.DELAY,
+    "demo-transaction": MessageType.TRANSACTION,
+}
+# FIFO messages come in order only to groups that want it so.
+ORDERLY_GROUP = "demo-fifo"
+
+SAMPLES = {
+    "Java, remoting": "java-remoting.java",
+    "Java, gRPC": "java-grpc.java",
+    "Go, remoting": "go-remoting.go",
+    "Go, gRPC": "go-grpc.go",
+    "Node, gRPC": "node-grpc.cjs",
+    "Python, gRPC": "python-grpc.py",
+    "Python, remoting": "python-remoting.py",
+}
+
+_BANNER = """
+Gantry serves every RocketMQ client, remoting and gRPC, at {endpoint}
+
+  topics    {topics}; others come into being with a remoting client's first message
+  groups    come into being with their first member; {group} is orderly
+  files     {directory}
+  metrics   {metrics}
+
+Ctrl-C ends it; started again, it goes on with what is in {directory}.
+"""
+
+
+def welcome(app: App) -> None:
+    """Make the topics and tell whoever started it what to do next."""
+    if isinstance(app.backend, EmbeddedBackend):
+        for command in _preparations():
+            app.backend.handle(None, command)
+    sys.stdout.write(banner(app))
+    sys.stdout.flush()
+
+
+def banner(app: App) -> str:
+    """The whole text."""
+    endpoint = _reachable(app.addresses[0])
+    metrics = app.settings.metrics_listen
+    text = _BANNER.format(
+        endpoint=endpoint,
+        topics=", ".join(TOPICS),
+        group=ORDERLY_GROUP,
+        directory=app.settings.embedded.directory,
+        metrics="none; metrics_listen says where they are shown" if metrics is None else f"http://{metrics}/metrics",
+    )
+    bold, plain = (_BOLD, _PLAIN) if sys.stdout.isatty() else ("", "")
+    shown = "\n".join(f"{bold}--- {title}{plain}\n\n{sample(name, endpoint)}" for title, name in SAMPLES.items())
+    return f"\n{shown}{text}\n"
+
+
+def sample(name: str, endpoint: str) -> str:
+    """A client's program for this endpoint."""
+    return (files("proxy") / "samples" / name).read_text().replace(_SAMPLE_ENDPOINT, endpoint)
+
+
+def _reachable(address: HostPort) -> str:
+    return f"127.0.0.1:{address.port}" if address.host in _WILDCARDS else str(address)
+
+
+def _preparations() -> Iterator[RemotingCommand]:
+    for topic, kind in TOPICS.items():
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": "8",
+            "writeQueueNums": "8",
+            "perm": str(int(Permission.READ | Permission.WRITE)),
+            "topicFilterType": "SINGLE_TAG",
+            "order": "false",
+            "attributes": f"+message.type={kind}",
+        }
+        yield commands.request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    group = {"groupName": ORDERLY_GROUP, "consumeMessageOrderly": True}
+    yield commands.request(ToolCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=orjson.dumps(group))
