@@ -138,7 +138,7 @@ def run_client(name: str, *words: str, timeout: float = 90.0) -> dict[str, Any]:
 class Gantry:
     """One replica as a process of its own. `with` it: it serves inside and must end in good order.
 
-    config is TOML; what is set here besides is given as flags.
+    config is TOML; what is set here besides is given as flags. Without namesrv, config names what is served.
     """
 
     running: ClassVar[list["Gantry"]] = []
@@ -148,7 +148,9 @@ class Gantry:
     ) -> None:
         self.port = free_port() if port is None else port
         self.log = directory / f"gantry-{self.port}.log"
-        self._command = [sys.executable, "-m", "proxy", "serve", "--namesrv", namesrv, "--log-level", "debug"]
+        self._command = [sys.executable, "-m", "proxy", "serve", "--log-level", "debug"]
+        if namesrv:
+            self._command += ["--namesrv", namesrv]
         if listen:
             self._command += ["--listen", self.address]
         if config:

@@ -8,9 +8,12 @@ import pytest
 
 from grpc_gateway.options import Options
 from grpc_gateway.server import ServerOptions
+from protocol_negotiation.peer import HostPort
 from protocol_negotiation.tls import ClientAuth, TlsMode
 from proxy.__main__ import _flags, _parse
-from proxy.config import ConfigError, Settings, load
+from proxy.config import ConfigError, Settings, check_backend, load
+from proxy.embedded.broker.settings import BrokerSettings
+from proxy.embedded.store.options import StoreOptions
 
 Load = Callable[..., Settings]
 
@@ -165,6 +168,11 @@ def test_listeners_are_addresses_or_tables(loaded: Load) -> None:
         ("[tls]\nmode = 'enforcing'", ["tls: ", "no certificate"]),
         ("[tls]\nclient_auth = 'required'", ["tls: ", "client_auth needs client_ca"]),
         ("[tls", ["gantry.toml: "]),
+        ("[embedded]\nlisten = ':0'", ["embedded.listen: ", "':0'"]),
+        ("[embedded]\nadvertise = 'mq.example.com:9876'", ["embedded.advertise: ", "IP address"]),
+        ("[embedded]\nsync = 'never'", ["embedded.sync: ", "'always', 'interval' or 'os'"]),
+        ("[embedded]\nsegment_size = 1000\nqueues = 0", ["embedded.segment_size: ", "embedded.queues: "]),
+        ("[embedded]\nname = 'a b'", ["embedded.name: "]),
     ],
 )
 def test_every_error_names_its_key(loaded: Load, toml: str, complaints: list[str]) -> None:
@@ -237,6 +245,76 @@ def test_flags(loaded: Load, arguments: list[str], addresses: list[str], names: 
     settings = loaded(**_flags(_parse(["serve", *arguments])))
     assert [item.address for item in settings.listen] == addresses
     assert (settings.cluster.namesrv, settings.log_level) == (names, level)
+
+
+# The embedded broker.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "listen", "directory", "level"),
+    [
+        (["serve", "--embedded", "d"], ":8080", "d", "info"),
+        (["demo"], "127.0.0.1:8080", "gantry-demo", "warning"),
+        (["demo", "--dir", "d", "--listen", ":1", "--log-level", "info"], ":1", "d", "info"),
+    ],
+)
+def test_flags_of_the_embedded_broker(
+    loaded: Load, arguments: list[str], listen: str, directory: str, level: str
+) -> None:
+    settings = loaded(**_flags(_parse([*arguments, "--embedded-listen", "127.0.0.1:9876"])))
+    assert ([item.address for item in settings.listen], settings.log_level) == ([listen], level)
+    assert (settings.embedded.directory, settings.embedded.listen) == (Path(directory), "127.0.0.1:9876")
+    check_backend(settings)
+
+
+def test_a_flag_leaves_the_rest_of_the_file_s_table(loaded: Load) -> None:
+    settings = loaded("[embedded]\nsync = 'os'", **_flags(_parse(["serve", "--embedded", "d"]))).embedded
+    assert (settings.directory, settings.sync) == (Path("d"), "os")
+
+
+@pytest.mark.parametrize(
+    ("toml", "complaints"),
+    [
+        ("", ["--namesrv", "--embedded"]),
+        ("cluster.namesrv = 'a:1'\nembedded.directory = '/d'", ["cluster.namesrv (a:1)", "embedded.directory (/d)"]),
+        ("cluster.namesrv = 'a:1'\nembedded.listen = ':1'", ["embedded.listen needs"]),
+    ],
+)
+def test_exactly_one_of_cluster_and_embedded_broker(loaded: Load, toml: str, complaints: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_backend(loaded(toml))
+    for complaint in complaints:
+        assert complaint in str(caught.value)
+
+
+def test_the_embedded_table_is_what_store_and_broker_go_by(loaded: Load) -> None:
+    here = HostPort("10.0.0.1", 7)
+    defaults = loaded().embedded
+    assert defaults.store_options() == StoreOptions()
+    assert defaults.broker_settings(here) == BrokerSettings(host="10.0.0.1", port=7)
+    toml = """
+[embedded]
+name = "b"
+sync_interval = 2.5
+retention_size = 2000000
+retention_time = 0
+queues = 3
+max_delay = 1.5
+transaction_interval = 0.25
+"""
+    changed = loaded(toml).embedded
+    kept = StoreOptions(sync_interval=2500, retention_size=2_000_000, retention_time=None)
+    assert changed.store_options() == kept
+    broker = changed.broker_settings(here)
+    assert (broker.name, broker.default_queues, broker.longest_delay) == ("b", 3, 1500)
+    assert broker.transaction_interval == 250
+
+
+def test_replicas_share_only_what_both_can_reach(loaded: Load) -> None:
+    assert loaded("cluster.namesrv = 'a:1'").shared
+    assert not loaded("cluster.namesrv = 'a:1'\nsync.enabled = false").shared
+    assert not loaded("embedded.directory = '/d'").shared
+    assert loaded("embedded.directory = '/d'\nembedded.listen = ':9876'").shared
 
 
 # gRPC.

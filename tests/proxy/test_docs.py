@@ -103,8 +103,10 @@ def _written(value: object) -> str:
 
 
 @pytest.mark.anyio
-async def test_the_readme_has_every_metric() -> None:
-    families = list(App(Settings()).metrics.collect())
+async def test_the_readme_has_every_metric(tmp_path: Path) -> None:
+    embedded = App(Settings(embedded={"directory": tmp_path}))
+    families = [family for app in (App(Settings()), embedded) for family in app.metrics.collect()]
+    embedded.backend.close()
     names = {f"{family.name}_total" if isinstance(family, CounterMetricFamily) else family.name for family in families}
     labels = dict(re.findall(r"`(gantry_\w+)(?:\{([\w,]+)\})?`", README))
     assert labels.keys() == names
