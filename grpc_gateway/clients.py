@@ -20,6 +20,8 @@ _PROBE = "Heartbeat"
 _LONGEST_ID = 512
 # Clients that are remembered; a client that only makes ids up must not fill the memory.
 _MOST = 100_000
+# Clients of one connection: official ones have connections of their own.
+_PER_CONNECTION = 256
 # How long a client that never said what it is may be silent before it has to make room, in seconds, and how long
 # it is until that is looked for again.
 _STRANGER = 10.0
@@ -33,12 +35,17 @@ class Clients:
     """
 
     def __init__(
-        self, make: Callable[[str, Peer], Client], clock: Callable[[], float] | None = None, most: int = _MOST
+        self,
+        make: Callable[[str, Peer], Client],
+        clock: Callable[[], float] | None = None,
+        most: int = _MOST,
+        per_connection: int = _PER_CONNECTION,
     ) -> None:
         self.make = make
         self.left: list[Callable[[Client], None]] = []
         self._clock = asyncio.get_running_loop().time if clock is None else clock
         self._most = most
+        self._per_connection = per_connection
         self._clients: dict[tuple[str, str], Client] = {}
         self._connections: dict[Any, dict[str, Client]] = {}
         self._next_eviction = 0.0
@@ -58,6 +65,11 @@ class Clients:
         known = self._connections.get(connection)
         client = None if known is None else known.get(client_id)
         if client is None:
+            if known is not None and len(known) >= self._per_connection:
+                # Each may cost connections to brokers, and a place among all clients.
+                raise Refused(
+                    Code.TOO_MANY_REQUESTS, f"{len(known)} clients use this connection (grpc.clients_per_connection)"
+                )
             client = self._client(client_id, peer_of(context))
             if connection is not None and not connection.closed:
                 self._connect(client, connection)

@@ -245,30 +245,30 @@ def type_of(message: Message) -> properties.MessageType:
 
 def to_properties(message: Message, kind: properties.MessageType, now: float, options: Options) -> str:
     """The property string that a message is stored with; `now` is in seconds since 1970. Raises Refused."""
+    # Each look at a field makes its value anew.
     system = message.system_properties
-    own = message.user_properties
+    own, tag, keys, message_id = message.user_properties, system.tag, system.keys, system.message_id
     pairs = _user_pairs(own, options) if own else []
-    if system.tag:
-        validation.tag(system.tag)
-        pairs.append(f"{properties.TAGS}\x01{system.tag}\x02")
-    if system.keys:
-        validation.keys(system.keys)
-        pairs.append(f"{properties.KEYS}\x01{' '.join(system.keys)}\x02")
+    if tag:
+        validation.tag(tag)
+        pairs.append(f"{properties.TAGS}\x01{tag}\x02")
+    if keys:
+        validation.keys(keys)
+        pairs.append(f"{properties.KEYS}\x01{' '.join(keys)}\x02")
     if pairs:
         _bounded("".join(pairs), options)
-    message_id = system.message_id
     if not message_id or message_id.isspace() or validation.has_control(message_id):
         raise Refused(Code.ILLEGAL_MESSAGE_ID, "the message id is blank or has control characters")
     pairs.append(f"{properties.UNIQ_CLIENT_MESSAGE_ID}\x01{message_id}\x02")
-    if system.message_group:
-        validation.message_group(system.message_group)
-        pairs.append(f"{properties.SHARDING_KEY}\x01{system.message_group}\x02")
-    if system.trace_context:
-        _clean("trace context", system.trace_context)
-        pairs.append(f"{properties.TRACE_CONTEXT}\x01{system.trace_context}\x02")
-    if system.born_host:
-        _clean("born host", system.born_host)
-        pairs.append(f"{properties.BORN_HOST}\x01{system.born_host}\x02")
+    if group := system.message_group:
+        validation.message_group(group)
+        pairs.append(f"{properties.SHARDING_KEY}\x01{group}\x02")
+    if context := system.trace_context:
+        _clean("trace context", context)
+        pairs.append(f"{properties.TRACE_CONTEXT}\x01{context}\x02")
+    if host := system.born_host:
+        _clean("born host", host)
+        pairs.append(f"{properties.BORN_HOST}\x01{host}\x02")
     special = _SPECIAL.get(kind)
     if special is not None:
         pairs += special(message, now, options)

@@ -164,7 +164,7 @@ class Receiving:
             lite_topic = _lite_topic(receive, one)
             if not receive.filter.matches(one.message.get(properties.TAGS)):
                 self._settle(receive, settling.ack(receive.group, receive.topic, _handle(one), lite_topic))
-            elif one.reconsume_times >= receive.config.max_attempts:
+            elif one.reconsume_times >= receive.config.max_attempts and not receive.config.assumed:
                 self._bury(receive, one, lite_topic)
             else:
                 deliveries.append(self._delivery(receive, one, lite_topic))

@@ -54,15 +54,16 @@ class Sending:
             raise Refused(Code.MESSAGE_CORRUPTED, "there is no message in the request")
         if len(messages) > _MOST_MESSAGES:
             raise Refused(Code.MESSAGE_BODY_TOO_LARGE, f"a request has at most {_MOST_MESSAGES} messages")
-        topic = validation.topic(messages[0].topic)
+        first = messages[0]
+        topic = validation.topic(first.topic)
         accepted = await self._accepted(topic)
         route = self._core.cached_route(topic) or await self._core.route(topic)
         call.client.publishes(topic)
         if len(messages) == 1:
-            command, kind = self._command(messages[0], topic, accepted)
-            entry = await self._store(call, route, messages[0], command, kind)
+            command, kind = self._command(first, topic, accepted)
+            entry = await self._store(call, route, first, command, kind)
             return SendMessageResponse(status=entry.status, entries=(entry,))
-        if any(message.topic != messages[0].topic for message in messages):
+        if any(message.topic != first.topic for message in messages):
             raise Refused(Code.MESSAGE_CORRUPTED, "the messages of one request have one topic")
         # All are looked at before any is sent.
         prepared = []

@@ -16,6 +16,7 @@ from grpc_gateway.call import Call
 from grpc_gateway.clients import Clients
 from grpc_gateway.clocks import BrokerClocks
 from grpc_gateway.core import Core
+from grpc_gateway.eager import eagerly
 from grpc_gateway.lite import Lite
 from grpc_gateway.options import Options
 from grpc_gateway.presence import Presence
@@ -25,6 +26,7 @@ from grpc_gateway.receiving import Receiving
 from grpc_gateway.renewal import Renewal
 from grpc_gateway.routes import Routes
 from grpc_gateway.sending import Sending
+from grpc_gateway.server import Immediate
 from grpc_gateway.status import Refused, of_error
 from grpc_gateway.telemetry import Telemetry
 from grpc_gateway.transactions import Transactions
@@ -68,8 +70,13 @@ class MessagingService(MessagingServiceServicer):
     async def QueryRoute(self, request: pb.QueryRouteRequest, context: Any) -> pb.QueryRouteResponse:
         return await self._answer("QueryRoute", pb.QueryRouteResponse, self._routes.query_route, request, context)
 
-    async def SendMessage(self, request: pb.SendMessageRequest, context: Any) -> pb.SendMessageResponse:
-        return await self._answer("SendMessage", pb.SendMessageResponse, self._sending.send, request, context)
+    # The two that are called for every message are run without a task. They are coroutine functions to grpcio.
+
+    @Immediate
+    def SendMessage(
+        self, request: pb.SendMessageRequest, context: Any
+    ) -> "pb.SendMessageResponse | asyncio.Future[pb.SendMessageResponse]":
+        return eagerly(self._answer("SendMessage", pb.SendMessageResponse, self._sending.send, request, context))
 
     async def EndTransaction(self, request: pb.EndTransactionRequest, context: Any) -> pb.EndTransactionResponse:
         return await self._answer("EndTransaction", pb.EndTransactionResponse, self._transactions.end, request, context)
@@ -93,8 +100,11 @@ class MessagingService(MessagingServiceServicer):
             async for response in responses:
                 yield response
 
-    async def AckMessage(self, request: pb.AckMessageRequest, context: Any) -> pb.AckMessageResponse:
-        return await self._answer("AckMessage", pb.AckMessageResponse, self._acking.ack, request, context)
+    @Immediate
+    def AckMessage(
+        self, request: pb.AckMessageRequest, context: Any
+    ) -> "pb.AckMessageResponse | asyncio.Future[pb.AckMessageResponse]":
+        return eagerly(self._answer("AckMessage", pb.AckMessageResponse, self._acking.ack, request, context))
 
     async def ChangeInvisibleDuration(
         self, request: pb.ChangeInvisibleDurationRequest, context: Any

@@ -270,8 +270,11 @@ class GrpcSettings(_Table):
     metric_collector: Annotated[str, AfterValidator(_remote)] | None = Field(
         None, description="host:port to which clients are told to send their metrics (OTLP); default: they send none"
     )
-    max_message: int = Field(64 * 2**20, ge=2**20, description="largest gRPC message in bytes, either way")
+    max_message: int = Field(16 * 2**20, ge=2**20, description="largest gRPC message in bytes, either way")
     max_streams: int = Field(4096, gt=0, description="calls at a time on one connection")
+    clients_per_connection: int = Field(
+        256, gt=0, description="client ids on one connection; more where a proxy in front of this one joins connections"
+    )
     max_header: int = Field(16 * 2**10, ge=4096, description="largest list of header fields in bytes")
     ping_after: float = Field(
         120.0, ge=0, description="seconds of silence until a client is asked for a sign of life; 0: never"
@@ -329,6 +332,7 @@ class GrpcSettings(_Table):
         return ServerOptions(
             max_receive_message=self.max_message,
             max_send_message=self.max_message,
+            max_request_bytes=max(ServerOptions().max_request_bytes, 4 * self.max_message),
             limits=Limits(
                 concurrent_streams=self.max_streams, header_list=self.max_header, ping_interval=self.min_ping_interval
             ),

@@ -161,7 +161,9 @@ class Configs:
         self.topics = ConfigCache(
             self._load_topic, lambda name: TopicConfig(name, MessageType.UNSPECIFIED), clock, lambda _: None
         )
-        self.groups = ConfigCache(self._load_group, GroupConfig, clock, self._group_changed)
+        self.groups = ConfigCache(
+            self._load_group, lambda name: GroupConfig(name, assumed=True), clock, self._group_changed
+        )
         self._turn = 0
 
     def on_group_changed(self, listener: Callable[[GroupConfig], None]) -> None:

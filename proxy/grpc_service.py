@@ -51,7 +51,7 @@ class GrpcService:
         options = wanted.options(settings.client_expiry)
         self.configs = Configs(lambda: core.backend)
         self.gateway = Gateway(core, self.configs)
-        self.clients = Clients(GrpcChannel)
+        self.clients = Clients(GrpcChannel, per_connection=wanted.clients_per_connection)
         # Another name at each start: what a former process held nobody holds any more.
         replica = uuid.uuid4().hex[:12] if settings.shared else ""
         self.renewal = Renewal(self.gateway, options, loop.time, replica)

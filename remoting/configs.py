@@ -1,7 +1,7 @@
 """What brokers keep about a topic and about a consumer group (RocketMQ's TopicConfig, SubscriptionGroupConfig)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from remoting.bodies import json_object
@@ -77,7 +77,8 @@ Backoff = ExponentialBackoff | CustomizedBackoff
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """A consumer group. retries: how often a message is delivered again before it goes to the dead letter queue."""
+    """A consumer group. retries: how often a message is delivered again before it goes to the dead letter queue.
+    assumed: no broker has told this, it stands in until one does."""
 
     name: str
     orderly: bool = False
@@ -85,6 +86,7 @@ class GroupConfig:
     backoff: Backoff = CustomizedBackoff()
     consume_enable: bool = True
     lite_subscription_quota: int | None = None
+    assumed: bool = field(default=False, compare=False)
 
     @property
     def max_attempts(self) -> int:

@@ -2,6 +2,7 @@
 
 import re
 from enum import IntEnum
+from typing import NamedTuple
 
 from grpc_gateway.http2.errors import ErrorCode, StreamFault
 
@@ -17,11 +18,22 @@ class Kind(IntEnum):
     # Whose values have rules of their own.
     SPECIAL = 5
     COOKIE = 6
-    MALFORMED = 7
+    # The application protocol's own, gRPC's: they are kept apart from what its users send.
+    PROTOCOL = 7
+    # Regular ones whose values are not text to gRPC.
+    BINARY = 8
+    MALFORMED = 9
+
+
+class Pair(NamedTuple):
+    """A field's name and value."""
+
+    key: str
+    value: str
 
 
 # Kind, and name with value. Values that are no UTF-8 are taken as Latin-1, as grpcio does.
-Field = tuple[int, tuple[str, str]]
+Field = tuple[int, Pair]
 
 _KINDS = {
     b":method": Kind.METHOD,
@@ -32,6 +44,13 @@ _KINDS = {
     b"host": Kind.SPECIAL,
     b"te": Kind.SPECIAL,
     b"cookie": Kind.COOKIE,
+    b"content-type": Kind.PROTOCOL,
+    b"grpc-timeout": Kind.PROTOCOL,
+    b"grpc-encoding": Kind.PROTOCOL,
+    b"grpc-accept-encoding": Kind.PROTOCOL,
+    b"grpc-message": Kind.PROTOCOL,
+    b"grpc-message-type": Kind.PROTOCOL,
+    b"grpc-status": Kind.PROTOCOL,
     # Connection-specific, section 8.2.2.
     b"connection": Kind.MALFORMED,
     b"keep-alive": Kind.MALFORMED,
@@ -41,6 +60,7 @@ _KINDS = {
 }
 _REGULAR, _LAST_PSEUDO = int(Kind.REGULAR), int(Kind.PATH)
 _SPECIAL, _COOKIE, _MALFORMED = int(Kind.SPECIAL), int(Kind.COOKIE), int(Kind.MALFORMED)
+_PROTOCOL, _BINARY = int(Kind.PROTOCOL), int(Kind.BINARY)
 
 # Lower-case tokens (RFC 9110 section 5.6.2, RFC 9113 section 8.2.1).
 _is_name = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+").fullmatch
@@ -51,7 +71,7 @@ _is_length = re.compile(rb"[0-9]{1,18}").fullmatch
 def _special_kind(name: bytes, value: bytes) -> int:
     if name == b"te":
         # Section 8.2.2.
-        return _REGULAR if value == b"trailers" else _MALFORMED
+        return _PROTOCOL if value == b"trailers" else _MALFORMED
     return _SPECIAL if name == b"host" or _is_length(value) else _MALFORMED
 
 
@@ -68,14 +88,14 @@ def make_field(name: bytes, value: bytes) -> Field:
     elif kind == _SPECIAL:
         kind = _special_kind(name, value)
     try:
-        return kind, (text, value.decode())
+        return kind, Pair(text, value.decode())
     except UnicodeDecodeError:
-        return kind, (text, value.decode("latin-1"))
+        return kind, Pair(text, value.decode("latin-1"))
 
 
 def _judge(name: bytes) -> tuple[str, int]:
-    kind = _KINDS.get(name, _REGULAR)
-    judged = name.decode("latin-1"), int(kind if kind or _is_name(name) else _MALFORMED)
+    kind = _KINDS.get(name, _BINARY if name.endswith(b"-bin") else _REGULAR)
+    judged = name.decode("latin-1"), int(kind if name in _KINDS or _is_name(name) else _MALFORMED)
     if len(name) <= _REMEMBERED_LENGTH:
         if len(_names) >= _REMEMBERED_NAMES:
             _names.clear()
@@ -84,18 +104,32 @@ def _judge(name: bytes) -> tuple[str, int]:
 
 
 class RequestHead:
-    """The fields of a request. `fields` are all but the pseudo fields, in their order, cookies joined at the end.
+    """The fields of a request.
 
-    `parsed` is for the application: heads of equal blocks are one object, so it can keep there what it made of it.
+    fields: what its sender says besides the protocols, in its order, cookies joined at the end; binary: some are of
+    kind BINARY. protocol: the fields of HTTP and of gRPC, by name.
+    parsed: for the application: heads of equal blocks are one object, so it can keep there what it made of it.
     """
 
-    __slots__ = ("authority", "content_length", "fields", "method", "parsed", "path", "scheme")
+    __slots__ = (
+        "authority",
+        "binary",
+        "content_length",
+        "fields",
+        "method",
+        "parsed",
+        "path",
+        "protocol",
+        "scheme",
+    )
 
     def __init__(self, fields: list[Field]) -> None:
         """Raises StreamFault for fields that make a request malformed."""
         self.content_length: int | None = None
         self.parsed: object = None
-        self.fields: list[tuple[str, str]] = []
+        self.fields: list[Pair] = []
+        self.protocol: dict[str, str] = {}
+        self.binary = False
         append = self.fields.append
         others: list[Field] | None = None
         pseudo: list[str | None] = [None] * (_LAST_PSEUDO + 1)
@@ -103,12 +137,17 @@ class RequestHead:
             kind, pair = field
             if kind == _REGULAR:
                 append(pair)
+            elif kind == _PROTOCOL:
+                self.protocol[pair[0]] = pair[1]
             elif kind <= _LAST_PSEUDO:
                 if pseudo[kind] is not None:
                     raise _malformed(f"{pair[0]} appears twice")
-                if self.fields or others:
+                if self.fields or self.protocol or others:
                     raise _malformed(f"{pair[0]} comes after a regular field")
                 pseudo[kind] = pair[1]
+            elif kind == _BINARY:
+                append(pair)
+                self.binary = True
             elif kind == _MALFORMED:
                 raise _malformed(f"field {pair[0]!r} must not be there, or not so")
             elif others is None:
@@ -128,7 +167,7 @@ class RequestHead:
                 # Section 8.2.3: split for compression's sake.
                 cookies.append(value)
                 continue
-            self.fields.append(pair)
+            self.protocol[name] = value
             if name == "content-length":
                 if self.content_length not in (None, int(value)):
                     raise _malformed("two content-lengths differ")
@@ -136,7 +175,7 @@ class RequestHead:
             elif name == "host" and self.authority is not None and value.lower() != self.authority.lower():
                 raise _malformed("host and :authority differ")
         if cookies:
-            self.fields.append(("cookie", "; ".join(cookies)))
+            self.fields.append(Pair("cookie", "; ".join(cookies)))
 
     def _check_pseudo(self) -> None:
         path = self.path

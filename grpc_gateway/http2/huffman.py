@@ -1,8 +1,10 @@
 """The Huffman code of HPACK (RFC 7541 section 5.2 and appendix B).
 
-Decoding walks a table by whole bytes: a row per inner node of the code tree, with the node that each byte leads to and
+Decoding walks a table by whole bytes: a row per inner node of the code tree, with the row that each byte leads to and
 the symbols passed on the way. Rows are made when they are first needed; real headers visit few of the 256 nodes.
 """
+
+from typing import Any
 
 # Code lengths in bits by symbol; 256 is EOS. The code is canonical: codes ascend by length, then by symbol.
 # fmt: off
@@ -19,9 +21,6 @@ _LENGTHS = (
 )
 # fmt: on
 _EOS = 256
-_FAILED = -1
-
-_Row = list[tuple[int, bytes]]
 
 
 def _codes() -> list[tuple[int, int]]:
@@ -63,11 +62,15 @@ def _ends() -> frozenset[int]:
 
 _CODES = _codes()
 _TREE = _tree()
-_ENDS = _ends()
-_rows: list[_Row | None] = [None] * len(_TREE)
+# A row by inner node: for each byte the row that comes next, and the symbols passed. It is empty until it is needed.
+_ROWS: list[list[Any]] = [[] for _ in _TREE]
+# Where EOS leads, for good.
+_FAILED: list[Any] = []
+_FAILED += [(_FAILED, b"")] * 256
+_END_ROWS = frozenset(id(_ROWS[node]) for node in _ends())
 
 
-def _step(node: int, byte: int) -> tuple[int, bytes]:
+def _step(node: int, byte: int) -> tuple[list[Any], bytes]:
     symbols = bytearray()
     for shift in range(7, -1, -1):
         node = _TREE[node][byte >> shift & 1]
@@ -76,25 +79,24 @@ def _step(node: int, byte: int) -> tuple[int, bytes]:
                 return _FAILED, b""
             symbols.append(~node)
             node = 0
-    return node, bytes(symbols)
-
-
-def _row(node: int) -> _Row:
-    row = _rows[node] = [_step(node, byte) for byte in range(256)]
-    return row
+    return _ROWS[node], bytes(symbols)
 
 
 def decode(data: bytes) -> bytes:
     """Raises ValueError for EOS inside and for padding that is too long or not all ones."""
-    node = 0
-    parts = []
-    for byte in data:
-        node, symbols = (_rows[node] or _row(node))[byte]
-        if node < 0:
-            raise ValueError("a Huffman string holds EOS")
-        parts.append(symbols)
-    if node not in _ENDS:
-        raise ValueError("a Huffman string is not padded by ones")
+    row = _ROWS[0]
+    parts: list[bytes] = []
+    append = parts.append
+    try:
+        for byte in data:
+            row, symbols = row[byte]
+            append(symbols)
+    except IndexError:
+        node = next(number for number, known in enumerate(_ROWS) if known is row)
+        row += [_step(node, byte) for byte in range(256)]
+        return decode(data)
+    if id(row) not in _END_ROWS:
+        raise ValueError("a Huffman string holds EOS" if row is _FAILED else "a Huffman string is not padded by ones")
     return b"".join(parts)
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -57,15 +56,11 @@ class Answering(Incoming):
     _compression: grpc.Compression | None = None
     _plain_next = False
     _cancelled = False
-    _slot: int | None = None
+    _slot: dict[Any, None] | None = None
     _callbacks: list[DoneCallback] | None = None
     # What runs the handler: a task, or the future that an immediate handler gave.
     runner: "asyncio.Future[Any] | None" = None
     _writer: "asyncio.Future[None] | None" = None
-
-    @abstractmethod
-    def expire(self) -> None:
-        """The deadline has passed."""
 
     # Answers.
 
@@ -214,8 +209,9 @@ class Answering(Incoming):
         if self._held:
             self.connection.held -= self._held
             self._held = 0
-        if self._slot is not None:
-            self.connection.server.deadlines.remove(self, self._slot)
+        slot = self._slot
+        if slot is not None:
+            slot.pop(self, None)
         stream = self.stream
         stream.call = None if stream.closed else Finished(stream)
         self._buffer = None

@@ -10,6 +10,7 @@ from grpc_gateway.http2.errors import ErrorCode
 from grpc_gateway.http2.stream import Stream
 from grpc_gateway.server import handlers
 from grpc_gateway.server.call import Call
+from grpc_gateway.server.incoming import LARGE
 from grpc_gateway.server.methods import CallDetails
 from grpc_gateway.server.plain import PlainAnswer
 from grpc_gateway.server.request import Request, understand
@@ -94,7 +95,10 @@ class GrpcConnection(Http2Channel):
             if len(data) >= 5 and int.from_bytes(data[:5]) == len(data) - 5 <= self.options.max_receive_message:
                 inbox.clear()
                 stream.consume(len(data))
-                call.begin(data[5:])
+                if len(data) <= LARGE:
+                    handlers.begin(call, data[5:])
+                else:
+                    call.begin(data[5:])
                 return
         call.collect()
 

@@ -11,6 +11,10 @@ class Expiring(Protocol):
         """The deadline has passed."""
 
 
+# Ticks after which slots are dropped whose entries have all gone, however far they are.
+_TIDIED = 64
+
+
 class Deadlines:
     """Entries by the tick in which they are due. One that ends before is taken out, so what has ended costs nothing.
 
@@ -27,26 +31,17 @@ class Deadlines:
         # The last tick whose entries have expired.
         self._passed = 0
 
-    def add(self, entry: Expiring, at: float) -> int:
-        """Expire the entry at time `at`, up to a tick late. The result is what `remove` has to be told."""
+    def add(self, entry: Expiring, at: float) -> dict[Expiring, None]:
+        """Expire the entry at time `at`, up to a tick late, unless it is deleted from the result before."""
         if self._timer is None:
             self._passed = int(self._loop.time() / self._tick)
             self._arm()
         number = max(int(at / self._tick), self._passed) + 1
         slot = self._slots.get(number)
         if slot is None:
-            self._slots[number] = {entry: None}
-        else:
-            slot[entry] = None
-        return number
-
-    def remove(self, entry: Expiring, number: int) -> None:
-        """The entry is not to expire any more; it may have."""
-        slot = self._slots.get(number)
-        if slot is not None:
-            slot.pop(entry, None)
-            if not slot:
-                del self._slots[number]
+            slot = self._slots[number] = {}
+        slot[entry] = None
+        return slot
 
     def _arm(self) -> None:
         # Every tick, while there are entries: when the next is due need not be known, nor kept up as they go.
@@ -55,14 +50,16 @@ class Deadlines:
     def _advance(self) -> None:
         current = max(int(self._loop.time() / self._tick), self._passed + 1)
         due = [self._slots.pop(number, ()) for number in range(self._passed + 1, current + 1)]
+        if current // _TIDIED != self._passed // _TIDIED:
+            self._slots = {number: slot for number, slot in self._slots.items() if slot}
         self._passed = current
         # Before anything can go wrong.
         self._timer = None
         if self._slots:
             self._arm()
         for slot in due:
-            # What expires takes others along at times, but nothing out of a slot that is not there any more.
-            for entry in slot:
+            # A copy: what expires takes itself out, and others along at times.
+            for entry in tuple(slot):
                 entry.expire()
 
     def close(self) -> None:

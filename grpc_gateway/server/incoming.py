@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _INTERNAL, _RESOURCE_EXHAUSTED = grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED
 _UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED
 # Bytes from which on a request counts while its handler runs; smaller ones are bounded by their number.
-_LARGE = 16 * 1024
+LARGE = 16 * 1024
 
 
 class Incoming(ABC):
@@ -124,7 +124,7 @@ class Incoming(ABC):
 
     def begin(self, message: bytes, flag: int = 0) -> None:
         """The request is complete."""
-        size = len(message) if len(message) > _LARGE else 0
+        size = len(message) if len(message) > LARGE else 0
         if size != self._held:
             try:
                 self.hold(size)

@@ -6,6 +6,8 @@ from binascii import Error as BinasciiError
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from grpc_gateway.http2.head import Pair
+
 # As callers give it; grpc.aio.Metadata iterates as such pairs, too.
 Metadata = Iterable[tuple[str, str | bytes]]
 Fields = list[tuple[bytes, bytes]]
@@ -38,36 +40,17 @@ _is_key = re.compile(r"[0-9a-z_.-]+").fullmatch
 _is_value = re.compile(rb"[ -~]*").fullmatch
 
 
-# What pairs seen before are: an entry each, or nothing for reserved names. Clients repeat themselves.
-_known: dict[tuple[str, str], tuple[Metadatum, ...]] = {}
-_REMEMBERED_PAIRS = 1024
-_REMEMBERED_LENGTH = 64
-
-
-def decode(fields: Iterable[tuple[str, str]]) -> tuple[Metadatum, ...]:
-    """What of a request's fields is the application's. Raises ValueError for a binary value that is not base64."""
+def decode(fields: Iterable[Pair]) -> tuple[Metadatum, ...]:
+    """Fields with binary ones decoded. Raises ValueError for a binary value that is not base64."""
     metadata: list[Metadatum] = []
-    known = _known
-    for pair in fields:
-        found = known.get(pair)
-        metadata += _judge(pair) if found is None else found
+    for field in fields:
+        name, value = field
+        if name.endswith("-bin"):
+            # Several values may come as one field, joined by commas.
+            metadata += (Metadatum(name, _decode_binary(name, part)) for part in value.split(","))
+        else:
+            metadata.append(Metadatum(name, value))
     return tuple(metadata)
-
-
-def _judge(pair: tuple[str, str]) -> tuple[Metadatum, ...]:
-    name, value = pair
-    if name in RESERVED:
-        found: tuple[Metadatum, ...] = ()
-    elif name.endswith("-bin"):
-        # Several values may come as one field, joined by commas.
-        found = tuple(Metadatum(name, _decode_binary(name, part)) for part in value.split(","))
-    else:
-        found = (Metadatum(name, value),)
-    if len(value) <= _REMEMBERED_LENGTH and name != "grpc-timeout":
-        if len(_known) >= _REMEMBERED_PAIRS:
-            _known.clear()
-        _known[pair] = found
-    return found
 
 
 def _decode_binary(name: str, value: str) -> bytes:

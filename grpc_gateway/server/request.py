@@ -1,7 +1,9 @@
 """What a request's head means to gRPC."""
 
 import re
+from functools import lru_cache
 from http import HTTPStatus
+from typing import cast
 
 import grpc
 
@@ -28,36 +30,29 @@ class Request:
     __slots__ = ("accepted", "content_type", "encoding", "http_status", "metadata", "path", "refusal", "timeout")
 
     def __init__(self, head: RequestHead) -> None:
+        protocol = head.protocol
         self.path = head.path or ""
-        self.metadata: tuple[Metadatum, ...] = ()
+        # A pair of texts is what an entry of metadata is.
+        self.metadata = cast(tuple[Metadatum, ...], tuple(head.fields))
         self.timeout: float | None = None
-        self.encoding = compression.IDENTITY
-        self.accepted = _NOTHING
-        self.content_type = ""
+        self.encoding = protocol.get("grpc-encoding", compression.IDENTITY)
+        self.accepted = _accepted(protocol.get("grpc-accept-encoding"))
+        self.content_type = protocol.get("content-type", "")
         self.http_status: HTTPStatus | None = None
         self.refusal: tuple[grpc.StatusCode, str] | None = None
-        timeout: str | None = None
-        for name, value in head.fields:
-            if name == "content-type":
-                self.content_type = value
-            elif name == "grpc-timeout":
-                timeout = value
-            elif name == "grpc-encoding":
-                self.encoding = value
-            elif name == "grpc-accept-encoding":
-                self.accepted = frozenset(value.replace(" ", "").split(","))
         if head.method != "POST":
             self.http_status = HTTPStatus.METHOD_NOT_ALLOWED
         elif self.content_type != CONTENT_TYPE and not _is_grpc(self.content_type.lower()):
             self.http_status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
         else:
-            self._parse(head, timeout)
+            self._parse(head, protocol.get("grpc-timeout"))
 
     def _parse(self, head: RequestHead, timeout: str | None) -> None:
-        try:
-            self.metadata = decode(head.fields)
-        except ValueError as error:
-            self.refusal = (grpc.StatusCode.INTERNAL, str(error))
+        if head.binary:
+            try:
+                self.metadata = decode(head.fields)
+            except ValueError as error:
+                self.refusal = (grpc.StatusCode.INTERNAL, str(error))
         if timeout is not None:
             if _is_timeout(timeout):
                 self.timeout = int(timeout[:-1]) * _UNITS[timeout[-1]]
@@ -68,6 +63,11 @@ class Request:
                 grpc.StatusCode.UNIMPLEMENTED,
                 f"grpc-encoding {self.encoding!r} is not supported; supported are {compression.ACCEPTED}",
             )
+
+
+@lru_cache(maxsize=64)
+def _accepted(encodings: str | None) -> frozenset[str]:
+    return frozenset(encodings.replace(" ", "").split(",")) if encodings else _NOTHING
 
 
 def understand(head: RequestHead) -> Request:

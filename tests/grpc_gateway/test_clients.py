@@ -29,6 +29,19 @@ async def test_a_client_is_the_same_over_all_of_its_connections() -> None:
     assert len(known) == 2
 
 
+async def test_a_connection_has_room_for_so_many_clients() -> None:
+    known = Clients(Client, Clock(), per_connection=2)
+    connection = FakeConnection()
+    first = known.call(context("c1", connection), "Heartbeat").client
+    known.call(context("c2", connection), "Heartbeat")
+    with pytest.raises(Refused) as refused:
+        known.call(context("c3", connection), "Heartbeat")
+    assert refused.value.code == Code.TOO_MANY_REQUESTS
+    assert known.call(context("c1", connection), "Heartbeat").client is first
+    known.drop(first)
+    known.call(context("c3", connection), "Heartbeat")
+
+
 async def test_nobody_from_another_host_passes_for_it() -> None:
     known = clients()
     first = known.call(context(connection=FakeConnection()), "SendMessage").client

@@ -310,6 +310,13 @@ async def test_what_failed_too_often_goes_to_the_dead_letter_queue() -> None:
     assert len(service.renewal) == 1
 
 
+async def test_nothing_is_buried_before_a_broker_has_said_how_often_to_try() -> None:
+    service = Service(too_often())
+    service.core.groups["group"] = GroupConfig("group", assumed=True)
+    assert len(await service.receive()) == 4
+    assert service.sent == []
+
+
 @pytest.mark.parametrize(
     "outcome",
     [ServiceUnavailable("gone"), RequestTimeout("late"), commands.response(ResponseCode.SYSTEM_ERROR, remark="no")],
