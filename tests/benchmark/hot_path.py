@@ -19,6 +19,7 @@ import uvloop
 
 from protocol_negotiation.peer import HostPort, Peer
 from proxy.app import App
+from proxy.cluster.backend import ClusterBackend
 from proxy.config import load
 from remoting.connection import RemotingConnection
 from remoting.frame import FrameDecoder, encode_prefix
@@ -93,6 +94,7 @@ class _Broker:
 async def _measure(width: int, seconds: float, profile: bool) -> tuple[float, float]:
     """CPU time per request in µs: everything, and of it the stand-ins' part."""
     app = App(load(None, {"cluster": {"namesrv": "127.0.0.1:9876"}, "listen": ":0"}))
+    assert isinstance(app.backend, ClusterBackend)
     app.backend._table = {"broker-a": Replicas("broker-a", "c", {0: _BROKER})}
     done = asyncio.Event()
     left = 0
