@@ -1,6 +1,8 @@
-"""What `make clients` does: every official client through the one port, plain and TLS, on two brokers.
+"""What `make clients` does: every official client through the one port, plain and TLS.
 
-    python -m tests.clients.run [--only TEXT …] [--list]
+    python -m tests.clients.run [--backend cluster|embedded] [--only TEXT …] [--list]
+
+The backend is a real cluster of two brokers, or the embedded broker.
 
 The port is the route of remoting and of gRPC clients alike. Those that verify its certificate trust the
 authority that signed it. Clients that name no broker have a door to the second one: the proxy's second listener.
@@ -11,6 +13,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import trustme
@@ -26,7 +30,7 @@ _AUTHORITY = "authority.pem"
 def main() -> int:
     """Run the matrix; 0 where every row has passed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", choices=("cluster",), default="cluster")
+    parser.add_argument("--backend", choices=("cluster", "embedded"), default="cluster")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="rows whose label holds this text")
     parser.add_argument("--jobs", default="2", help="rows to run side by side")
     parser.add_argument("--json", default="build/clients.jsonl", metavar="FILE")
@@ -39,7 +43,7 @@ def main() -> int:
         directory = Path(name)
         if options.list:
             return _matrix(directory, HOST, options.only, "--list")
-        with Cluster(directory, *_CLUSTER) as cluster, _gantry(directory, cluster) as gantry:
+        with _BACKENDS[options.backend](directory) as gantry:
             words = ("--ca", str(directory / _AUTHORITY), "--jobs", options.jobs, "--json", options.json)
             return _matrix(directory, gantry.address, options.only, *words)
 
@@ -50,19 +54,11 @@ def _matrix(directory: Path, address: str, only: list[str], *words: str) -> int:
     return subprocess.run([sys.executable, str(_MATRIX), "--dir", str(directory), *routes, *chosen, *words]).returncode
 
 
-def _gantry(directory: Path, cluster: Cluster) -> Gantry:
+@contextmanager
+def _before_a_cluster(directory: Path) -> Iterator[Gantry]:
     port, door = free_port(), free_port()
-    authority = trustme.CA()
-    certificate = authority.issue_cert(HOST)
-    authority.cert_pem.write_to_path(directory / _AUTHORITY)
-    chain, key = directory / "chain.pem", directory / "key.pem"
-    certificate.private_key_pem.write_to_path(key)
-    for number, part in enumerate(certificate.cert_chain_pems):
-        part.write_to_path(chain, append=bool(number))
     config = f"""
-        [tls]
-        certificate = "{chain}"
-        key = "{key}"
+        {_tls(directory)}
 
         [[listen]]
         address = "{HOST}:{port}"
@@ -71,7 +67,49 @@ def _gantry(directory: Path, cluster: Cluster) -> Gantry:
         address = "{HOST}:{door}"
         broker = "broker-b"
     """
-    return Gantry(directory, cluster.namesrv, config, port, listen=False)
+    with (
+        Cluster(directory, *_CLUSTER) as cluster,
+        Gantry(directory, cluster.namesrv, config, port, listen=False) as gantry,
+    ):
+        yield gantry
+
+
+@contextmanager
+def _embedded(directory: Path) -> Iterator[Gantry]:
+    port = free_port()
+    # Transactions are asked about as soon as by the cluster.
+    config = f"""
+        {_tls(directory)}
+
+        [embedded]
+        directory = "{directory / "store"}"
+        listen = "{HOST}:{port}"
+        transaction_timeout = 2
+        transaction_interval = 3
+    """
+    with Gantry(directory, "", config) as gantry:
+        adopt = (sys.executable, str(PEERS), "adopt", str(port), "--pid", str(gantry.pid), "--dir", str(directory))
+        subprocess.run(adopt, check=True, stdout=subprocess.DEVNULL)
+        yield gantry
+
+
+_BACKENDS = {"cluster": _before_a_cluster, "embedded": _embedded}
+
+
+def _tls(directory: Path) -> str:
+    """The table of a new certificate, signed by the authority."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert(HOST)
+    authority.cert_pem.write_to_path(directory / _AUTHORITY)
+    chain, key = directory / "chain.pem", directory / "key.pem"
+    certificate.private_key_pem.write_to_path(key)
+    for number, part in enumerate(certificate.cert_chain_pems):
+        part.write_to_path(chain, append=bool(number))
+    return f"""
+        [tls]
+        certificate = "{chain}"
+        key = "{key}"
+    """
 
 
 if __name__ == "__main__":
