@@ -1,8 +1,8 @@
 """Calls of grpcio's client on our server."""
 
 import asyncio
-import inspect
 import gzip
+import inspect
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
