@@ -26,7 +26,7 @@ from grpc_gateway.receiving import Receiving
 from grpc_gateway.renewal import Renewal
 from grpc_gateway.routes import Routes
 from grpc_gateway.sending import Sending
-from grpc_gateway.server import Immediate
+from grpc_gateway.server import immediate
 from grpc_gateway.status import Refused, of_error
 from grpc_gateway.telemetry import Telemetry
 from grpc_gateway.transactions import Transactions
@@ -72,7 +72,7 @@ class MessagingService(MessagingServiceServicer):
 
     # The two that are called for every message are run without a task. They are coroutine functions to grpcio.
 
-    @Immediate
+    @immediate
     def SendMessage(
         self, request: pb.SendMessageRequest, context: Any
     ) -> "pb.SendMessageResponse | asyncio.Future[pb.SendMessageResponse]":
@@ -100,7 +100,7 @@ class MessagingService(MessagingServiceServicer):
             async for response in responses:
                 yield response
 
-    @Immediate
+    @immediate
     def AckMessage(
         self, request: pb.AckMessageRequest, context: Any
     ) -> "pb.AckMessageResponse | asyncio.Future[pb.AckMessageResponse]":

@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from grpc_gateway.server.immediate import Immediate
+from grpc_gateway.server.immediate import plain
 from grpc_gateway.server.metadata import Metadatum
 from grpc_gateway.server.status import NUMBERS
 
@@ -18,7 +18,7 @@ class Method:
     """One handler with all that is to be known about it.
 
     asynchronous: a coroutine function or asynchronous generator function; others run in a thread. immediate: the plain
-    function of an `Immediate`, which runs at once. counts: calls ended, by the number of their status code.
+    function of an `immediate` one, which runs at once. counts: calls ended, by the number of their status code.
     """
 
     __slots__ = (
@@ -53,8 +53,8 @@ class Method:
             raise ValueError(f"the handler of {path} lacks its behaviour")
         self.behaviour: Callable[..., Any] = behaviour
         self.immediate: Callable[..., Any] | None = None
-        if isinstance(behaviour, Immediate) and not self.request_streaming and not self.response_streaming:
-            self.immediate = behaviour.function
+        if not self.request_streaming and not self.response_streaming:
+            self.immediate = plain(behaviour)
         self.generating = _either(behaviour, inspect.isasyncgenfunction)
         self.asynchronous = self.generating or _either(behaviour, inspect.iscoroutinefunction)
         self.counts = [0] * len(NUMBERS)

@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 import uvloop
 
-from grpc_gateway.server import Immediate, Server
+from grpc_gateway.server import Server, immediate
 from protocol_negotiation.detect import Protocol
 from protocol_negotiation.listener import Listener, ListenerOptions
 from protocol_negotiation.peer import HostPort
@@ -44,7 +44,7 @@ async def hold(requests: AsyncIterator[bytes], _: Any) -> AsyncIterator[bytes]:
         yield request
 
 
-@Immediate
+@immediate
 def immediate_unary(request: bytes, _: Any) -> bytes:
     """The message itself, without a task."""
     return request

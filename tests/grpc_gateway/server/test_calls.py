@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import inspect
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ import grpc
 import pytest
 
 from grpc_gateway.http2 import CloseCause
-from grpc_gateway.server import Call, Immediate, RpcError, ServerOptions
+from grpc_gateway.server import Call, RpcError, ServerOptions, immediate
 from tests.grpc_gateway.server.kit import (
     STREAM,
     STREAM_UNARY,
@@ -78,21 +79,21 @@ def chat_sync(requests: Iterator[bytes], _: Any) -> Iterator[bytes]:
 
 
 class Service:
-    @Immediate
+    @immediate
     def now(self, request: bytes, _: Any) -> bytes:
         return request
 
-    @Immediate
+    @immediate
     def soon(self, request: bytes, context: Any) -> "asyncio.Future[bytes]":
         future = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_later(0.01, future.set_result, request)
         return future
 
-    @Immediate
+    @immediate
     def refused(self, request: bytes, context: Any) -> bytes:
         raise RpcError(grpc.StatusCode.NOT_FOUND, "nothing", [("why", "gone")])
 
-    @Immediate
+    @immediate
     def broken(self, request: bytes, context: Any) -> bytes:
         raise KeyError("secret")
 
@@ -274,7 +275,7 @@ async def test_deadline(kind: str) -> None:
         future.add_done_callback(lambda done: ended.append("cancelled" if done.cancelled() else ""))
         return future
 
-    behaviour = wait if kind == "task" else Immediate(wait_in_future)
+    behaviour = wait if kind == "task" else immediate(wait_in_future)
     async with serving({"Wait": UNARY(behaviour)}) as (server, channel):
         code, _ = await status_of(channel.unary_unary(path("Wait"))(b"", timeout=0.2))
         assert code is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -501,3 +502,10 @@ async def test_a_slow_handler_makes_the_client_wait() -> None:
         go_on.set()
         await sending
         assert await call == b"10000000"
+
+
+@pytest.mark.parametrize("behaviour", [Service().now, immediate(lambda request, _: request)])
+async def test_an_immediate_handler_is_a_coroutine_function_to_all_others(behaviour: Any) -> None:
+    """grpcio's server runs nothing else on its loop."""
+    assert inspect.iscoroutinefunction(behaviour)
+    assert await behaviour(b"a", None) == b"a"
