@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import grpc.aio
 import orjson
@@ -13,12 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_gateway.clients import Clients
 from grpc_gateway.options import Options
 from grpc_gateway.renewal import Renewal
-from grpc_gateway.server import Server, ServerOptions
 from grpc_gateway.service import MessagingService
-from protocol_negotiation.detect import Protocol
-from protocol_negotiation.listener import Listener, ListenerOptions
-from protocol_negotiation.peer import HostPort
-from protocol_negotiation.tls import TlsMode
 from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
@@ -54,7 +49,7 @@ async def create_group(cluster: Cluster, **settings: object) -> str:
 
 
 class Replica:
-    """One replica's gRPC service. `async with` it.
+    """One replica's gRPC service, on grpcio's own transport. `async with` it.
 
     name: by which it tells other replicas of renewals; empty: it does not.
     """
@@ -72,28 +67,21 @@ class Replica:
         if name:
             self._works.append(RenewalExchange(SyncTopic(self._backend, "GantryRenewals"), self.renewal).run())
         self._running: list[asyncio.Task[None]] = []
-        self._server = Server(ServerOptions(), on_close=self.clients.disconnected)
+        self._server = grpc.aio.server()
         service = MessagingService(gateway, self.clients, self.renewal, Options(**options), lambda *_: None)
-        add_MessagingServiceServicer_to_server(service, cast(grpc.aio.Server, self._server))
-        where = ListenerOptions(name=name, address=HostPort("127.0.0.1", 0), tls_mode=TlsMode.DISABLED)
-        self._listener = Listener(where, {Protocol.GRPC: self._server.protocol}, None, lambda *_: None)
-
-    @property
-    def address(self) -> str:
-        """Where clients connect."""
-        return str(self._listener.addresses[0])
+        add_MessagingServiceServicer_to_server(service, self._server)
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
 
     async def __aenter__(self) -> Self:
         await self._backend.start()
         self._running = [asyncio.create_task(work) for work in self._works]
-        await self._listener.start()
+        await self._server.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._listener.abort()
-        await self._server.close()
+        await self._server.stop(0)
         self.crash()
         await asyncio.gather(*self._running, return_exceptions=True)
         self._backend.close()
