@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := $(PYTHON) tests/peers/peers
 BACKEND ?= cluster
-RUN_DIR ?= build/run
+RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
 .PHONY: install run test check protos clients conformance bench faults fuzz lock clean
@@ -37,7 +37,7 @@ check: install
 	$(BIN)/lint-imports
 	@echo "check: format, lint, types and layers hold"
 
-# The matrix of official clients through the one port.
+# The matrix of official clients through the one port; BACKEND=embedded runs it without a cluster.
 clients: install
 	$(BIN)/python -m tests.clients.run --backend $(BACKEND)
 

@@ -18,7 +18,11 @@ func main() {
 	if err := p.Start(); err != nil {
 		panic(err)
 	}
-	fmt.Println(p.Send(context.Background(), &rmq.Message{Topic: "demo", Body: []byte("hello from Go")}))
+	receipts, err := p.Send(context.Background(), &rmq.Message{Topic: "demo", Body: []byte("hello from Go")})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("sent", receipts[0].MessageID)
 	c, _ := rmq.NewSimpleConsumer(config, rmq.WithSimpleAwaitDuration(5*time.Second),
 		rmq.WithSimpleSubscriptionExpressions(map[string]*rmq.FilterExpression{"demo": rmq.SUB_ALL}))
 	if err := c.Start(); err != nil {
