@@ -45,14 +45,14 @@ def unique(name: str) -> str:
     return f"{name}-{time.time_ns() // 1000 % 10**9}-{next(_numbers)}"
 
 
-class Wire(RemotingConnection):
-    """A connection that writes the header in the client's own encoding."""
+class BinaryCommand(RemotingCommand):
+    """A request whose header is binary, whatever the connection would rather have."""
 
-    encoding = SerializeType.JSON
+    __slots__ = ()
 
-    def send(self, command: RemotingCommand) -> None:
-        command.serialize_type = self.encoding
-        super().send(command)
+    def encode(self) -> bytes:
+        self.serialize_type = SerializeType.ROCKETMQ
+        return super().encode()
 
 
 class Client:
@@ -62,7 +62,7 @@ class Client:
     which are not oneway are answered, by code.
     """
 
-    wire: ClassVar[type[Wire]] = Wire
+    wire: ClassVar[type[RemotingConnection]] = RemotingConnection
 
     def __init__(
         self,
@@ -85,14 +85,13 @@ class Client:
         self._loop = asyncio.get_running_loop()
         self._wheel = TimeoutWheel(self._loop.time)
         self._ticking: asyncio.TimerHandle | None = None
-        self._wire: Wire
+        self._wire: RemotingConnection
 
     async def __aenter__(self) -> Self:
         host, _, port = self.address.rpartition(":")
         _, self._wire = await self._loop.create_connection(
             lambda: self.wire(self._wheel, self._pushed, lambda _: None, name=self.address), host, int(port)
         )
-        self._wire.encoding = self._encoding
         self._tick()
         return self
 
@@ -173,6 +172,9 @@ class Client:
 
     def _command(self, code: int, fields: Mapping[str, object] | None, body: bytes) -> RemotingCommand:
         command = commands.request(code, strings(fields or {}), body)
+        if self._encoding is SerializeType.ROCKETMQ:
+            parts = (command.header, command.fields, command.body, self._encoding, command.code, command.flag)
+            command = BinaryCommand(*parts)
         command.header["language"] = self.language
         command.header["version"] = self.version
         return command

@@ -23,7 +23,8 @@ import anyio
 
 from remoting import command as commands
 from remoting.codes import RequestCode
-from tests.cluster.client import Client, Wire, create_topic, queue_fields, unique
+from remoting.connection import RemotingConnection
+from tests.cluster.client import Client, create_topic, queue_fields, unique
 from tests.cluster.conftest import OPTIONS
 from tests.cluster.kit import HOST, PEERS, Cluster, Failed, Gantry, free_port, run_client
 from tests.cluster.test_transactions import _half
@@ -176,7 +177,7 @@ async def _clients(cluster: Cluster, directory: Path, collection: Collection) ->
     await anyio.to_thread.run_sync(gantry.stop)
 
 
-class _Tapped(Wire):
+class _Tapped(RemotingConnection):
     """A connection that shows what it receives."""
 
     tap: Callable[[bytes], None]
