@@ -229,7 +229,9 @@ class Client:
         fields = self.named(send_fields(topic, properties.encode(pairs or {}), queue, **changes))
         return await self.get(RequestCode.SEND_MESSAGE_V2, v2(fields), body)
 
-    async def pull(self, topic: str, group: str, queue: int = 0, offset: int = 0, wait: int = 3000) -> list[StoredMessage]:
+    async def pull(
+        self, topic: str, group: str, queue: int = 0, offset: int = 0, wait: int = 3000
+    ) -> list[StoredMessage]:
         """PULL_MESSAGE with a subscription to everything; waits up to `wait` ms for a message.
 
         A broker offers a message a moment after it answered its send, so tests that want one wait for it.
