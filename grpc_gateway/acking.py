@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from grpc_gateway import settling, validation
 from grpc_gateway.call import Call
 from grpc_gateway.clocks import BrokerClocks
-from grpc_gateway.core import Core
+from grpc_gateway.core import Core, ask
 from grpc_gateway.options import Options
 from grpc_gateway.receipt import ReceiptHandle
 from grpc_gateway.renewal import Renewal
@@ -143,7 +143,7 @@ class Acking:
         False: it is an old broker that knows no batches, and nothing became of it.
         """
         try:
-            reply = await self._ask(call, command)
+            reply = await ask(self._core, call.client, command)
             if len(deliveries) > 1 and reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 return False
             status = settling.of_reply(reply)
@@ -171,7 +171,7 @@ class Acking:
         status: Status | None = None
         newest = used
         try:
-            reply = await self._ask(call, command)
+            reply = await ask(self._core, call.client, command)
             status = settling.of_reply(reply)
             if status.code == Code.OK:
                 newest = settling.changed(used, reply)
@@ -195,7 +195,7 @@ class Acking:
         status: Status | None = None
         try:
             command = settling.dead_letter(group, topic, used, request.message_id)
-            status = settling.of_reply(await self._ask(call, command))
+            status = settling.of_reply(await ask(self._core, call.client, command))
         except RemotingError as error:
             status = settling.of_failure(error)
         finally:
@@ -205,11 +205,6 @@ class Acking:
         return ForwardMessageToDeadLetterQueueResponse(status=status)
 
     # What all have in common.
-
-    async def _ask(self, call: Call, command: RemotingCommand) -> RemotingCommand:
-        reply = self._core.handle(call.client, command)
-        assert reply is not None
-        return await reply
 
     def _lite_topic(
         self, request: AckMessageEntry | ChangeInvisibleDurationRequest | ForwardMessageToDeadLetterQueueRequest

@@ -39,3 +39,10 @@ class Core(Protocol):
 
     def address(self, peer: Peer) -> HostPort | None:
         """Where this client shall reach us: the configured advertised address; None: where it dialled."""
+
+
+def ask(core: Core, client: Any, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]":
+    """The answer to a command, which is not oneway, of a client. Raises RemotingError, now or by the future."""
+    reply = core.handle(client, command)
+    assert reply is not None
+    return reply

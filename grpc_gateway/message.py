@@ -359,8 +359,7 @@ def _transaction(message: Message, now: float, options: Options) -> list[str]:
 
 
 def _delay(message: Message, now: float, options: Options) -> list[str]:
-    delivery = message.system_properties.delivery_timestamp
-    due = delivery.seconds * 1000 + delivery.nanos // 1_000_000
+    due = validation.milliseconds(message.system_properties.delivery_timestamp)
     if due > (now + options.max_delay) * 1000:
         raise Refused(
             Code.ILLEGAL_DELIVERY_TIME, f"a delivery may be set at most {options.max_delay:g} s ahead, not at {due} ms"

@@ -11,7 +11,7 @@ from grpc_gateway import subscriptions, validation
 from grpc_gateway.call import Call
 from grpc_gateway.client import Client
 from grpc_gateway.clients import CLIENT_ID, Clients
-from grpc_gateway.core import Core
+from grpc_gateway.core import Core, ask
 from grpc_gateway.options import Options
 from grpc_gateway.producers import BEAT, Producers
 from grpc_gateway.renewal import Renewal
@@ -130,7 +130,7 @@ class Presence:
         client.represented = kind in PRODUCERS
         if body:
             try:
-                await _in_time(self._ask(client, _heartbeat(client, body)))
+                await _in_time(self._tell(client, _heartbeat(client, body)))
             except RemotingError:
                 client.part = former
                 raise
@@ -150,6 +150,9 @@ class Presence:
             group = settings.subscription.group
         return Part(kind, validation.group(group), frozenset(), client.revision, now)
 
+    async def _tell(self, client: Client, command: RemotingCommand) -> None:
+        await ask(self._core, client, command)
+
     async def _part_from(self, client: Client, former: Part, wanted: Part | None) -> None:
         """Leave the groups that the client is no longer in."""
         groups = [] if wanted is not None and wanted.group == former.group else [former.group]
@@ -160,12 +163,7 @@ class Presence:
             command = _from(client, commands.request(RequestCode.UNREGISTER_CLIENT, farewell))
             command.fields["clientID"] = client.client_id
             with contextlib.suppress(RemotingError):
-                await self._ask(client, command)
-
-    async def _ask(self, client: Client, command: RemotingCommand) -> None:
-        reply = self._core.handle(client, command)
-        if reply is not None:
-            await reply
+                await ask(self._core, client, command)
 
     # Those who go without a word.
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from grpc_gateway import subscriptions
 from grpc_gateway.client import Client
-from grpc_gateway.core import Core
+from grpc_gateway.core import Core, ask
 from grpc_gateway.message import of_stored
 from grpc_gateway.transaction_id import TransactionId
 from protocol_negotiation.peer import HostPort, Peer
@@ -137,21 +137,16 @@ class Producers:
             channel.notices = self.check
         for topic in sorted(gone):
             fields = {"clientID": channel.client_id, "producerGroup": topic}
-            await self._ask(channel, commands.request(RequestCode.UNREGISTER_CLIENT, fields))
+            await ask(self._core, channel, commands.request(RequestCode.UNREGISTER_CLIENT, fields))
         for topic in sorted(topics - self._told):
             try:
-                await self._ask(channel, _route(topic))
+                await ask(self._core, channel, _route(topic))
             except TopicNotExist:
                 # Not yet, perhaps; we look again with the next heartbeat.
                 continue
         if topics:
             body = subscriptions.producer(channel.client_id, sorted(topics))
-            await self._ask(channel, commands.request(RequestCode.HEART_BEAT, body=body))
-
-    async def _ask(self, channel: Client, command: RemotingCommand) -> None:
-        reply = self._core.handle(channel, command)
-        if reply is not None:
-            await reply
+            await ask(self._core, channel, commands.request(RequestCode.HEART_BEAT, body=body))
 
 
 def _route(topic: str) -> RemotingCommand:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from grpc_gateway import filters, message, validation
 from grpc_gateway.call import Call
-from grpc_gateway.core import Core
+from grpc_gateway.core import Core, ask
 from grpc_gateway.filters import Filter
 from grpc_gateway.options import Options
 from grpc_gateway.status import OK, Refused, of_response, status
@@ -130,8 +130,7 @@ class Pulling:
         Brokers look only every five seconds whether a wait is over, which may be too late for the call's deadline.
         """
         remaining = call.remaining()
-        handling = self._core.handle(call.client, command)
-        assert handling is not None
+        handling = ask(self._core, call.client, command)
         if remaining is None or command.fields["suspendTimeoutMillis"] == "0":
             return await handling
         with contextlib.suppress(TimeoutError):
@@ -140,9 +139,7 @@ class Pulling:
         return None
 
     async def _ask(self, call: Call, code: RequestCode, queue: _Queue, fields: dict[str, str]) -> RemotingCommand:
-        reply = self._core.handle(call.client, commands.request(code, {**queue.fields, **fields}))
-        assert reply is not None
-        return await reply
+        return await ask(self._core, call.client, commands.request(code, {**queue.fields, **fields}))
 
 
 def _queue(queue: MessageQueue) -> _Queue:

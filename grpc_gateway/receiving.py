@@ -11,7 +11,7 @@ from functools import partial
 from grpc_gateway import filters, lite, message, settling, validation
 from grpc_gateway.call import Call
 from grpc_gateway.clocks import BrokerClocks
-from grpc_gateway.core import Core
+from grpc_gateway.core import Core, ask
 from grpc_gateway.options import Options
 from grpc_gateway.receipt import ReceiptHandle, of_popped
 from grpc_gateway.renewal import Renewal
@@ -131,8 +131,7 @@ class Receiving:
     async def _poll(self, receive: _Receive, command: RemotingCommand) -> RemotingCommand | Status:
         """The answer that has messages, or the status where there are none."""
         try:
-            handling = self._core.handle(receive.call.client, command)
-            assert handling is not None
+            handling = ask(self._core, receive.call.client, command)
             try:
                 reply = await handling
             except asyncio.CancelledError:

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from grpc_gateway import queues, validation
 from grpc_gateway.call import Call
-from grpc_gateway.core import Core
+from grpc_gateway.core import Core, ask
 from grpc_gateway.message import sys_flag, to_body, to_properties, type_of
 from grpc_gateway.options import Options
 from grpc_gateway.status import OK, Refused, joint, of_error, of_response
@@ -90,8 +90,7 @@ class Sending:
             )
         now = time.time()
         body, body_flag = to_body(message, self._options)
-        born = message.system_properties.born_timestamp
-        born_timestamp = born.seconds * 1000 + born.nanos // 1_000_000
+        born_timestamp = validation.milliseconds(message.system_properties.born_timestamp)
         fields = {
             "a": topic,
             "b": topic,
@@ -153,9 +152,7 @@ class Sending:
     async def _ask(self, call: Call, command: RemotingCommand, broker: str, queue_id: int) -> RemotingCommand:
         command.fields["e"] = str(queue_id)
         command.fields["n"] = broker
-        reply = self._core.handle(call.client, command)
-        assert reply is not None
-        return await reply
+        return await ask(self._core, call.client, command)
 
 
 _ANY = (MessageType.UNSPECIFIED, MessageType.MIXED)

@@ -46,7 +46,7 @@ class AddressBook:
     def configured(self, peer: Peer) -> HostPort | None:
         """What the door by which this client came advertises; None where that is what the client dialled."""
         door = self._doors.get(peer.listener)
-        told = peer.local if door is None else advertised(peer, door.advertise)
+        told = None if door is None else advertised(peer, door.advertise)
         return None if told == peer.local else told
 
 

@@ -35,7 +35,8 @@ class Pair(NamedTuple):
 # Kind, and name with value. Values that are no UTF-8 are taken as Latin-1, as grpcio does.
 Field = tuple[int, Pair]
 
-_KINDS = {
+# By name; all others are REGULAR, or BINARY by their end.
+KINDS = {
     b":method": Kind.METHOD,
     b":scheme": Kind.SCHEME,
     b":authority": Kind.AUTHORITY,
@@ -94,8 +95,8 @@ def make_field(name: bytes, value: bytes) -> Field:
 
 
 def _judge(name: bytes) -> tuple[str, int]:
-    kind = _KINDS.get(name, _BINARY if name.endswith(b"-bin") else _REGULAR)
-    judged = name.decode("latin-1"), int(kind if name in _KINDS or _is_name(name) else _MALFORMED)
+    kind = KINDS.get(name, _BINARY if name.endswith(b"-bin") else _REGULAR)
+    judged = name.decode("latin-1"), int(kind if name in KINDS or _is_name(name) else _MALFORMED)
     if len(name) <= _REMEMBERED_LENGTH:
         if len(_names) >= _REMEMBERED_NAMES:
             _names.clear()

@@ -6,7 +6,7 @@ from binascii import Error as BinasciiError
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from grpc_gateway.http2.head import Pair
+from grpc_gateway.http2.head import KINDS, Kind, Pair
 
 # As callers give it; grpc.aio.Metadata iterates as such pairs, too.
 Metadata = Iterable[tuple[str, str | bytes]]
@@ -21,21 +21,9 @@ class Metadatum(NamedTuple):
 
 
 # Of the protocol itself, so neither the application's to read nor to write.
-RESERVED = frozenset(
-    {
-        "te",
-        "content-type",
-        "content-length",
-        "connection",
-        "host",
-        "grpc-timeout",
-        "grpc-encoding",
-        "grpc-accept-encoding",
-        "grpc-message",
-        "grpc-message-type",
-        "grpc-status",
-    }
-)
+RESERVED = frozenset(name.decode() for name, kind in KINDS.items() if kind in (Kind.SPECIAL, Kind.PROTOCOL)) | {
+    "connection"
+}
 _is_key = re.compile(r"[0-9a-z_.-]+").fullmatch
 _is_value = re.compile(rb"[ -~]*").fullmatch
 

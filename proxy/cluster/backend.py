@@ -22,7 +22,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, UnsupportedRequest
-from remoting.requests import Action, Replica, RequestSpec
+from remoting.requests import REQUESTS, Action, Replica, RequestSpec
 from remoting.routes import Replicas, TopicRoute
 from remoting.tasks import spawn, spawn_quietly
 from remoting.wheel import TimeoutWheel
@@ -219,9 +219,11 @@ class ClusterBackend:
     def _lost(self, command: RemotingCommand, future: Reply) -> None:
         self.diverted["lost"] += 1
         self._refresh_soon()
+        spec = REQUESTS.get(command.code)
+        broker = command.fields.get(spec.broker, "") if spec is not None else ""
         future.set_exception(
             ConnectionLost(
-                f"the connection to the broker was lost during request {command.code}; it may have been served"
+                f"the connection to the broker {broker} was lost during request {command.code}; it may have been served"
             )
         )
 

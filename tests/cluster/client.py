@@ -229,14 +229,27 @@ class Client:
         fields = self.named(send_fields(topic, properties.encode(pairs or {}), queue, **changes))
         return await self.get(RequestCode.SEND_MESSAGE_V2, v2(fields), body)
 
-    async def pull(self, topic: str, group: str, queue: int = 0, offset: int = 0, wait: int = 0) -> list[StoredMessage]:
-        """PULL_MESSAGE with a subscription to everything; waits up to `wait` ms for a message."""
+    async def pull(
+        self, topic: str, group: str, queue: int = 0, offset: int = 0, wait: int = 3000
+    ) -> list[StoredMessage]:
+        """PULL_MESSAGE with a subscription to everything; waits up to `wait` ms for a message.
+
+        A broker offers a message a moment after it answered its send, so tests that want one wait for it.
+        """
         fields = self.named(pull_fields(topic, group, queue, offset, wait))
         reply = await self.ask(RequestCode.PULL_MESSAGE, fields, timeout=10 + wait / 1000)
         if reply.code == ResponseCode.SUCCESS:
             return messages.decode_messages(reply.body)
         assert reply.code in {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY}, described(reply)
         return []
+
+    async def pull_all(self, count: int, topic: str, group: str, queue: int = 0) -> list[StoredMessage]:
+        """The first messages of a queue, all of this many."""
+        found: list[StoredMessage] = []
+        while len(found) < count:
+            found += (more := await self.pull(topic, group, queue, len(found)))
+            assert more, f"{len(found)} of {count} messages"
+        return found
 
     async def consumers(self, group: str) -> list[str]:
         """GET_CONSUMER_LIST_BY_GROUP; nobody where the answer is a refusal."""

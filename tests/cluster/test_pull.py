@@ -128,7 +128,7 @@ async def test_offsets_of_a_queue(cluster: Cluster, gantry: Gantry) -> None:
         for number in range(3):
             await client.send(topic, b"%d" % number)
             await anyio.sleep(0.02)
-        stored = [message.store_timestamp for message in await client.pull(topic, unique("group"))]
+        stored = [message.store_timestamp for message in await client.pull_all(3, topic, unique("group"))]
         queue = queue_fields(topic)
         assert (await client.get(RequestCode.GET_MIN_OFFSET, queue)).fields["offset"] == "0"
         assert (await client.get(RequestCode.GET_MAX_OFFSET, queue)).fields["offset"] == "3"

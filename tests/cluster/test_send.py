@@ -58,7 +58,7 @@ async def test_a_batch_comes_back_message_by_message(cluster: Cluster, gantry: G
     async with Client(gantry.address) as client:
         fields = client.named(send_fields(topic, batch=True))
         reply = await client.get(RequestCode.SEND_BATCH_MESSAGE, v2(fields), messages.encode_batch(batch))
-        found = await client.pull(topic, unique("group"))
+        found = await client.pull_all(3, topic, unique("group"))
     assert [(m.flag, m.body, properties.get(m.properties, "KEYS")) for m in found] == [
         (n, b"body %d" % n, f"k{n}") for n in range(3)
     ]
