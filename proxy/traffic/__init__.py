@@ -1,0 +1,1 @@
+"""Traffic records: what every request, connection and group membership leaves behind, as Parquet."""
