@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from grpc_gateway import settling, validation
 from grpc_gateway.call import Call
 from grpc_gateway.clocks import BrokerClocks
-from grpc_gateway.core import Core, ask
+from grpc_gateway.core import Core
 from grpc_gateway.options import Options
 from grpc_gateway.receipt import ReceiptHandle
 from grpc_gateway.renewal import Renewal
@@ -69,6 +69,7 @@ class Acking:
             statuses = [await self._ack(call, group, topic, request.entries[0])]
         else:
             statuses = await self._ack_all(call, group, topic, request.entries)
+        call.messages = sum(status.code == Code.OK for status in statuses)
         return AckMessageResponse(
             status=joint(statuses),
             entries=[
@@ -143,7 +144,7 @@ class Acking:
         False: it is an old broker that knows no batches, and nothing became of it.
         """
         try:
-            reply = await ask(self._core, call.client, command)
+            reply = await call.ask(self._core, command, *_place(deliveries))
             if len(deliveries) > 1 and reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 return False
             status = settling.of_reply(reply)
@@ -171,7 +172,7 @@ class Acking:
         status: Status | None = None
         newest = used
         try:
-            reply = await ask(self._core, call.client, command)
+            reply = await call.ask(self._core, command, used.broker_name, used.queue_id)
             status = settling.of_reply(reply)
             if status.code == Code.OK:
                 newest = settling.changed(used, reply)
@@ -179,6 +180,7 @@ class Acking:
             status = settling.of_failure(error)
         finally:
             self._note(group, topic, handle, used, status, invisible)
+        call.messages = 1
         # A client that keeps the handle of the answer must find one in it.
         return ChangeInvisibleDurationResponse(status=status, receipt_handle=newest.text)
 
@@ -195,13 +197,14 @@ class Acking:
         status: Status | None = None
         try:
             command = settling.dead_letter(group, topic, used, request.message_id)
-            status = settling.of_reply(await ask(self._core, call.client, command))
+            status = settling.of_reply(await call.ask(self._core, command, used.broker_name, used.queue_id))
         except RemotingError as error:
             status = settling.of_failure(error)
         finally:
             if status is not None and status.code == Code.OK:
                 settling.quietly(self._core, call.client, settling.ack(group, topic, used, lite_topic))
             self._note(group, topic, handle, used, status)
+        call.messages = 1
         return ForwardMessageToDeadLetterQueueResponse(status=status)
 
     # What all have in common.
@@ -251,6 +254,12 @@ _SETTLED = (Code.OK, Code.INVALID_RECEIPT_HANDLE)
 
 def _single(group: str, topic: str, delivery: _Delivery) -> RemotingCommand:
     return settling.ack(group, topic, delivery.used, delivery.lite_topic)
+
+
+def _place(deliveries: Sequence[_Delivery]) -> tuple[str, int]:
+    """The broker, and the queue if there is but one."""
+    used = deliveries[0].used
+    return used.broker_name, used.queue_id if len(deliveries) == 1 else -1
 
 
 def _batch(group: str, topic: str, broker: str, deliveries: Sequence[_Delivery]) -> RemotingCommand:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from grpc_gateway.call import Call, peer_of
+from grpc_gateway.call import Call, peer_of, stranger
 from grpc_gateway.client import Client
 from grpc_gateway.status import Refused
 from protocol_negotiation.peer import Peer
@@ -58,8 +58,7 @@ class Clients:
         if not client_id or client_id.isspace():
             if name != _PROBE:
                 raise Refused(Code.CLIENT_ID_REQUIRED, f"{name} needs the metadata {CLIENT_ID}")
-            peer = peer_of(context)
-            return Call(Client("", peer), context, peer)
+            return stranger(context)
         if len(client_id) > _LONGEST_ID:
             raise Refused(Code.CLIENT_ID_REQUIRED, f"the metadata {CLIENT_ID} has more than {_LONGEST_ID} characters")
         known = self._connections.get(connection)
@@ -100,6 +99,10 @@ class Clients:
         client.end_streams()
         for listener in self.left:
             listener(client)
+
+    def of(self, connection: Any) -> tuple[Client, ...]:
+        """The clients that use a connection."""
+        return tuple(self._connections.get(connection, {}).values())
 
     def __iter__(self) -> Iterator[Client]:
         return iter(tuple(self._clients.values()))

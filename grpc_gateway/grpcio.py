@@ -39,6 +39,7 @@ class GrpcioServer:
         self.calls_ended: Counter[tuple[str, grpc.StatusCode]] = Counter()
         self.closed: Counter[str] = Counter()
         self.open_calls = 0
+        self.loop = asyncio.get_running_loop()
         self._on_close = on_close
         self._by_name: dict[str, Relay] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="gantry-grpc-"))
@@ -139,6 +140,8 @@ class Relay(asyncio.Protocol):
         self.name = f"gantry-{os.getpid()}-{next(_numbers)}"
         self.cause = "peer"
         self.closed = False
+        self.opened_at = self.read_at = server.loop.time()
+        self.received_bytes = self.sent_bytes = 0
         self._server = server
         self._early: list[bytes] = []
         self._transport: asyncio.Transport | None = None
@@ -173,6 +176,8 @@ class Relay(asyncio.Protocol):
             self._early.clear()
 
     def data_received(self, data: bytes) -> None:
+        self.read_at = self._server.loop.time()
+        self.received_bytes += len(data)
         if self._inner is None:
             self._early.append(data)
         else:
@@ -180,6 +185,7 @@ class Relay(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self.closed:
+            self.sent_bytes += len(data)
             self._transport.write(data)
 
     def pause_writing(self) -> None:

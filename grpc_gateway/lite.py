@@ -11,7 +11,7 @@ import orjson
 from grpc_gateway import validation
 from grpc_gateway.call import Call
 from grpc_gateway.client import Client
-from grpc_gateway.core import Core, ask
+from grpc_gateway.core import Core
 from grpc_gateway.options import Options
 from grpc_gateway.settings import LITE
 from grpc_gateway.status import OK, Refused, of_error, of_response
@@ -60,7 +60,7 @@ class Lite:
     async def _tell(self, call: Call, broker: str, body: bytes) -> Status:
         try:
             command = commands.request(RequestCode.LITE_SUBSCRIPTION_CTL, {"bname": broker}, body)
-            return of_response(await ask(self._core, call.client, command))
+            return of_response(await call.ask(self._core, command, broker))
         except RemotingError as error:
             return of_error(error)
 

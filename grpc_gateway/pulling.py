@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from grpc_gateway import filters, message, validation
 from grpc_gateway.call import Call
-from grpc_gateway.core import Core, ask
+from grpc_gateway.core import Core
 from grpc_gateway.filters import Filter
 from grpc_gateway.options import Options
 from grpc_gateway.status import OK, Refused, of_response, status
@@ -71,6 +71,7 @@ class Pulling:
             for stored in messages.unwrap(messages.decode_messages(reply.body)):
                 # An inner batch may begin before the offset that was asked for.
                 if stored.queue_offset >= request.offset and wanted.matches(stored.get(properties.TAGS)):
+                    call.delivers(len(stored.body), stored.reconsume_times + 1)
                     yield PullMessageResponse(message=_shown(queue, stored))
         elif reply.code == ResponseCode.PULL_OFFSET_MOVED:
             yield PullMessageResponse(
@@ -130,16 +131,18 @@ class Pulling:
         Brokers look only every five seconds whether a wait is over, which may be too late for the call's deadline.
         """
         remaining = call.remaining()
-        handling = ask(self._core, call.client, command)
-        if remaining is None or command.fields["suspendTimeoutMillis"] == "0":
-            return await handling
+        fields = command.fields
+        answer = call.ask(self._core, command, fields["bname"], int(fields["queueId"]))
+        if remaining is None or fields["suspendTimeoutMillis"] == "0":
+            return await answer
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(remaining - self._options.polling_margin):
-                return await handling
+                return await answer
         return None
 
     async def _ask(self, call: Call, code: RequestCode, queue: _Queue, fields: dict[str, str]) -> RemotingCommand:
-        return await ask(self._core, call.client, commands.request(code, {**queue.fields, **fields}))
+        command = commands.request(code, {**queue.fields, **fields})
+        return await call.ask(self._core, command, queue.broker, queue.number)
 
 
 def _queue(queue: MessageQueue) -> _Queue:

@@ -2,7 +2,7 @@
 
 from grpc_gateway import validation
 from grpc_gateway.call import Call
-from grpc_gateway.core import Core, ask
+from grpc_gateway.core import Core
 from grpc_gateway.options import Options
 from grpc_gateway.status import OK, Refused, of_response
 from protos.apache.rocketmq.v2.definition_pb2 import Code
@@ -46,7 +46,7 @@ class Recall:
                 "bname": handle.broker_name,
             },
         )
-        answer = await ask(self._core, call.client, command)
+        answer = await call.ask(self._core, command, handle.broker_name)
         if answer.code != ResponseCode.SUCCESS:
             return RecallMessageResponse(status=of_response(answer))
         return RecallMessageResponse(status=OK, message_id=answer.fields.get("msgId") or handle.message_id)

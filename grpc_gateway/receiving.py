@@ -101,6 +101,8 @@ class Receiving:
         try:
             yield _OK
             for _, _, response in deliveries:
+                shown = response.message
+                receive.call.delivers(len(shown.body), shown.system_properties.delivery_attempt)
                 yield response
             last = ReceiveMessageResponse()
             last.delivery_timestamp.FromNanoseconds(time.time_ns())
@@ -133,7 +135,9 @@ class Receiving:
         try:
             handling = ask(self._core, receive.call.client, command)
             try:
-                reply = await handling
+                reply = await receive.call.answer(
+                    handling, command.fields["bname"], int(command.fields.get("queueId", -1))
+                )
             except asyncio.CancelledError:
                 self._missed(receive, command.fields["bname"], handling)
                 raise

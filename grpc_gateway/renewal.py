@@ -12,8 +12,9 @@ No clock and no timer of its own: `sweep` is called about once a second.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from grpc_gateway import settling, tidings
 from grpc_gateway.client import Client
@@ -85,6 +86,20 @@ class _Held:
         self.last = False
 
 
+class Delivery(NamedTuple):
+    """A delivery that is held, for whoever looks. Times are seconds of the loop's clock: since when, until when."""
+
+    client: Client
+    group: str
+    topic: str
+    lite_topic: str
+    newest: ReceiptHandle
+    attempt: int
+    since: float
+    until: float
+    renewing: bool
+
+
 class Renewal:
     """The deliveries that this replica holds, and what it knows of other replicas'.
 
@@ -113,6 +128,21 @@ class Renewal:
     def __len__(self) -> int:
         """How many deliveries are held."""
         return len(self._held)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """The deliveries that are held, the oldest first."""
+        for held in list(self._held.values()):
+            yield Delivery(
+                held.client,
+                held.group,
+                held.topic,
+                held.lite_topic,
+                held.newest,
+                held.attempt,
+                held.first,
+                held.expires,
+                held.renewing is not None,
+            )
 
     # For receiving.
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from grpc_gateway import queues, validation
 from grpc_gateway.call import Call
-from grpc_gateway.core import Core, ask
+from grpc_gateway.core import Core
 from grpc_gateway.message import sys_flag, to_body, to_properties, type_of
 from grpc_gateway.options import Options
 from grpc_gateway.status import OK, Refused, joint, of_error, of_response
@@ -62,6 +62,7 @@ class Sending:
         if len(messages) == 1:
             command, kind = self._command(first, topic, accepted)
             entry = await self._store(call, route, first, command, kind)
+            call.messages = 1
             return SendMessageResponse(status=entry.status, entries=(entry,))
         if any(message.topic != first.topic for message in messages):
             raise Refused(Code.MESSAGE_CORRUPTED, "the messages of one request have one topic")
@@ -72,6 +73,7 @@ class Sending:
             # Others have a turn: packing a body takes a while.
             await asyncio.sleep(0)
         entries = await self._store_all(call, route, prepared)
+        call.messages = sum(entry.status.code == Code.OK for entry in entries)
         return SendMessageResponse(status=joint(entry.status for entry in entries), entries=entries)
 
     async def _accepted(self, topic: str) -> MessageType:
@@ -152,7 +154,7 @@ class Sending:
     async def _ask(self, call: Call, command: RemotingCommand, broker: str, queue_id: int) -> RemotingCommand:
         command.fields["e"] = str(queue_id)
         command.fields["n"] = broker
-        return await ask(self._core, call.client, command)
+        return await call.ask(self._core, command, broker, queue_id)
 
 
 _ANY = (MessageType.UNSPECIFIED, MessageType.MIXED)

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 from grpc_gateway.acking import Acking
-from grpc_gateway.call import Call
+from grpc_gateway.call import Call, Observer, stranger
 from grpc_gateway.clients import Clients
 from grpc_gateway.clocks import BrokerClocks
 from grpc_gateway.core import Core
@@ -43,8 +43,6 @@ _Response = TypeVar("_Response")
 _NOT_HELD = frozenset({"Heartbeat", "NotifyClientTermination"})
 # Seconds for which a stream is held before it is told TOO_MANY_REQUESTS: consumers come again after 20 ms.
 _HOLD = 1.0
-# Called when an rpc has been answered: its name, the v2 code, and how long it took in seconds.
-Observer = Callable[[str, int, float], None]
 
 
 class MessagingService(MessagingServiceServicer):
@@ -191,6 +189,7 @@ class MessagingService(MessagingServiceServicer):
     ) -> _Response:
         """The response, or one that holds nothing but the status of what went wrong."""
         started = time.monotonic()
+        call: Call | None = None
         try:
             call = self._clients.call(context, name)
             if call.client.held and name not in _NOT_HELD:
@@ -198,7 +197,7 @@ class MessagingService(MessagingServiceServicer):
             response = await work(call, request)
         except Exception as error:
             response = _failure(name, kind, error)
-        self._observe(name, response.status.code, time.monotonic() - started)  # type: ignore[attr-defined]
+        self._observe(name, call or stranger(context), request, response.status.code, started)  # type: ignore[attr-defined]
         return response
 
     async def _stream(
@@ -212,8 +211,10 @@ class MessagingService(MessagingServiceServicer):
         """The responses; the failure of a stream is one response with its status."""
         started = time.monotonic()
         code = 0
+        call: Call | None = None
         try:
-            async with aclosing(work(self._clients.call(context, name), request)) as responses:
+            call = self._clients.call(context, name)
+            async with aclosing(work(call, request)) as responses:
                 async for response in responses:
                     code = code or response.status.code  # type: ignore[attr-defined]
                     yield response
@@ -224,7 +225,7 @@ class MessagingService(MessagingServiceServicer):
                 await asyncio.sleep(_HOLD)
             yield failure
         finally:
-            self._observe(name, code, time.monotonic() - started)
+            self._observe(name, call or stranger(context), request, code, started)
 
 
 def _failure(name: str, kind: type[_Response], error: Exception) -> _Response:

@@ -1,14 +1,15 @@
 """Telemetry: settings both ways, and what a client is told and asked by its stream."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
 from typing import Any
 
 import grpc
 
 from grpc_gateway import settings as client_settings
-from grpc_gateway.call import Call
+from grpc_gateway.call import Call, Observer, stranger
 from grpc_gateway.client import Client
 from grpc_gateway.clients import Clients
 from grpc_gateway.core import Core
@@ -34,7 +35,7 @@ _RECONNECTING = frozenset({"JAVA", "GO", "GOLANG", "HTTP", "NODE_JS"})
 
 
 class Telemetry:
-    """All telemetry streams. `observe` is called for each settings that were answered: "Telemetry", code, seconds."""
+    """All telemetry streams. `observe` is called for each settings that were answered, as the rpc "Telemetry"."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class Telemetry:
         clients: Clients,
         presence: Presence,
         options: Options,
-        observe: Callable[[str, int, float], None],
+        observe: Observer,
     ) -> None:
         self._core = core
         self._clients = clients
@@ -60,7 +61,7 @@ class Telemetry:
         try:
             call = self._clients.call(context, "Telemetry")
         except Refused as error:
-            self._observe("Telemetry", error.code, 0.0)
+            self._observe("Telemetry", stranger(context), None, error.code, time.monotonic())
             yield TelemetryCommand(status=of_error(error))
             return
         stream = Stream()
@@ -102,11 +103,11 @@ class Telemetry:
     async def _settle(self, call: Call, stream: Stream, settings: Settings) -> None:
         """Take a client's settings and answer with what it shall go by."""
         client = call.client
-        started = asyncio.get_running_loop().time()
+        started = time.monotonic()
         try:
             check(settings)
         except Refused as error:
-            self._observe("Telemetry", error.code, 0.0)
+            self._observe("Telemetry", call, None, error.code, started)
             self._refuse(client, stream, settings, error)
             return
         if client.closed:
@@ -121,7 +122,7 @@ class Telemetry:
         config = None if settings.client_type in PRODUCERS else await self._group(client)
         self._tell(client, stream, config)
         self._presence.settled(client)
-        self._observe("Telemetry", Code.OK, asyncio.get_running_loop().time() - started)
+        self._observe("Telemetry", call, None, Code.OK, started)
 
     def _refuse(self, client: Client, stream: Stream, settings: Settings, error: Refused) -> None:
         # A client that is under way goes on with what it has.

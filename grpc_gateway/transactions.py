@@ -2,7 +2,7 @@
 
 from grpc_gateway import validation
 from grpc_gateway.call import Call
-from grpc_gateway.core import Core, ask
+from grpc_gateway.core import Core
 from grpc_gateway.status import OK, of_response, status
 from grpc_gateway.transaction_id import TransactionId
 from protos.apache.rocketmq.v2.definition_pb2 import Code, TransactionResolution, TransactionSource
@@ -47,7 +47,7 @@ class Transactions:
                 "bname": transaction.broker,
             },
         )
-        answer = await ask(self._core, call.client, command)
+        answer = await call.ask(self._core, command, transaction.broker)
         if answer.code in _FINAL:
             return EndTransactionResponse(status=status(Code.INVALID_TRANSACTION_ID, answer.remark or ""))
         return EndTransactionResponse(status=of_response(answer))

@@ -3,12 +3,25 @@
 import asyncio
 import itertools
 import math
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from protocol_negotiation.peer import Peer
 from remoting.command import RemotingCommand
 
+ChannelProtocol = Literal["remoting", "grpc"]
+
 _numbers = itertools.count(1)
+
+
+class Identity(NamedTuple):
+    """Who a client is, as it says itself; None: it has not said."""
+
+    client_id: str | None
+    language: str | None
+    version: str | None
+
+
+NOBODY = Identity(None, None, None)
 
 
 class Session:
@@ -51,6 +64,7 @@ class Session:
 class Channel(Protocol):
     """One client: who it is, what we remember of it, and how to ask it something."""
 
+    protocol: ChannelProtocol
     closed: bool
     # It understands GO_AWAY, given that it is new enough.
     goes_away: bool
@@ -63,6 +77,10 @@ class Channel(Protocol):
     @property
     def session(self) -> Session:
         """What we remember of it."""
+
+    @property
+    def identity(self) -> Identity:
+        """Who it is."""
 
     @property
     def peer(self) -> Peer:

@@ -6,9 +6,13 @@ from remoting.requests import RequestSpec
 
 
 class Context:
-    """One request under way. `started` is in seconds of the loop's clock."""
+    """One request under way.
 
-    __slots__ = ("channel", "code", "command", "fields", "spec", "started")
+    size: bytes of its body. started, sent: seconds of `time.monotonic`; sent is None, as broker is, until the request
+    has gone to a broker.
+    """
+
+    __slots__ = ("broker", "channel", "code", "command", "fields", "sent", "size", "spec", "started")
 
     def __init__(self, channel: Channel, command: RemotingCommand, spec: RequestSpec | None, started: float) -> None:
         self.channel = channel
@@ -18,6 +22,9 @@ class Context:
         self.fields = command.fields
         self.spec = spec
         self.started = started
+        self.size = len(command.body)
+        self.sent: float | None = None
+        self.broker: str | None = None
 
     @property
     def known(self) -> RequestSpec:

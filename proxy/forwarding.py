@@ -1,6 +1,7 @@
 """Forwarding: the request goes to the broker it is for, the answer comes back as it is."""
 
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Collection
 
 from proxy.context import Context
@@ -41,6 +42,7 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
     adapt = _ADAPTATIONS.get(context.code)
     if adapt is not None:
         adapt(core, context)
+    context.broker, context.sent = broker, time.monotonic()
     if command.is_oneway:
         core.backend.oneway(broker, spec, command, context.channel)
         return None

@@ -2,12 +2,18 @@
 
 from grpc_gateway.client import Client
 from protocol_negotiation.peer import Peer
-from proxy.channel import Session
+from proxy.channel import ChannelProtocol, Identity, Session
 
 
 class GrpcChannel(Client):
     """A gRPC client, with what the core remembers of it."""
 
+    protocol: ChannelProtocol = "grpc"
+
     def __init__(self, client_id: str, peer: Peer) -> None:
         super().__init__(client_id, peer)
         self.session = Session(str(peer.address))
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.client_id or None, self.language or None, self.version or None)

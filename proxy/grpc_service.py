@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import logging
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from typing import cast
+from typing import Any, cast
 
 import anyio
 import grpc
@@ -13,6 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
 
+from grpc_gateway.call import Call
 from grpc_gateway.clients import Clients
 from grpc_gateway.grpcio import GrpcioServer
 from grpc_gateway.renewal import Renewal
@@ -26,6 +28,7 @@ from proxy.gateway import Gateway
 from proxy.grpc_channel import GrpcChannel
 from proxy.messaging import Messaging
 from proxy.metrics import Metrics
+from proxy.observation.rpc import of_rpc
 from proxy.sync.renewals import RenewalExchange
 from proxy.sync.topic import SyncTopic
 from remoting.errors import RemotingError
@@ -49,6 +52,7 @@ class GrpcService:
         loop = asyncio.get_running_loop()
         wanted = settings.grpc
         options = wanted.options(settings.client_expiry)
+        self._core = core
         self.configs = Configs(lambda: core.backend)
         self.gateway = Gateway(core, self.configs)
         self.clients = Clients(GrpcChannel, per_connection=wanted.clients_per_connection)
@@ -57,12 +61,11 @@ class GrpcService:
         self.renewal = Renewal(self.gateway, options, loop.time, replica)
         self._renewals_topic = settings.sync.renewals if settings.shared else None
         self._exchange: RenewalExchange | None = None
-        self.service = MessagingService(self.gateway, self.clients, self.renewal, options, metrics.observe_rpc)
+        self.service = MessagingService(self.gateway, self.clients, self.renewal, options, self._observe)
         make = GrpcioServer if wanted.transport == "grpcio" else Server
         self.server: Server | GrpcioServer = make(
             wanted.server_options(settings.limits.idle_timeout), on_close=self.clients.disconnected
         )
-        self._core = core
         self._clock = loop.time
         self._health = health.aio.HealthServicer()
         self._register(wanted.health, wanted.reflection)
@@ -80,6 +83,11 @@ class GrpcService:
             names.append(reflection.SERVICE_NAME)
             reflecting_servicer = reflection.aio.ReflectionServicer(names)
             add_ServerReflectionServicer_to_server(reflecting_servicer, server)  # type: ignore[no-untyped-call]
+
+    def _observe(self, name: str, call: Call, request: Any, code: int, started: float) -> None:
+        observation = of_rpc(name, call, request, code, started, time.monotonic())
+        for observer in self._core.observers:
+            observer(observation)
 
     async def start(self) -> None:
         """Be ready for connections."""

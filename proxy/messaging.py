@@ -8,6 +8,7 @@ observers. A forwarded request on a warm route costs no task.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
@@ -18,6 +19,8 @@ from proxy.checks import Budget, Check, Drain, may_end
 from proxy.clients import Change, ClientRegistry
 from proxy.config import Settings
 from proxy.context import Context
+from proxy.observation import Observer
+from proxy.observation.request import of_request
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.requests import REQUESTS
@@ -28,11 +31,14 @@ _log = logging.getLogger("gantry.messaging")
 Reply = asyncio.Future[RemotingCommand]
 # A code's own behaviour: the reply, now or later; None for a oneway request that was passed on.
 Handling = Callable[["Messaging", Context], Awaitable[RemotingCommand] | None]
-Observer = Callable[[Context, int], None]
 
 
 class Messaging:
-    """The core. `handlers` are the codes that are not plain forwarding; `forward` is everything else."""
+    """The core. `handlers` are the codes that are not plain forwarding; `forward` is everything else.
+
+    `observers` get an observation of every remoting request once it is answered; what an rpc sends through here is
+    observed as the rpc.
+    """
 
     def __init__(
         self,
@@ -56,13 +62,12 @@ class Messaging:
         self._handlers = handlers
         self._forward = forward
         self._checks: tuple[Check, ...] = (*checks, self.budget, self.drain)
-        self._observers = observers
+        self.observers = list(observers)
         self._listeners = listeners
-        self._loop = asyncio.get_running_loop()
 
     def handle(self, channel: Channel, command: RemotingCommand) -> Reply | None:
         """Serve one request. A oneway one has no reply: None, or a future whose result is of no use."""
-        context = Context(channel, command, REQUESTS.get(command.code), self._loop.time())
+        context = Context(channel, command, REQUESTS.get(command.code), time.monotonic())
         try:
             for check in self._checks:
                 check(context)
@@ -78,11 +83,10 @@ class Messaging:
             self._observe(context, 0)
             return None
         reply = as_future(handling)
-        size = len(command.body)
-        self.budget.used += size
+        self.budget.used += context.size
         if context.spec is None or context.spec.poll is None:
             self.busy += 1
-        reply.add_done_callback(partial(self._done, context, size))
+        reply.add_done_callback(partial(self._done, context))
         if context.spec is not None and context.spec.poll is not None and may_end(context):
             self.drain.watch(reply)
         return reply
@@ -93,8 +97,8 @@ class Messaging:
             for listener in self._listeners:
                 listener(self, change)
 
-    def _done(self, context: Context, size: int, reply: Reply) -> None:
-        self.budget.used -= size
+    def _done(self, context: Context, reply: Reply) -> None:
+        self.budget.used -= context.size
         if context.spec is None or context.spec.poll is None:
             self.busy -= 1
         if reply.cancelled():
@@ -102,13 +106,17 @@ class Messaging:
             return
         error = reply.exception()
         if error is None:
-            self._observe(context, reply.result().code)
+            answer = reply.result()
+            self._observe(context, answer.code, answer)
         else:
             self._observe(context, error.code if isinstance(error, RemotingError) else RemotingError.code)
 
-    def _observe(self, context: Context, code: int) -> None:
-        for observer in self._observers:
-            observer(context, code)
+    def _observe(self, context: Context, code: int, reply: RemotingCommand | None = None) -> None:
+        if context.channel.protocol != "remoting":
+            return
+        observation = of_request(context, code, reply, time.monotonic())
+        for observer in self.observers:
+            observer(observation)
 
 
 def as_future(handling: Awaitable[RemotingCommand]) -> Reply:

@@ -9,10 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from protocol_negotiation.peer import HostPort
-from proxy.context import Context
-
-# Numbers of clients' unknown codes would be labels without bound.
-_UNKNOWN = "unknown"
+from proxy.observation import Observation
 
 
 class Metrics(Collector):
@@ -34,15 +31,13 @@ class Metrics(Collector):
             ("gantry_group_changes", "Clients that joined or left a consumer group.", "change", self.changes),
         ]
 
-    def observe(self, context: Context, code: int) -> None:
-        """Observer: one request has been answered with this response code."""
-        name = context.spec.name if context.spec is not None else _UNKNOWN
-        self.requests[name, code] += 1
-
-    def observe_rpc(self, name: str, code: int, seconds: float) -> None:
-        """One rpc of a gRPC client has been answered with this v2 code."""
-        self.rpcs[name, code] += 1
-        self.rpc_seconds[name] += seconds  # type: ignore[assignment]
+    def observe(self, seen: Observation) -> None:
+        """Observer: one request has been answered."""
+        if seen.protocol == "remoting":
+            self.requests[seen.code, seen.response] += 1
+        else:
+            self.rpcs[seen.code, seen.response] += 1
+            self.rpc_seconds[seen.code] += seen.seconds  # type: ignore[assignment]
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Show a value that somebody else keeps."""

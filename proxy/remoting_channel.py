@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from protocol_negotiation.peer import Peer
-from proxy.channel import Session
+from proxy.channel import ChannelProtocol, Identity, Session
+from remoting.codes import version_text
 from remoting.connection import Handler, Limits, RemotingConnection
 from remoting.wheel import TimeoutWheel
 
@@ -13,6 +14,7 @@ class RemotingChannel(RemotingConnection):
 
     __slots__ = ("session",)
 
+    protocol: ChannelProtocol = "remoting"
     goes_away = True
     represented = False
 
@@ -28,3 +30,9 @@ class RemotingChannel(RemotingConnection):
     ) -> None:
         super().__init__(wheel, handler, on_close, peer, limits=limits)
         self.session = Session(str(peer.address))
+
+    @property
+    def identity(self) -> Identity:
+        session = self.session
+        version = version_text(session.version) if session.version else None
+        return Identity(session.client_id, session.language or None, version)

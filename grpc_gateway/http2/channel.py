@@ -66,7 +66,8 @@ class Http2Channel(asyncio.Protocol):
         # A flush is on its way: scheduled, or at the end of what runs now.
         self._flushing = False
         self._ending = False
-        self._read_at = self._busy_at = self.loop.time()
+        self.opened_at = self._read_at = self._busy_at = self.loop.time()
+        self.received_bytes = 0
         self._draining_since: float | None = None
         self._deferred: dict[Stream, None] = {}
         # Bytes given to the transport; of these taken by the socket, and since when no more.
@@ -100,6 +101,7 @@ class Http2Channel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._read_at = now = self.loop.time()
+        self.received_bytes += len(data)
         if self._ending:
             return
         flushing, self._flushing = self._flushing, True
@@ -235,6 +237,19 @@ class Http2Channel(asyncio.Protocol):
     @property
     def open_streams(self) -> int:
         return len(self.http2.streams)
+
+    @property
+    def requests(self) -> int:
+        return self.http2.requests
+
+    @property
+    def sent_bytes(self) -> int:
+        return self._written
+
+    @property
+    def read_at(self) -> float:
+        """When the peer was last heard, in seconds of the loop's clock."""
+        return self._read_at
 
     def check(self, now: float) -> None:
         """To be called every second or so."""

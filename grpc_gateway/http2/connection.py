@@ -78,6 +78,7 @@ class Connection:
         "pinged",
         "pings",
         "progressed_at",
+        "requests",
         "resets",
         "streams",
         "waiting",
@@ -93,7 +94,7 @@ class Connection:
         self.closed = False
         self.draining = False
         self.waiting = 0
-        self.resets = self.pings = 0
+        self.requests = self.resets = self.pings = 0
         self.opened_at = self.progressed_at = self._now = now
         # Bytes of a header list that the peer takes, if it has said so.
         self.peer_header_list: int | None = None
@@ -342,6 +343,7 @@ class Connection:
         stream = Stream(self, stream_id, head, self._initial_window, self.limits.stream_window)
         stream.opened_at = self._now
         self.streams[stream_id] = stream
+        self.requests += 1
         self._news.append(stream)
         if end_stream:
             self._end(stream)

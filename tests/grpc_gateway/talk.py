@@ -33,7 +33,7 @@ class Stage:
             self.clients,
             self.presence,
             self.options,
-            lambda name, code, _: self.observed.append((name, code)),
+            lambda name, call, request, code, started: self.observed.append((name, code)),
         )
 
     def context(self, client_id: str = "c1", language: str = "JAVA", **more: Any) -> FakeContext:

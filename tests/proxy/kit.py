@@ -10,7 +10,7 @@ import orjson
 from protocol_negotiation.peer import HostPort, Peer
 from proxy import membership
 from proxy.addresses import AddressBook
-from proxy.channel import Session
+from proxy.channel import ChannelProtocol, Identity, Session
 from proxy.checks import well_formed
 from proxy.clients import Change, ClientRegistry, Groups
 from proxy.config import Settings
@@ -49,6 +49,7 @@ class FakeChannel:
     """A client that keeps what it is asked and told, and answers what `answers` says."""
 
     peer: Peer = field(default_factory=peer)
+    protocol: ChannelProtocol = "remoting"
     closed: bool = False
     goes_away: bool = True
     represented: bool = False
@@ -59,6 +60,10 @@ class FakeChannel:
 
     def __post_init__(self) -> None:
         self.session = Session(str(self.peer.address))
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.session.client_id, self.session.language or None, None)
 
     def request(self, command: RemotingCommand, timeout: float) -> Reply:
         self.asked.append(command)
@@ -133,6 +138,9 @@ class FakeBackend:
     def oneway(self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Any) -> None:
         self.sent.append(Sent(broker, command.code, dict(command.fields), command.body, None))
 
+    async def forget(self, topic: str) -> None:
+        self.warm.pop(topic, None)
+
     def knows(self, broker: str) -> bool:
         return True
 
@@ -156,12 +164,12 @@ class FakeBackend:
 
 @dataclass
 class Stage:
-    """The core between fake clients and fake brokers; `observed` is every (code, response code)."""
+    """The core between fake clients and fake brokers; `observed` is every (code's name, response code)."""
 
     core: Messaging
     backend: FakeBackend
     registry: ClientRegistry
-    observed: list[tuple[int, int]]
+    observed: list[tuple[str, int]]
     changes: list[Change]
 
     async def ask(self, command: RemotingCommand, channel: FakeChannel | None = None) -> RemotingCommand:
@@ -184,7 +192,7 @@ def stage(
     addresses: AddressBook | None = None,
 ) -> Stage:
     backend = FakeBackend() if backend is None else backend
-    observed: list[tuple[int, int]] = []
+    observed: list[tuple[str, int]] = []
     changes: list[Change] = []
     registry = ClientRegistry()
     core = Messaging(
@@ -193,7 +201,7 @@ def stage(
         handlers,
         forward,
         (well_formed,),
-        (lambda context, code: observed.append((context.code, code)),),
+        (lambda seen: observed.append((seen.code, seen.response)),),
         (membership.notify, lambda _, change: changes.append(change)),
         AddressBook() if addresses is None else addresses,
     )

@@ -29,7 +29,15 @@ async def serving(cluster: Cluster, **more: Any) -> AsyncIterator[App]:
     listen = {"address": "127.0.0.1:0", "trusted_proxies": ["127.0.0.0/8"], **more.pop("listen", {})}
     name_server = await cluster.name_server()
     more.setdefault("drain_timeout", 0.2)
-    app = App(Settings(listen=[listen], cluster={"namesrv": name_server.address}, sync={"enabled": False}, **more))
+    settings = Settings(listen=[listen], cluster={"namesrv": name_server.address}, sync={"enabled": False}, **more)
+    async with running(settings) as app:
+        yield app
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[App]:
+    """The whole proxy with these settings; at the end it drains."""
+    app = App(settings)
     ready, stop = asyncio.Event(), asyncio.Event()
     serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
     try:

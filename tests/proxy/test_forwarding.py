@@ -72,7 +72,7 @@ async def test_a_cold_route_is_loaded_first() -> None:
     on = stage(FakeBackend(cold={"orders": route("orders", "broker-a")}))
     assert (await on.ask(nameless(11))).fields["served by"] == "broker-a"
     await settle()
-    assert on.observed == [(11, 0)]
+    assert on.observed == [("PULL_MESSAGE", 0)]
 
 
 async def test_a_oneway_request_waits_for_a_cold_route_too() -> None:
@@ -107,7 +107,7 @@ async def test_the_remedy_is_named_when_the_broker_is_not(backend: FakeBackend) 
     for part in ("PULL_MESSAGE", "orders", "broker-a, broker-b", "4.9.5", "listen.broker"):
         assert part in text
     await settle()
-    assert on.observed == [(11, 15)]
+    assert on.observed == [("PULL_MESSAGE", 15)]
 
 
 async def test_a_broker_without_a_listener_of_its_own_is_meant_on_the_common_one() -> None:

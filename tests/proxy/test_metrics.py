@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.context import Context
 from proxy.metrics import Metrics, serve
+from proxy.observation.request import of_request
 from remoting.requests import REQUESTS
 from tests.proxy.cluster.kit import free_port
 from tests.proxy.kit import FakeChannel, request
@@ -32,7 +33,7 @@ def scraped(metrics: Metrics) -> Samples:
 
 def served(metrics: Metrics, code: int, *answers: int) -> None:
     for answer in answers:
-        metrics.observe(Context(FakeChannel(), request(code), REQUESTS.get(code), 0.0), answer)
+        metrics.observe(of_request(Context(FakeChannel(), request(code), REQUESTS.get(code), 0.0), answer, None, 1.0))
 
 
 def test_requests_are_counted_by_name_and_answer() -> None:

@@ -105,7 +105,7 @@ async def test_what_was_popped_goes_to_the_client_that_waits_for_it() -> None:
     popping.channel.closed = True
     await settle()
     assert popping.given_back == []
-    assert popping.on.observed == [(POP, 0)]
+    assert popping.on.observed == [("POP_MESSAGE", 0)]
 
 
 async def test_what_was_popped_for_a_client_that_is_gone_is_given_back() -> None:

@@ -55,4 +55,4 @@ async def test_the_reason_why_there_is_none_is_told(trouble: Exception, code: in
     with pytest.raises(type(trouble)):
         await on.ask(ask())
     await settle()
-    assert on.observed == [(105, code)]
+    assert on.observed == [("GET_ROUTEINFO_BY_TOPIC", code)]
