@@ -20,6 +20,7 @@ class Kind(StrEnum):
     SHORT = "short"
     INT = "int"
     LONG = "long"
+    DOUBLE = "double"
     BOOLEAN = "boolean"
 
 
@@ -80,6 +81,7 @@ REQUESTS = Table(
         Column("tls", Kind.BOOLEAN, "over TLS", nullable=False),
         Column("trace_id", Kind.STRING, "W3C trace id of a sampled request"),
         Column("key_hash", Kind.LONG, "hash of the message's first key, else of its message group or sharding key"),
+        Column("weight", Kind.DOUBLE, "how many requests the row stands for, where a share is kept; null: itself"),
     ),
 )
 

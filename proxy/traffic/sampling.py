@@ -1,0 +1,52 @@
+"""Which requests leave a record: a share of each topic's, by rules."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+
+from proxy.observation import Observation
+
+# Topics are remembered as clients name them: whoever makes names up must not fill the memory.
+_MOST_TOPICS = 10_000
+_ALL = ("", 1.0)
+
+
+class Sampling:
+    """Rules by topic, each a pattern (`*`, `?`, `[…]`) and a share (0 to 1); the first that fits counts.
+
+    A request without a topic fits what an empty name fits. What failed is always recorded: it is rare, and looked for.
+    """
+
+    def __init__(self, rules: Sequence[tuple[str, float]], chance: Callable[[], float] = random.random) -> None:
+        self.left_out: Counter[str] = Counter()
+        self._rules = rules
+        self._chance = chance
+        self._known: dict[str, tuple[str, float]] = {}
+
+    def choose(self, batch: Sequence[Observation]) -> tuple[Sequence[Observation], list[float | None]]:
+        """Those to record, and for how many requests each stands; None: for itself."""
+        if not self._rules:
+            return batch, [None] * len(batch)
+        chosen: list[Observation] = []
+        weights: list[float | None] = []
+        for seen in batch:
+            pattern, share = self._rule(seen.topic or "") if seen.ok else _ALL
+            if share >= 1.0:
+                weights.append(None)
+            elif self._chance() < share:
+                weights.append(1.0 / share)
+            else:
+                self.left_out[pattern] += 1
+                continue
+            chosen.append(seen)
+        return chosen, weights
+
+    def _rule(self, topic: str) -> tuple[str, float]:
+        found = self._known.get(topic)
+        if found is None:
+            if len(self._known) >= _MOST_TOPICS:
+                self._known.clear()
+            found = next((rule for rule in self._rules if fnmatchcase(topic, rule[0])), _ALL)
+            self._known[topic] = found
+        return found
