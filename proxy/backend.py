@@ -26,6 +26,9 @@ class Backend(Protocol):
     async def brokers(self) -> Collection[str]:
         """The names of all brokers. Raises ServiceUnavailable."""
 
+    async def forget(self, topic: str) -> None:
+        """The topic has been deleted from its brokers: let nobody be sent there. Raises ServiceUnavailable."""
+
     def request(
         self, broker: str, spec: RequestSpec, command: RemotingCommand, timeout: float, channel: Channel | None
     ) -> "asyncio.Future[RemotingCommand]":

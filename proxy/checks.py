@@ -6,8 +6,8 @@ from collections.abc import Callable
 from proxy.context import Context
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import GoAway, InvalidRequest, Overloaded, UnsupportedRequest
-from remoting.requests import Direction
+from remoting.errors import GoAway, InvalidRequest, NotPermitted, Overloaded, UnsupportedRequest
+from remoting.requests import Action, Direction
 
 Check = Callable[[Context], None]
 
@@ -22,6 +22,22 @@ def well_formed(context: Context) -> None:
         raise InvalidRequest(f"{spec.name} lacks the field {missing}")
 
 
+class Tools:
+    """What operators' tools may do about topics and groups here: all, read, none. Clients are not concerned."""
+
+    def __init__(self, permitted: str) -> None:
+        self._actions = _TOOL_ACTIONS[permitted]
+        self._permitted = permitted
+
+    def __call__(self, context: Context) -> None:
+        spec = context.spec
+        if spec is not None and spec.tool and spec.action not in self._actions:
+            raise NotPermitted(f"{spec.name} is not permitted here: the setting `tools` is {self._permitted!r}")
+
+
+_TOOL_ACTIONS = {"all": frozenset(Action), "read": frozenset((Action.GET,)), "none": frozenset[Action]()}
+
+
 class Drain:
     """While the replica shuts down, clients that know how are sent elsewhere.
 
@@ -29,6 +45,8 @@ class Drain:
     """
 
     def __init__(self) -> None:
+        # Health says no from here on; requests are served until `draining`.
+        self.announced = False
         self.draining = False
         self._polls: set[asyncio.Future[RemotingCommand]] = set()
 
@@ -47,10 +65,14 @@ class Drain:
 
     def start(self) -> None:
         """Send clients elsewhere from now on, those that wait in a long poll too."""
-        self.draining = True
+        self.announced = self.draining = True
         for poll in list(self._polls):
             if not poll.done():
                 poll.set_exception(GoAway(_GOING))
+
+    def stop(self) -> None:
+        """Serve everybody again."""
+        self.announced = self.draining = False
 
 
 _GOING = "this replica is going away; connect again"
@@ -72,9 +94,9 @@ class Budget:
     """Bodies of all requests under way, in bytes, are bounded, whoever sent them."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self.used = 0
 
     def __call__(self, context: Context) -> None:
-        if self.used > self._limit:
+        if self.used > self.limit:
             raise Overloaded(f"{self.used} bytes of requests are under way; try again later")

@@ -56,6 +56,12 @@ class UnsupportedRequest(RemotingError):
     code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
+class NotPermitted(RemotingError):
+    """The request is one that this server was told not to serve."""
+
+    code = ResponseCode.NO_PERMISSION
+
+
 class ServiceUnavailable(RemotingError):
     """The broker that has to serve this request cannot be reached now; another try may succeed."""
 

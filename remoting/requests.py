@@ -26,7 +26,9 @@ class Action(StrEnum):
     PUB = "Pub"
     SUB = "Sub"
     GET = "Get"
+    CREATE = "Create"
     UPDATE = "Update"
+    DELETE = "Delete"
     ANY = "Any"
 
 
@@ -46,7 +48,8 @@ class RequestSpec:
     ext fields without which the request is refused. poll names the ext field with the milliseconds
     which a broker may hold the request. repeatable requests may be sent again when a connection was
     lost before the answer; all others might then happen twice. member requests go the way of the
-    client's heartbeats: brokers will have more to say to it later, and say it there.
+    client's heartbeats: brokers will have more to say to it later, and say it there. tool requests come
+    from operators' tools alone, and may be switched off (`tools`).
     """
 
     code: RequestCode
@@ -60,6 +63,7 @@ class RequestSpec:
     repeatable: bool = False
     member: bool = False
     poll: str | None = None
+    tool: bool = False
     rip55: bool = True
 
     # The code's name, as metrics and logs show it.
@@ -97,6 +101,17 @@ _CLIENT_TOOL = RequestSpec(
     direction=Direction.BOTH,
     rip55=False,
 )
+_TOPIC_STATS = RequestSpec(
+    _C.GET_TOPIC_STATS_INFO,
+    Action.GET,
+    _fields("topic"),
+    replica=Replica.ANY,
+    repeatable=True,
+    tool=True,
+    rip55=False,
+)
+_ALL_TOPICS = replace(_TOPIC_STATS, code=_C.GET_ALL_TOPIC_CONFIG, required=frozenset(), topic=None)
+_DELETE_TOPIC = replace(_TOPIC_STATS, code=_C.DELETE_TOPIC_IN_BROKER, action=Action.DELETE, replica=Replica.MASTER)
 
 _ROWS = (
     # Sending.
@@ -257,6 +272,47 @@ _ROWS = (
         _fields("offset"),
         replica=Replica.ANY,
         repeatable=True,
+        rip55=False,
+    ),
+    # What operators' tools ask of brokers about topics and groups, or have them do.
+    _ALL_TOPICS,
+    _TOPIC_STATS,
+    RequestSpec(
+        _C.UPDATE_AND_CREATE_TOPIC,
+        Action.CREATE,
+        _fields("topic defaultTopic readQueueNums writeQueueNums perm topicFilterType"),
+        repeatable=True,
+        tool=True,
+        rip55=False,
+    ),
+    _DELETE_TOPIC,
+    replace(_DELETE_TOPIC, code=_C.DELETE_TOPIC_IN_NAMESRV),
+    replace(_ALL_TOPICS, code=_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
+    RequestSpec(
+        _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        Action.CREATE,
+        topic=None,
+        repeatable=True,
+        tool=True,
+        rip55=False,
+    ),
+    RequestSpec(
+        _C.GET_CONSUME_STATS,
+        Action.GET,
+        _fields("consumerGroup"),
+        topic=None,
+        group="consumerGroup",
+        repeatable=True,
+        tool=True,
+        rip55=False,
+    ),
+    RequestSpec(
+        _C.INVOKE_BROKER_TO_RESET_OFFSET,
+        Action.UPDATE,
+        _fields("topic group timestamp isForce"),
+        group="group",
+        repeatable=True,
+        tool=True,
         rip55=False,
     ),
     # What brokers ask of clients, and, where tools do too, tools through us.

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -17,6 +18,7 @@ from proxy.cluster.membership import Membership
 from proxy.cluster.name_servers import NameServers
 from proxy.cluster.route_cache import RouteCache
 from proxy.config import ClusterSettings
+from proxy.metrics.upstream import Upstreams
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -26,6 +28,9 @@ from remoting.requests import REQUESTS, Action, Replica, RequestSpec
 from remoting.routes import Replicas, TopicRoute
 from remoting.tasks import spawn, spawn_quietly
 from remoting.wheel import TimeoutWheel
+
+if TYPE_CHECKING:
+    from proxy.metrics import Metrics
 
 _log = logging.getLogger("gantry.cluster")
 
@@ -43,11 +48,15 @@ _AVOID = 1.0
 class ClusterBackend:
     """Name servers and brokers. `start` it, `run` it for as long as it is used, `close` it."""
 
-    def __init__(self, settings: ClusterSettings, wheel: TimeoutWheel, push: Push) -> None:
+    def __init__(
+        self, settings: ClusterSettings, wheel: TimeoutWheel, push: Push, upstreams: Upstreams | None = None
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._settings = settings
         self._wheel = wheel
-        self._name_servers = NameServers(settings.namesrv, wheel, settings.connect_timeout)
+        # Counts our connections.
+        self._upstreams = Upstreams() if upstreams is None else upstreams
+        self._name_servers = NameServers(settings.namesrv, wheel, settings.connect_timeout, self._upstreams)
         self._routes = RouteCache(
             self._name_servers.route, self._loop.time, settings.route_refresh, settings.route_idle
         )
@@ -61,8 +70,9 @@ class ClusterBackend:
         self._unknown: dict[str, float] = {}
         # When an address could not be reached last, in seconds.
         self._failed: dict[str, float] = {}
-        # Requests that were not sent where they belonged, by reason.
+        # Requests that were not sent where they belonged, by reason; CONSUMER_SEND_MSG_BACK by where it went.
         self.diverted: Counter[str] = Counter()
+        self.sent_back: Counter[str] = Counter()
 
     # Routes and brokers.
 
@@ -86,6 +96,21 @@ class ClusterBackend:
         for link in self._links.values():
             link.close()
 
+    @property
+    def name_servers(self) -> Sequence[Link]:
+        """The connections to the name servers."""
+        return self._name_servers.links
+
+    @property
+    def table(self) -> Mapping[str, Replicas]:
+        """The brokers by name, as the name servers told last."""
+        return self._table
+
+    @property
+    def links(self) -> Collection[Link]:
+        """The connections that requests go over; memberships have their own."""
+        return self._links.values()
+
     def cached_route(self, topic: str) -> TopicRoute | None:
         return self._routes.cached(topic)
 
@@ -96,6 +121,10 @@ class ClusterBackend:
         if not self._table:
             await self.refresh_brokers()
         return self._table.keys()
+
+    async def forget(self, topic: str) -> None:
+        await self._name_servers.forget(topic)
+        self._routes.forget(topic)
 
     async def refresh_brokers(self) -> None:
         """Ask the name servers for all brokers, once for however many want it at the moment."""
@@ -278,6 +307,8 @@ class ClusterBackend:
     def _choose(self, replicas: Replicas, spec: RequestSpec, command: RemotingCommand) -> list[str]:
         """The addresses that may serve a request, the best first. Raises ServiceUnavailable, never empty."""
         master, slaves = replicas.master, replicas.slaves
+        if spec.code == RequestCode.CONSUMER_SEND_MSG_BACK:
+            self.sent_back[_way_back(replicas)] += 1
         if spec.replica is Replica.MASTER or (spec.replica is Replica.ESCAPE and not replicas.acting_master):
             if master is None:
                 self.diverted["no_master"] += 1
@@ -336,6 +367,23 @@ class ClusterBackend:
 
     # Connections.
 
+    def watch(self, metrics: "Metrics") -> None:
+        """Show what is counted here."""
+        metrics.counter("gantry_diverted", "Requests that could not go where they belong.", "reason", self.diverted)
+        metrics.counter(
+            "gantry_send_back",
+            "CONSUMER_SEND_MSG_BACK requests by where they were sent: master, acting_master, none (refused).",
+            "route",
+            self.sent_back,
+        )
+        metrics.counter(
+            "gantry_route_cache",
+            "Look-ups of routes: hit, miss; loads from the name servers: refresh (of a known one), error.",
+            "event",
+            self._routes.counts,
+        )
+        metrics.gauge("gantry_routes", "Topics in the route cache.", lambda: len(self._routes))
+
     def _addresses(self, broker: str) -> Iterable[str]:
         replicas = self._table.get(broker)
         return () if replicas is None else replicas.addresses.values()
@@ -358,7 +406,7 @@ class ClusterBackend:
         return link
 
     def _new_link(self, address: str, handler: Handler, on_lost: Callable[[Link], None] | None) -> Link:
-        return Link(address, self._wheel, handler, self._settings.connect_timeout, on_lost)
+        return Link(address, self._wheel, handler, self._settings.connect_timeout, on_lost, self._upstreams)
 
     def _forget_links(self) -> None:
         """Close connections to addresses that no name server lists any more and that carry nothing."""
@@ -377,6 +425,13 @@ class ClusterBackend:
                 body = b'{"clientID":"gantry-keepalive","consumerDataSet":[],"producerDataSet":[]}'
                 reply = connection.request(commands.request(RequestCode.HEART_BEAT, body=body), 10.0)
                 reply.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def _way_back(replicas: Replicas) -> str:
+    """Which broker takes a message that a consumer sends back: the only one that may write it."""
+    if replicas.master is not None:
+        return "master"
+    return "acting_master" if replicas.acting_master and replicas.slaves else "none"
 
 
 def _reader(broker: str, command: RemotingCommand) -> tuple[str, str, str, str]:

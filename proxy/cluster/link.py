@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+from proxy.metrics.upstream import Upstreams
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, Handler, Limits, Lost, RemotingConnection
 from remoting.errors import ServiceUnavailable
@@ -58,12 +59,14 @@ class Link:
         handler: Handler,
         connect_timeout: float,
         on_lost: Callable[["Link"], None] | None = None,
+        upstreams: Upstreams | None = None,
     ) -> None:
         self.address = address
         self._wheel = wheel
         self._handler = handler
         self._connect_timeout = connect_timeout
         self._on_lost = on_lost
+        self._upstreams = Upstreams() if upstreams is None else upstreams
         # The connection, if there is one now.
         self.connection: RemotingConnection | None = None
         self._waiting: deque[Callable[[RemotingConnection | None], None]] = deque()
@@ -127,6 +130,7 @@ class Link:
             self.failed_at = None
         except (OSError, TimeoutError) as error:
             self.failed_at = asyncio.get_running_loop().time()
+            self._upstreams.failed += 1
             _log.warning("cannot reach %s: %s", self.address, str(error) or "no answer in time")
         finally:
             self._dialling = None
@@ -144,9 +148,11 @@ class Link:
                 host.strip("[]"),
                 int(port),
             )
+        self._upstreams.opened(connection)
         return connection
 
     def _lost(self, connection: RemotingConnection) -> None:
+        self._upstreams.ended(connection)
         if self.connection is connection:
             self.connection = None
         if connection.cause is CloseCause.UNRESPONSIVE:

@@ -1,9 +1,10 @@
-"""The name servers: asked for routes and for the list of brokers, and never for anything else."""
+"""The name servers: asked for routes and for the list of brokers, told what a tool has deleted, and nothing else."""
 
 import asyncio
 from collections.abc import Sequence
 
 from proxy.cluster.link import Link
+from proxy.metrics.upstream import Upstreams
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -22,9 +23,16 @@ _STANDARD_JSON = {"acceptStandardJsonOnly": "true"}
 class NameServers:
     """All name servers of a cluster. They do not talk to each other, so any may know less than the others."""
 
-    def __init__(self, addresses: Sequence[str], wheel: TimeoutWheel, timeout: float) -> None:
-        self._links = [Link(address, wheel, _refuse, timeout) for address in addresses]
+    def __init__(
+        self, addresses: Sequence[str], wheel: TimeoutWheel, timeout: float, upstreams: Upstreams | None = None
+    ) -> None:
+        self._links = [Link(address, wheel, _refuse, timeout, upstreams=upstreams) for address in addresses]
         self._timeout = timeout
+
+    @property
+    def links(self) -> Sequence[Link]:
+        """The connections, one for each name server."""
+        return self._links
 
     async def route(self, topic: str) -> TopicRoute:
         """A topic's route, joined from what all name servers know of it.
@@ -74,6 +82,19 @@ class NameServers:
         if reply.code != ResponseCode.SUCCESS:
             raise ServiceUnavailable(f"{link.address} answered {reply.code}: {reply.remark}")
         return parse_cluster(reply.body)
+
+    async def forget(self, topic: str) -> None:
+        """Take a deleted topic out of all of them. Raises ServiceUnavailable where one still has it.
+
+        Brokers cannot: a name server keeps what a broker no longer reports (RocketMQ's
+        deleteTopicWithBrokerRegistration, off by default).
+        """
+        await asyncio.gather(*(self._forget(link, topic) for link in self._links))
+
+    async def _forget(self, link: Link, topic: str) -> None:
+        reply = await self._ask(link, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
+        if reply.code != ResponseCode.SUCCESS:
+            raise ServiceUnavailable(f"{link.address} answered {reply.code}: {reply.remark}")
 
     def close(self) -> None:
         """Close all connections."""

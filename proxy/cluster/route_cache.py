@@ -45,12 +45,14 @@ class RouteCache:
         self._idle = idle
         self._entries: dict[str, _Entry] = {}
         self._loading: dict[str, asyncio.Task[TopicRoute]] = {}
+        self.counts = {"hit": 0, "miss": 0, "refresh": 0, "error": 0}
 
     def cached(self, topic: str) -> TopicRoute | None:
         """The route at hand."""
         entry = self._entries.get(topic)
         if entry is None:
             return None
+        self.counts["hit"] += entry.route is not None
         entry.used = self._clock()
         return entry.route
 
@@ -58,13 +60,19 @@ class RouteCache:
         """The route, loaded if need be, once for all who wait. Raises TopicNotExist, ServiceUnavailable."""
         entry = self._entries.get(topic)
         now = self._clock()
+        self.counts["miss"] += entry is None or entry.route is None
         if entry is not None:
             entry.used = now
             if entry.route is not None:
+                self.counts["hit"] += 1
                 return entry.route
             if now - entry.loaded < _UNKNOWN_FOR:
                 raise TopicNotExist(f"no route info of topic {topic}")
         return await asyncio.shield(self._start(topic))
+
+    def forget(self, topic: str) -> None:
+        """The topic is no more: its route is not at hand any longer."""
+        self._entries.pop(topic, None)
 
     async def refresh(self) -> None:
         """Load again what is in use and old, drop what is not in use."""
@@ -88,6 +96,8 @@ class RouteCache:
     async def _fetch(self, topic: str) -> TopicRoute:
         known = self._entries.get(topic)
         used = self._clock() if known is None else known.used
+        if known is not None:
+            self.counts["refresh"] += 1
         try:
             route = await self._load(topic)
         except TopicNotExist:
@@ -97,6 +107,7 @@ class RouteCache:
                 self._entries[topic] = _Entry(None, self._clock(), used)
             raise
         except RemotingError:
+            self.counts["error"] += 1
             if known is not None and known.route is not None:
                 return known.route
             raise

@@ -23,4 +23,5 @@ HANDLERS: dict[int, Handling] = {
     RequestCode.QUERY_MESSAGE: lookups.query_message,
     RequestCode.GET_CONSUMER_RUNNING_INFO: tools.ask_client,
     RequestCode.CONSUME_MESSAGE_DIRECTLY: tools.ask_client,
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: tools.forget_topic,
 }

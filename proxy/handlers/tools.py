@@ -1,4 +1,7 @@
-"""GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY: an operator's tool asks one client something."""
+"""What operators' tools want that concerns no single broker.
+
+GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY are for a client, DELETE_TOPIC_IN_NAMESRV for the name servers.
+"""
 
 from proxy.clients import Role
 from proxy.context import Context
@@ -38,6 +41,12 @@ async def ask_client(core: Messaging, context: Context) -> RemotingCommand:
     if reply is None:
         raise ConsumerNotOnline(f"the client {client_id} of group {group} is not connected")
     return reply
+
+
+async def forget_topic(core: Messaging, context: Context) -> RemotingCommand:
+    """Take the topic, which the tool has deleted from its brokers, out of the routes."""
+    await core.backend.forget(context.fields["topic"])
+    return commands.success()
 
 
 async def _nobody() -> RemotingCommand:

@@ -1,6 +1,7 @@
 """Pulling, and the offsets of queues and groups."""
 
 import time
+from collections.abc import Callable
 
 import anyio
 import pytest
@@ -66,11 +67,15 @@ async def test_a_pull_ends_empty_when_its_time_is_up(cluster: Cluster, gantry: G
         assert beyond.fields["nextBeginOffset"] == "0"
 
 
-async def test_a_pull_uses_the_subscription_of_the_heartbeat(cluster: Cluster, gantry: Gantry) -> None:
+@pytest.mark.parametrize("written", [int, str], ids=["Java", "Go"])
+async def test_a_pull_uses_the_subscription_of_the_heartbeat(
+    cluster: Cluster, gantry: Gantry, written: Callable[[int], object]
+) -> None:
+    """Go clients write the hashes of tags as texts."""
     topic, group = await create_topic(cluster.broker, "tags"), unique("group")
     async with Client(gantry.address) as client:
         tag = "wanted"
-        wanted = {**subscription(topic, tag), "tagsSet": [tag], "codeSet": [_java_hash(tag)]}
+        wanted = {**subscription(topic, tag), "tagsSet": [tag], "codeSet": [written(_java_hash(tag))]}
         await client.heartbeat({group: [topic]}, subscriptionDataSet=[wanted])
         for name in ("other", tag, "other"):
             await client.send(topic, name.encode(), {"TAGS": name})

@@ -8,17 +8,16 @@ import orjson
 import pytest
 
 from remoting import command as commands
-from remoting import messages
+from remoting import fastjson, messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from tests.cluster.client import Client, create_topic, described, queue_fields, unique
+from tests.cluster.client import BROKER, Client, create_topic, described, json, queue_fields, unique, wait_until
 from tests.cluster.kit import Cluster, Gantry
 from tests.cluster.table import covers
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(90, func_only=True)]
 
 # Asked of a broker by mqadmin; it asks the clients.
-_INVOKE_RESET_OFFSET = 222
 _INVOKE_CONSUMER_STATUS = 223
 
 _RUNNING_INFO = {
@@ -78,7 +77,7 @@ async def test_a_broker_resets_and_asks_the_offsets_of_its_clients(cluster: Clus
         queue = queue_fields(topic, consumerGroup=group)
         await consumer.get(RequestCode.UPDATE_CONSUMER_OFFSET, {**queue, "commitOffset": 1})
         reset = {"topic": topic, "group": group, "timestamp": 0, "isForce": True}
-        reply = await tool.ask(_INVOKE_RESET_OFFSET, reset)
+        reply = await tool.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)
         assert reply.code == ResponseCode.SUCCESS, described(reply)
         push = await consumer.push(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
         assert push.is_oneway
@@ -123,3 +122,85 @@ async def test_mqadmin_sees_clients_and_asks_them(cluster: Cluster, gantry: Gant
         push = await consumer.push(RequestCode.CONSUME_MESSAGE_DIRECTLY)
         [message] = messages.decode_messages(push.body)
         assert message.body == b"x"
+
+
+@covers(
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.GET_TOPIC_STATS_INFO,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.DELETE_TOPIC_IN_NAMESRV,
+)
+async def test_a_tool_makes_a_topic_looks_at_it_and_deletes_it(gantry: Gantry) -> None:
+    topic = unique("made")
+    async with Client(gantry.address) as tool:
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": 3,
+            "writeQueueNums": 3,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": False,
+            "attributes": "+message.type=FIFO",
+        }
+        await tool.get(RequestCode.UPDATE_AND_CREATE_TOPIC, tool.named(fields))
+        known = json(await tool.get(RequestCode.GET_ALL_TOPIC_CONFIG, tool.named({})))["topicConfigTable"][topic]
+        assert (known["readQueueNums"], known["attributes"]["message.type"]) == (3, "FIFO")
+
+        async def routed() -> bool:
+            reply = await tool.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+            return reply.code == ResponseCode.SUCCESS
+
+        await wait_until(routed, what="the new topic's route")
+        for body in (b"a", b"b"):
+            await tool.send(topic, body, queue=1)
+
+        async def counted() -> bool:
+            reply = await tool.get(RequestCode.GET_TOPIC_STATS_INFO, tool.named({"topic": topic}))
+            rows = fastjson.loads(reply.body)["offsetTable"].pairs
+            bounds = {key["queueId"]: (row["minOffset"], row["maxOffset"]) for key, row in rows}
+            return bounds == {0: (0, 0), 1: (0, 2), 2: (0, 0)}
+
+        await wait_until(counted, what="the messages in the topic's statistics")
+        await tool.get(RequestCode.DELETE_TOPIC_IN_BROKER, tool.named({"topic": topic}))
+        await tool.get(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
+        assert topic not in json(await tool.get(RequestCode.GET_ALL_TOPIC_CONFIG, tool.named({})))["topicConfigTable"]
+        gone = await tool.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        assert gone.code == ResponseCode.TOPIC_NOT_EXIST, described(gone)
+        nothing = await tool.ask(RequestCode.GET_TOPIC_STATS_INFO, tool.named({"topic": topic}))
+        assert nothing.code == ResponseCode.TOPIC_NOT_EXIST, described(nothing)
+
+
+@covers(
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.GET_CONSUME_STATS,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+)
+async def test_a_tool_makes_a_group_sees_how_far_it_is_and_resets_it(cluster: Cluster, gantry: Gantry) -> None:
+    topic, group = await create_topic(cluster.broker, "progress"), unique("made")
+    async with Client(gantry.address) as tool, Client(gantry.address) as consumer:
+        config = {"groupName": group, "consumeMessageOrderly": True, "retryMaxTimes": 3}
+        await tool.get(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"bname": BROKER}, orjson.dumps(config))
+        table = json(await tool.get(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {"bname": BROKER}))
+        known = table["subscriptionGroupTable"][group]
+        assert (known["consumeMessageOrderly"], known["retryMaxTimes"]) == (True, 3)
+        await consumer.heartbeat({group: [topic]})
+        for body in (b"a", b"b", b"c"):
+            await tool.send(topic, body)
+        await consumer.pull_all(3, topic, group)
+        queue = queue_fields(topic, consumerGroup=group)
+        await consumer.get(RequestCode.UPDATE_CONSUMER_OFFSET, {**queue, "commitOffset": 2})
+        stats = await tool.get(RequestCode.GET_CONSUME_STATS, tool.named({"consumerGroup": group, "topic": topic}))
+        [(key, row)] = fastjson.loads(stats.body)["offsetTable"].pairs
+        assert (key["topic"], key["queueId"]) == (topic, 0)
+        assert (row["consumerOffset"], row["brokerOffset"]) == (2, 3)
+        reset = {"topic": topic, "group": group, "timestamp": 0, "isForce": True}
+        reply = await tool.get(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, tool.named(reset))
+        [(key, offset)] = fastjson.loads(reply.body)["offsetTable"].pairs
+        assert (key["topic"], offset) == (topic, 0)
+        # These brokers leave it to the members.
+        push = await consumer.push(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
+        assert push.fields["group"] == group

@@ -8,7 +8,10 @@ import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.remoting.protocol.RequestCode;
 import org.apache.rocketmq.remoting.protocol.body.BatchAck;
 import org.apache.rocketmq.remoting.protocol.body.BatchAckMessageRequestBody;
+import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
 import org.apache.rocketmq.remoting.protocol.header.*;
+import org.apache.rocketmq.remoting.protocol.header.namesrv.DeleteTopicFromNamesrvRequestHeader;
+import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 
 /** Writes requests which no official client sends to this kind of server: one frame per file. */
 public final class Frames {
@@ -138,6 +141,53 @@ public final class Frames {
         polling.setQueueId(1);
         polling.setBrokerName("broker-a");
         write(RequestCode.POLLING_INFO, polling, null);
+        tools();
+    }
+
+    /** What mqadmin sends to brokers and name servers. */
+    private static void tools() throws Exception {
+        write(RequestCode.GET_ALL_TOPIC_CONFIG, null, null);
+        write(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, null, null);
+
+        CreateTopicRequestHeader create = new CreateTopicRequestHeader();
+        create.setTopic("topic");
+        create.setDefaultTopic("TBW102");
+        create.setReadQueueNums(8);
+        create.setWriteQueueNums(8);
+        create.setPerm(6);
+        create.setTopicFilterType("SINGLE_TAG");
+        create.setTopicSysFlag(0);
+        create.setOrder(false);
+        create.setAttributes("+message.type=FIFO");
+        write(RequestCode.UPDATE_AND_CREATE_TOPIC, create, null);
+
+        DeleteTopicRequestHeader delete = new DeleteTopicRequestHeader();
+        delete.setTopic("topic");
+        write(RequestCode.DELETE_TOPIC_IN_BROKER, delete, null);
+
+        DeleteTopicFromNamesrvRequestHeader forget = new DeleteTopicFromNamesrvRequestHeader();
+        forget.setTopic("topic");
+        write(RequestCode.DELETE_TOPIC_IN_NAMESRV, forget, null);
+
+        GetTopicStatsInfoRequestHeader stats = new GetTopicStatsInfoRequestHeader();
+        stats.setTopic("topic");
+        write(RequestCode.GET_TOPIC_STATS_INFO, stats, null);
+
+        SubscriptionGroupConfig group = new SubscriptionGroupConfig();
+        group.setGroupName("group");
+        write(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, null, RemotingSerializable.encode(group));
+
+        GetConsumeStatsRequestHeader progress = new GetConsumeStatsRequestHeader();
+        progress.setConsumerGroup("group");
+        progress.setTopic("topic");
+        write(RequestCode.GET_CONSUME_STATS, progress, null);
+
+        ResetOffsetRequestHeader reset = new ResetOffsetRequestHeader();
+        reset.setTopic("topic");
+        reset.setGroup("group");
+        reset.setTimestamp(1700000000000L);
+        reset.setForce(true);
+        write(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset, null);
     }
 
     private static void fill(SendMessageRequestHeader send) {

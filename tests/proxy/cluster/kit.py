@@ -130,6 +130,9 @@ class Cluster:
     def _tell(self, command: RemotingCommand, table: dict[str, dict[str, str]] | None) -> RemotingCommand:
         if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             return commands.success(body=orjson.dumps({"brokerAddrTable": self._datas(table)}))
+        if command.code == RequestCode.DELETE_TOPIC_IN_NAMESRV:
+            self.topics.pop(command.fields["topic"], None)
+            return commands.success()
         if command.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
             return commands.response(3, remark="a name server is no broker")
         topic = command.fields["topic"]
@@ -163,4 +166,4 @@ async def running() -> AsyncIterator[Cluster]:
         # Transports are closed by callbacks of the loop.
         for _ in range(5):
             await asyncio.sleep(0)
-        assert all(set(name.codes) <= {105, 106} for name in cluster.names), "a name server is no broker"
+        assert all(set(name.codes) <= {105, 106, 216} for name in cluster.names), "a name server is no broker"

@@ -564,3 +564,28 @@ async def test_a_request_connection_takes_no_questions(cluster: Cluster) -> None
     await ask(backend, SEND)
     answer = await broker.connections[-1].request(request(40, consumerGroup="g"), 5.0)
     assert answer.code == 3
+
+
+# Topics that a tool has deleted.
+
+
+async def test_every_name_server_is_told_of_a_deleted_topic(cluster: Cluster) -> None:
+    await cluster.broker()
+    cluster.topics["orders"] = ["broker-a"]
+    first, second = await cluster.name_server(), await cluster.name_server()
+    backend = await cluster.backend(first.address, second.address)
+    await backend.route("orders")
+    assert backend.cached_route("orders") is not None
+    await backend.forget("orders")
+    for server in (first, second):
+        assert server.codes.count(RequestCode.DELETE_TOPIC_IN_NAMESRV) == 1
+    assert backend.cached_route("orders") is None
+    with pytest.raises(TopicNotExist):
+        await backend.route("orders")
+
+
+async def test_a_name_server_that_keeps_a_deleted_topic_is_named(cluster: Cluster) -> None:
+    stubborn = await cluster.server(lambda _: commands.response(1, remark="not now"))
+    backend = await cluster.backend((await cluster.name_server()).address, stubborn.address)
+    with pytest.raises(ServiceUnavailable, match=f"{stubborn.address} answered 1: not now"):
+        await backend.forget("orders")

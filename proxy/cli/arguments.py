@@ -1,0 +1,122 @@
+"""What users write as arguments: durations, sizes, rates, times, filters. What cannot be raises ArgumentTypeError."""
+
+import re
+import time
+from argparse import ArgumentTypeError
+from dataclasses import dataclass
+from datetime import datetime
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+_SIZE = re.compile(r"(\d+)(b|k|kb|kib|m|mb|mib)?", re.IGNORECASE)
+_BYTES = {"": 1, "b": 1, "k": 1024, "kb": 1000, "kib": 1024, "m": 1024**2, "mb": 1000**2, "mib": 1024**2}
+# Digits of a time in milliseconds since 1970: from September 2001 on.
+_MILLISECONDS = re.compile(r"\d{13}")
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+def duration(text: str) -> float:
+    """`500ms`, `10s`, `2m`, `1h`, `3d` or bare seconds, as seconds."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ArgumentTypeError(f"not a duration: {text!r}; write 500ms, 10s, 2m, 1h or 3d")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def size(text: str) -> int:
+    """`300`, `4KiB`, `1MB`, as bytes."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise ArgumentTypeError(f"not a size: {text!r}; write 300, 4KiB or 1MB")
+    return int(found[1]) * _BYTES[(found[2] or "").lower()]
+
+
+def rate(text: str) -> float:
+    """`500/s` or `500`: messages per second."""
+    try:
+        value = float(text.removesuffix("/s"))
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ArgumentTypeError(f"not a rate: {text!r}; write 500/s")
+    return value
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on."""
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"not a number from 1 on: {text!r}")
+    return int(text)
+
+
+def pair(text: str) -> tuple[str, str]:
+    """`name=value`."""
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise ArgumentTypeError(f"not a property: {text!r}; write name=value")
+    return name, value
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where in a topic to begin.
+
+    edge: EARLIEST, LATEST, or None. last: that many messages before the end. time: milliseconds since 1970.
+    """
+
+    edge: str | None = None
+    last: int | None = None
+    time: int | None = None
+
+
+def point(text: str) -> int:
+    """A point in time as milliseconds since 1970: an ISO 8601 time, such a number itself, or `10m`: so long ago."""
+    if _MILLISECONDS.fullmatch(text):
+        return int(text)
+    if _DURATION.fullmatch(text) and not text.isdecimal():
+        return int((time.time() - duration(text)) * 1000)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise ArgumentTypeError(
+            f"not a time: {text!r}; write 2026-11-21T12:00, milliseconds since 1970, or 10m for ten minutes ago"
+        ) from None
+
+
+def start(text: str) -> Start:
+    """`earliest`, `latest`, `-10` for the last ten, or a point in time."""
+    if text in (EARLIEST, LATEST):
+        return Start(edge=text)
+    if text.startswith("-") and text[1:].isdecimal():
+        return Start(last=int(text[1:]))
+    return Start(time=point(text))
+
+
+def target(text: str) -> Start:
+    """`earliest`, `latest`, or a point in time."""
+    return Start(edge=text) if text in (EARLIEST, LATEST) else Start(time=point(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter expression as brokers take it, and the tags that it names (none: all, or no matter of tags)."""
+
+    expression: str = "*"
+    kind: str = "TAG"
+    tags: frozenset[str] = frozenset()
+
+    def passes(self, tag: str | None) -> bool:
+        """Whether a message that a broker let pass is wanted; brokers know tags by their hash codes alone."""
+        return not self.tags or tag in self.tags
+
+
+def tags(text: str) -> Filter:
+    """`a || b`, or `*`."""
+    names = frozenset(name for item in text.split("||") if (name := item.strip()))
+    return Filter() if names <= {"*"} else Filter(" || ".join(sorted(names)), "TAG", names)
+
+
+def sql(text: str) -> Filter:
+    """An SQL92 condition."""
+    return Filter(text, "SQL92")

@@ -1,0 +1,176 @@
+"""A remoting client of the port: one connection, requests that have to succeed, routes."""
+
+import argparse
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import ClassVar
+
+from protocol_negotiation.peer import HostPort
+from remoting import command as commands
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.connection import CloseCause, RemotingConnection
+from remoting.errors import ConnectionLost, RequestTimeout, UnsupportedRequest
+from remoting.routes import TopicRoute, parse
+from remoting.wheel import TimeoutWheel
+
+# A topic that every broker has from its start, and nobody uses: its route names all brokers.
+_EVERYWHERE = "SELF_TEST_TOPIC"
+# How often a request that the server was too busy for is sent again, and the first pause in seconds.
+_ATTEMPTS = 6
+_PAUSE = 0.05
+# Seconds within which a connection has to be closed: over TLS the other side has a part in it.
+_FAREWELL = 1.0
+_BUSY = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL))
+
+
+class CommandError(Exception):
+    """What the user is told in one sentence, and the exit status."""
+
+    status: ClassVar[int] = 1
+
+
+class UsageError(CommandError):
+    """The command was asked for wrongly."""
+
+    status = 2
+
+
+class Refused(CommandError):
+    """The server answered something else than SUCCESS."""
+
+    def __init__(self, reply: RemotingCommand) -> None:
+        self.code = reply.code
+        super().__init__(reply.remark or f"the server answered code {reply.code}")
+
+
+class Client:
+    """A connection to `endpoint`; `timeout` in seconds is for each answer."""
+
+    def __init__(self, endpoint: str, connection: RemotingConnection, timeout: float) -> None:
+        self.endpoint = endpoint
+        self._connection = connection
+        self._timeout = timeout
+
+    async def ask(
+        self,
+        code: RequestCode,
+        fields: Mapping[str, object] | None = None,
+        body: bytes = b"",
+        *,
+        accept: frozenset[int] = frozenset(),
+        wait: float = 0.0,
+        attempts: int = _ATTEMPTS,
+    ) -> RemotingCommand:
+        """The answer, which is SUCCESS or one of the codes `accept`. Raises Refused, CommandError.
+
+        wait: seconds for which the server may hold the request. attempts: how often to ask a server that is too busy;
+        it may have done all the same what it did not do in time.
+        """
+        texts = {name: _text(value) for name, value in (fields or {}).items() if value is not None}
+        pause = _PAUSE
+        for attempt in range(attempts):
+            try:
+                reply = await self._connection.request(commands.request(code, texts, body), self._timeout + wait)
+            except RequestTimeout:
+                raise CommandError(f"{self.endpoint} did not answer {code.name} within {self._timeout:g} s") from None
+            except ConnectionLost:
+                hint = "" if self._connection.received_bytes else "; does it want TLS (--tls)?"
+                raise CommandError(f"{self.endpoint} closed the connection{hint}") from None
+            if reply.code == ResponseCode.SUCCESS or reply.code in accept:
+                return reply
+            if reply.code not in _BUSY or attempt + 1 == attempts:
+                raise Refused(reply)
+            await asyncio.sleep(pause)
+            pause *= 2
+        raise AssertionError("the last attempt returns or raises")
+
+    async def route(self, topic: str) -> TopicRoute:
+        """The topic's route. Raises CommandError where there is no such topic."""
+        fields = {"topic": topic, "acceptStandardJsonOnly": True}
+        missing = frozenset((int(ResponseCode.TOPIC_NOT_EXIST),))
+        reply = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, accept=missing)
+        if reply.code != ResponseCode.SUCCESS:
+            raise CommandError(
+                f"there is no topic {topic}; `gantry topics` lists them, `gantry topics create` makes one"
+            )
+        return parse(topic, reply.body)
+
+    async def brokers(self) -> dict[str, str]:
+        """The names of all brokers, sorted, and the cluster of each."""
+        data = (await self.route(_EVERYWHERE)).data["brokerDatas"]
+        return dict(sorted((str(item["brokerName"]), str(item.get("cluster") or "")) for item in data))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@asynccontextmanager
+async def connected(options: argparse.Namespace) -> AsyncIterator[Client]:
+    """A client as the command's common options say. Raises CommandError."""
+    try:
+        endpoint = HostPort.parse(options.endpoint)
+    except ValueError:
+        raise UsageError(f"not an endpoint: {options.endpoint!r}; write HOST:PORT") from None
+    loop = asyncio.get_running_loop()
+    wheel = TimeoutWheel(loop.time)
+    context = _tls(options)
+    gone = asyncio.Event()
+    try:
+        async with asyncio.timeout(options.timeout):
+            _, connection = await loop.create_connection(
+                lambda: RemotingConnection(wheel, _refuse, lambda _: gone.set(), name=options.endpoint),
+                endpoint.host,
+                endpoint.port,
+                ssl=context,
+            )
+    except TimeoutError:
+        raise CommandError(f"{options.endpoint} did not accept the connection within {options.timeout:g} s") from None
+    except ssl.SSLCertVerificationError as error:
+        raise CommandError(
+            f"the certificate of {options.endpoint} is not trusted ({error.verify_message}); see --ca and --insecure"
+        ) from None
+    except (OSError, ssl.SSLError) as error:
+        raise CommandError(f"cannot connect to {options.endpoint}: {_reason(error)}") from None
+    ticking = asyncio.create_task(_tick(wheel))
+    try:
+        yield Client(options.endpoint, connection, options.timeout)
+    finally:
+        ticking.cancel()
+        connection.close(CloseCause.LOCAL)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FAREWELL):
+                await gone.wait()
+
+
+async def _tick(wheel: TimeoutWheel) -> None:
+    while True:
+        await asyncio.sleep(wheel.tick)
+        wheel.advance()
+
+
+def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
+    if not (options.tls or options.ca or options.insecure):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=options.ca)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"{options.ca} holds no certificates that can be read: {_reason(error)}") from None
+    if options.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _reason(error: OSError) -> str:
+    known = error.errno is not None and not isinstance(error, ssl.SSLError | socket.gaierror)
+    return os.strerror(error.errno or 0) if known else error.strerror or str(error) or "it closed the connection"
+
+
+def _refuse(_: RemotingConnection, command: RemotingCommand) -> None:
+    raise UnsupportedRequest(f"the command line cannot be asked {command.code}")

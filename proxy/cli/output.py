@@ -1,0 +1,80 @@
+"""What is shown: JSON lines for programs, tables and lines for people, in colour on a terminal without NO_COLOR."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import orjson
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+# Columns of what is not a terminal: nothing is cut or wrapped there.
+_WIDE = 100_000
+
+
+class Output:
+    """Stdout, as JSON lines or for people."""
+
+    def __init__(self, json: bool) -> None:
+        self.json = json
+        self._console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+
+    def dump(self, value: Mapping[str, object]) -> None:
+        """One JSON object, as a line."""
+        sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
+        sys.stdout.buffer.flush()
+
+    def line(self, *parts: str | tuple[str, str]) -> None:
+        """A line of texts, some with a style."""
+        self._console.print(Text.assemble(*parts), soft_wrap=True)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """A table; numbers stand on the right, with thousands set apart."""
+        numeric = {
+            index for index in range(len(columns)) if rows and all(isinstance(row[index], int | None) for row in rows)
+        }
+        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+        for index, column in enumerate(columns):
+            table.add_column(column, justify="right" if index in numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(_cell(cell)) for cell in row))
+        self._console.print(table)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))
+
+
+def progress(what: str) -> Progress:
+    """A progress bar on stderr, which shows only on a terminal."""
+    console = Console(stderr=True)
+    return Progress(
+        SpinnerColumn(),
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def printable(text: str) -> str:
+    """Text that cannot make a terminal do anything."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def clock(milliseconds: int) -> str:
+    """A time of today's, or the day too, in local time; `-` for none."""
+    if milliseconds <= 0:
+        return "-"
+    moment = datetime.fromtimestamp(milliseconds / 1000)
+    shape = "%H:%M:%S.%f" if moment.date() == datetime.now().date() else "%Y-%m-%d %H:%M:%S.%f"
+    return moment.strftime(shape)[:-3]

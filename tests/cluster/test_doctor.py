@@ -1,0 +1,33 @@
+"""`gantry doctor` before real servers: what each of them is taken for, and that a message goes through."""
+
+import pytest
+
+from protocol_negotiation.peer import HostPort
+from proxy.doctor.catalogue import Level
+from tests.cluster.client import unique
+from tests.cluster.kit import Cluster, Gantry
+from tests.proxy.doctor.kit import codes, only, visit
+
+pytestmark = [pytest.mark.anyio, pytest.mark.cluster]
+
+
+async def test_gantry_before_a_cluster(cluster: Cluster, gantry: Gantry) -> None:
+    topic = unique("doctor")
+    cluster.topic(topic)
+    found = await visit(HostPort.parse(gantry.address), topic=topic, group=unique("group"), write=True, timeout=15.0)
+    assert only(found, "endpoint.found").text == "this is Gantry"
+    assert {"health.ready", "topic.usable", "topic.sent", "topic.received", "clock.agrees"} <= codes(found)
+    assert [item.code for item in found if item.check == "route"] == ["route.same", "route.same"]
+    assert max(item.level for item in found) <= Level.NOTE
+
+
+async def test_a_name_server(cluster: Cluster) -> None:
+    found = await visit(HostPort.parse(cluster.namesrv), timeout=15.0)
+    assert only(found, "endpoint.found").text == "this is a name server"
+    assert {"grpc.elsewhere", "route.broker", "versions.known"} <= codes(found)
+
+
+async def test_a_broker(cluster: Cluster) -> None:
+    found = await visit(HostPort.parse(cluster.broker), timeout=15.0)
+    assert only(found, "endpoint.found").text == "this is a broker"
+    assert {"grpc.elsewhere", "route.none", "versions.known"} <= codes(found)
