@@ -1,0 +1,87 @@
+"""A replica as an operator has it: a process, or several, on an embedded broker."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import grpc
+from prometheus_client.parser import text_string_to_metric_families
+
+from protos.apache.rocketmq.v2 import definition_pb2 as d
+from protos.apache.rocketmq.v2 import service_pb2 as pb
+from protos.apache.rocketmq.v2.definition_pb2 import Code
+from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
+from tests.proxy.cluster.kit import free_port
+
+ROOT = Path(__file__).resolve().parents[3]
+_METADATA = (("x-mq-client-id", "c1"), ("x-mq-language", "PYTHON"), ("x-mq-client-version", "5.0.7"))
+
+
+class Process:
+    """`gantry serve` on an embedded broker, with metrics."""
+
+    def __init__(self, folder: Path, workers: int) -> None:
+        self.port, self.metrics, broker = free_port(), free_port(), free_port()
+        self.log = folder / "log"
+        words = ["--listen", f"127.0.0.1:{self.port}", "--embedded", str(folder / "store")]
+        words += ["--embedded-listen", f"127.0.0.1:{broker}", "--workers", str(workers)]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("GANTRY_")}
+        environment |= {"GANTRY_METRICS_LISTEN": f"127.0.0.1:{self.metrics}", "GANTRY_ADMIN__LISTEN": "off"}
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "proxy", "serve", *words], cwd=ROOT, env=environment, stdout=log, stderr=log
+            )
+        self.wait(lambda: self.log.read_text().count(" gantry: ready") == workers)
+
+    def wait(self, check: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 60
+        while not check():
+            assert time.monotonic() < deadline, self.log.read_text()
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.05)
+
+    def text(self, accept: str = "text/plain") -> str:
+        request = Request(f"http://127.0.0.1:{self.metrics}/metrics", headers={"Accept": accept})
+        with urlopen(request, timeout=10) as answer:
+            body: bytes = answer.read()
+            return body.decode()
+
+    def sum(self, name: str, **labels: str) -> float:
+        """Of all samples with these labels."""
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(self.text())
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    def gantry(self, *words: str) -> str:
+        """What a remoting client of ours says."""
+        command = [sys.executable, "-m", "proxy", *words, "--endpoint", f"127.0.0.1:{self.port}"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def send(self, topic: str) -> None:
+        """A message by gRPC, over a connection of its own."""
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(f"127.0.0.1:{self.port}", options) as channel:
+            stub: Any = MessagingServiceStub(channel)
+            message = d.Message(
+                topic=d.Resource(name=topic),
+                body=b"hello",
+                system_properties=d.SystemProperties(message_id="01" + os.urandom(16).hex(), message_type=d.NORMAL),
+            )
+            answer = stub.SendMessage(pb.SendMessageRequest(messages=[message]), metadata=_METADATA, timeout=10)
+        assert answer.status.code == Code.OK, answer.status
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60) == 0, self.log.read_text()
+        assert "Traceback" not in self.log.read_text()

@@ -1,0 +1,57 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.config import ConfigError, Settings
+from proxy.workers.settings import check_workers, of_worker
+
+
+def settings(**more: Any) -> Settings:
+    return Settings(**{"listen": "127.0.0.1:8080", "cluster": {"namesrv": "ns:9876"}, "workers": 3, **more})
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ({"listen": "unix:/run/gantry"}, "listen: unix:/run/gantry cannot be shared by 3 workers: listen on TCP"),
+        ({"listen": ":8080;127.0.0.1:0"}, "listen: 127.0.0.1:0 would be another port for each of 3 workers"),
+        ({"embedded": {"directory": "/data"}}, "set embedded.listen"),
+    ],
+)
+def test_what_workers_cannot_share(more: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        check_workers(settings(**more))
+    check_workers(settings(**more, workers=1))
+
+
+def test_what_they_can() -> None:
+    check_workers(settings())
+    check_workers(settings(embedded={"directory": "/data", "listen": ":9876"}))
+
+
+def test_workers_before_a_cluster_are_alike_but_for_the_ports_that_cannot_be_shared() -> None:
+    whole = settings(metrics_listen="127.0.0.1:9090", admin={"listen": "127.0.0.1:8090"})
+    first, third = of_worker(whole, 0), of_worker(whole, 2)
+    assert (first.metrics_listen, third.metrics_listen) == (None, None)
+    assert (first.admin.listen, third.admin.listen) == ("127.0.0.1:8090", "127.0.0.1:8092")
+    assert third.model_copy(update={"admin": whole.admin, "metrics_listen": whole.metrics_listen}) == whole
+    assert of_worker(settings(admin={"listen": "off"}), 1).admin.listen == "off"
+
+
+@pytest.mark.parametrize(
+    ("listen", "reached"),
+    [(":9876", "127.0.0.1:9876"), ("[::]:9876", "[::1]:9876"), ("192.0.2.7:9876", "192.0.2.7:9876")],
+)
+def test_the_first_has_the_embedded_broker(listen: str, reached: str) -> None:
+    whole = settings(cluster={}, embedded={"directory": "/data", "listen": listen})
+    first, second = of_worker(whole, 0), of_worker(whole, 1)
+    assert first.embedded.directory == Path("/data")
+    assert first.cluster.namesrv == []
+    assert second.embedded.directory is None
+    assert second.cluster.namesrv == [reached]
+    # To clients they are alike.
+    assert second.permitted_tools == first.permitted_tools == "all"
+    # They share what they know.
+    assert first.shared
+    assert second.shared

@@ -1,0 +1,132 @@
+"""Workers and their parent, as processes."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.proxy.workers.kit import ROOT, Process
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Process]:
+    process = Process(tmp_path, 2)
+    family = workers(process).values()
+    try:
+        yield process
+    finally:
+        process.process.kill()
+        process.process.wait()
+        # Whoever is left ends by itself when its parent is gone; a failing test must not wait for that.
+        for pid in family:
+            if "--worker" in words(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def words(pid: int) -> list[str]:
+    """A process' command line; empty where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+def workers(process: Process) -> dict[int, int]:
+    """The worker processes: pids by number."""
+    pid = process.process.pid
+    children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    lines = {child: words(child) for child in children}
+    return {
+        int(line[line.index("--worker") + 1].partition(":")[0]): child
+        for child, line in lines.items()
+        if "--worker" in line
+    }
+
+
+def ended(pids: Iterable[int]) -> bool:
+    """All of these worker processes have."""
+    return not any("--worker" in words(pid) for pid in pids)
+
+
+def served(process: Process) -> Callable[[], bool]:
+    return lambda: process.sum("gantry_workers", state="serving") == 2
+
+
+def test_a_worker_that_dies_is_replaced_and_no_count_falls(process: Process) -> None:
+    process.gantry("topics", "create", "orders")
+    for _ in range(10):
+        process.send("orders")
+    process.wait(lambda: process.sum("rocketmq_messages_in_total", topic="orders") == 10)
+    before = workers(process)
+    assert before.keys() == {0, 1}
+    # The second one: the first has the broker.
+    os.kill(before[1], signal.SIGKILL)
+    process.wait(lambda: process.sum("gantry_worker_exits_total", status="SIGKILL") == 1)
+    assert process.sum("rocketmq_messages_in_total", topic="orders") == 10
+    process.wait(served(process))
+    after = workers(process)
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+    assert "worker 1 ended with SIGKILL and is started again in 0.5 s" in process.log.read_text()
+    for _ in range(6):
+        process.send("orders")
+    process.wait(lambda: process.sum("rocketmq_messages_in_total", topic="orders") == 16)
+    # Hung up on, a replica goes on.
+    process.process.send_signal(signal.SIGHUP)
+    process.send("orders")
+    # One process' worth of each, and two of these.
+    assert process.sum("rocketmq_proxy_up") == 2
+    assert process.sum("gantry_event_loop_lag_seconds_count") > 0
+    process.end()
+    assert ended(after.values())
+
+
+def test_workers_end_when_their_parent_is_gone(process: Process) -> None:
+    children = workers(process)
+    process.process.kill()
+    process.process.wait()
+    deadline = time.monotonic() + 30
+    while not ended(children.values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert process.log.read_text().count("the parent process is gone") == 2
+
+
+@pytest.mark.parametrize("reason", ["taken", "refused"])
+def test_what_cannot_be_served_ends_at_once(tmp_path: Path, reason: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        if reason == "taken":
+            address, status, text = f"127.0.0.1:{port}", 1, "in use"
+        else:
+            address, status, text = "unix:/nowhere", 2, "gantry: listen: unix:/nowhere cannot be shared by 2 workers"
+        options = ["--workers", "2", "--namesrv", "127.0.0.1:1", "--listen", address]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("GANTRY_")}
+        command = [sys.executable, "-m", "proxy", "serve", *options]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == status
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_worker_that_cannot_start_is_not_started_again(tmp_path: Path) -> None:
+    """What ails the first before it served anybody would ail them all, for ever."""
+    (tmp_path / "store").write_text("a file, no directory")
+    options = ["--workers", "2", "--listen", f"127.0.0.1:{_free()}", "--embedded", str(tmp_path / "store")]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GANTRY_")}
+    command = [sys.executable, "-m", "proxy", "serve", *options, "--embedded-listen", f"127.0.0.1:{_free()}"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "worker 0 ended with 1 before it served anybody" in done.stderr
+
+
+def _free() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
