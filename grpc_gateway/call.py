@@ -21,10 +21,10 @@ class Call:
 
     What is noted for whoever observes rpcs: broker, queue: of what was asked last; broker_seconds: how long brokers
     took, all together (None: none was asked); messages: sent, delivered or settled; bytes_out: of their bodies;
-    attempt: the highest delivery attempt among them.
+    attempt: the highest delivery attempt among them; trace_id: of a sampled one.
     """
 
-    __slots__ = ("attempt", "broker", "broker_seconds", "bytes_out", "client", "context", "messages", "peer", "queue")
+    __slots__ = ("attempt", "broker", "broker_seconds", "bytes_out", "client", "context", "messages", "peer", "queue", "trace_id")
 
     def __init__(self, client: Client, context: Any, peer: Peer) -> None:
         self.client = client
@@ -36,12 +36,15 @@ class Call:
         self.messages = 0
         self.bytes_out = 0
         self.attempt: int | None = None
+        self.trace_id: str | None = None
 
     def ask(
         self, core: Core, command: RemotingCommand, broker: str, queue: int = -1
     ) -> Coroutine[Any, Any, RemotingCommand]:
         """The broker's answer to a command of this rpc, about this queue of it (-1: any). Raises RemotingError."""
-        return self.answer(ask(core, self.client, command), broker, queue)
+        handling = ask(core, self.client, command)
+        self.trace_id = command.trace_id
+        return self.answer(handling, broker, queue)
 
     async def answer(
         self, handling: "asyncio.Future[RemotingCommand]", broker: str, queue: int = -1

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from grpc_gateway import pushes
+from grpc_gateway.names import Names
 from grpc_gateway.stream import Stream
 from protocol_negotiation.peer import Peer
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, FilterExpression, Settings
@@ -28,6 +29,8 @@ class Client:
     of them closed. settings: its own, as it sent them. subscriptions, topics: what its receives and its sends named,
     which is what is known of one without settings. kind, part: what it is, and what the core knows of that.
     represented: the brokers know its producer groups by another channel. notices: where what brokers tell it goes.
+    departure: why it leaves its groups. names: its own for topics and groups; everything that is kept of it here is in
+    the brokers' names.
     """
 
     # It is told to leave by its transport (GOAWAY of HTTP/2), never by a response code.
@@ -36,11 +39,13 @@ class Client:
     def __init__(self, client_id: str, peer: Peer) -> None:
         self.client_id = client_id
         self.peer = peer
+        self.names: Names | None = None
         self.language = ""
         self.version = ""
         self.seen = 0.0
         self.closed = False
         self.represented = False
+        self.departure = "unregistered"
         self.connections: set[Any] = set()
         self.alone_since: float | None = None
         self.settings: Settings | None = None

@@ -6,6 +6,7 @@ from typing import Any
 
 from grpc_gateway.call import Call, peer_of, stranger
 from grpc_gateway.client import Client
+from grpc_gateway.names import Names
 from grpc_gateway.status import Refused
 from protocol_negotiation.peer import Peer
 from protos.apache.rocketmq.v2.definition_pb2 import Code
@@ -29,9 +30,10 @@ _PAUSE = 1.0
 
 
 class Clients:
-    """Clients by id and host: whoever calls from elsewhere under another's id is another client.
+    """Clients by id, host and names: whoever calls from elsewhere under another's id is another client.
 
-    `make` makes one; `left` are told of each that has gone.
+    `make` makes one; `left` are told of each that has gone. `names`: those of a connection's clients, if they have any
+    of their own.
     """
 
     def __init__(
@@ -40,13 +42,15 @@ class Clients:
         clock: Callable[[], float] | None = None,
         most: int = _MOST,
         per_connection: int = _PER_CONNECTION,
+        names: Callable[[Peer], Names | None] = lambda _: None,
     ) -> None:
         self.make = make
         self.left: list[Callable[[Client], None]] = []
         self._clock = asyncio.get_running_loop().time if clock is None else clock
         self._most = most
         self._per_connection = per_connection
-        self._clients: dict[tuple[str, str], Client] = {}
+        self._names = names
+        self._clients: dict[tuple[str, str, Names | None], Client] = {}
         self._connections: dict[Any, dict[str, Client]] = {}
         self._next_eviction = 0.0
 
@@ -88,12 +92,16 @@ class Clients:
             if not client.connections:
                 client.alone_since = self._clock()
 
-    def drop(self, client: Client) -> None:
-        """A client has gone: forget it, end its streams, tell whoever wants to know."""
+    def drop(self, client: Client, cause: str = "unregistered") -> None:
+        """A client has gone: forget it, end its streams, tell whoever wants to know.
+
+        cause: unregistered (it said so), closed (its connections are), expired (it is silent).
+        """
         if client.closed:
             return
         client.closed = True
-        self._clients.pop((client.client_id, client.peer.address.host), None)
+        client.departure = cause
+        self._clients.pop((client.client_id, client.peer.address.host, client.names), None)
         for connection in client.connections:
             self._connections[connection].pop(client.client_id, None)
         client.end_streams()
@@ -111,11 +119,13 @@ class Clients:
         return len(self._clients)
 
     def _client(self, client_id: str, peer: Peer) -> Client:
-        key = (client_id, peer.address.host)
+        names = self._names(peer)
+        key = (client_id, peer.address.host, names)
         client = self._clients.get(key)
         if client is None:
             self._make_room()
             client = self._clients[key] = self.make(client_id, peer)
+            client.names = names
         client.peer = peer
         return client
 
@@ -132,6 +142,6 @@ class Clients:
             self._next_eviction = now + _PAUSE
             for client in self:
                 if client.part is None and client.stream is None and now - client.seen > _STRANGER:
-                    self.drop(client)
+                    self.drop(client, "expired")
         if len(self._clients) >= self._most:
             raise Refused(Code.TOO_MANY_REQUESTS, f"{len(self._clients)} clients are known; try again later")

@@ -34,12 +34,15 @@ OnRelay = Callable[["Relay"], None]
 class GrpcioServer:
     """`grpc_gateway.server.Server` as far as the proxy needs it, with grpcio's transport. `start` it first."""
 
-    def __init__(self, options: ServerOptions, on_close: OnRelay | None = None) -> None:
+    def __init__(
+        self, options: ServerOptions, on_open: OnRelay | None = None, on_close: OnRelay | None = None
+    ) -> None:
         self.connections: set[Relay] = set()
         self.calls_ended: Counter[tuple[str, grpc.StatusCode]] = Counter()
         self.closed: Counter[str] = Counter()
         self.open_calls = 0
         self.loop = asyncio.get_running_loop()
+        self._on_open = on_open
         self._on_close = on_close
         self._by_name: dict[str, Relay] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="gantry-grpc-"))
@@ -78,6 +81,8 @@ class GrpcioServer:
     def opened(self, relay: "Relay") -> None:
         self.connections.add(relay)
         self._by_name[relay.name] = relay
+        if self._on_open is not None:
+            self._on_open(relay)
 
     def ended(self, relay: "Relay") -> None:
         if relay in self.connections:
@@ -141,7 +146,7 @@ class Relay(asyncio.Protocol):
         self.cause = "peer"
         self.closed = False
         self.opened_at = self.read_at = server.loop.time()
-        self.received_bytes = self.sent_bytes = 0
+        self.received_bytes = self.sent_bytes = self.requests = 0
         self._server = server
         self._early: list[bytes] = []
         self._transport: asyncio.Transport | None = None
@@ -205,6 +210,9 @@ class Relay(asyncio.Protocol):
         if error is not None and self.cause == "peer":
             self.cause = "reset"
         self._end()
+
+    def drain(self) -> None:
+        """grpcio sends nobody away but all at its end: this connection stays until its client leaves."""
 
     def close(self) -> None:
         """Close both sides; what is written goes out."""
@@ -305,7 +313,10 @@ class _Introduction(grpc.aio.ServerInterceptor):
         server.open_calls += 1
         context.add_done_callback(lambda done: self._count(done, method))
         relay = server.relay_of(context)
-        return context if relay is None else Context(context, relay)
+        if relay is None:
+            return context
+        relay.requests += 1
+        return Context(context, relay)
 
     def _count(self, context: Any, method: str) -> None:
         self._server.open_calls -= 1

@@ -172,13 +172,15 @@ class Presence:
         self.producers.sweep(now)
         silent, alone = now - self._options.client_expiry, now - _GRACE
         for client in self._clients:
-            if client.seen < silent or (client.alone_since is not None and client.alone_since < alone):
-                self._clients.drop(client)
+            if client.seen < silent:
+                self._clients.drop(client, "expired")
+            elif client.alone_since is not None and client.alone_since < alone:
+                self._clients.drop(client, "closed")
 
     async def close(self) -> None:
         """Let go of everybody; done when the core knows."""
         for client in self._clients:
-            self._clients.drop(client)
+            self._clients.drop(client, "closed")
         while self._leaving:
             await asyncio.wait(self._leaving.values())
 

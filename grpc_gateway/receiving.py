@@ -134,6 +134,7 @@ class Receiving:
         """The answer that has messages, or the status where there are none."""
         try:
             handling = ask(self._core, receive.call.client, command)
+            receive.call.trace_id = command.trace_id
             try:
                 reply = await receive.call.answer(
                     handling, command.fields["bname"], int(command.fields.get("queueId", -1))

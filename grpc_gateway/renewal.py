@@ -120,6 +120,8 @@ class Renewal:
         self._swept = int(clock())
         self._clients: dict[Client, set[str]] = {}
         self._under_way = 0
+        # Renewals that brokers were asked for, by their outcome.
+        self.counts = {"renewed": 0, "failed": 0}
         # Of other replicas: the original handle to group, newest handle, and until when that is of use; in the order
         # of the latter.
         self._known: dict[str, tuple[str, str, float]] = {}
@@ -266,6 +268,7 @@ class Renewal:
         self._under_way -= 1
         now = self._clock()
         code, newest = _outcome(held.newest, renewing)
+        self.counts["failed" if newest is None else "renewed"] += 1
         if newest is not None:
             held.newest = newest
         if self._held.get(held.original) is not held:

@@ -18,6 +18,7 @@ from grpc_gateway.clocks import BrokerClocks
 from grpc_gateway.core import Core
 from grpc_gateway.eager import eagerly
 from grpc_gateway.lite import Lite
+from grpc_gateway.names import Names
 from grpc_gateway.options import Options
 from grpc_gateway.presence import Presence
 from grpc_gateway.pulling import Pulling
@@ -190,13 +191,19 @@ class MessagingService(MessagingServiceServicer):
         """The response, or one that holds nothing but the status of what went wrong."""
         started = time.monotonic()
         call: Call | None = None
+        names: Names | None = None
         try:
             call = self._clients.call(context, name)
+            names = call.client.names
+            if names is not None:
+                names.inward(request)
             if call.client.held and name not in _NOT_HELD:
                 await call.client.released()
             response = await work(call, request)
         except Exception as error:
             response = _failure(name, kind, error)
+        if names is not None:
+            names.outward(response)
         self._observe(name, call or stranger(context), request, response.status.code, started)  # type: ignore[attr-defined]
         return response
 
@@ -212,10 +219,16 @@ class MessagingService(MessagingServiceServicer):
         started = time.monotonic()
         code = 0
         call: Call | None = None
+        names: Names | None = None
         try:
             call = self._clients.call(context, name)
+            names = call.client.names
+            if names is not None:
+                names.inward(request)
             async with aclosing(work(call, request)) as responses:
                 async for response in responses:
+                    if names is not None:
+                        names.outward(response)
                     code = code or response.status.code  # type: ignore[attr-defined]
                     yield response
         except Exception as error:
@@ -223,6 +236,8 @@ class MessagingService(MessagingServiceServicer):
             code = failure.status.code  # type: ignore[attr-defined]
             if code == Code.TOO_MANY_REQUESTS:
                 await asyncio.sleep(_HOLD)
+            if names is not None:
+                names.outward(failure)
             yield failure
         finally:
             self._observe(name, call or stranger(context), request, code, started)

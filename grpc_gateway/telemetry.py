@@ -71,7 +71,10 @@ class Telemetry:
         context.add_done_callback(ended)
         reading = spawn(self._read(call, stream, requests))
         try:
+            names = call.client.names
             while (command := await stream.next()) is not None:
+                if names is not None:
+                    names.outward(command)
                 yield command
             if stream.failure is not None:
                 code, text = stream.failure
@@ -105,6 +108,8 @@ class Telemetry:
         client = call.client
         started = time.monotonic()
         try:
+            if client.names is not None:
+                client.names.inward(settings)
             check(settings)
         except Refused as error:
             self._observe("Telemetry", call, None, error.code, started)

@@ -42,6 +42,7 @@ class CloseCause(StrEnum):
     ABUSE = "abuse"
     UNRESPONSIVE = "unresponsive"
     DRAIN = "drain"
+    OPERATOR = "operator"
     LOCAL = "local"
 
 
@@ -68,6 +69,8 @@ class Http2Channel(asyncio.Protocol):
         self._ending = False
         self.opened_at = self._read_at = self._busy_at = self.loop.time()
         self.received_bytes = 0
+        # How often reading stopped.
+        self.pauses = 0
         self._draining_since: float | None = None
         self._deferred: dict[Stream, None] = {}
         # Bytes given to the transport; of these taken by the socket, and since when no more.
@@ -131,6 +134,7 @@ class Http2Channel(asyncio.Protocol):
     def pause_writing(self) -> None:
         self.congested = True
         self._taken_at = self.loop.time()
+        self.pauses += 1
         if self._transport is not None and not self._ending:
             self._transport.pause_reading()
 

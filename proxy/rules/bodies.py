@@ -1,0 +1,76 @@
+"""JSON bodies: every topic and group that stands in one, by the name of its key."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from remoting import fastjson
+from remoting.fastjson import ObjectKeys
+
+# Names of keys with a topic or a group, in the bodies that clients and brokers exchange; those of batch acks are short.
+TOPICS = frozenset({"topic", "topicName"})
+GROUPS = frozenset({"group", "groupName", "consumerGroup", "producerGroup"})
+SHORT_TOPICS = frozenset({"t"})
+SHORT_GROUPS = frozenset({"c"})
+# Maps whose keys are topics.
+_BY_TOPIC = frozenset({"subscriptionTable", "statusTable"})
+
+Rename = Callable[[str], str]
+
+
+class Walk:
+    """Goes through a document and puts other names into it."""
+
+    def __init__(
+        self, topic: Rename, group: Rename, topics: frozenset[str] = TOPICS, groups: frozenset[str] = GROUPS
+    ) -> None:
+        self._topic = topic
+        self._group = group
+        self._topics = topics
+        self._groups = groups
+
+    def renamed(self, value: Any, key: object = None) -> Any:
+        """The value that stands under `key`, with other names."""
+        if isinstance(value, dict):
+            if key in _BY_TOPIC:
+                return {self._topic(name): self.renamed(item) for name, item in value.items()}
+            return {name: self.renamed(item, name) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.renamed(item) for item in value]
+        if isinstance(value, ObjectKeys):
+            return ObjectKeys(tuple((self.renamed(name), self.renamed(item)) for name, item in value.pairs))
+        if isinstance(value, str):
+            if key in self._topics:
+                return self._topic(value)
+            if key in self._groups:
+                return self._group(value)
+        return value
+
+
+def renamed(body: bytes, walk: Walk) -> bytes:
+    """A JSON body with other names; as it was written: in fastjson's dialect where it needs that. Raises BodyError."""
+    document = walk.renamed(fastjson.loads(body))
+    try:
+        # ObjectKeys is a dataclass, of which orjson would make an object.
+        return orjson.dumps(document, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+    except TypeError:
+        return fastjson.dumps(document)
+
+
+def names(body: bytes, short: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The topics and groups in a JSON body, each once, in their order. Raises BodyError."""
+    topics: dict[str, None] = {}
+    groups: dict[str, None] = {}
+
+    def topic(name: str) -> str:
+        topics[name] = None
+        return name
+
+    def group(name: str) -> str:
+        groups[name] = None
+        return name
+
+    keys = (SHORT_TOPICS, SHORT_GROUPS) if short else (TOPICS, GROUPS)
+    Walk(topic, group, *keys).renamed(fastjson.loads(body))
+    return tuple(topics), tuple(groups)

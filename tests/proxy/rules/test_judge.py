@@ -1,0 +1,161 @@
+"""What rules say of a request, without a proxy: as analytics asks them."""
+
+import pytest
+
+from protos.apache.rocketmq.v2 import service_pb2
+from proxy.rules.judge import RPCS, Judge, Record, matcher, would_hit
+from proxy.rules.model import Match, parse
+from remoting.codes import RequestCode
+from remoting.requests import REQUESTS
+
+SEND = RequestCode.SEND_MESSAGE_V2
+BASE = Record(
+    code=SEND,
+    protocol="remoting",
+    listener="main",
+    server_name="mq.example",
+    certificate="CN=shop,O=acme",
+    address="10.1.2.3",
+    client_id="10.1.2.3@7",
+    language="JAVA",
+    version="5.0.7",
+    topics=("orders",),
+    groups=("shop",),
+    messages=1,
+    size=100,
+)
+
+
+@pytest.mark.parametrize(
+    ("match", "fits"),
+    [
+        ({}, True),
+        ({"protocols": ["remoting"]}, True),
+        ({"protocols": ["grpc"]}, False),
+        ({"listeners": ["m*"]}, True),
+        ({"server_names": ["*.example"]}, True),
+        ({"server_names": ["*.test"]}, False),
+        ({"subjects": ["CN=shop,*"]}, True),
+        ({"networks": ["10.1.0.0/16", "192.0.2.0/24"]}, True),
+        ({"networks": ["2001:db8::/32"]}, False),
+        ({"clients": ["10.1.2.3@*"]}, True),
+        ({"languages": ["java"]}, True),
+        ({"languages": ["GO", "PY*"]}, False),
+        ({"version_from": "5.0.7"}, True),
+        ({"version_from": "5.0.8"}, False),
+        ({"version_from": "5"}, True),
+        ({"version_below": "5.0.7"}, False),
+        ({"version_below": "5.0.10"}, True),
+        ({"topics": ["order?"]}, True),
+        ({"topics": ["orders"], "groups": ["shop"]}, True),
+        ({"topics": ["orders"], "groups": ["other"]}, False),
+    ],
+)
+def test_matching(match: dict[str, object], fits: bool) -> None:
+    assert matcher(Match.model_validate(match))(BASE) is fits
+
+
+def test_what_is_not_known_fits_nothing() -> None:
+    unknown = Record(code=SEND, address="unix:/run/gantry.sock")
+    for match in (
+        {"clients": ["*"]},
+        {"languages": ["*"]},
+        {"version_from": "0"},
+        {"server_names": ["*"]},
+        {"topics": ["*"]},
+        {"networks": ["0.0.0.0/0"]},
+    ):
+        assert not matcher(Match.model_validate(match))(unknown)
+
+
+def test_addresses_in_ipv6_dress_are_ipv4s() -> None:
+    mapped = Record(code=SEND, address="::ffff:10.1.2.3")
+    assert matcher(Match.model_validate({"networks": ["10.0.0.0/8"]}))(mapped)
+
+
+ORDER = """
+[[rule]]
+name = "limit"
+kind = "limit"
+messages = 1
+match.topics = ["orders"]
+
+[[rule]]
+name = "deny"
+kind = "deny"
+match.groups = ["shop"]
+"""
+
+
+def test_whatever_is_refused_further_down_costs_nothing() -> None:
+    judge = Judge(parse(ORDER))
+    for _ in range(3):
+        verdict = judge.judge(BASE, 0.0)
+        assert verdict is not None
+        assert verdict.refusal is not None
+        assert verdict.refusal.kind == "deny"
+    allowed = Record(code=SEND, topics=("orders",), groups=("else",), messages=1)
+    verdict = judge.judge(allowed, 0.0)
+    assert verdict is not None
+    assert verdict.refusal is None
+
+
+def test_traffic_of_the_past() -> None:
+    judge = Judge(parse(ORDER))
+    record = Record(code=SEND, topics=("orders",), messages=1)
+    refused = [at for at in range(20) if (told := judge.judge(record, at / 4)) is None or told.refusal is not None]
+    # Four a second, of which one passes.
+    assert len(refused) == 15
+    counts = {active.name: active.counts.enforced for active in judge.rules}
+    assert counts == {"limit": 15, "deny": 0}
+
+
+def test_receives_are_paid_for_by_what_they_brought() -> None:
+    judge = Judge(parse(ORDER))
+    record = Record(code=RequestCode.PULL_MESSAGE, topics=("orders",))
+    verdict = judge.judge(record, 0.0)
+    assert verdict is not None
+    assert verdict.wait == 0
+    verdict.answered(11, 1000, 0.0)
+    verdict = judge.judge(record, 1.0)
+    assert verdict is not None
+    # Ten are owed, one second is over, and one has to be there.
+    assert (verdict.wait, verdict.waits_for) == (10.0, "limit")
+
+
+def test_chance_decides_on_shares() -> None:
+    text = '[[rule]]\nname = "f"\nkind = "fault"\nerror = 1\npercent = 25'
+    numbers = iter([0.0, 24.9, 25.0, 99.9])
+    judge = Judge(parse(text), chance=lambda: next(numbers))
+    told = [judge.judge(BASE, 0.0) for _ in range(4)]
+    assert [verdict is not None and verdict.refusal is not None for verdict in told] == [True, True, False, False]
+
+
+def test_counts_and_debts_outlive_a_reload() -> None:
+    first = Judge(parse(ORDER))
+    record = Record(code=SEND, topics=("orders",), messages=1)
+    first.judge(record, 0.0)
+    second = Judge(parse(ORDER.replace('["orders"]', '["orders", "more"]')), first)
+    verdict = second.judge(record, 0.0)
+    assert verdict is not None
+    assert verdict.refusal is not None
+    assert second.rules[0].counts.matched == 2
+    # Another limit under the same name is a new one.
+    third = Judge(parse(ORDER.replace("messages = 1", "messages = 2")), second)
+    verdict = third.judge(record, 0.0)
+    assert verdict is not None
+    assert verdict.refusal is None
+    assert third.rules[0].counts.matched == 3
+
+
+def test_which_rules_a_request_comes_within() -> None:
+    connection = '[[rule]]\nname = "c"\nkind = "connections"\nmost = 1\nmatch.listeners = ["main"]\n'
+    file = parse(connection + ORDER)
+    assert would_hit(file, BASE) == ["c", "limit", "deny"]
+    assert would_hit(file, Record(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, topics=("orders",))) == []
+
+
+def test_rpcs_are_the_contracts_and_stand_for_requests_that_clients_send() -> None:
+    methods = {method.name for method in service_pb2.DESCRIPTOR.services_by_name["MessagingService"].methods}
+    assert RPCS.keys() <= methods
+    assert all(code in REQUESTS for code in RPCS.values())
