@@ -1,0 +1,200 @@
+"""Logs: text or JSON lines, without floods; and what is worth a line of every request and connection.
+
+Neither message bodies nor keys are in any line. In JSON, what a line is about stands in fields of its own.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from protos.apache.rocketmq.v2.definition_pb2 import Code
+from proxy.connections import ConnectionEvent
+from proxy.observation import Observation, Observer, identity
+from remoting.codes import ResponseCode
+from remoting.requests import REQUESTS
+
+_connections = logging.getLogger("gantry.connections")
+_slow = logging.getLogger("gantry.slow")
+_access = logging.getLogger("gantry.access")
+
+_TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+# Seconds of a window in which lines of one kind are counted, and kinds that are remembered.
+_WINDOW = 10.0
+_KINDS = 1_000
+# Every one of these is wanted.
+_UNLIMITED = frozenset({"gantry.access", "gantry.audit", "gantry.connections"})
+_ANSWERS: dict[str, dict[int, str]] = {
+    "remoting": {code.value: code.name for code in ResponseCode},
+    "grpc": {number: name for name, number in Code.items()},
+}
+# They take as long as their client wants them to.
+_POLLS = {"ReceiveMessage", "PullMessage", *(spec.name for spec in REQUESTS.values() if spec.poll is not None)}
+
+
+class LogSettings(BaseModel):
+    """What is logged beside `log_level`, and how."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal["text", "json"] = Field("text", description="text for people, json for machines: an object a line")
+    access: bool = Field(False, description="a line for every request (logger `gantry.access`)")
+    slow: float | None = Field(
+        1.0, gt=0, description="seconds from which on a request, unless it is a long poll, gets a line; none: never"
+    )
+    burst: int = Field(20, gt=0, description="lines of one kind in ten seconds; what is beyond is counted, not written")
+
+
+def configure(settings: LogSettings, level: str, stream: TextIO | None = None) -> None:
+    """Send everything that is logged in this process to `stream` (standard error)."""
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JsonFormatter() if settings.format == "json" else logging.Formatter(_TEXT))
+    handler.addFilter(Bursts(settings.burst))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (UTC), level, logger, message, and the fields that came with it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line.update(getattr(record, "fields", {}))
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str).decode()
+
+
+class Bursts(logging.Filter):
+    """Lets so many lines of one kind (logger, level and text before its arguments) pass in ten seconds.
+
+    The first line after that says how many were left out.
+    """
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._most = most
+        self._clock = clock
+        self._windows: dict[tuple[str, int, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name in _UNLIMITED:
+            return True
+        kind = record.name, record.levelno, str(record.msg)
+        now = self._clock()
+        begun, count = self._windows.get(kind, (now, 0))
+        if now - begun >= _WINDOW:
+            if count > self._most:
+                record.msg = f"{record.msg} ({count - self._most} more of these were not written)"
+            begun, count = now, 0
+        if kind not in self._windows and len(self._windows) >= _KINDS:
+            self._windows.clear()
+        self._windows[kind] = begun, count + 1
+        return count < self._most
+
+
+# What requests and connections leave.
+
+
+def observers(settings: LogSettings) -> list[Observer]:
+    """What has to see every request, for the lines that are wanted."""
+    wanted: list[Observer] = []
+    if settings.access:
+        wanted.append(_write_access)
+    if settings.slow is not None:
+        wanted.append(_Slow(settings.slow))
+    return wanted
+
+
+def connection_ended(event: ConnectionEvent) -> None:
+    """Listener: one line for every connection that closes."""
+    if event.cause is None or not _connections.isEnabledFor(logging.INFO):
+        return
+    connection, who = event.connection, event.identity
+    age = time.monotonic() - connection.opened_at
+    fields = {
+        "protocol": event.protocol,
+        "address": str(event.peer.address),
+        "listener": event.peer.listener,
+        "client_id": who.client_id,
+        "cause": event.cause,
+        "age_ms": round(age * 1000),
+        "requests": connection.requests,
+        "bytes_in": connection.received_bytes,
+        "bytes_out": connection.sent_bytes,
+    }
+    _connections.info(
+        "%s %s (%s) closed: %s; %.1f s, %d requests, %d bytes in, %d out",
+        event.protocol,
+        event.peer.address,
+        who.client_id or "unknown",
+        event.cause,
+        age,
+        connection.requests,
+        connection.received_bytes,
+        connection.sent_bytes,
+        extra={"fields": fields},
+    )
+
+
+def _write_access(seen: Observation) -> None:
+    if _access.isEnabledFor(logging.INFO):
+        _access.info("%s", _described(seen), extra={"fields": _fields(seen)})
+
+
+class _Slow:
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __call__(self, seen: Observation) -> None:
+        if seen.seconds >= self._seconds and seen.code not in _POLLS:
+            _slow.warning("slow: %s", _described(seen), extra={"fields": _fields(seen)})
+
+
+def _described(seen: Observation) -> str:
+    who = identity(seen.channel)
+    parts = [f"{seen.protocol} {seen.code} of {who.client_id or 'unknown'} at {seen.peer.address}"]
+    parts += [f"{name} {value}" for name in ("topic", "group", "broker") if (value := getattr(seen, name))]
+    parts.append(f"{answer(seen)} after {seen.seconds * 1000:.1f} ms")
+    if seen.broker_seconds is not None:
+        parts.append(f"brokers {seen.broker_seconds * 1000:.1f} ms")
+    parts.append(f"{seen.messages} messages, {seen.bytes_in} bytes in, {seen.bytes_out} out")
+    return ", ".join(parts)
+
+
+def _fields(seen: Observation) -> dict[str, Any]:
+    who = identity(seen.channel)
+    return {
+        "protocol": seen.protocol,
+        "code": seen.code,
+        "response": seen.response,
+        "ok": seen.ok,
+        "address": str(seen.peer.address),
+        "client_id": who.client_id,
+        "language": who.language,
+        "version": who.version,
+        "topic": seen.topic,
+        "group": seen.group,
+        "broker": seen.broker,
+        "queue": seen.queue,
+        "messages": seen.messages,
+        "bytes_in": seen.bytes_in,
+        "bytes_out": seen.bytes_out,
+        "latency_ms": round(seen.seconds * 1000, 3),
+        "broker_ms": None if seen.broker_seconds is None else round(seen.broker_seconds * 1000, 3),
+        "trace_id": seen.trace_id,
+    }
+
+
+def answer(seen: Observation) -> str:
+    """The name of a request's answer, or its number where it has none."""
+    return _ANSWERS[seen.protocol].get(seen.response, str(seen.response))
