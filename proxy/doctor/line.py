@@ -1,0 +1,168 @@
+"""A line: how a server is reached, and one exchange of bytes over it."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+
+from protocol_negotiation.peer import HostPort
+
+_CHUNK = 1 << 16
+
+
+class End(StrEnum):
+    """How an exchange ended. The values are what is said of it."""
+
+    ENOUGH = "it answered"
+    CLOSED = "the connection was closed"
+    SILENT = "no answer in time"
+
+
+class Unreachable(Exception):
+    """No connection could be made; the text is the reason."""
+
+
+class NoTls(Unreachable):
+    """A connection was made, but no TLS on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What came back, and how that ended; `error` is the operating system's or TLS' word, if any."""
+
+    received: bytes
+    end: End
+    error: str = ""
+
+    @property
+    def why(self) -> str:
+        """What went wrong, in words."""
+        if self.end is End.ENOUGH:
+            return f"it said {said(self.received)}"
+        return self.error or self.end.value
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """How a server is reached.
+
+    address: IP address (or a name) and port. name: what certificates and Host fields shall say. tls: None for plain.
+    timeout: seconds for a connection, and for an answer. prefix: what is written before anything else.
+    """
+
+    address: HostPort
+    name: str
+    timeout: float
+    tls: ssl.SSLContext | None = None
+    prefix: bytes = b""
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator["Opened"]:
+        """A connection, for the time of the context. Raises Unreachable."""
+        try:
+            async with asyncio.timeout(self.timeout):
+                reader, writer = await asyncio.open_connection(
+                    self.address.host,
+                    self.address.port,
+                    ssl=self.tls,
+                    server_hostname=None if self.tls is None else self.name,
+                )
+        except ssl.SSLError as error:
+            raise NoTls(tls_reason(error)) from error
+        except TimeoutError:
+            raise Unreachable(f"no answer within {self.timeout:g} s") from None
+        except OSError as error:
+            raise Unreachable(reason(error)) from error
+        try:
+            writer.write(self.prefix)
+            yield Opened(reader, writer, self.timeout)
+        finally:
+            # Without TLS' farewell: whoever does not answer it would hold us up.
+            writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def exchange(self, data: bytes, enough: Callable[[bytes], bool]) -> Exchange:
+        """Say `data` on a connection of its own, and listen until `enough`. Raises Unreachable."""
+        async with self.opened() as opened:
+            return await opened.exchange(data, enough)
+
+
+class Opened:
+    """An open connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout: float) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._timeout = timeout
+
+    @property
+    def tls(self) -> ssl.SSLObject | None:
+        """What was agreed, of a TLS connection."""
+        found: ssl.SSLObject | None = self._writer.get_extra_info("ssl_object")
+        return found
+
+    async def exchange(self, data: bytes, enough: Callable[[bytes], bool], timeout: float | None = None) -> Exchange:
+        """Say `data`, and listen until `enough`, for `timeout` seconds at most."""
+        received = b""
+        try:
+            self._writer.write(data)
+            async with asyncio.timeout(timeout or self._timeout):
+                while not enough(received):
+                    chunk = await self._reader.read(_CHUNK)
+                    if not chunk:
+                        return Exchange(received, End.CLOSED)
+                    received += chunk
+        except TimeoutError:
+            return Exchange(received, End.SILENT)
+        except ssl.SSLError as error:
+            return Exchange(received, End.CLOSED, tls_reason(error))
+        except OSError as error:
+            return Exchange(received, End.CLOSED, reason(error))
+        return Exchange(received, End.ENOUGH)
+
+
+# What asyncio raises without a word.
+_UNWORDED: dict[type[OSError], str] = {
+    ConnectionResetError: "the connection was reset",
+    ConnectionAbortedError: "the connection was aborted",
+}
+
+
+def reason(error: OSError) -> str:
+    """The operating system's word for it, without numbers and addresses."""
+    if error.strerror is None:
+        return _UNWORDED.get(type(error), str(error) or type(error).__name__)
+    return error.strerror.lower()
+
+
+def tls_reason(error: ssl.SSLError) -> str:
+    """OpenSSL's word for it, readable."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    return (error.reason or str(error)).replace("_", " ").lower()
+
+
+# The first bytes of those who are often met on a wrong port.
+_KNOWN = (
+    (b"\x15\x03", "a TLS alert"),
+    (b"HTTP/1.", "HTTP/1"),
+    (b"SSH-", "SSH"),
+    (b"* OK", "IMAP"),
+    (b"220 ", "SMTP or FTP"),
+    (b"-ERR", "Redis"),
+)
+
+
+def said(received: bytes) -> str:
+    """What somebody said, for people."""
+    # RFC 9113 section 3.4: a server begins with SETTINGS, on stream 0.
+    if len(received) >= 9 and received[3] == 4 and received[5:9] == bytes(4):
+        return "HTTP/2"
+    for start, name in _KNOWN:
+        if received.startswith(start):
+            return name
+    return f"{received[:16]!r}" if received else "nothing"

@@ -1,0 +1,148 @@
+"""The rpcs that the doctor makes, by grpcio's client."""
+
+import asyncio
+import ssl
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf.timestamp_pb2 import Timestamp
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from grpc_gateway.routes import scheme
+from protocol_negotiation.peer import HostPort
+from protos.apache.rocketmq.v2.definition_pb2 import (
+    Address,
+    Encoding,
+    Endpoints,
+    Message,
+    MessageType,
+    Resource,
+    SystemProperties,
+)
+from protos.apache.rocketmq.v2.service_pb2 import (
+    QueryRouteRequest,
+    QueryRouteResponse,
+    SendMessageRequest,
+    SendMessageResponse,
+)
+from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
+
+# grpcio would otherwise share connections between channels, and dial the http_proxy of the environment.
+_OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
+
+
+class Refused(Exception):
+    """No answer of the service came; the text is gRPC's."""
+
+    def __init__(self, error: grpc.aio.AioRpcError) -> None:
+        details = (error.details() or "").rpartition("; last error: ")[2]
+        super().__init__(f"{error.code().name.lower().replace('_', ' ')}: {details[:160]}")
+        self.code = error.code()
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How TLS is spoken: whom to trust, as PEM, what name the certificate has, our own chain and key if any."""
+
+    authority: bytes
+    name: str
+    chain: bytes | None = None
+    key: bytes | None = None
+
+
+class Rpcs:
+    """A channel to one address, and what may be asked over it. All methods raise Refused."""
+
+    def __init__(self, channel: grpc.aio.Channel, dialled: HostPort, timeout: float) -> None:
+        self.stub = MessagingServiceStub(channel)
+        # Its type stubs describe the servicer alone.
+        self._health: Any = health_pb2_grpc.HealthStub(channel)
+        self._timeout = timeout
+        self.metadata = (
+            ("x-mq-client-id", f"gantry-doctor@{uuid.uuid4().hex[:8]}"),
+            ("x-mq-language", "PYTHON"),
+            ("x-mq-client-version", "5.0.0"),
+            ("x-mq-protocol", "v2"),
+        )
+        # What official clients do: they say in each request at which address they reached us.
+        self.endpoints = Endpoints(
+            scheme=scheme(dialled.host), addresses=[Address(host=dialled.host, port=dialled.port)]
+        )
+
+    async def route(self, topic: str) -> QueryRouteResponse:
+        """QueryRoute."""
+        request = QueryRouteRequest(topic=Resource(name=topic), endpoints=self.endpoints)
+        with _refusing():
+            answer: QueryRouteResponse = await self.stub.QueryRoute(
+                request, timeout=self._timeout, metadata=self.metadata
+            )
+        return answer
+
+    async def health(self, service: str) -> str:
+        """The status of a service by grpc.health.v1, "" being the server itself."""
+        with _refusing():
+            answer = await self._health.Check(
+                health_pb2.HealthCheckRequest(service=service), timeout=self._timeout, metadata=self.metadata
+            )
+        return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+    async def send(self, topic: str, body: bytes) -> SendMessageResponse:
+        """SendMessage of one normal message."""
+        born = Timestamp()
+        born.GetCurrentTime()
+        properties = SystemProperties(
+            message_id=uuid.uuid4().hex.upper(),
+            tag="gantry-doctor",
+            message_type=MessageType.NORMAL,
+            body_encoding=Encoding.IDENTITY,
+            born_timestamp=born,
+        )
+        message = Message(topic=Resource(name=topic), system_properties=properties, body=body)
+        with _refusing():
+            answer: SendMessageResponse = await self.stub.SendMessage(
+                SendMessageRequest(messages=[message]), timeout=self._timeout, metadata=self.metadata
+            )
+        return answer
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise Refused(error) from None
+
+
+@asynccontextmanager
+async def calling(address: HostPort, dialled: HostPort, trust: Trust | None, timeout: float) -> AsyncIterator[Rpcs]:
+    """A channel to `address`, as a client that dialled `dialled` has it."""
+    if trust is None:
+        channel = grpc.aio.insecure_channel(str(address), _OPTIONS)
+    else:
+        credentials = grpc.ssl_channel_credentials(trust.authority, trust.key, trust.chain)
+        named = ("grpc.ssl_target_name_override", trust.name)
+        channel = grpc.aio.secure_channel(str(address), credentials, (*_OPTIONS, named))
+    async with channel:
+        yield Rpcs(channel, dialled, timeout)
+        # A call that was given up still has to be told so.
+        await asyncio.sleep(0)
+
+
+def addresses(answer: QueryRouteResponse) -> dict[str, set[str]]:
+    """Where a gRPC client is sent, by broker."""
+    told: dict[str, set[str]] = {}
+    for queue in answer.message_queues:
+        broker = queue.broker
+        told.setdefault(broker.name, set()).update(
+            str(HostPort(address.host, address.port)) for address in broker.endpoints.addresses
+        )
+    return told
+
+
+def pem(certificate: bytes) -> bytes:
+    """A certificate in DER as PEM."""
+    return ssl.DER_cert_to_PEM_cert(certificate).encode()

@@ -1,0 +1,34 @@
+"""Where things are, and running a judge."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from proxy.config import Settings, load
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+
+
+def run(*command: object, cwd: Path = DEPLOY, **environment: str) -> str:
+    """What a program says; it has to succeed."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}:\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def settings(file: Path) -> Settings:
+    """A configuration of ours, as Gantry reads it."""
+    return load(file, {})
+
+
+def drain_seconds(found: Settings) -> float:
+    """How long a replica with these settings may take to go, farewells included."""
+    return found.drain_delay + 1 + found.drain_timeout + 2

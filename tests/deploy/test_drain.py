@@ -1,0 +1,147 @@
+"""What happens between SIGTERM and the end, in its order."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from protocol_negotiation.peer import HostPort
+from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterExpression, FilterType, MessageQueue, Resource
+from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest
+from proxy.app import App
+from proxy.config import Settings
+from proxy.doctor import rpc, wire
+from proxy.doctor.line import Line, Opened, Unreachable
+from proxy.doctor.wire import Speaker
+from remoting.codes import GO_AWAY_VERSION, RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from tests.proxy.doctor.kit import create_topic
+
+pytestmark = pytest.mark.anyio
+
+NEW = Speaker("JAVA", GO_AWAY_VERSION + 2)
+# Long enough for a slow machine to see all that is still served.
+DELAY = 4.0
+
+
+async def poll(opened: Opened, seconds: int) -> RemotingCommand:
+    """A pull of a topic that is empty."""
+    fields = {
+        "consumerGroup": "workers",
+        "topic": "orders",
+        "queueId": "0",
+        "queueOffset": "0",
+        "maxMsgNums": "1",
+        "sysFlag": "6",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(1000 * seconds),
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
+    return await wire.ask(opened, RequestCode.PULL_MESSAGE, fields, speaker=NEW)
+
+
+async def receive(rpcs: rpc.Rpcs, seconds: int) -> list[Any]:
+    """A receive of a topic that is empty: the statuses that come."""
+    request = ReceiveMessageRequest(
+        group=Resource(name="workers"),
+        message_queue=MessageQueue(topic=Resource(name="orders"), id=-1),
+        filter_expression=FilterExpression(type=FilterType.TAG, expression="*"),
+        batch_size=1,
+        invisible_duration=Duration(seconds=30),
+        long_polling_timeout=Duration(seconds=seconds),
+    )
+    call = rpcs.stub.ReceiveMessage(request, timeout=seconds + 5, metadata=rpcs.metadata)
+    return [answer.status.code async for answer in call if answer.HasField("status")]
+
+
+async def until(check: Callable[[], Awaitable[bool]]) -> float:
+    began = time.monotonic()
+    async with asyncio.timeout(10):
+        while not await check():
+            await asyncio.sleep(0.02)
+    return time.monotonic() - began
+
+
+async def test_the_whole_drain(tmp_path: Path) -> None:
+    app = App(
+        Settings(
+            listen=[{"address": "127.0.0.1:0"}],
+            embedded={"directory": tmp_path, "sync": "os"},
+            admin={"listen": "off"},
+            drain_delay=DELAY,
+            drain_timeout=20.0,
+        )
+    )
+    ready, stop = asyncio.Event(), asyncio.Event()
+    serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
+    async with asyncio.timeout(20):
+        await ready.wait()
+    create_topic(app, "orders")
+    (address,) = app.addresses
+    line = Line(address, "127.0.0.1", 30.0)
+    async with line.opened() as polling, line.opened() as asking, rpc.calling(address, address, None, 10.0) as rpcs:
+        assert (await wire.get(line, "/readyz")).status == 200
+        assert await rpcs.health("") == "SERVING"
+        remoting_poll = asyncio.ensure_future(poll(polling, 25))
+        grpc_poll = asyncio.ensure_future(receive(rpcs, 15))
+        await asyncio.sleep(0.2)
+        began = time.monotonic()
+        stop.set()
+
+        # First, health alone says no; whoever comes is served as before.
+        async def unready() -> bool:
+            return (await wire.get(line, "/readyz")).status == 503
+
+        await until(unready)
+        assert "clients are being sent elsewhere" in (await wire.get(line, "/readyz")).reason
+        assert (await wire.get(line, "/healthz")).status == 200
+        assert await rpcs.health("") == "NOT_SERVING"
+        assert (await wire.ask_route(line, "orders", NEW)).code == ResponseCode.SUCCESS
+        assert (await rpcs.send("orders-nobody", b"m")).status.code != Code.OK
+        assert not remoting_poll.done()
+        assert not grpc_poll.done()
+        assert time.monotonic() - began < DELAY, "too slow to see anything"
+
+        # Then nobody new is let in, and long polls return at once, long before their time.
+        assert (await remoting_poll).code == ResponseCode.GO_AWAY
+        assert time.monotonic() - began >= DELAY
+        assert await grpc_poll in ([Code.MESSAGE_NOT_FOUND], [])
+        assert (await wire.ask_route(asking, "orders", NEW)).code == ResponseCode.GO_AWAY
+        with pytest.raises(Unreachable):
+            await wire.ask_route(line, "orders", NEW)
+        # Nothing is under way, so the end does not wait for the deadline.
+        async with asyncio.timeout(10):
+            await serving
+        assert time.monotonic() - began < DELAY + 8
+
+
+async def test_the_deadline(tmp_path: Path) -> None:
+    """A client that knows no GO_AWAY, and waits, is cut off at the end of drain_timeout at the latest."""
+    app = App(
+        Settings(
+            listen=[{"address": "127.0.0.1:0"}],
+            embedded={"directory": tmp_path, "sync": "os"},
+            admin={"listen": "off"},
+            drain_timeout=0.3,
+        )
+    )
+    ready, stop = asyncio.Event(), asyncio.Event()
+    serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
+    async with asyncio.timeout(20):
+        await ready.wait()
+    create_topic(app, "orders")
+    endpoint: HostPort = app.addresses[0]
+    async with Line(endpoint, "", 30.0).opened() as opened:
+        polling = asyncio.ensure_future(opened.exchange(b"", lambda _: False))
+        began = time.monotonic()
+        stop.set()
+        async with asyncio.timeout(10):
+            await serving
+        assert time.monotonic() - began < 5
+        assert (await polling).received == b""

@@ -1,0 +1,184 @@
+"""HAProxy before two replicas, with the configuration that we ship: a drain of either is nothing to a client."""
+
+import asyncio
+import json
+import subprocess
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+
+from protocol_negotiation.peer import HostPort
+from protos.apache.rocketmq.v2.definition_pb2 import Code
+from proxy.doctor import rpc
+from remoting.codes import GO_AWAY_VERSION, RequestCode, ResponseCode
+from remoting.errors import ConnectionLost
+from tests.cluster.client import Client, send_fields, v2
+from tests.cluster.kit import Gantry, accepts, eventually, free_port
+from tests.deploy.kit import DEPLOY, run
+from tests.proxy.embedded.kit import EmbeddedCluster
+
+pytestmark = pytest.mark.anyio
+
+FILE = DEPLOY / "haproxy.cfg"
+TOPIC = "orders"
+# Longer than the two checks, a second apart, by which HAProxy sees that a replica drains.
+CONFIG = """
+drain_delay = 3.0
+drain_timeout = 5.0
+admin.listen = "off"
+[[listen]]
+address = "127.0.0.1:{port}"
+trusted_proxies = ["127.0.0.0/8"]
+"""
+
+
+def test_haproxy_takes_it() -> None:
+    run("haproxy", "-c", "-q", "-f", FILE, GANTRY_1="127.0.0.1:1", GANTRY_2="127.0.0.1:2")
+
+
+class HAProxy:
+    """A process with our configuration."""
+
+    def __init__(self, *replicas: Gantry) -> None:
+        self.port, self._status = free_port(), free_port()
+        one, two = (replica.address for replica in replicas)
+        places = {"ACCESS_POINT": f"127.0.0.1:{self.port}", "STATUS": f"127.0.0.1:{self._status}"}
+        self.environment = {**places, "GANTRY_1": one, "GANTRY_2": two, "PATH": "/usr/sbin:/usr/bin:/bin"}
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        process = subprocess.Popen(["haproxy", "-db", "-f", str(FILE)], env=self.environment, stderr=subprocess.DEVNULL)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait()
+
+    def states(self) -> list[str]:
+        """What it thinks of the replicas."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._status}/;json", timeout=5) as answer:
+            rows = json.load(answer)
+        found = []
+        for row in rows:
+            fields = {field["field"]["name"]: field["value"]["value"] for field in row}
+            if fields.get("svname", "").startswith("gantry-"):
+                found.append(str(fields["status"]))
+        return found
+
+    def ready(self) -> bool:
+        """It listens, and has seen both replicas well: it takes them for well before its first check, too."""
+        return accepts(self.port) and accepts(self._status) and self.states() == ["UP", "UP"]
+
+
+class Sender:
+    """Sends without a pause; `failures` are what an application would have seen."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.failures: list[str] = []
+        self.moves = 0
+
+
+async def send_remoting(address: str, sender: Sender) -> None:
+    """As clients from 5.3.2 on do: told GO_AWAY they connect again, and repeat what they wanted."""
+    while True:
+        async with Client(address, version=GO_AWAY_VERSION + 2) as client:
+            answered = 0
+            while answered == ResponseCode.SUCCESS:
+                fields = client.named(v2(send_fields(TOPIC)))
+                try:
+                    answered = (await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"m")).code
+                except ConnectionLost:
+                    sender.failures.append("the connection was lost")
+                    break
+                if answered == ResponseCode.SUCCESS:
+                    sender.sent += 1
+                elif answered != ResponseCode.GO_AWAY:
+                    sender.failures.append(f"code {answered}")
+                await asyncio.sleep(0.01)
+        sender.moves += 1
+
+
+async def send_grpc(address: str, sender: Sender) -> None:
+    where = HostPort.parse(address)
+    async with rpc.calling(where, where, None, 10.0) as rpcs:
+        while True:
+            try:
+                answer = await rpcs.send(TOPIC, b"m")
+            except rpc.Refused as error:
+                sender.failures.append(str(error))
+            else:
+                if answer.status.code == Code.OK:
+                    sender.sent += 1
+                else:
+                    sender.failures.append(answer.status.message)
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def sending(address: str) -> AsyncIterator[tuple[Sender, Sender]]:
+    remoting, grpc = Sender(), Sender()
+    tasks = [asyncio.create_task(send_remoting(address, remoting)), asyncio.create_task(send_grpc(address, grpc))]
+    try:
+        yield remoting, grpc
+    finally:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ended), ended
+
+
+@pytest.mark.timeout(180)
+async def test_a_drain_of_either_replica_fails_no_send(tmp_path: Path) -> None:
+    def replica(broker: EmbeddedCluster) -> Gantry:
+        port = free_port()
+        return Gantry(tmp_path, broker.namesrv, CONFIG.format(port=port), port, listen=False)
+
+    with EmbeddedCluster(tmp_path) as broker:
+        async with Client(broker.broker) as tool:
+            await tool.get(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE)
+        one, two = replica(broker), replica(broker)
+        with one, two:
+            haproxy = HAProxy(one, two)
+            address = f"127.0.0.1:{haproxy.port}"
+            with haproxy.running():
+                await eventually(haproxy.ready, 20, "HAProxy")
+                async with sending(address) as (remoting, grpc):
+                    for going in (one, two):
+                        await progress(remoting, grpc)
+                        status = await anyio.to_thread.run_sync(going.stop)
+                        assert status == 0
+                        await progress(remoting, grpc)
+                        going.start()
+                        await eventually(haproxy.ready, 20, "the replica's return")
+                assert (remoting.failures, grpc.failures) == ([], [])
+                assert remoting.moves
+                # Their drain has been seen.
+                one.kill()
+                two.kill()
+
+
+CREATE = {
+    "topic": TOPIC,
+    "defaultTopic": "TBW102",
+    "readQueueNums": 4,
+    "writeQueueNums": 4,
+    "perm": 6,
+    "topicFilterType": "SINGLE_TAG",
+    "order": False,
+}
+
+
+async def progress(*senders: Sender) -> None:
+    """Wait until everybody has sent some more, and nothing has failed."""
+    before = [sender.sent for sender in senders]
+
+    def moved() -> bool:
+        assert [sender.failures for sender in senders] == [[], []]
+        return all(sender.sent >= then + 20 for sender, then in zip(senders, before, strict=True))
+
+    await eventually(moved, 30, "sends")

@@ -1,0 +1,125 @@
+"""The manifests: rendered by kustomize, checked against Kubernetes' own schemas, and what schemas cannot know."""
+
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from proxy.admin.health import PATHS
+from tests.deploy.kit import DEPLOY, drain_seconds, run, settings
+from tests.tools import kustomize
+
+# Whoever needs the tools first builds them.
+pytestmark = pytest.mark.timeout(900)
+
+# The oldest that knows a lifecycle's sleep, and the newest.
+VERSIONS = ("1.30", "1.33", "1.37")
+
+
+@pytest.fixture(scope="module")
+def manifests() -> dict[str, Any]:
+    """Rendered, by kind."""
+    documents = list(yaml.safe_load_all(run(kustomize(), "build", "kubernetes")))
+    found = {document["kind"]: document for document in documents}
+    assert len(found) == len(documents)
+    return found
+
+
+@pytest.fixture(scope="module")
+def pod(manifests: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = manifests["Deployment"]["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.fixture(scope="module")
+def container(pod: dict[str, Any]) -> dict[str, Any]:
+    (found,) = pod["containers"]
+    return dict(found)
+
+
+def test_everything_is_there(manifests: dict[str, Any]) -> None:
+    assert set(manifests) == {
+        "ConfigMap",
+        "Deployment",
+        "HorizontalPodAutoscaler",
+        "NetworkPolicy",
+        "PodDisruptionBudget",
+        "Service",
+    }
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_schemas_hold(manifests: dict[str, Any], version: str) -> None:
+    for document in manifests.values():
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_selectors_find_the_pods(manifests: dict[str, Any]) -> None:
+    labels = manifests["Deployment"]["spec"]["template"]["metadata"]["labels"].items()
+    selectors = [
+        manifests["Deployment"]["spec"]["selector"]["matchLabels"],
+        manifests["Service"]["spec"]["selector"],
+        manifests["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+        manifests["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"],
+    ]
+    assert all(selector and selector.items() <= labels for selector in selectors)
+
+
+def test_the_pod_security_standard_restricted(pod: dict[str, Any], container: dict[str, Any]) -> None:
+    own = container["securityContext"]
+    assert own == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["automountServiceAccountToken"] is False
+    assert {kind for volume in pod["volumes"] for kind in volume if kind != "name"} <= {"configMap", "emptyDir"}
+
+
+def test_probes_ask_for_health_at_the_clients_port(container: dict[str, Any]) -> None:
+    probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
+    assert {name: probe["path"] for name, probe in probes.items()} == {
+        "startup": "/livez",
+        "liveness": "/livez",
+        "readiness": "/readyz",
+    }
+    assert {probe["path"] for probe in probes.values()} <= set(PATHS)
+    assert {probe["port"] for probe in probes.values()} == {"access"}
+
+
+def test_ports_are_those_of_the_configuration(manifests: dict[str, Any], container: dict[str, Any]) -> None:
+    found = settings(DEPLOY / "kubernetes" / "gantry.toml")
+    ports = {port["name"]: f":{port['containerPort']}" for port in container["ports"]}
+    assert ports == {"access": found.listen[0].address, "metrics": found.metrics_listen}
+    (service,) = manifests["Service"]["spec"]["ports"]
+    metadata = manifests["Service"]["metadata"]
+    assert found.listen[0].advertise == f"{metadata['name']}.{metadata['namespace']}.svc:{service['port']}"
+    named = {port["port"] for rule in manifests["NetworkPolicy"]["spec"]["ingress"] for port in rule["ports"]}
+    assert named == ports.keys()
+
+
+def test_the_configuration_is_what_is_mounted(manifests: dict[str, Any], pod: dict[str, Any]) -> None:
+    config = manifests["ConfigMap"]
+    assert config["data"]["gantry.toml"] == (DEPLOY / "kubernetes" / "gantry.toml").read_text()
+    assert [volume["configMap"]["name"] for volume in pod["volumes"]] == [config["metadata"]["name"]]
+
+
+def test_there_is_time_for_a_drain(pod: dict[str, Any], container: dict[str, Any]) -> None:
+    found = settings(DEPLOY / "kubernetes" / "gantry.toml")
+    before = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pod["terminationGracePeriodSeconds"] > before + drain_seconds(found)
+    probe = container["readinessProbe"]
+    assert found.drain_delay > probe["periodSeconds"] * probe["failureThreshold"]
+
+
+def test_a_rollout_never_has_less_than_it_began_with(manifests: dict[str, Any]) -> None:
+    assert manifests["Deployment"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert manifests["HorizontalPodAutoscaler"]["spec"]["minReplicas"] >= 2
+
+
+def test_the_image_has_a_tag(container: dict[str, Any]) -> None:
+    assert container["image"].rpartition(":")[2] not in ("", "latest")
