@@ -7,7 +7,7 @@ BACKEND ?= cluster
 RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: install run test check protos clients conformance bench faults fuzz lock clean
+.PHONY: install run test check protos clients conformance bench bench-store contract crash faults fuzz lock clean
 .DEFAULT_GOAL := run
 
 install: $(VENV)/.installed
@@ -18,8 +18,16 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
+# What runs, without what only developers need; a venv with everything will do as well.
+$(VENV)/.runs: pyproject.toml deploy/requirements.lock deploy/build.lock
+	test -f $(VENV)/.installed || ( \
+	    $(PYTHON) -m venv $(VENV) && \
+	    $(BIN)/python -m pip install --quiet --require-hashes -r deploy/requirements.lock -r deploy/build.lock && \
+	    $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e . )
+	touch $@
+
 # Everything on an embedded broker, with code to paste, until interrupted.
-run: install
+run: $(VENV)/.runs
 	$(BIN)/gantry demo --dir $(RUN_DIR) --listen $(LISTEN)
 
 test: install
@@ -52,11 +60,26 @@ bench: install
 faults: install
 	$(BIN)/python -m pytest tests/faults
 
+# The embedded broker and a real cluster, by the same scenarios and the same questions.
+contract: install
+	$(BIN)/python -m tests.proxy.embedded.contract.run
+
+# The embedded broker killed under load, fifty times; then all that it has answered must hold.
+crash: install
+	$(BIN)/python -m tests.proxy.embedded.kill
+
+# The embedded broker's figures beside the disk's; needs room for a log of 5 GiB.
+bench-store: install
+	$(BIN)/python -m tests.proxy.embedded.measure
+
 fuzz: install
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m hypothesis --timeout 1200
 
 lock: install
-	$(BIN)/uv pip compile --quiet --generate-hashes --extra dev --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --generate-hashes --extra dev --extra tracing --extra analytics --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header pyproject.toml -o requirements.lock
+	# What the image is built with: what runs, at the same versions, and what builds.
+	$(BIN)/uv pip compile --quiet --generate-hashes --extra tracing --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header -c requirements.lock pyproject.toml -o deploy/requirements.lock
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header -c requirements.lock deploy/build.in -o deploy/build.lock
 
 clean:
 	rm -rf $(VENV) build dist

@@ -1,6 +1,9 @@
 """One accepted connection, from the accept until it belongs to the protocol that it speaks."""
 
 import asyncio
+import itertools
+import ssl
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
@@ -20,6 +23,7 @@ Handlers = Mapping[Protocol, Handler]
 OnOutcome = Callable[[Outcome, Peer, bytes], None]
 
 _SWEEP_INTERVAL = 0.1
+_numbers = itertools.count(1)
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +37,7 @@ class Reception:
     on_outcome: OnOutcome
     loop: asyncio.AbstractEventLoop
     log: RefusalLog
+    tls_failures: Counter[str]
     negotiating: "set[Connection]" = field(default_factory=set)
     handshakes: set[asyncio.Task[None]] = field(default_factory=set)
     # The only trace of a connection after its hand-over: it costs the connection nothing and keeps nothing alive.
@@ -129,7 +134,8 @@ class Connection(asyncio.Protocol):
             # The SSL protocol may have scheduled this call just before the hand-over.
             self._successor.connection_lost(exc)
         elif self._handshaking:
-            self._conclude(Refused(Outcome.TLS_FAILED, f"the connection was lost in the handshake: {exc or 'closed'}"))
+            reason = f"the connection was lost in the handshake: {exc or 'closed'}"
+            self._conclude(Refused(Outcome.TLS_FAILED, reason, _LOST))
         else:
             self._conclude(Refused(Outcome.CLOSED, "the client left"))
 
@@ -172,7 +178,7 @@ class Connection(asyncio.Protocol):
 
     def _expire(self) -> None:
         if self._handshaking:
-            self._refuse(Refused(Outcome.TLS_FAILED, "the handshake was not finished before the deadline"))
+            self._refuse(Refused(Outcome.TLS_FAILED, "the handshake was not finished before the deadline", _TIMEOUT))
         else:
             self._refuse(self._negotiation.expired())
 
@@ -188,6 +194,8 @@ class Connection(asyncio.Protocol):
         reception.negotiating.discard(self)
         peer = peer or self._peer()
         if isinstance(decision, Refused):
+            if decision.cause:
+                reception.tls_failures[decision.cause] += 1
             reception.log.refused(decision.outcome, peer, self._negotiation.first_bytes, decision.reason)
         reception.on_outcome(decision.outcome, peer, self._negotiation.first_bytes)
 
@@ -203,6 +211,7 @@ class Connection(asyncio.Protocol):
             broker=options.broker,
             tls=self._tls,
             tlvs=proxy.tlvs if proxy is not None else {},
+            number=next(_numbers),
         )
 
     # TLS. The ClientHello has been read already, so it is given to the SSL protocol by hand.
@@ -238,7 +247,7 @@ class Connection(asyncio.Protocol):
                 ssl_shutdown_timeout=timeout,
             )
         except (OSError, RuntimeError) as error:
-            self._refuse(Refused(Outcome.TLS_FAILED, str(error) or type(error).__name__))
+            self._refuse(Refused(Outcome.TLS_FAILED, str(error) or type(error).__name__, _cause(error)))
             return
         if not self._concluded:
             self._encrypted(transport)
@@ -252,7 +261,7 @@ class Connection(asyncio.Protocol):
     def _encrypted(self, transport: asyncio.Transport | None) -> None:
         ssl_object = transport.get_extra_info("ssl_object") if transport is not None else None
         if transport is None or ssl_object is None:
-            self._refuse(Refused(Outcome.TLS_FAILED, "the connection was lost in the handshake"))
+            self._refuse(Refused(Outcome.TLS_FAILED, "the connection was lost in the handshake", _LOST))
             return
         self._transport = transport
         self._tls = tls_facts(ssl_object)
@@ -271,6 +280,17 @@ class Connection(asyncio.Protocol):
             self._reception.loop.call_exception_handler(
                 {"message": "hand-over after a TLS handshake failed", "exception": error, "transport": self._outer}
             )
+
+
+# What became of a handshake that OpenSSL had nothing to say about.
+_LOST, _TIMEOUT = "lost", "timeout"
+
+
+def _cause(error: OSError | RuntimeError) -> str:
+    """OpenSSL's own word for what went wrong: there are a few hundred of them."""
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "unknown").lower()
+    return _LOST if isinstance(error, ConnectionError) else "unknown"
 
 
 _NOBODY = asyncio.Protocol()

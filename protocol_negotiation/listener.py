@@ -5,6 +5,7 @@ import errno
 import os
 import socket
 import stat
+from collections import Counter
 
 from protocol_negotiation.connection import Connection, Handlers, OnOutcome, Reception
 from protocol_negotiation.negotiation import HANDED_OVER, Policy
@@ -37,6 +38,8 @@ class Listener:
         self._tls = tls
         self._on_outcome = on_outcome
         self._reception: Reception | None = None
+        # TLS handshakes that failed, by OpenSSL's reason, "lost" or "timeout".
+        self.tls_failures: Counter[str] = Counter()
         self._servers: list[asyncio.AbstractServer] = []
         self._addresses: tuple[HostPort, ...] = ()
         self._socket_file: tuple[str, int, int] | None = None
@@ -94,7 +97,9 @@ class Listener:
 
     def _open_reception(self, loop: asyncio.AbstractEventLoop) -> Reception:
         log = RefusalLog(self.options.name, loop.time, lambda: loop.call_later(1.0, log.flush))
-        self._reception = Reception(self.options, self._policy, self._handlers, self._tls, self._on_outcome, loop, log)
+        self._reception = Reception(
+            self.options, self._policy, self._handlers, self._tls, self._on_outcome, loop, log, self.tls_failures
+        )
         return self._reception
 
     async def _bind(self) -> list[socket.socket]:

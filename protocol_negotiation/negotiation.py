@@ -71,10 +71,11 @@ class StartTls:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The connection must be closed."""
+    """The connection must be closed. cause: of a failed handshake, in a word or two of a limited vocabulary."""
 
     outcome: Outcome
     reason: str
+    cause: str = ""
 
 
 Decision = HandOver | StartTls | Refused

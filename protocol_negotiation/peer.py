@@ -119,7 +119,7 @@ class Peer:
     `address` is the client (the PROXY header's source where a trusted one came), `local` what the client dialled
     (the PROXY header's destination, else the socket's own address), `via` the immediate TCP peer when a PROXY header
     replaced it. `listener` names the listener and `broker` is its dedicated broker, if any. `tlvs` are the PROXY
-    v2 TLVs by type.
+    v2 TLVs by type. `number` is the connection's in this process, from 1; 0: no listener accepted it.
     """
 
     address: HostPort
@@ -129,3 +129,4 @@ class Peer:
     broker: str | None = None
     tls: Tls | None = None
     tlvs: Mapping[int, bytes] = field(default_factory=lambda: _NO_TLVS, hash=False)
+    number: int = field(default=0, compare=False)

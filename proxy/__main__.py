@@ -1,68 +1,125 @@
-"""The command line: `gantry serve`, `gantry demo`."""
+"""The command line: `gantry serve`, `gantry demo`, `gantry doctor`, and the commands of `proxy.cli`."""
 
 import argparse
+import asyncio
 import gc
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from protocol_negotiation.tls import TlsError
-from proxy.app import App
-from proxy.config import ConfigError, Settings, check_backend, load
-from proxy.demo import welcome
-from proxy.embedded.store import StorageError
+from proxy.cli.parser import COMMAND_NAMES, COMMAND_PARSER, add_commands
+from proxy.doctor import arguments as doctor
+
+if TYPE_CHECKING:
+    from proxy.app import App
+    from proxy.config import Settings, Sources
 
 _log = logging.getLogger("gantry")
 
 # What `gantry demo` has instead of the defaults.
 _DEMO_LISTEN = "127.0.0.1:8080"
 _DEMO_DIRECTORY = Path("gantry-demo")
+_DEMO_INTERVAL = 10.0
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; the exit status."""
     options = _parse(arguments)
+    if options.command in COMMAND_NAMES:
+        from proxy.cli.run import run as run_command
+
+        return run_command(options)
+    if options.command == "doctor":
+        from proxy.doctor.command import run
+
+        return run(options)
+    return _run_server(options, sys.argv[1:] if arguments is None else arguments)
+
+
+def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
+    # Imported here, as all this takes longer than most commands that do without.
+    with _loading():
+        from protocol_negotiation.tls import TlsError
+        from proxy import logs
+        from proxy.config import ConfigError, Sources, check_backend
+        from proxy.demo import welcome
+        from proxy.embedded.store import StorageError
+        from proxy.rules.model import RulesError
+        from proxy.traffic.errors import TrafficError
+        from proxy.workers.settings import check_workers, of_worker
+        from proxy.workers.supervisor import supervise
+
     try:
-        settings = load(options.config, _flags(options))
+        sources = Sources(options.config, _flags(options))
+        settings = sources.load()
         check_backend(settings)
+        check_workers(settings)
     except ConfigError as error:
         print(f"gantry: {error}", file=sys.stderr)  # noqa: T201  # logging is not set up yet
         return 2
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
-    )
+    logs.configure(settings.logs, settings.log_level)
     try:
+        if settings.workers > 1 and options.worker is None:
+            return asyncio.run(supervise(settings, arguments))
         greet = welcome if options.command == "demo" else _say_nothing
-        anyio.run(_serve, settings, greet, backend_options={"use_uvloop": _has_uvloop()})
-    except (OSError, TlsError, StorageError) as error:
+        number, descriptor = options.worker or (0, None)
+        if descriptor is not None:
+            settings = of_worker(settings, number)
+        loop = {"use_uvloop": _has_uvloop()}
+        anyio.run(_serve, settings, sources, greet, number, descriptor, backend_options=loop)
+    except (OSError, TlsError, StorageError, TrafficError, RulesError) as error:
         _log.error("%s", error)
         return 1
     return 0
 
 
-async def _serve(settings: Settings, greet: Callable[[App], None]) -> None:
-    app = App(settings)
+async def _serve(
+    settings: "Settings", sources: "Sources", greet: Callable[["App"], None], number: int, descriptor: int | None
+) -> None:
+    """Serve; as the worker of this number where there is a descriptor, which leads to the parent."""
+    with _loading():
+        from proxy.app import App
+        from proxy.workers.control import controlled
 
-    def ready() -> None:
-        greet(app)
-        _ready()
+    app = App(settings, sources, number)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.rules.reload_soon)
+    async with controlled(descriptor, app.metrics.snapshot) as control:
 
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        def ready() -> None:
+            greet(app)
+            _ready()
+            control.ready()
 
-        async def stop() -> None:
-            await _first(signals)
-            _log.info("stopping")
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
 
-        await app.serve(ready, stop)
+            async def stop() -> None:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(control.until_gone, group.cancel_scope.cancel)
+                    await _first(signals)
+                    group.cancel_scope.cancel()
+                _log.info("stopping")
+
+            await app.serve(ready, stop)
     _log.info("stopped")
 
 
-def _say_nothing(_: App) -> None:
+@contextmanager
+def _loading() -> Iterator[None]:
+    """While modules are loaded there is no garbage: looking for it takes a tenth of a start."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _say_nothing(_: "App") -> None:
     """A server speaks through its log."""
 
 
@@ -90,11 +147,16 @@ def _has_uvloop() -> bool:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="gantry", description="One access point for every RocketMQ client.")
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=COMMAND_PARSER)
     serve = commands.add_parser("serve", help="serve clients until SIGTERM")
     serve.add_argument(
         "--listen", action="append", metavar="HOST:PORT", help="where clients connect; may be repeated (default :8080)"
     )
+    serve.add_argument(
+        "--workers", type=int, metavar="N", help="processes that serve the listeners together (default 1)"
+    )
+    # Which of them this is, and what connects it to its parent.
+    serve.add_argument("--worker", type=_worker, help=argparse.SUPPRESS)
     serve.add_argument("--namesrv", metavar="HOST:PORT[;…]", help="name servers of the cluster")
     serve.add_argument(
         "--embedded", type=Path, metavar="DIR", help="instead of a cluster: a broker that keeps all here"
@@ -114,7 +176,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         metavar="DIR",
         help=f"where messages are kept (default {_DEMO_DIRECTORY})",
     )
-    demo.set_defaults(namesrv=None)
+    demo.set_defaults(namesrv=None, workers=1, worker=None)
+    doctor.register(commands)
     for command in (serve, demo):
         command.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
         command.add_argument(
@@ -123,21 +186,34 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
             help="where the embedded broker and its name server listen besides",
         )
         command.add_argument(
+            "--admin", metavar="HOST:PORT", help="where the admin API listens, or off (default 127.0.0.1:8090)"
+        )
+        command.add_argument(
             "--log-level", choices=("debug", "info", "warning", "error"), help="least level that is logged"
         )
+    add_commands(commands)
     return parser.parse_args(arguments)
+
+
+def _worker(text: str) -> tuple[int, int]:
+    number, _, descriptor = text.partition(":")
+    return int(number), int(descriptor)
 
 
 def _flags(options: argparse.Namespace) -> dict[str, Any]:
     """What was given on the command line, by setting."""
-    flags: dict[str, Any] = {"listen": options.listen, "log_level": options.log_level}
+    flags: dict[str, Any] = {"listen": options.listen, "log_level": options.log_level, "workers": options.workers}
     if options.command == "demo":
         flags["listen"] = options.listen or [_DEMO_LISTEN]
         flags["log_level"] = options.log_level or "warning"
     tables = {
         "cluster": {"namesrv": options.namesrv},
+        "admin": {"listen": options.admin},
         "embedded": {"directory": options.embedded, "listen": options.embedded_listen},
     }
+    if options.command == "demo":
+        # Something to analyse, and soon.
+        tables["traffic"] = {"directory": str(options.embedded / "traffic"), "interval": _DEMO_INTERVAL}
     return _given({**flags, **{name: _given(table) for name, table in tables.items()}})
 
 

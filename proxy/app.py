@@ -7,25 +7,27 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import anyio.to_thread
 
 from protocol_negotiation.advertise import in_container, unreachable
 from protocol_negotiation.detect import Protocol
-from protocol_negotiation.http1 import Http1Refusal
 from protocol_negotiation.listener import Handlers, Listener, ListenerOptions
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
 from protocol_negotiation.tls import Refresh, TlsMode, TlsSource
-from proxy import membership
+from proxy import connections, logs, membership
 from proxy import metrics as prometheus
 from proxy.addresses import AddressBook, Door
-from proxy.checks import well_formed
+from proxy.admin import http1
+from proxy.admin.service import Admin
+from proxy.checks import Tools, well_formed
 from proxy.clients import Change, ClientRegistry
 from proxy.cluster.backend import ClusterBackend
-from proxy.config import ListenSettings, Settings
+from proxy.config import ListenSettings, Settings, Sources
+from proxy.connections import ConnectionListener
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.embedded.node import Node
 from proxy.forwarding import forward
@@ -33,14 +35,24 @@ from proxy.grpc_service import GrpcService
 from proxy.handlers import HANDLERS
 from proxy.messaging import Messaging
 from proxy.metrics import Metrics
+from proxy.metrics.core import watch
+from proxy.metrics.pushes import Pushes
+from proxy.metrics.transactions import Transactions
 from proxy.relay import relay
 from proxy.remoting_channel import RemotingChannel
+from proxy.rules.named_channel import NamedChannel
+from proxy.rules.rules import Rules
 from proxy.sync.exchange import Exchange
 from proxy.sync.topic import SyncTopic
+from proxy.tracing import Tracing
+from remoting.codes import RequestCode
 from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
 from remoting.errors import RemotingError
 from remoting.tasks import spawn_quietly
 from remoting.wheel import TimeoutWheel
+
+if TYPE_CHECKING:
+    from proxy.traffic.recorder import Recorder
 
 _log = logging.getLogger("gantry")
 
@@ -55,36 +67,51 @@ _GLANCE = 0.05
 class App:
     """One replica, before a cluster or with a broker of its own.
 
-    Raises StorageError (proxy.embedded.store) where that broker's directory cannot be had.
+    Raises StorageError (proxy.embedded.store) where that broker's directory cannot be had, TrafficError
+    (proxy.traffic.errors) where no traffic records can be kept as the settings say, RulesError (proxy.rules.model)
+    where the traffic rules are wrong. worker: its number, where several serve the same listeners.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, sources: Sources | None = None, worker: int = 0) -> None:
         loop = asyncio.get_running_loop()
         self.settings = settings
-        self.metrics = Metrics()
+        self._worker = worker
+        self.metrics = Metrics(
+            settings.metrics,
+            settings.replica or socket.gethostname(),
+            "cluster" if settings.embedded.directory is None else "local",
+        )
         self.registry = ClientRegistry(settings.client_expiry)
         self.channels: set[RemotingChannel] = set()
         self._wheel = TimeoutWheel(loop.time)
-        self._limits = Limits(
-            settings.limits.requests,
-            settings.limits.waiting,
-            settings.limits.request_bytes,
-            settings.limits.buffer,
-            settings.limits.hard_buffer,
-            settings.limits.frame,
-        )
+        self._limits = _limits(settings)
+        traced = settings.tracing.endpoint is not None
+        self.tracing = Tracing(settings.tracing, settings.replica or socket.gethostname()) if traced else None
+        transactions = Transactions(forward)
+        self.metrics.add(transactions.read)
         self.core = Messaging(
             settings,
             self.registry,
-            HANDLERS,
+            {**HANDLERS, RequestCode.END_TRANSACTION: transactions},
             forward,
-            (well_formed,),
-            (self.metrics.observe,),
+            (well_formed, Tools(settings.permitted_tools), *(() if self.tracing is None else (self.tracing.begin,))),
+            (self.metrics.observe, *logs.observers(settings.logs)),
             (membership.notify, self._count_change, self._announce),
             AddressBook(),
         )
-        self.grpc = GrpcService(self.core, settings, self.metrics)
+        self.rules = Rules(self.core, settings.rules, self.metrics)
+        # Told of every client's connection, remoting or gRPC.
+        self.connection_listeners: list[ConnectionListener] = [
+            self.metrics.connections,
+            logs.connection_ended,
+            self.rules.connection,
+        ]
+        self.traffic = self._record(settings)
+        self.grpc = GrpcService(
+            self.core, settings, self.metrics, self.connection_listeners, self.rules.resource_names
+        )
         self._exchange: Exchange | None = None
+        self.admin = Admin(self, sources)
         files = settings.tls.files
         self._tls = None if files is None else TlsSource(files)
         self._listeners = [self._listener(item) for item in settings.listen]
@@ -92,9 +119,13 @@ class App:
         self._leaving: set[asyncio.Task[None]] = set()
         # Last: nothing that fails after it leaves a store open.
         directory = settings.embedded.directory
-        self._node = None if directory is None else Node(settings, directory)
+        pushes = Pushes(relay)
+        self.metrics.add(pushes.read)
+        self._node = None if directory is None else Node(settings, directory, pushes)
         self.backend: ClusterBackend | EmbeddedBackend = (
-            ClusterBackend(settings.cluster, self._wheel, relay) if self._node is None else self._node.backend
+            ClusterBackend(settings.cluster, self._wheel, pushes, self.metrics.upstreams)
+            if self._node is None
+            else self._node.backend
         )
         self.core.backend = self.backend
         self._watch()
@@ -111,15 +142,24 @@ class App:
         """
         async with AsyncExitStack() as stack:
             stack.enter_context(self._ticking())
+            stack.enter_context(self.metrics.running())
+            if self.traffic is not None:
+                self.traffic.start()
+                stack.push_async_callback(self.traffic.close)
+            if self.tracing is not None:
+                stack.push_async_callback(anyio.to_thread.run_sync, self.tracing.close)
             if self.settings.metrics_listen is not None:
                 stack.callback(prometheus.serve(self.metrics, self.settings.metrics_listen))
             stack.callback(self.backend.close)
+            stack.callback(self.rules.close)
             await self.backend.start()
             await self.grpc.start()
             server = None if self._node is None else self._node.server
             if server is not None:
                 await stack.enter_async_context(server.serving())
                 _log.info("the embedded broker listens on %s", ", ".join(map(str, server.addresses)))
+            self.admin.open()
+            stack.callback(self.admin.release)
             await self._open()
             ready()
             async with anyio.create_task_group() as group:
@@ -127,12 +167,15 @@ class App:
                 group.start_soon(self._sweep)
                 group.start_soon(self._reload_certificates)
                 group.start_soon(self.grpc.run)
+                group.start_soon(self.rules.run)
+                group.start_soon(self.admin.run)
                 if server is not None:
                     group.start_soon(server.run)
                 if self._exchange is not None:
                     group.start_soon(self._exchange.run)
                 await stop()
                 await self._drain()
+                await self.admin.close()
                 group.cancel_scope.cancel()
 
     async def _open(self) -> None:
@@ -158,15 +201,18 @@ class App:
     def _new_exchange(self) -> Exchange:
         port = self._listeners[0].addresses[0].port
         # In the form of the official proxies' ids: host, remoting port, gRPC port; here they are one.
-        replica = f"{self.settings.replica or socket.gethostname()}%{port}%{port}"
+        name = self.settings.replica or socket.gethostname()
+        if self.settings.workers > 1:
+            name = f"{name}-{self._worker}"
+        replica = f"{name}%{port}%{port}"
         topic = SyncTopic(self.backend, self.settings.sync.topic)
         return Exchange(topic, self.registry, replica, asyncio.get_running_loop().time, self.core.changed)
 
     def _listener(self, item: ListenSettings) -> Listener:
         handlers: Handlers = {
-            Protocol.REMOTING: self._accept,
-            Protocol.GRPC: self.grpc.server.protocol,
-            Protocol.HTTP1: Http1Refusal,
+            Protocol.REMOTING: self.rules.admitting(Protocol.REMOTING, self._accept),
+            Protocol.GRPC: self.rules.admitting(Protocol.GRPC, self.grpc.server.protocol),
+            Protocol.HTTP1: http1.handler(self.admin.health),
         }
         mode = self.settings.tls.mode if item.tls and self._tls is not None else TlsMode.DISABLED
         options = ListenerOptions(
@@ -178,22 +224,83 @@ class App:
             trusted_proxies=tuple(item.trusted_proxies),
             negotiation_timeout=self.settings.limits.negotiation_timeout,
             max_connections=item.max_connections,
+            reuse_port=self.settings.workers > 1,
         )
-        return Listener(options, handlers, self._tls, self._count_outcome)
+        listener = Listener(options, handlers, self._tls, self._negotiated)
+        self.metrics.negotiations.failures.append(listener.tls_failures)
+        return listener
+
+    def _record(self, settings: Settings) -> "Recorder | None":
+        """Begin traffic records, where they are wanted. Raises TrafficError."""
+        if settings.traffic.directory is None:
+            return None
+        # Arrow takes a quarter of a second to load.
+        from proxy.traffic.recorder import Recorder
+
+        recorder = Recorder(settings.traffic, settings.replica or socket.gethostname(), self._worker)
+        recorder.watch(self.metrics)
+        self.core.observers.append(recorder.observe)
+        self.registry.watchers.append(recorder.note_movement)
+        self.connection_listeners.append(recorder.note_connection)
+        return recorder
+
+    # For operators.
+
+    @property
+    def closed_listeners(self) -> list[str]:
+        """Names of listeners that accept nobody."""
+        return [listener.options.name for listener in self._listeners if not listener.addresses]
+
+    @property
+    def storage_failure(self) -> Exception | None:
+        """Why the embedded broker stores nothing any more; None: it does, or there is none."""
+        return None if self._node is None else self._node.store.failed
+
+    def send_away(self) -> None:
+        """Send clients elsewhere, as at the end; who comes all the same is served."""
+        self.core.drain.start()
+        self.grpc.send_away()
+
+    def welcome_back(self) -> None:
+        """Send nobody away any more."""
+        self.core.drain.stop()
+
+    def apply(self, settings: Settings) -> None:
+        """Go by other settings, of which only those may differ that can change at run time."""
+        self.settings = self.core.settings = settings
+        self._limits = _limits(settings)
+        self.core.budget.limit = settings.limits.total_bytes
+        self.registry.expiry = settings.client_expiry
+        self.admin.log_levels.configured(settings.log_level)
+        files = settings.tls.files
+        if self._tls is not None and files is not None:
+            self._tls.files = files
 
     # Connections.
+
+    def _negotiated(self, outcome: Outcome, peer: Peer, first: bytes) -> None:
+        self.metrics.negotiations(outcome, peer, first)
+        self.admin.negotiated(outcome, peer, first)
 
     def _accept(self, peer: Peer) -> RemotingChannel:
         # The core takes any channel; a connection made here is one.
         handler = cast(Handler, self.core.handle)
-        channel = RemotingChannel(self._wheel, handler, self._closed, peer, self._limits)
+        names = self.rules.names(peer, "remoting")
+        if names is None:
+            channel = RemotingChannel(self._wheel, handler, self._closed, peer, self._limits)
+        else:
+            channel = NamedChannel(self._wheel, handler, self._closed, peer, self._limits, names)
+        channel.on_doubt = self.admin.distrusted
         self.channels.add(channel)
+        if self.connection_listeners:
+            connections.tell(self.connection_listeners, connections.opened("remoting", channel))
         return channel
 
     def _closed(self, connection: RemotingConnection) -> None:
         channel = cast(RemotingChannel, connection)
         self.channels.discard(channel)
-        self.metrics.closed[str(channel.cause)] += 1
+        if self.connection_listeners:
+            connections.tell(self.connection_listeners, connections.remoting_closed(channel))
         if self.registry.member(channel) is not None:
             leaving = spawn_quietly(membership.leave(self.core, channel))
             self._leaving.add(leaving)
@@ -212,10 +319,14 @@ class App:
             membership.expire(self.core, now)
 
     async def _drain(self) -> None:
-        """Accept nobody new, send clients elsewhere, let what is under way finish.
+        """Say so to whoever asks for health; then accept nobody new, send clients elsewhere, let requests finish.
 
         Clients that do not know GO_AWAY are served until everything else has finished.
         """
+        self.core.drain.announced = True
+        await self.grpc.announce_drain()
+        # What load balancers need to notice.
+        await anyio.sleep(self.settings.drain_delay)
         for listener in self._listeners:
             await listener.close()
         self.core.drain.start()
@@ -244,8 +355,12 @@ class App:
     async def _reload_certificates(self) -> None:
         while self._tls is not None:
             await anyio.sleep(self.settings.tls.reload_interval)
-            if await anyio.to_thread.run_sync(self._tls.refresh) is Refresh.FAILED:
-                _log.error("the changed TLS certificate is not usable, the former stays in use: %s", self._tls.error)
+            await self.refresh_certificates()
+
+    async def refresh_certificates(self) -> None:
+        """Take the certificates as their files are now, where they have changed."""
+        if self._tls is not None and await anyio.to_thread.run_sync(self._tls.refresh) is Refresh.FAILED:
+            _log.error("the changed TLS certificate is not usable, the former stays in use: %s", self._tls.error)
 
     @contextmanager
     def _ticking(self) -> Iterator[None]:
@@ -266,9 +381,6 @@ class App:
 
     # Counting.
 
-    def _count_outcome(self, outcome: Outcome, _peer: object, _first: bytes) -> None:
-        self.metrics.negotiations[outcome.value] += 1
-
     def _announce(self, _: Messaging, change: Change) -> None:
         if self._exchange is not None:
             self._exchange.tell(change)
@@ -278,18 +390,20 @@ class App:
 
     def _watch(self) -> None:
         metrics = self.metrics
-        metrics.gauge("gantry_connections", "Open remoting connections.", lambda: len(self.channels))
-        metrics.gauge(
-            "gantry_clients",
-            "Clients in the registry, those behind other proxies included.",
-            lambda: len(self.registry),
-        )
-        metrics.gauge("gantry_request_bytes", "Bodies of requests under way.", lambda: self.core.budget.used)
+        watch(metrics, self.core)
         if isinstance(self.backend, ClusterBackend):
-            diverted = self.backend.diverted
-            metrics.counter("gantry_diverted", "Requests that could not go where they belong.", "reason", diverted)
+            self.backend.watch(metrics)
+        if self.tracing is not None:
+            metrics.counter("gantry_spans", "Spans of sampled requests and deliveries.", "kind", self.tracing.spans)
         if self._node is not None:
             self._node.watch(metrics)
+
+
+def _limits(settings: Settings) -> Limits:
+    limits = settings.limits
+    return Limits(
+        limits.requests, limits.waiting, limits.request_bytes, limits.buffer, limits.hard_buffer, limits.frame
+    )
 
 
 def _own_addresses() -> list[str]:

@@ -70,6 +70,8 @@ class Channel(Protocol):
     goes_away: bool
     # What producer groups it is in, brokers know by another channel.
     represented: bool
+    # Why it leaves groups when it unregisters: a `Cause` (proxy/clients.py).
+    departure: str
 
     def __hash__(self) -> int:
         """A channel is itself."""

@@ -5,7 +5,7 @@ decided here. Members behind other replicas (heartbeat sync) are kept beside our
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -61,6 +61,24 @@ class Change:
     part: Consumer
 
 
+class Cause(StrEnum):
+    """Why somebody left a group."""
+
+    UNREGISTERED = "unregistered"
+    CLOSED = "closed"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """Somebody has joined a group, of producers or of consumers (cause None), or left it."""
+
+    role: Role
+    group: str
+    member: "Member"
+    cause: Cause | None = None
+
+
 @dataclass(slots=True)
 class Member:
     """One client: on a channel of ours, or, where channel is None, behind another proxy.
@@ -97,14 +115,18 @@ class Member:
 
 
 class ClientRegistry:
-    """Members by channel and by group. A client with two connections is two members with one client id."""
+    """Members by channel and by group. A client with two connections is two members with one client id.
+
+    `watchers` are told of each who joins a group or leaves it; of a changed subscription they are not.
+    """
 
     def __init__(self, expiry: float = 90.0) -> None:
         # Below the brokers' own 120 s: they close the connection of a client that they let expire,
         # and ours may be shared with others.
-        self._expiry = expiry
+        self.expiry = expiry
         self._members: dict[Hashable, Member] = {}
         self._groups: dict[tuple[Role, str], dict[Hashable, Member]] = defaultdict(dict)
+        self.watchers: list[Callable[[Movement], None]] = []
 
     def heartbeat(
         self,
@@ -124,7 +146,7 @@ class ClientRegistry:
             member.client_id = client_id
         for group in producers:
             member.producers[group] = now
-            self._groups[Role.PRODUCER, group][key] = member
+            self._put(Role.PRODUCER, group, member)
         changes = []
         for group, consumer in consumers.items():
             known = member.parts.get(group)
@@ -132,22 +154,22 @@ class ClientRegistry:
                 changes.append(Change(group, member, True, consumer))
             member.parts[group] = consumer
             member.consumers[group] = now
-            self._groups[Role.CONSUMER, group][key] = member
+            self._put(Role.CONSUMER, group, member)
         return changes
 
-    def unregister(self, key: Hashable, groups: Groups) -> list[Change]:
+    def unregister(self, key: Hashable, groups: Groups, cause: Cause = Cause.UNREGISTERED) -> list[Change]:
         """A client leaves some of its groups; groups it is not in are of no account."""
         member = self._members.get(key)
         if member is None:
             return []
         for group in groups.producers & member.producers.keys():
             del member.producers[group]
-            self._drop(Role.PRODUCER, group, key)
+            self._drop(Role.PRODUCER, group, member, cause)
         changes = []
         for group in sorted(groups.consumers & member.consumers.keys()):
             del member.consumers[group]
             consumer = member.parts.pop(group)
-            self._drop(Role.CONSUMER, group, key)
+            self._drop(Role.CONSUMER, group, member, cause)
             changes.append(Change(group, member, False, consumer))
         if not member.producers and not member.consumers:
             del self._members[key]
@@ -155,7 +177,7 @@ class ClientRegistry:
 
     def expired(self, now: float) -> list[tuple[Member, Groups]]:
         """The groups, by member, of which no heartbeat came for too long; the caller ends them."""
-        silent = ((member, member.silent(now - self._expiry)) for member in self._members.values())
+        silent = ((member, member.silent(now - self.expiry)) for member in self._members.values())
         return [(member, groups) for member, groups in silent if groups]
 
     def member(self, key: Hashable) -> Member | None:
@@ -165,6 +187,10 @@ class ClientRegistry:
     def members(self, role: Role, group: str) -> list[Member]:
         """The members of a group."""
         return list(self._groups.get((role, group), {}).values())
+
+    def groups(self, role: Role) -> list[str]:
+        """The groups of this role that have members, sorted."""
+        return sorted(group for kind, group in self._groups if kind is role)
 
     def consumer_ids(self, group: str) -> set[str]:
         """Client ids of a consumer group, each once."""
@@ -183,12 +209,23 @@ class ClientRegistry:
     def __len__(self) -> int:
         return len(self._members)
 
-    def _drop(self, role: Role, group: str, key: Hashable) -> None:
+    def _put(self, role: Role, group: str, member: Member) -> None:
+        members = self._groups[role, group]
+        if member.key not in members:
+            members[member.key] = member
+            self._tell(Movement(role, group, member))
+
+    def _drop(self, role: Role, group: str, member: Member, cause: Cause) -> None:
         members = self._groups.get((role, group))
         if members is not None:
-            members.pop(key, None)
+            members.pop(member.key, None)
             if not members:
                 del self._groups[role, group]
+        self._tell(Movement(role, group, member, cause))
+
+    def _tell(self, movement: Movement) -> None:
+        for watcher in self.watchers:
+            watcher(movement)
 
 
 def _topics(consumer: Consumer) -> list[tuple[str, str]]:

@@ -6,7 +6,8 @@ Later sources win: defaults, then the file (`--config FILE`), then the environme
 
 import ipaddress
 import tomllib
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,7 +21,14 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from grpc_gateway.http2.limits import Limits, Upkeep
 from grpc_gateway.options import Options
@@ -28,9 +36,15 @@ from grpc_gateway.server import ServerOptions
 from protocol_negotiation.advertise import Advertise, AdvertiseRule, resolve
 from protocol_negotiation.peer import HostPort
 from protocol_negotiation.tls import ClientAuth, TlsFiles, TlsMode
+from proxy.admin.settings import AdminSettings
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.store.group_commit import SyncPolicy
 from proxy.embedded.store.options import StoreOptions
+from proxy.metrics.settings import MetricsSettings
+from proxy.logs import LogSettings
+from proxy.rules.settings import RulesSettings
+from proxy.tracing import TraceSettings
+from proxy.traffic.settings import TrafficSettings
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -192,6 +206,9 @@ class EmbeddedSettings(_Table):
     )
     sync_interval: float = Field(1.0, ge=1, description="seconds between syncs where sync is interval")
     segment_size: int = Field(256 * 2**20, ge=2**20, le=2**31, description="size of a file of the log in bytes")
+    reserve: int = Field(
+        16 * 2**20, ge=0, description="bytes of disk kept for acknowledgements and offsets when it is full"
+    )
     retention_size: int | None = Field(
         None, ge=2**20, description="bytes of log beyond which the oldest messages go; default: no bound"
     )
@@ -214,6 +231,7 @@ class EmbeddedSettings(_Table):
             sync=self.sync,
             sync_interval=_milliseconds(self.sync_interval),
             segment_size=self.segment_size,
+            reserve=self.reserve,
             retention_size=self.retention_size,
             retention_time=_milliseconds(self.retention_time) or None,
             rebuild=self.rebuild,
@@ -378,17 +396,32 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     grpc: GrpcSettings = GrpcSettings()
     sync: SyncSettings = SyncSettings()
+    rules: RulesSettings = RulesSettings()
+    traffic: TrafficSettings = TrafficSettings()
+    admin: AdminSettings = AdminSettings()
     client_expiry: float = Field(
         90.0, ge=10, lt=120, description="seconds without a heartbeat after which a client has left"
     )
     born_host: bool = Field(
         True, description="note the producer's address in the property __BORNHOST of unsigned messages"
     )
+    drain_delay: float = Field(
+        0.0, ge=0, description="seconds at shutdown in which health says no while everything is served as before"
+    )
     drain_timeout: float = Field(10.0, ge=0, description="seconds that requests under way get to finish at shutdown")
+    tools: Literal["all", "read", "none"] | None = Field(
+        None,
+        description="what operators' tools may do about topics and groups; default: `all` on the embedded broker, "
+        "`read` before a cluster",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
+    logs: LogSettings = LogSettings()
+    tracing: TraceSettings = TraceSettings()
     metrics_listen: Annotated[str, AfterValidator(_address)] | None = Field(
         None, description="host:port of a Prometheus endpoint; default: none"
     )
+    metrics: MetricsSettings = MetricsSettings()
+    workers: int = Field(1, ge=1, le=256, description="processes that serve the listeners together")
 
     @field_validator("listen")
     @classmethod
@@ -401,6 +434,11 @@ class Settings(BaseSettings):
             if twice:
                 raise ValueError(f"two listeners have the {kind} {', '.join(twice)}")
         return listeners
+
+    @property
+    def permitted_tools(self) -> str:
+        """What tools may do: a broker that only we can reach has nobody else to create its topics."""
+        return self.tools or ("read" if self.embedded.directory is None else "all")
 
     @property
     def shared(self) -> bool:
@@ -443,6 +481,33 @@ def load(file: Path | None, flags: dict[str, Any]) -> Settings:
         raise ConfigError(f"{error}: {error.__cause__}") from None
     finally:
         _FileSource.content = {}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where settings come from besides their defaults, so that they can be read again, and traced."""
+
+    file: Path | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self) -> Settings:
+        """The settings as the sources are now. Raises ConfigError."""
+        return load(self.file, dict(self.flags))
+
+    def origins(self) -> dict[str, str]:
+        """By key (`cluster.namesrv`), what last said something: file, env or flag. Raises ConfigError."""
+        content = {} if self.file is None else _read(self.file)
+        environment = EnvSettingsSource(Settings)()
+        sources = (("file", content), ("env", environment), ("flag", self.flags))
+        return {key: name for name, values in sources for key in _keys(values)}
+
+
+def _keys(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name
 
 
 def check_backend(settings: Settings) -> None:

@@ -1,18 +1,27 @@
 """The context of one request: what checks, handlers and observers know about it."""
 
+from typing import Protocol
+
 from proxy.channel import Channel
 from remoting.command import RemotingCommand
 from remoting.requests import RequestSpec
+
+
+class Trace(Protocol):
+    """A request that is being traced."""
+
+    def finish(self, context: "Context", code: int, reply: RemotingCommand | None) -> None:
+        """The request has been answered with this response code."""
 
 
 class Context:
     """One request under way.
 
     size: bytes of its body. started, sent: seconds of `time.monotonic`; sent is None, as broker is, until the request
-    has gone to a broker.
+    has gone to a broker. trace: of a request that is traced.
     """
 
-    __slots__ = ("broker", "channel", "code", "command", "fields", "sent", "size", "spec", "started")
+    __slots__ = ("broker", "channel", "code", "command", "fields", "sent", "size", "spec", "started", "trace")
 
     def __init__(self, channel: Channel, command: RemotingCommand, spec: RequestSpec | None, started: float) -> None:
         self.channel = channel
@@ -25,6 +34,7 @@ class Context:
         self.size = len(command.body)
         self.sent: float | None = None
         self.broker: str | None = None
+        self.trace: Trace | None = None
 
     @property
     def known(self) -> RequestSpec:

@@ -9,7 +9,6 @@ import orjson
 from protocol_negotiation.peer import HostPort
 from proxy.app import App
 from proxy.embedded.backend import EmbeddedBackend
-from proxy.embedded.broker.codes import ToolCode
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -47,6 +46,8 @@ Gantry serves every RocketMQ client, remoting and gRPC, at {endpoint}
   topics    {topics}; others come into being with a remoting client's first message
   groups    come into being with their first member; {group} is orderly
   files     {directory}
+  traffic   {traffic}
+  admin     {admin}
   metrics   {metrics}
 
 Ctrl-C ends it; started again, it goes on with what is in {directory}.
@@ -65,17 +66,30 @@ def welcome(app: App) -> None:
 def banner(app: App) -> str:
     """The whole text."""
     endpoint = _reachable(app.addresses[0])
-    metrics = app.settings.metrics_listen
     text = _BANNER.format(
         endpoint=endpoint,
         topics=", ".join(TOPICS),
         group=ORDERLY_GROUP,
         directory=app.settings.embedded.directory,
-        metrics="none; metrics_listen says where they are shown" if metrics is None else f"http://{metrics}/metrics",
+        traffic=app.settings.traffic.directory or "no records",
+        admin=_admin(app),
+        metrics=_metrics(app),
     )
     bold, plain = (_BOLD, _PLAIN) if sys.stdout.isatty() else ("", "")
     shown = "\n".join(f"{bold}--- {title}{plain}\n\n{sample(name, endpoint)}" for title, name in SAMPLES.items())
     return f"\n{shown}{text}\n"
+
+
+def _admin(app: App) -> str:
+    url = app.admin.url
+    return "none; --admin HOST:PORT says where" if url is None else f"{url}  (curl {url}/v1/connections)"
+
+
+def _metrics(app: App) -> str:
+    address = app.settings.metrics_listen
+    if address is not None:
+        return f"http://{address}/metrics"
+    return "none" if app.admin.url is None else f"{app.admin.url}/metrics"
 
 
 def sample(name: str, endpoint: str) -> str:
@@ -101,4 +115,4 @@ def _preparations() -> Iterator[RemotingCommand]:
         }
         yield commands.request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
     group = {"groupName": ORDERLY_GROUP, "consumeMessageOrderly": True}
-    yield commands.request(ToolCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=orjson.dumps(group))
+    yield commands.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=orjson.dumps(group))

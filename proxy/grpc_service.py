@@ -5,7 +5,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import anyio
@@ -17,17 +17,23 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServ
 from grpc_gateway.call import Call
 from grpc_gateway.clients import Clients
 from grpc_gateway.grpcio import GrpcioServer
+from grpc_gateway.names import Names
 from grpc_gateway.renewal import Renewal
 from grpc_gateway.server import Server
 from grpc_gateway.service import MessagingService
+from protocol_negotiation.peer import Peer
 from protos.apache.rocketmq.v2 import service_pb2
 from protos.apache.rocketmq.v2.service_pb2_grpc import add_MessagingServiceServicer_to_server
+from proxy import connections
 from proxy.config import Settings
 from proxy.configs import Configs
+from proxy.connections import Connection, ConnectionListener
 from proxy.gateway import Gateway
 from proxy.grpc_channel import GrpcChannel
 from proxy.messaging import Messaging
 from proxy.metrics import Metrics
+from proxy.metrics.family import Family, Kind
+from proxy.observation import tell
 from proxy.observation.rpc import of_rpc
 from proxy.sync.renewals import RenewalExchange
 from proxy.sync.topic import SyncTopic
@@ -43,19 +49,32 @@ _RENEWAL = 1.0
 _SWEEP = 5.0
 # Seconds that other replicas have at the end to be told what is left to tell.
 _FLUSH = 1.0
+_CALLS = Family(
+    "gantry_grpc_calls",
+    Kind.COUNTER,
+    "Calls of all gRPC services that have ended, by gRPC status.",
+    ("method", "status"),
+)
 
 
 class GrpcService:
     """Everything about gRPC. `start` it before connections come, `run` it, `drain` it at the end."""
 
-    def __init__(self, core: Messaging, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        core: Messaging,
+        settings: Settings,
+        metrics: Metrics,
+        connection_listeners: Sequence[ConnectionListener] = (),
+        names: Callable[[Peer], Names | None] = lambda _: None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         wanted = settings.grpc
         options = wanted.options(settings.client_expiry)
         self._core = core
         self.configs = Configs(lambda: core.backend)
         self.gateway = Gateway(core, self.configs)
-        self.clients = Clients(GrpcChannel, per_connection=wanted.clients_per_connection)
+        self.clients = Clients(GrpcChannel, per_connection=wanted.clients_per_connection, names=names)
         # Another name at each start: what a former process held nobody holds any more.
         replica = uuid.uuid4().hex[:12] if settings.shared else ""
         self.renewal = Renewal(self.gateway, options, loop.time, replica)
@@ -64,8 +83,9 @@ class GrpcService:
         self.service = MessagingService(self.gateway, self.clients, self.renewal, options, self._observe)
         make = GrpcioServer if wanted.transport == "grpcio" else Server
         self.server: Server | GrpcioServer = make(
-            wanted.server_options(settings.limits.idle_timeout), on_close=self.clients.disconnected
+            wanted.server_options(settings.limits.idle_timeout), on_open=self._opened, on_close=self._closed
         )
+        self._connection_listeners = connection_listeners
         self._clock = loop.time
         self._health = health.aio.HealthServicer()
         self._register(wanted.health, wanted.reflection)
@@ -84,10 +104,17 @@ class GrpcService:
             reflecting_servicer = reflection.aio.ReflectionServicer(names)
             add_ServerReflectionServicer_to_server(reflecting_servicer, server)  # type: ignore[no-untyped-call]
 
+    def _opened(self, connection: Connection) -> None:
+        if self._connection_listeners:
+            connections.tell(self._connection_listeners, connections.opened("grpc", connection))
+
+    def _closed(self, connection: Connection) -> None:
+        if self._connection_listeners:
+            connections.tell(self._connection_listeners, connections.grpc_closed(connection, self.clients))
+        self.clients.disconnected(connection)
+
     def _observe(self, name: str, call: Call, request: Any, code: int, started: float) -> None:
-        observation = of_rpc(name, call, request, code, started, time.monotonic())
-        for observer in self._core.observers:
-            observer(observation)
+        tell(self._core.observers, of_rpc, name, call, request, code, started, time.monotonic())
 
     async def start(self) -> None:
         """Be ready for connections."""
@@ -121,9 +148,18 @@ class GrpcService:
             well = bool(await self._core.backend.brokers())
         await self._health.set(_SERVICE, _SERVING if well else _NOT_SERVING)
 
+    async def announce_drain(self) -> None:
+        """Tell whoever asks for health that this replica is not serving; everything else goes on."""
+        await self._health.enter_graceful_shutdown()
+
+    def send_away(self) -> None:
+        """Send clients elsewhere; who comes all the same is served."""
+        self.service.telemetry.drain()
+        for connection in tuple(self.server.connections):
+            connection.drain()
+
     async def drain(self, grace: float) -> None:
         """Send clients elsewhere, let their calls finish for `grace` seconds, then let go of everybody."""
-        await self._health.enter_graceful_shutdown()
         self.service.telemetry.drain()
         await self.server.drain(grace)
         await self.service.presence.close()
@@ -133,17 +169,15 @@ class GrpcService:
 
     def _watch(self, metrics: Metrics) -> None:
         server, telemetry, presence = self.server, self.service.telemetry, self.service.presence
-        metrics.gauge("gantry_grpc_connections", "Open gRPC connections.", lambda: len(server.connections))
         metrics.gauge("gantry_grpc_streams", "Open gRPC calls.", lambda: server.open_streams)
         metrics.gauge("gantry_telemetry_streams", "Open telemetry streams.", lambda: len(telemetry.streams))
         metrics.gauge("gantry_grpc_clients", "gRPC clients by id and host.", lambda: len(self.clients))
         metrics.gauge("gantry_grpc_held", "Deliveries renewed for their consumers.", lambda: len(self.renewal))
+        metrics.counter("gantry_renewals", "Renewals of deliveries, by their outcome.", "outcome", self.renewal.counts)
         metrics.gauge(
             "gantry_grpc_topics", "Topics that gRPC producers here publish to.", lambda: len(presence.producers)
         )
-        closed = server.closed if isinstance(server, GrpcioServer) else cast(Mapping[str, int], server.stats.closed)
-        metrics.counter("gantry_grpc_connections_closed", "gRPC connections that ended, by cause.", "cause", closed)
-        metrics.calls = server.calls
+        metrics.add(lambda: [(_CALLS, {(method, one.name): count for (method, one), count in server.calls().items()})])
 
 
 async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:

@@ -48,7 +48,8 @@ def without(body: bytes, groups: Groups) -> bytes:
     for key, names in gone.items():
         data[key] = [item for item in _objects(data, key) if _group(item) not in names]
     try:
-        return orjson.dumps(data)
+        # A map with objects for keys is a dataclass, of which orjson would make an object.
+        return orjson.dumps(data, option=orjson.OPT_PASSTHROUGH_DATACLASS)
     except TypeError:
         return body
 

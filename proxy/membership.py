@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 
 from proxy import heartbeat as heartbeats
 from proxy.channel import Channel
-from proxy.clients import Change, Groups, Member, Role
+from proxy.clients import Cause, Change, Groups, Member, Role
 from proxy.context import Context
 from proxy.messaging import Messaging
 from remoting import command as commands
@@ -92,12 +92,17 @@ async def unregister(core: Messaging, context: Context) -> RemotingCommand:
     groups = Groups(
         frozenset(filter(None, (fields.get("producerGroup"),))), frozenset(filter(None, (fields.get("consumerGroup"),)))
     )
-    await leave(core, context.channel, groups, context.command.copy())
+    channel = context.channel
+    await leave(core, channel, groups, context.command.copy(), Cause(channel.departure))
     return commands.success()
 
 
 async def leave(
-    core: Messaging, channel: Channel, groups: Groups | None = None, farewell: RemotingCommand | None = None
+    core: Messaging,
+    channel: Channel,
+    groups: Groups | None = None,
+    farewell: RemotingCommand | None = None,
+    cause: Cause = Cause.CLOSED,
 ) -> None:
     """A client leaves these of its groups (None: all)."""
     member = core.registry.member(channel)
@@ -107,7 +112,7 @@ async def leave(
     leaving = member.groups if groups is None else groups
     # Should it come back, an equal heartbeat is news again.
     session.heartbeat_at = -math.inf
-    changes = core.registry.unregister(channel, leaving)
+    changes = core.registry.unregister(channel, leaving, cause)
     if session.heartbeat is not None and core.registry.member(channel) is not None:
         # What is told to brokers from now on must not name the group any more.
         session.heartbeat = session.heartbeat.copy()
@@ -121,9 +126,9 @@ def expire(core: Messaging, now: float) -> None:
     """Make those leave of whom no heartbeat has come for too long."""
     for member, groups in core.registry.expired(now):
         if member.channel is None:
-            core.changed(core.registry.unregister(member.key, groups))
+            core.changed(core.registry.unregister(member.key, groups, Cause.EXPIRED))
         else:
-            spawn_quietly(leave(core, member.channel, groups))
+            spawn_quietly(leave(core, member.channel, groups, cause=Cause.EXPIRED))
 
 
 def notify(core: Messaging, change: Change) -> None:

@@ -19,7 +19,7 @@ from proxy.checks import Budget, Check, Drain, may_end
 from proxy.clients import Change, ClientRegistry
 from proxy.config import Settings
 from proxy.context import Context
-from proxy.observation import Observer
+from proxy.observation import Observer, tell
 from proxy.observation.request import of_request
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
@@ -31,6 +31,9 @@ _log = logging.getLogger("gantry.messaging")
 Reply = asyncio.Future[RemotingCommand]
 # A code's own behaviour: the reply, now or later; None for a oneway request that was passed on.
 Handling = Callable[["Messaging", Context], Awaitable[RemotingCommand] | None]
+# Serves a request that has passed the checks, and what may come before and after that: it may raise, or wait.
+Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
+Gate = Callable[[Context, Serve], Awaitable[RemotingCommand] | None]
 
 
 class Messaging:
@@ -57,11 +60,14 @@ class Messaging:
         self.addresses = addresses
         self.budget = Budget(settings.limits.total_bytes)
         self.drain = Drain()
-        # Requests under way other than polls.
+        # Requests without an answer yet; of these, those that are no polls.
+        self.under_way: set[Context] = set()
         self.busy = 0
         self._handlers = handlers
         self._forward = forward
         self._checks: tuple[Check, ...] = (*checks, self.budget, self.drain)
+        # What all requests go through, where there is something in their way.
+        self.gate: Gate | None = None
         self.observers = list(observers)
         self._listeners = listeners
 
@@ -71,7 +77,10 @@ class Messaging:
         try:
             for check in self._checks:
                 check(context)
-            handling = self._handlers.get(context.code, self._forward)(self, context)
+            if self.gate is None:
+                handling = self._handlers.get(context.code, self._forward)(self, context)
+            else:
+                handling = self.gate(context, self._serve)
         except RemotingError as error:
             self._observe(context, error.code)
             raise
@@ -84,12 +93,16 @@ class Messaging:
             return None
         reply = as_future(handling)
         self.budget.used += context.size
+        self.under_way.add(context)
         if context.spec is None or context.spec.poll is None:
             self.busy += 1
         reply.add_done_callback(partial(self._done, context))
         if context.spec is not None and context.spec.poll is not None and may_end(context):
             self.drain.watch(reply)
         return reply
+
+    def _serve(self, context: Context) -> Awaitable[RemotingCommand] | None:
+        return self._handlers.get(context.code, self._forward)(self, context)
 
     def changed(self, changes: Sequence[Change]) -> None:
         """Tell whoever wants to know that consumer groups have changed."""
@@ -99,6 +112,7 @@ class Messaging:
 
     def _done(self, context: Context, reply: Reply) -> None:
         self.budget.used -= context.size
+        self.under_way.discard(context)
         if context.spec is None or context.spec.poll is None:
             self.busy -= 1
         if reply.cancelled():
@@ -112,11 +126,11 @@ class Messaging:
             self._observe(context, error.code if isinstance(error, RemotingError) else RemotingError.code)
 
     def _observe(self, context: Context, code: int, reply: RemotingCommand | None = None) -> None:
+        if context.trace is not None:
+            context.trace.finish(context, code, reply)
         if context.channel.protocol != "remoting":
             return
-        observation = of_request(context, code, reply, time.monotonic())
-        for observer in self.observers:
-            observer(observation)
+        tell(self.observers, of_request, context, code, reply, time.monotonic())
 
 
 def as_future(handling: Awaitable[RemotingCommand]) -> Reply:

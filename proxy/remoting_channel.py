@@ -6,17 +6,19 @@ from protocol_negotiation.peer import Peer
 from proxy.channel import ChannelProtocol, Identity, Session
 from remoting.codes import version_text
 from remoting.connection import Handler, Limits, RemotingConnection
+from remoting.errors import RemotingError
 from remoting.wheel import TimeoutWheel
 
 
 class RemotingChannel(RemotingConnection):
     """A client's remoting connection, with what the core remembers of it."""
 
-    __slots__ = ("session",)
+    __slots__ = ("on_doubt", "session")
 
     protocol: ChannelProtocol = "remoting"
     goes_away = True
     represented = False
+    departure = "unregistered"
 
     peer: Peer
 
@@ -30,6 +32,12 @@ class RemotingChannel(RemotingConnection):
     ) -> None:
         super().__init__(wheel, handler, on_close, peer, limits=limits)
         self.session = Session(str(peer.address))
+        # Told of what cannot be read: the peer, why, and the bytes.
+        self.on_doubt: Callable[[Peer, str, bytes], None] | None = None
+
+    def doubted(self, error: RemotingError, data: bytes) -> None:
+        if self.on_doubt is not None:
+            self.on_doubt(self.peer, str(error), data)
 
     @property
     def identity(self) -> Identity:

@@ -30,10 +30,10 @@ class RemotingCommand:
 
     `header` holds the JSON header's keys (code, language, version, opaque, flag, remark,
     extFields); `fields` are its ext fields (str to str), `body` the raw body, `serialize_type` the
-    header encoding it came in or shall be written in.
+    header encoding it came in or shall be written in. `trace_id` is that of a sampled request (W3C Trace Context).
     """
 
-    __slots__ = ("body", "code", "fields", "flag", "header", "serialize_type")
+    __slots__ = ("body", "code", "fields", "flag", "header", "serialize_type", "trace_id")
 
     def __init__(
         self, header: dict[str, Any], fields: dict[str, str], body: bytes, serialize_type: int, code: int, flag: int
@@ -45,6 +45,7 @@ class RemotingCommand:
         # As in the header, at hand.
         self.code = code
         self.flag = flag
+        self.trace_id: str | None = None
 
     @property
     def opaque(self) -> int:

@@ -53,6 +53,7 @@ class CloseCause(StrEnum):
     PROTOCOL = "protocol"
     SLOW_READER = "slow_reader"
     DRAIN = "drain"
+    OPERATOR = "operator"
     UNRESPONSIVE = "unresponsive"
     LOCAL = "local"
 
@@ -147,6 +148,7 @@ class RemotingConnection(asyncio.Protocol):
         "_under_way_bytes",
         "_watched",
         "_wheel",
+        "answers",
         "cause",
         "closed",
         "congested",
@@ -156,11 +158,14 @@ class RemotingConnection(asyncio.Protocol):
         "name",
         "on_close",
         "opened_at",
+        "pauses",
         "peer",
         "read_at",
         "received_bytes",
+        "requests",
         "sent_bytes",
         "transport",
+        "undecodable",
     )
 
     def __init__(
@@ -183,6 +188,8 @@ class RemotingConnection(asyncio.Protocol):
         self.closed = False
         self.opened_at = self.read_at = self.loop.time()
         self.received_bytes = self.sent_bytes = 0
+        # Of the peer's, how many have come; answers to ours; what could not be read; how often reading stopped.
+        self.requests = self.answers = self.undecodable = self.pauses = 0
         self.congested = False
         self._wheel = wheel
         self._decoder = FrameDecoder(limits.frame)
@@ -268,10 +275,14 @@ class RemotingConnection(asyncio.Protocol):
         except HeaderError as error:
             if error.opaque is None:
                 self._distrust(error, frame[1])
-            elif not error.oneway:
+                return
+            self.undecodable += 1
+            self.doubted(error, frame[1])
+            if not error.oneway:
                 self._write(_failure(error), error.opaque, frame[0])
             return
         if command.flag & RESPONSE_FLAG:
+            self.answers += 1
             call = self._pending.pop(command.header["opaque"], None)
             # An answer after its deadline has nobody left to take it.
             future = None if call is None else call.end()
@@ -281,6 +292,7 @@ class RemotingConnection(asyncio.Protocol):
             self._serve(command, len(frame[1]) + len(frame[2]))
 
     def _serve(self, command: RemotingCommand, size: int) -> None:
+        self.requests += 1
         # Taken now: whoever forwards the command puts another opaque and encoding into it.
         opaque, serialize_type, oneway = command.header["opaque"], command.serialize_type, command.flag & ONEWAY_FLAG
         try:
@@ -350,7 +362,12 @@ class RemotingConnection(asyncio.Protocol):
             self._watched = True
             self._wheel.add(_Patience(self), _PATIENCE)
 
+    def doubted(self, error: RemotingError, data: bytes) -> None:
+        """The peer has sent what cannot be read; `data` begins with it. For subclasses."""
+
     def _distrust(self, error: RemotingError, data: bytes) -> None:
+        self.undecodable += 1
+        self.doubted(error, data)
         _log.warning("%s: %s; first bytes %s", self.name, error, data[:16].hex(" "))
         self.close(CloseCause.PROTOCOL)
 
@@ -462,8 +479,10 @@ class RemotingConnection(asyncio.Protocol):
     def pause(self) -> None:
         """Read no further until `resume` has been called as often as `pause`."""
         self._holds += 1
-        if self._holds == 1 and self.transport is not None and not self.transport.is_closing():
-            self.transport.pause_reading()
+        if self._holds == 1:
+            self.pauses += 1
+            if self.transport is not None and not self.transport.is_closing():
+                self.transport.pause_reading()
 
     def resume(self) -> None:
         """Undo one `pause`."""

@@ -108,6 +108,9 @@ class EmbeddedBackend:
         """The broker's name."""
         return (self.name,)
 
+    async def forget(self, topic: str) -> None:
+        """Nothing to do: routes are made of the topics that there are."""
+
     def knows(self, broker: str) -> bool:
         return broker == self.name
 

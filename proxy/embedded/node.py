@@ -4,6 +4,7 @@ import socket
 from pathlib import Path
 
 from protocol_negotiation.peer import HostPort
+from proxy.backend import Push
 from proxy.config import ListenSettings, Settings
 from proxy.embedded.backend import EmbeddedBackend, wall_clock
 from proxy.embedded.server import Server, dismiss, pushing
@@ -23,18 +24,22 @@ class Node:
     Raises StoreLocked, UnknownFormat, StorageFailed (proxy.embedded.store).
     """
 
-    def __init__(self, settings: Settings, directory: Path) -> None:
+    def __init__(self, settings: Settings, directory: Path, push: Push = relay) -> None:
         wanted = settings.embedded
         self.store = DurableStore(directory, wall_clock, wanted.store_options())
         broker = wanted.broker_settings(own_address(settings))
-        self.backend = EmbeddedBackend(broker, self.store, pushing(relay), dismiss=dismiss)
+        self.backend = EmbeddedBackend(broker, self.store, pushing(push), dismiss=dismiss)
         self.server = None if wanted.listen is None else Server(self.backend, HostPort.parse(wanted.listen))
 
     def watch(self, metrics: Metrics) -> None:
         """Show how the broker is."""
         broker, store = self.backend.broker, self.store
+        metrics.envoy.answers = lambda: metrics.requests.served("remoting")
         metrics.gauge("gantry_embedded_topics", "Topics of the embedded broker.", lambda: len(broker.topics))
         metrics.gauge("gantry_embedded_log_bytes", "The embedded broker's log on the disk.", lambda: store.log_bytes)
+        metrics.gauge(
+            "gantry_embedded_full", "1 while the disk has no room, so that sends are refused.", lambda: int(store.full)
+        )
         metrics.gauge(
             "gantry_embedded_corrupt", "Records on the disk that are not what was written.", lambda: store.corrupt
         )

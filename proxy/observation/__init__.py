@@ -4,18 +4,27 @@ Every remoting request and every rpc makes one, and every observer gets it: metr
 that an rpc sends through the core are its own work and make none.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
+from typing import ParamSpec
 
 from protocol_negotiation.peer import Peer
 from proxy.channel import NOBODY, Channel, ChannelProtocol, Identity
+
+_log = logging.getLogger("gantry.messaging")
+
+_P = ParamSpec("_P")
+
+# Characters that are kept of names that clients make up, which may be of any length.
+LONGEST = 255
 
 
 class Observation:
     """One request, answered.
 
     code: the request code's name, or the rpc's; "unknown" for numbers that the request table lacks. response: the
-    response code, or the v2 code; ok: it is no error (that nothing was found is none). topic, group: as the client
-    named them, unchecked. broker, queue: where it was last sent. messages: sent, delivered or acknowledged.
+    response code, or the v2 code; ok: it is no error (that nothing was found is none). topic, group, key: as the client
+    named them, unchecked, but for their length. broker, queue: where it was last sent. messages: sent, delivered or acknowledged.
     bytes_in, bytes_out: of bodies. started: of `time.monotonic`; seconds: until the answer; broker_seconds: of these,
     the brokers' part. attempt: the highest delivery attempt of the answer. delay_ms: how far ahead a delivery was set.
     key: the message's first key, else its message group: nothing to write down but as a hash. trace_id: of a sampled
@@ -80,6 +89,26 @@ class Observation:
 
 # Called on the event loop for every request: nothing slow.
 Observer = Callable[[Observation], None]
+
+
+def tell(
+    observers: Iterable[Observer], observe: Callable[_P, Observation], *args: _P.args, **kwargs: _P.kwargs
+) -> None:
+    """Observe, and tell everybody.
+
+    What fails here costs neither the request nor other observers anything: a send that was stored must not look as if
+    it was not, or it is sent again.
+    """
+    try:
+        observation = observe(*args, **kwargs)
+    except Exception:
+        _log.exception("a request could not be observed")
+        return
+    for observer in observers:
+        try:
+            observer(observation)
+        except Exception:
+            _log.exception("an observer failed")
 
 
 def identity(channel: Channel | None) -> Identity:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from proxy.context import Context
-from proxy.observation import Observation
+from proxy.observation import LONGEST, Observation
 from remoting import pop, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -39,6 +39,11 @@ _LEVELS = tuple(
 )
 
 
+def is_ok(response: int) -> bool:
+    """Whether a response code is no error."""
+    return response in _OK
+
+
 def of_request(context: Context, response: int, reply: RemotingCommand | None, now: float) -> Observation:
     """The observation of a request that ended now with this response code; `reply` where a broker or we answered."""
     channel, spec = context.channel, context.spec
@@ -63,12 +68,13 @@ def of_request(context: Context, response: int, reply: RemotingCommand | None, n
         seen.broker = context.broker
     if reply is not None:
         seen.bytes_out = len(reply.body)
+    seen.trace_id = context.command.trace_id
     if spec is not None:
         fields = context.fields
-        if spec.topic is not None:
-            seen.topic = fields.get(spec.topic)
-        if spec.group is not None:
-            seen.group = fields.get(spec.group)
+        if spec.topic is not None and (topic := fields.get(spec.topic)) is not None:
+            seen.topic = topic[:LONGEST]
+        if spec.group is not None and (group := fields.get(spec.group)) is not None:
+            seen.group = group[:LONGEST]
         look = _LOOKS.get(spec.code)
         if look is not None:
             look(seen, context, reply)
@@ -121,7 +127,7 @@ def _settled_all(seen: Observation, context: Context, _: RemotingCommand | None)
     except BodyError:
         return
     for ack in body.acks:
-        seen.topic, seen.group = ack.topic, ack.consumer_group
+        seen.topic, seen.group = ack.topic[:LONGEST], ack.consumer_group[:LONGEST]
         seen.messages += ack.bits.bit_count()
 
 
@@ -164,9 +170,10 @@ def _message(seen: Observation, text: str) -> None:
     seen.messages = 1
     if properties.KEYS in text:
         keys = properties.get(text, properties.KEYS)
-        seen.key = keys.split(" ", 1)[0] if keys else None
+        seen.key = keys.split(" ", 1)[0][:LONGEST] if keys else None
     if seen.key is None and properties.SHARDING_KEY in text:
-        seen.key = properties.get(text, properties.SHARDING_KEY)
+        key = properties.get(text, properties.SHARDING_KEY)
+        seen.key = None if key is None else key[:LONGEST]
     if "DELAY" in text or properties.TIMER_DELIVER_MS in text:
         seen.delay_ms = delay(text)
 

@@ -9,7 +9,7 @@ from grpc_gateway.call import Call
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest
 from proxy.grpc_channel import GrpcChannel
-from proxy.observation import Observation
+from proxy.observation import LONGEST, Observation
 
 # The answer says that there is nothing, not that something went wrong.
 _OK = frozenset({Code.OK, Code.MESSAGE_NOT_FOUND, Code.OFFSET_NOT_FOUND})
@@ -26,6 +26,7 @@ def of_rpc(name: str, call: Call, request: Any, code: int, started: float, now: 
     seen.broker = call.broker
     seen.queue = call.queue
     seen.attempt = call.attempt
+    seen.trace_id = call.trace_id
     seen.bytes_out = call.bytes_out
     if call.broker_seconds is not None:
         # Brokers asked side by side take longer than all together.
@@ -42,34 +43,34 @@ def _send(seen: Observation, request: SendMessageRequest) -> None:
     if not messages:
         return
     first = messages[0]
-    seen.topic = first.topic.name
+    seen.topic = first.topic.name[:LONGEST]
     seen.bytes_in = len(first.body) if len(messages) == 1 else sum(len(message.body) for message in messages)
     system = first.system_properties
-    seen.key = next(iter(system.keys), "") or system.message_group or None
+    seen.key = (next(iter(system.keys), "") or system.message_group)[:LONGEST] or None
     if system.HasField("delivery_timestamp"):
         seen.delay_ms = max(validation.milliseconds(system.delivery_timestamp) - int(time.time() * 1000), 0)
 
 
 def _queue(seen: Observation, request: Any) -> None:
-    seen.topic = request.message_queue.topic.name or None
-    seen.group = request.group.name or None
+    seen.topic = request.message_queue.topic.name[:LONGEST] or None
+    seen.group = request.group.name[:LONGEST] or None
 
 
 def _queue_alone(seen: Observation, request: Any) -> None:
-    seen.topic = request.message_queue.topic.name or None
+    seen.topic = request.message_queue.topic.name[:LONGEST] or None
 
 
 def _topic_and_group(seen: Observation, request: Any) -> None:
-    seen.topic = request.topic.name or None
-    seen.group = request.group.name or None
+    seen.topic = request.topic.name[:LONGEST] or None
+    seen.group = request.group.name[:LONGEST] or None
 
 
 def _topic(seen: Observation, request: Any) -> None:
-    seen.topic = request.topic.name or None
+    seen.topic = request.topic.name[:LONGEST] or None
 
 
 def _group(seen: Observation, request: Any) -> None:
-    seen.group = request.group.name or None
+    seen.group = request.group.name[:LONGEST] or None
 
 
 _LOOKS: dict[str, Callable[[Observation, Any], None]] = {

@@ -187,6 +187,7 @@ async def test_a_renewal_that_fails_is_tried_again(error: Exception) -> None:
     replica.core.answer = renewed
     await replica.sleep(4)
     assert len(replica.sent) == tries + 1
+    assert replica.renewal.counts == {"renewed": 1, "failed": tries}
     await replica.sleep(30)
     assert len(replica.sent) == tries + 1
 

@@ -53,6 +53,7 @@ class FakeChannel:
     closed: bool = False
     goes_away: bool = True
     represented: bool = False
+    departure: str = "unregistered"
     asked: list[RemotingCommand] = field(default_factory=list)
     told: list[RemotingCommand] = field(default_factory=list)
     holds: int = 0

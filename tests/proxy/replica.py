@@ -29,6 +29,7 @@ async def serving(cluster: Cluster, **more: Any) -> AsyncIterator[App]:
     listen = {"address": "127.0.0.1:0", "trusted_proxies": ["127.0.0.0/8"], **more.pop("listen", {})}
     name_server = await cluster.name_server()
     more.setdefault("drain_timeout", 0.2)
+    more.setdefault("admin", {"listen": "off"})
     settings = Settings(listen=[listen], cluster={"namesrv": name_server.address}, sync={"enabled": False}, **more)
     async with running(settings) as app:
         yield app

@@ -17,7 +17,6 @@ from proxy.sync.exchange import Exchange
 from remoting import command as commands
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause
 from remoting.errors import ConnectionLost
 from remoting.requests import REQUESTS
 from tests.proxy.cluster.kit import Cluster
@@ -58,13 +57,13 @@ async def test_silent_connections_are_closed_but_for_those_that_wait_for_an_answ
         # The next looks find it as silent as the other was.
         await anyio.sleep(0.25)
         assert not polling.gone.is_set()
-        assert app.metrics.closed == {"idle": 1}
+        assert app.metrics.connections.causes("remoting") == {"idle": 1}
         pull = next(command for command in broker.received if command.code == _PULL)
         for connection in broker.connections:
             connection.send(commands.answer(commands.success({"at": "last"}), pull.opaque, 0))
         assert (await soon(waiting)).fields == {"at": "last"}
         await soon(polling.gone.wait())
-        assert app.metrics.closed == {"idle": 2}
+        assert app.metrics.connections.causes("remoting") == {"idle": 2}
         assert app.channels == set()
 
 
@@ -223,7 +222,7 @@ async def test_polls_end_early_and_oneways_are_served_to_the_end(cluster: Cluste
         with pytest.raises(ConnectionLost):
             await soon(cut)
         await soon(new.gone.wait())
-        assert app.metrics.closed[CloseCause.DRAIN.value] == 2
+        assert app.metrics.connections.causes("remoting")["drain"] == 2
 
 
 def test_the_time_to_send_clients_elsewhere_is_short() -> None:

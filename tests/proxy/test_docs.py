@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from prometheus_client.core import CounterMetricFamily
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from proxy.app import App
 from proxy.config import Settings, load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,19 +98,6 @@ def _written(value: object) -> str:
     if isinstance(value, list):
         return str(value).replace("'", '"')
     return str(value)
-
-
-@pytest.mark.anyio
-async def test_the_readme_has_every_metric(tmp_path: Path) -> None:
-    embedded = App(Settings(embedded={"directory": tmp_path}))
-    families = [family for app in (App(Settings()), embedded) for family in app.metrics.collect()]
-    embedded.backend.close()
-    names = {f"{family.name}_total" if isinstance(family, CounterMetricFamily) else family.name for family in families}
-    labels = dict(re.findall(r"`(gantry_\w+)(?:\{([\w,]+)\})?`", README))
-    assert labels.keys() == names
-    for family, name in ((family, f"{family.name}_total") for family in families):
-        if isinstance(family, CounterMetricFamily):
-            assert ",".join(family._labelnames) == labels[name]
 
 
 # deploy/gantry.toml.

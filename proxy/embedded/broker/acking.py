@@ -20,6 +20,8 @@ _log = logging.getLogger("gantry.embedded")
 # What could not be revived is tried again after this time, in ms.
 _AGAIN = 1000
 _POP_RETRY_QUEUES = 1
+# Bodies without a batch.
+_NOTHING = frozenset((b"", b"{}"))
 
 
 def ack(broker: Broker, request: Request) -> Answer:
@@ -39,8 +41,9 @@ def ack(broker: Broker, request: Request) -> Answer:
 
 def batch_ack(broker: Broker, request: Request) -> Answer:
     """Many messages are done."""
-    body = BatchAckBody.decode(request.command.body)
-    if not body.acks:
+    text = request.command.body
+    body = BatchAckBody.decode(text) if text.strip() not in _NOTHING else None
+    if body is None or not body.acks:
         raise Refused(ResponseCode.NO_MESSAGE, "the batch acknowledges nothing")
     refused: Refused | None = None
     for one in body.acks:

@@ -60,7 +60,7 @@ def _client(broker: Broker, group: str, client_id: str) -> Channel:
     for channel, client in () if consumers is None else consumers.clients.items():
         if client.client_id == client_id and not channel.closed:
             return channel
-    raise ConsumerNotOnline(f"client {client_id} of consumer group {group} is not connected")
+    raise Refused(ResponseCode.SYSTEM_ERROR, f"client {client_id} of consumer group {group} is not connected")
 
 
 def _answered(answer: Reply, asked: "asyncio.Future[RemotingCommand]") -> None:
@@ -105,7 +105,7 @@ def _collect(answer: Reply, waiting: dict[str, "asyncio.Future[RemotingCommand]"
     for client_id, future in waiting.items():
         if not future.cancelled() and future.exception() is None and future.result().code == ResponseCode.SUCCESS:
             tables.append(orjson.dumps(client_id) + b":" + _queue_table(future.result().body))
-    answer.set_result(commands.success(body=b'{"consumerTable":{' + b",".join(tables) + b"}}"))
+    answer.set_result(commands.success(body=b'{"consumerTable":{' + b",".join(tables) + b'},"messageQueueTable":{}}'))
 
 
 def _queue_table(body: bytes) -> bytes:

@@ -48,13 +48,14 @@ def query(broker: Broker, request: Request) -> Answer:
         queues = _allocate(
             broker, topic, group, client_id, str(data.get("strategyName")), share if mode == _POP else None
         )
-    assignments = None
+    # Without a route there is no list, not an empty one.
+    found = {}
     if queues is not None:
-        assignments = [
+        found["messageQueueAssignments"] = [
             {"messageQueue": {"topic": topic, "brokerName": broker.settings.name, "queueId": queue_id}, "mode": mode}
             for queue_id in queues
         ]
-    return commands.success(body=orjson.dumps({"messageQueueAssignments": assignments}))
+    return commands.success(body=orjson.dumps(found))
 
 
 def _queues(broker: Broker, topic: str) -> list[int] | None:

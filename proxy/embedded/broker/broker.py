@@ -25,6 +25,7 @@ from proxy.embedded.broker.lock_table import Locks
 from proxy.embedded.broker.members import Members
 from proxy.embedded.broker.offsets import Offsets
 from proxy.embedded.broker.orders import Orders
+from proxy.embedded.broker.refusals import fields_of
 from proxy.embedded.broker.request import Answer, Handler, Reply, Request, code_of, yes
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.broker.topics import Topics
@@ -112,7 +113,7 @@ class Broker:
         try:
             return handler(self, request)
         except RemotingError as error:
-            return commands.response(code_of(error), remark=str(error))
+            return commands.response(code_of(error), fields_of(request.command.code, error), remark=str(error))
         except _STORAGE as error:
             return _unstorable(error)
         except Exception:

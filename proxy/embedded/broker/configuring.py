@@ -117,8 +117,15 @@ def topic_config(broker: Broker, request: Request) -> Answer:
 def topic_configs(broker: Broker, _: Request) -> Answer:
     """GET_ALL_TOPIC_CONFIG."""
     table = {topic.name: topic.to_json() for topic in broker.topics}
-    data = {"topicConfigTable": table, "dataVersion": _version(broker, broker.topics.version)}
-    return commands.success(body=orjson.dumps(data))
+    data = {
+        "topicConfigTable": table,
+        "dataVersion": _version(broker, broker.topics.version),
+        # There are no static topics.
+        "mappingDataVersion": _version(broker, 0),
+        "topicQueueMappingDetailMap": {},
+        "topicQueueMappingInfoMap": {},
+    }
+    return commands.success({"totalTopicNum": str(len(table))}, orjson.dumps(data))
 
 
 def _version(broker: Broker, counter: int) -> dict[str, int]:
@@ -183,9 +190,10 @@ def group_config(broker: Broker, request: Request) -> Answer:
 
 def group_configs(broker: Broker, _: Request) -> Answer:
     """GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+    table = {group.name: group.data for group in broker.groups}
     data = {
-        "subscriptionGroupTable": {group.name: group.data for group in broker.groups},
+        "subscriptionGroupTable": table,
         "forbiddenTable": {},
         "dataVersion": _version(broker, broker.groups.version),
     }
-    return commands.success(body=orjson.dumps(data))
+    return commands.success({"totalGroupNum": str(len(table))}, orjson.dumps(data))

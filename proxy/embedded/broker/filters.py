@@ -102,10 +102,20 @@ class Subscription:
             self.filter = build(expression, kind)
         except BodyError as error:
             self.broken = str(error)
-        if isinstance(self.filter, TagFilter) and isinstance(codes := data.get("codeSet"), list) and codes:
+        if isinstance(self.filter, TagFilter) and (codes := _codes(data.get("codeSet"))):
             # The client's own hashes: a queue knows no more of a tag.
-            self.filter = TagFilter(frozenset(code for code in codes if type(code) is int))
+            self.filter = TagFilter(codes)
 
     @property
     def by_tag(self) -> bool:
         return str(self.data.get("expressionType") or TAG) == TAG
+
+
+def _codes(value: object) -> frozenset[int]:
+    """The hashes of a codeSet; Go clients write them as texts, which Java's parser takes too."""
+    items = value if isinstance(value, list) else []
+    return frozenset(int(item) for item in items if type(item) is int or (isinstance(item, str) and _is_number(item)))
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()

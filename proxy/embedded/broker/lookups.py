@@ -78,7 +78,7 @@ def query(broker: Broker, request: Request) -> Answer:
         count = _MOST_BY_UNIQUE_KEY
     records = broker.store.by_key(topic, key, begin, end, count)
     fields = {
-        "indexLastUpdateTimestamp": str(request.now if not records else store_timestamp(records[0])),
+        "indexLastUpdateTimestamp": str(0 if not records else store_timestamp(records[0])),
         "indexLastUpdatePhyoffset": str(0 if not records else int.from_bytes(records[0][28:36], "big")),
     }
     if not records:

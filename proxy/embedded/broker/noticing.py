@@ -83,7 +83,8 @@ def peek(broker: Broker, request: Request) -> Answer:
             if found.status in {Status.OFFSET_TOO_SMALL, Status.OFFSET_OVERFLOW_BADLY}:
                 found = fetch(broker.store, name, number, found.next_offset, count - len(records), None)
             records += found.records
-    fields = {"restNum": str(rest)}
+    # A look is no handing out: there is no handle, but its zeros are told.
+    fields = {"restNum": str(rest), "popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
     if not records:
         return refusal(ResponseCode.PULL_NOT_FOUND, Status.NO_MESSAGE_IN_QUEUE, fields)
     return commands.response(ResponseCode.SUCCESS, fields, b"".join(records), Status.FOUND)

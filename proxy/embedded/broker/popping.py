@@ -64,7 +64,7 @@ def pop_messages(broker: Broker, request: Request) -> Answer:
     born = request.born
     wait = request.number("pollTime")
     if born + wait + _LATE < request.now:
-        return refusal(ResponseCode.POLLING_TIMEOUT, "the pop comes too late")
+        raise Refused(ResponseCode.POLLING_TIMEOUT, "the pop comes too late")
     count = request.number("maxMsgNums")
     if count > _MOST:
         raise InvalidRequest(f"a pop hands out at most {_MOST} messages, not {count}")

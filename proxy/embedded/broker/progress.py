@@ -77,8 +77,15 @@ def _progress(broker: Broker, topic: Topic, group: str) -> list[tuple[dict[str, 
 
 def offsets(broker: Broker, _: Request) -> Answer:
     """GET_ALL_CONSUMER_OFFSET."""
-    table = {f"{topic}@{group}": found for topic, group, found in broker.offsets.items()}
-    return commands.success(body=orjson.dumps({"offsetTable": table}, option=orjson.OPT_NON_STR_KEYS))
+    table: dict[str, dict[int, int]] = {}
+    topics: dict[str, list[str]] = {}
+    for topic, group, found in broker.offsets.items():
+        table[f"{topic}@{group}"] = found
+        topics.setdefault(group, []).append(topic)
+    version = {"counter": 0, "stateVersion": 0, "timestamp": broker.started}
+    return commands.success(
+        body=fastjson.dumps({"dataVersion": version, "groupTopicMap": topics, "offsetTable": table})
+    )
 
 
 def groups_of_topic(broker: Broker, request: Request) -> Answer:
@@ -90,7 +97,7 @@ def groups_of_topic(broker: Broker, request: Request) -> Answer:
 
 def topics_of_group(broker: Broker, request: Request) -> Answer:
     """QUERY_TOPICS_BY_CONSUMER."""
-    return topic_list(broker.offsets.topics(request.text("group")))
+    return topic_list(broker.offsets.topics(request.text("group")), broker.settings.address)
 
 
 def subscription(broker: Broker, request: Request) -> Answer:

@@ -7,6 +7,7 @@ from proxy.embedded.broker.filters import Filter, Subscription, build
 from proxy.embedded.broker.groups import Group
 from proxy.embedded.broker.holds import Held
 from proxy.embedded.broker.queues import LARGEST_READ, Fetched, Status, fetch
+from proxy.embedded.broker.refusals import Forbidden, ForbiddenType
 from proxy.embedded.broker.request import Answer, Refused, Request
 from proxy.embedded.broker.sending import known_group
 from proxy.embedded.broker.topics import Topic
@@ -60,7 +61,7 @@ def consuming_group(broker: Broker, request: Request) -> Group:
     """The consumer group of a request, which may consume. Raises Refused."""
     group = known_group(broker, request.text("consumerGroup"))
     if not group.enabled:
-        raise Refused(ResponseCode.NO_PERMISSION, f"consumer group {group.name} may not consume")
+        raise Forbidden(ForbiddenType.GROUP, f"consumer group {group.name} may not consume")
     return group
 
 
@@ -68,7 +69,7 @@ def readable_topic(broker: Broker, request: Request) -> Topic:
     """The topic of a request, which may be read. Raises Refused."""
     topic = existing_topic(broker, request.text("topic"))
     if not topic.readable:
-        raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic.name} may not be read")
+        raise Forbidden(ForbiddenType.TOPIC, f"topic {topic.name} may not be read")
     return topic
 
 
@@ -99,7 +100,7 @@ def _subscription(broker: Broker, request: Request, group: Group, topic: str) ->
     if consumers is None:
         raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"nobody is in consumer group {group.name}")
     if consumers.broadcasting and not group.broadcast_enabled:
-        raise Refused(ResponseCode.NO_PERMISSION, f"consumer group {group.name} may not consume by broadcast")
+        raise Forbidden(ForbiddenType.BROADCASTING, f"consumer group {group.name} may not consume by broadcast")
     subscription = consumers.subscriptions.get(topic)
     if subscription is None:
         raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"group {group.name} does not subscribe to topic {topic}")

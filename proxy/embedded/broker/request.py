@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from protocol_negotiation.peer import HostPort
 from proxy.channel import Channel
 from remoting import command as commands
 from remoting.command import RemotingCommand
@@ -18,6 +20,13 @@ Answer = RemotingCommand | Reply | None
 Handler = Callable[["Broker", "Request"], Answer]
 
 _TRUE = "true"
+_NOWHERE = ("0.0.0.0", 0)
+
+
+# A client sends many messages from one place, and reading an IP address takes longer than storing one of them.
+@lru_cache(maxsize=4096)
+def _place(address: HostPort) -> tuple[str, int]:
+    return _NOWHERE if address.ip is None else (str(address.ip), address.port)
 
 
 class Request:
@@ -66,8 +75,7 @@ class Request:
     @property
     def address(self) -> tuple[str, int]:
         """Where the client is; 0.0.0.0:0 where that is no IP address."""
-        host = None if self.channel is None else self.channel.peer.address
-        return ("0.0.0.0", 0) if host is None or host.ip is None else (str(host.ip), host.port)
+        return _NOWHERE if self.channel is None else _place(self.channel.peer.address)
 
     def again(self, now: int) -> "Request":
         """The same after it has waited."""

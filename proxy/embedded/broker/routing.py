@@ -8,6 +8,7 @@ import orjson
 from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.request import Answer, Refused, Request, refusal
+from proxy.embedded.broker.topics import UNIT, UNIT_SUBSCRIPTION
 from remoting import command as commands
 from remoting import fastjson, routes
 from remoting.codes import STANDARD_JSON_VERSION, ResponseCode
@@ -74,11 +75,35 @@ def topics_of_cluster(broker: Broker, request: Request) -> Answer:
 
 
 def system_topics(broker: Broker, _: Request) -> Answer:
-    """GET_SYSTEM_TOPIC_LIST_FROM_NS, GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
+    """GET_SYSTEM_TOPIC_LIST_FROM_NS."""
+    return topic_list(_system_topics(broker), broker.settings.address)
+
+
+def brokers_system_topics(broker: Broker, _: Request) -> Answer:
+    """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
+    return topic_list(_system_topics(broker))
+
+
+def _system_topics(broker: Broker) -> list[str]:
     settings = broker.settings
     own = {settings.cluster, settings.name, names.reply_topic(settings.cluster)}
-    found = (topic.name for topic in broker.topics if names.is_system(topic.name) or topic.name in own)
-    return topic_list(found, settings.address)
+    return [topic.name for topic in broker.topics if names.is_system(topic.name) or topic.name in own]
+
+
+def unit_topics(broker: Broker, _: Request) -> Answer:
+    """GET_UNIT_TOPIC_LIST."""
+    return topic_list(topic.name for topic in broker.topics if topic.sys_flag & UNIT)
+
+
+def unit_retry_topics(broker: Broker, _: Request) -> Answer:
+    """GET_HAS_UNIT_SUB_TOPIC_LIST."""
+    return topic_list(topic.name for topic in broker.topics if topic.sys_flag & UNIT_SUBSCRIPTION)
+
+
+def lone_unit_retry_topics(broker: Broker, _: Request) -> Answer:
+    """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
+    both = UNIT | UNIT_SUBSCRIPTION
+    return topic_list(topic.name for topic in broker.topics if topic.sys_flag & both == UNIT_SUBSCRIPTION)
 
 
 def topic_list(found: Iterable[str], address: str | None = None) -> Answer:

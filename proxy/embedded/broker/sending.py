@@ -9,7 +9,7 @@ from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.groups import Group
 from proxy.embedded.broker.intake import whole
 from proxy.embedded.broker.request import Answer, Refused, Request, code_of, refusal
-from proxy.embedded.broker.topics import Topic
+from proxy.embedded.broker.topics import UNIT, UNIT_SUBSCRIPTION, Topic
 from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
@@ -40,8 +40,6 @@ _VERBOSE = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
 _SAYS_RETRIES = 121
 # Dead letters of a group are in one queue.
 _DEAD_LETTER_QUEUES = 1
-# Bit of a topic's sys flag: a retry topic of a unit.
-_UNIT, _UNIT_SUBSCRIPTION = 1, 2
 
 
 class Header:
@@ -154,7 +152,7 @@ def writable_topic(broker: Broker, header: Header) -> Topic:
         if name in names.FORBIDDEN_TOPICS:
             raise Refused(ResponseCode.NO_PERMISSION, f"nobody may send to topic {name}")
         retry = name.startswith(names.RETRY_PREFIX)
-        sys_flag = 0 if not header.unit_mode else _UNIT_SUBSCRIPTION if retry else _UNIT
+        sys_flag = 0 if not header.unit_mode else UNIT_SUBSCRIPTION if retry else UNIT
         topic = broker.topics.create_by_send(name, header.default_topic, header.default_queues, sys_flag)
         if topic is None and retry:
             topic = broker.topics.create(name, 1, sys_flag=sys_flag)
@@ -249,7 +247,7 @@ def send_back(broker: Broker, request: Request) -> Answer:
     if group.retry_queues <= 0:
         return commands.success()
     offset, level = request.number("offset"), request.number("delayLevel")
-    sys_flag = _UNIT_SUBSCRIPTION if request.flag("unitMode") else 0
+    sys_flag = UNIT_SUBSCRIPTION if request.flag("unitMode") else 0
     topic = broker.topics.create(names.retry_topic(group.name), group.retry_queues, sys_flag=sys_flag)
     if not topic.writable:
         raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic.name} may not be written to")
@@ -284,6 +282,16 @@ def send_back(broker: Broker, request: Request) -> Answer:
 
 def recall(broker: Broker, request: Request) -> Answer:
     """RECALL_MESSAGE: take back a message that waits for its time."""
+    region = {properties.MSG_REGION: broker.settings.region}
+    try:
+        handle = _recall_handle(broker, request)
+    except RemotingError as error:
+        return refusal(code_of(error), str(error), region)
+    broker.intake.recall(handle.topic, handle.message_id, handle.timestamp - 1)
+    return broker.durable(commands.success({"msgId": handle.message_id, **region}))
+
+
+def _recall_handle(broker: Broker, request: Request) -> RecallHandle:
     if not broker.settings.recall:
         raise Refused(ResponseCode.NO_PERMISSION, "messages cannot be recalled here")
     topic = request.text("topic")
@@ -294,8 +302,7 @@ def recall(broker: Broker, request: Request) -> Answer:
     except Exception as error:
         raise Refused(ResponseCode.ILLEGAL_OPERATION, str(error)) from None
     _check_recall(broker, request, topic, handle)
-    broker.intake.recall(topic, handle.message_id, handle.timestamp - 1)
-    return broker.durable(commands.success({"msgId": handle.message_id}))
+    return handle
 
 
 def _check_recall(broker: Broker, request: Request, topic: str, handle: RecallHandle) -> None:

@@ -70,3 +70,8 @@ def config(broker: Broker, _: Request) -> Answer:
     ]
     lines += [f"{item.name}={getattr(settings, item.name)}" for item in dataclasses.fields(settings)]
     return commands.success({"version": "{}"}, "\n".join(lines).encode() + b"\n")
+
+
+def clean(_: Broker, __: Request) -> Answer:
+    """CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC: nothing is kept of what is gone."""
+    return commands.success()

@@ -14,6 +14,8 @@ from remoting.properties import MessageType
 
 _READ_WRITE = int(Permission.READ | Permission.WRITE)
 _MESSAGE_TYPE = "message.type"
+# Bits of a topic's sys flag: a topic of a unit, the retry topic of a unit.
+UNIT, UNIT_SUBSCRIPTION = 1, 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from proxy.embedded.store import format as layout
 from proxy.embedded.store import frame, keys
@@ -22,6 +22,7 @@ from proxy.embedded.store.log import Log
 from proxy.embedded.store.options import StoreOptions
 from proxy.embedded.store.queue import Entry, Queue
 from proxy.embedded.store.recovery import Recovery
+from proxy.embedded.store.reserve import Reserve
 from proxy.embedded.store.state import State
 from proxy.embedded.store.table import StoredTable
 from proxy.embedded.store.unit import Unit
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     import asyncio
 
 _log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 # How much may wait for the index file, in checkpoints, before nothing more is taken.
 _PATIENCE = 16
@@ -76,6 +79,7 @@ class DurableStore:
         _make(self._directory / "log", self._files)
         self._log = Log(self._directory / "log", self._files, self._options.segment_size)
         self._index, self._state = self._open_index()
+        self._reserve = Reserve(self._directory / "reserve", self._files, self._options.reserve)
         self._files.sync_directory(self._directory)
         position = self._index.position
         if position is None:
@@ -93,6 +97,16 @@ class DurableStore:
         return self._damage.count
 
     @property
+    def failed(self) -> StorageFailed | None:
+        """Why nothing is written any more, until a restart; None: all is well."""
+        return self._log.failed
+
+    @property
+    def full(self) -> bool:
+        """The disk has no room for messages; what is in tables is written as long as the reserve lasts."""
+        return self._reserve.spent
+
+    @property
     def log_bytes(self) -> int:
         """How large the log is."""
         return self._log.size
@@ -105,6 +119,7 @@ class DurableStore:
         if unit is not None:
             return self._append_to(unit, message)
         log = self._log
+        self._refuse_when_full()
         position = self._room()
         queue = self._state.queue(message.topic, message.queue_id)
         stored = self._stamped(message, queue.next if queue else 0, position)
@@ -126,7 +141,7 @@ class DurableStore:
         if self._unit is not None:
             yield
             return
-        unit = self._unit = Unit(self._room())
+        unit = self._unit = Unit(self._room_for_tables())
         try:
             yield
         finally:
@@ -168,8 +183,9 @@ class DurableStore:
             position = unit.start + unit.size
             unit.add(kind, payload, lambda: effect(position))
             return
-        position = self._room()
-        self._log.write(frame.encode(kind, payload, position, self._log.seed))
+        position = self._room_for_tables()
+        data = frame.encode(kind, payload, position, self._log.seed)
+        self._spare(lambda: self._log.write(data))
         effect(position)
         if self._is_full():
             self._urge()
@@ -177,18 +193,44 @@ class DurableStore:
     def _write_unit(self, unit: Unit) -> None:
         if not unit.frames:
             return
-        self._log.write(unit.encoded(self._log.seed), self._now())
+        data, now = unit.encoded(self._log.seed), self._now()
+        if unit.offsets:
+            self._refuse_when_full()
+            self._log.write(data, now)
+        else:
+            self._spare(lambda: self._log.write(data, now))
         for effect in unit.effects:
             effect()
         if self._is_full():
             self._urge()
 
+    def _refuse_when_full(self) -> None:
+        """Messages do not take the room that is kept for tables."""
+        if self._reserve.spent:
+            raise StorageFull(f"no room for messages in {self._directory}; free some or add to it")
+
+    def _spare(self, write: Callable[[], _T]) -> _T:
+        """Write to a table, from the reserve if it must be. Raises StorageFull, StorageFailed."""
+        try:
+            return write()
+        except StorageFull:
+            if not self._reserve.give_up():
+                raise
+            return write()
+
     def _room(self) -> int:
         """Where the log goes on."""
+        self._check_backlog()
+        return self._log.prepare()
+
+    def _room_for_tables(self) -> int:
+        self._check_backlog()
+        return self._spare(self._log.prepare)
+
+    def _check_backlog(self) -> None:
         if self._state.pending > _PATIENCE * self._options.checkpoint_changes:
             self._urge()
             raise StorageFull(f"the index of {self._directory} has not been written for too long; see the log")
-        return self._log.prepare()
 
     def _stamped(self, message: StoredMessage, offset: int, position: int) -> StoredMessage:
         # What dataclasses.replace does, at half the price.
@@ -266,6 +308,10 @@ class DurableStore:
         if error is not None:
             _log.error("the index of %s cannot be written now: %s", self._directory, error)
             self._state.unstage()
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL and self._reserve.give_up():
+                # At once: the reserve is made again when nobody takes its room.
+                self._begin_checkpoint()
+                return
             self._retry_at = self._clock() + _RETRY
             return
         self._state.settle()
@@ -291,6 +337,7 @@ class DurableStore:
         if self._log.failed is not None:
             return
         self._retire(now)
+        self._reserve.fill()
         stale = now - self._checkpointed_at >= options.checkpoint_age and self._log.needed > self._applied
         if stale or self._log.start != self._state.log_start:
             self._urge()

@@ -40,6 +40,14 @@ class Files:
     def truncate(self, file: int, size: int) -> None:
         os.ftruncate(file, size)
 
+    def allocate(self, file: int, size: int) -> None:
+        """Take room for an empty file."""
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file, 0, size)
+        else:
+            # macOS.
+            self.write_all(file, bytes(size), 0)
+
     def sync(self, file: int) -> None:
         """Contents and size are on the disk afterwards."""
         _sync(file)

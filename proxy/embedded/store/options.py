@@ -17,6 +17,8 @@ class StoreOptions:
     # The oldest segments go when the log is larger, or their messages are older; None: never.
     retention_size: int | None = None
     retention_time: int | None = 72 * 3600 * 1000
+    # Kept for tables, so that they can be written to when the disk has no room for messages.
+    reserve: int = 16 << 20
     # What may be in memory and the log only: more makes a restart after a crash longer, less means more writing.
     checkpoint_changes: int = 32768
     checkpoint_bytes: int = 64 << 20

@@ -60,10 +60,11 @@ class EmbeddedCluster:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         ports = [self.port, *([self.proxy.port] if self.proxy is not None else [])]
         while not all(map(accepts, ports)):
             if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
                 raise Failed(f"the embedded broker did not start:\n{self.log.read_text()[-3000:]}")
             time.sleep(0.05)
 

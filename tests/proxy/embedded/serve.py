@@ -52,7 +52,7 @@ async def serve(port: int, listen: int | None, directory: Path | None) -> None:
         if listen is None:
             with closing(backend):
                 await backend.run()
-        app = App(load(None, {"listen": [f"{HOST}:{listen}"]}))
+        app = App(load(None, {"listen": [f"{HOST}:{listen}"], "tools": "all"}))
         app.core.backend = app.backend = cast(Any, backend)
         await app.serve(lambda: None, anyio.sleep_forever)
 

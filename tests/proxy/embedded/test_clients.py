@@ -1,14 +1,28 @@
-"""Official clients against `gantry serve --embedded`, a process of its own; no Java."""
+"""Official clients against `gantry serve --embedded`, a process of its own; no Java.
 
+They spend most of their time waiting, each in a topic and a group of its own: they run side by side.
+"""
+
+import asyncio
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cluster.client import create_topic, unique
 from tests.cluster.kit import HOST, Gantry, free_port, run_client
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+
+_CLIENTS = (("python-grpc", "simple"), ("go-grpc", "push"), ("go-remoting", "push"), ("go-remoting", "pull"))
+_KINDS = ("normal", "fifo", "delay", "transaction")
+_TRIPS = [(client, mode, kind) for (client, mode), kind in product(_CLIENTS, _KINDS)]
+_AT_ONCE = 6
+
+Report = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +43,22 @@ def gantry(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ga
         yield gantry
 
 
-@pytest.mark.parametrize("kind", ["normal", "fifo", "delay", "transaction"])
-@pytest.mark.parametrize(
-    ("client", "mode"),
-    [("python-grpc", "simple"), ("go-grpc", "push"), ("go-remoting", "push"), ("go-remoting", "pull")],
-)
-async def test_round_trip(gantry: Gantry, broker: str, client: str, mode: str, kind: str) -> None:
-    topic = await create_topic(broker, "t", 4, kind.upper())
-    words = ("--endpoint", gantry.address, "--topic", topic, "--group", unique("g"), "--kind", kind, "--mode", mode)
-    report = run_client(client, "roundtrip", "10", *words)
+@pytest.fixture(scope="module")
+def reports(gantry: Gantry, broker: str) -> Iterator[dict[tuple[str, str, str], Future[Report]]]:
+    """What comes of all round trips."""
+
+    def round_trip(client: str, mode: str, kind: str) -> Report:
+        topic = asyncio.run(create_topic(broker, "t", 4, kind.upper()))
+        words = ("--endpoint", gantry.address, "--topic", topic, "--group", unique("g"), "--kind", kind, "--mode", mode)
+        return run_client(client, "roundtrip", "10", *words)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        yield {trip: pool.submit(round_trip, *trip) for trip in _TRIPS}
+
+
+@pytest.mark.parametrize(("client", "mode", "kind"), _TRIPS)
+def test_round_trip(reports: dict[tuple[str, str, str], Future[Report]], client: str, mode: str, kind: str) -> None:
+    report = reports[client, mode, kind].result()
     assert report["ok"], report
 
 

@@ -153,7 +153,7 @@ def _assigned(bench: Bench, client: str, strategy: str = "AVG", **changes: objec
         **changes,
     }
     reply = bench.get(RequestCode.QUERY_ASSIGNMENT, {}, orjson.dumps(question))
-    found = orjson.loads(reply.body)["messageQueueAssignments"]
+    found = orjson.loads(reply.body).get("messageQueueAssignments")
     return None if found is None else [(item["messageQueue"]["queueId"], item["mode"]) for item in found]
 
 

@@ -90,11 +90,13 @@ async def test_a_filter_that_nothing_fits_goes_on_a_while(bench: Bench) -> None:
         assert looks <= 4
 
 
-async def test_the_groups_own_subscription_is_used(bench: Bench) -> None:
+@pytest.mark.parametrize("codes", [[], [98], ["98"], ["-1", "98", "?", None, True, 1.5]])
+async def test_the_groups_own_subscription_is_used(bench: Bench, codes: list[object]) -> None:
+    """Go clients write the hashes of tags as texts."""
     bench.topic("t")
     bench.send("t", b"1", {"TAGS": "a"})
     bench.send("t", b"2", {"TAGS": "b"})
-    bench.join({"g": ["t"]}, subscriptionDataSet=[subscription("t", "b")])
+    bench.join({"g": ["t"]}, subscriptionDataSet=[{**subscription("t", "b"), "codeSet": codes}])
     fields = {**pull_fields("t", "g"), "sysFlag": 0, "subVersion": 1_700_000_000_000}
     assert _bodies(bench.get(RequestCode.PULL_MESSAGE, fields).body) == [b"2"]
     later = bench.ask(RequestCode.PULL_MESSAGE, {**fields, "subVersion": 1_700_000_000_001})

@@ -28,7 +28,7 @@ def gantry(cluster: EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -
     if cluster.proxy is not None:
         yield cluster.proxy
         return
-    with Gantry(tmp_path_factory.mktemp("gantry"), cluster.namesrv) as gantry:
+    with Gantry(tmp_path_factory.mktemp("gantry"), cluster.namesrv, 'tools = "all"\n') as gantry:
         yield gantry
 
 

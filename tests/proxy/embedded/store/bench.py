@@ -19,9 +19,9 @@ from remoting.messages import StoredMessage, crc
 BODY = b"x" * 300
 
 
-def _message(number: int, queues: int = 8) -> StoredMessage:
+def _message(number: int, body: bytes = BODY, queues: int = 8) -> StoredMessage:
     text = properties.encode({"UNIQ_KEY": f"7F00000100002A9F1C{number:014X}", "TAGS": "A", "WAIT": "true"})
-    return StoredMessage(topic="bench", queue_id=number % queues, body=BODY, body_crc=crc(BODY), properties=text)
+    return StoredMessage(topic="bench", queue_id=number % queues, body=body, body_crc=crc(body), properties=text)
 
 
 def _memory() -> int:
@@ -100,9 +100,8 @@ def _read_all(store: DurableStore, count: int) -> int:
     return read
 
 
-def run(directory: Path, gigabytes: float) -> None:
-    rate, throughput = disk(directory)
-    print(f"disk: {rate:,.0f} appends with fsync/s, {throughput / 1e6:,.0f} MB/s")
+def sends(directory: Path) -> None:
+    """Print how fast messages get into the store, by sync policy and number of senders."""
     for policy, senders in (
         (SyncPolicy.ALWAYS, 1),
         (SyncPolicy.ALWAYS, 128),
@@ -119,16 +118,22 @@ def run(directory: Path, gigabytes: float) -> None:
         )
         store.close()
         shutil.rmtree(path)
-    path = directory / "large"
+
+
+def large(path: Path, gigabytes: float) -> None:
+    """Make a store with a log of this size, and print what reading it takes."""
     store = DurableStore(path, _clock, StoreOptions(sync=SyncPolicy.OS))
     before, begin, count = _memory(), time.perf_counter(), 0
-    while store._log.end < gigabytes * (1 << 30):
+    body = b"x" * 1024
+    while store.log_bytes < gigabytes * (1 << 30):
         for number in range(count, count + 1000):
-            store.append(_message(number))
+            store.append(_message(number, body))
         count += 1000
     took = time.perf_counter() - begin
-    size = store._log.end
-    print(f"log of {size / (1 << 30):.1f} GiB, {count:,} messages, without a loop: {count / took:,.0f} messages/s")
+    print(
+        f"log of {store.log_bytes / (1 << 30):.1f} GiB, {count:,} messages of {len(body)} B, without a loop: "
+        f"{count / took:,.0f} messages/s"
+    )
     print(f"memory: {(_memory() - before) / count * 1e6 / (1 << 20):.1f} MiB per million messages")
     read = min(count, 200_000)
     print(f"read, 32 at a time: {read / timed(lambda: _read_all(store, read)):,.0f} messages/s")
@@ -138,15 +143,32 @@ def run(directory: Path, gigabytes: float) -> None:
     index = sum(each.stat().st_size for each in path.glob("index.db*"))
     print(f"index file: {index / count:.0f} bytes per message")
     print(f"close: {timed(store.close):.2f} s")
+
+
+def crash(path: Path) -> None:
+    """Leave a store as kill -9 does at the worst moment: just before a checkpoint."""
+    store = DurableStore(path, _clock)
+    for number in range(StoreOptions().checkpoint_changes - 1):
+        store.append(_message(number))
+    store._lock.release()
+
+
+def restarts(path: Path) -> None:
+    """Print how long opening a large store takes."""
     stores: list[DurableStore] = []
-    print(f"start after a clean stop: {timed(lambda: stores.append(DurableStore(path, _clock))):.3f} s")
-    # As after kill -9 at the worst moment: just before a checkpoint.
-    options = stores[0]._options
-    for number in range(options.checkpoint_changes - 1):
-        stores[0].append(_message(number))
-    stores[0]._lock.release()
-    print(f"start after a crash: {timed(lambda: stores.append(DurableStore(path, _clock))):.3f} s")
+    print(f"open after a clean stop: {timed(lambda: stores.append(DurableStore(path, _clock))):.3f} s")
+    stores[0].close()
+    crash(path)
+    print(f"open after a crash: {timed(lambda: stores.append(DurableStore(path, _clock))):.3f} s")
     stores[1].close()
+
+
+def run(directory: Path, gigabytes: float) -> None:
+    rate, throughput = disk(directory)
+    print(f"disk: {rate:,.0f} appends with fsync/s, {throughput / 1e6:,.0f} MB/s")
+    sends(directory)
+    large(directory / "large", gigabytes)
+    restarts(directory / "large")
 
 
 def main() -> None:

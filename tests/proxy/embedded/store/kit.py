@@ -35,7 +35,7 @@ def message(body: bytes = b"body", topic: str = "T", queue_id: int = 0, **pairs:
 def open_store(
     directory: Path, files: Files | None = None, clock: Clock | None = None, **options: object
 ) -> DurableStore:
-    return DurableStore(directory, clock or Clock(), StoreOptions(**options), files)  # type: ignore[arg-type]
+    return DurableStore(directory, clock or Clock(), StoreOptions(**{"reserve": 0, **options}), files)  # type: ignore[arg-type]
 
 
 def bodies(store: DurableStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
@@ -161,6 +161,18 @@ class Disk(Files):
             if not size:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return super().write(file, data[:size], position)
+
+    def allocate(self, file: int, size: int) -> None:
+        if self.room is not None and size > self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().allocate(file, size)
+        if self.room is not None:
+            self.room -= size
+
+    def unlink(self, path: Path) -> None:
+        if self.room is not None:
+            self.room += path.stat().st_size
+        super().unlink(path)
 
     def truncate(self, file: int, size: int) -> None:
         super().truncate(file, size)

@@ -71,39 +71,39 @@ def written(directory: Path, checkpoint: bool) -> tuple[list[int], list[Contents
     return ends, states
 
 
-def test_a_log_that_ends_anywhere_has_whole_writes_only(tmp_path: Path) -> None:
-    ends, states = written(tmp_path / "whole", checkpoint=False)
-    size = log_file(tmp_path / "whole").stat().st_size
+def test_a_log_that_ends_anywhere_has_whole_writes_only(memory_path: Path) -> None:
+    ends, states = written(memory_path / "whole", checkpoint=False)
+    size = log_file(memory_path / "whole").stat().st_size
     for end in range(size):
-        shutil.copytree(tmp_path / "whole", tmp_path / "torn")
-        with log_file(tmp_path / "torn").open("r+b") as file:
+        shutil.copytree(memory_path / "whole", memory_path / "torn")
+        with log_file(memory_path / "torn").open("r+b") as file:
             file.truncate(end)
-        store = open_store(tmp_path / "torn")
+        store = open_store(memory_path / "torn")
         whole = max(number for number, each in enumerate(ends) if each <= end)
         assert contents(store) == states[whole]
         assert store.corrupt == 0
         assert store.append(message(b"next", "A", 0)).queue_offset == len(states[whole][0].get(("A", 0), ()))
-        assert log_file(tmp_path / "torn").stat().st_size == store._log.end
+        assert log_file(memory_path / "torn").stat().st_size == store._log.end
         abandon(store)
-        shutil.rmtree(tmp_path / "torn")
+        shutil.rmtree(memory_path / "torn")
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_no_byte_of_a_log_can_change_unnoticed(
-    tmp_path: Path, checkpoint: bool, caplog: pytest.LogCaptureFixture
+    memory_path: Path, checkpoint: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _, states = written(tmp_path / "whole", checkpoint)
+    _, states = written(memory_path / "whole", checkpoint)
     queues, _ = states[-1]
-    data = log_file(tmp_path / "whole").read_bytes()
+    data = log_file(memory_path / "whole").read_bytes()
     values = {None, b"value", b"other value", b"in a unit"}
     mark = 20
     for place in range(len(data) - mark):
-        shutil.copytree(tmp_path / "whole", tmp_path / "rotten")
-        with log_file(tmp_path / "rotten").open("r+b") as file:
+        shutil.copytree(memory_path / "whole", memory_path / "rotten")
+        with log_file(memory_path / "rotten").open("r+b") as file:
             file.seek(place)
             file.write(bytes([data[place] ^ 1 << place % 8]))
         caplog.clear()
-        store = open_store(tmp_path / "rotten")
+        store = open_store(memory_path / "rotten")
         found, table = contents(store)
         lost = [
             (where, offset)
@@ -121,7 +121,7 @@ def test_no_byte_of_a_log_can_change_unnoticed(
             if where in found:
                 assert store.append(message(b"next", *where)).queue_offset >= max(queue) + 1
         abandon(store)
-        shutil.rmtree(tmp_path / "rotten")
+        shutil.rmtree(memory_path / "rotten")
 
 
 def test_damage_is_counted_and_logged_once_however_often_it_is_read(

@@ -9,6 +9,7 @@ import pytest
 
 from proxy.embedded.store import StorageFailed, StorageFull
 from proxy.embedded.store.durable import DurableStore
+from proxy.embedded.store.index import Batch
 from remoting.messages import decode_message
 from tests.proxy.embedded.store.kit import Clock, Disk, abandon, bodies, message, open_store
 
@@ -55,6 +56,81 @@ def test_a_full_disk_refuses_a_write_whole_and_takes_it_when_there_is_room(tmp_p
     assert bodies(store) == [*kept, b"again"]
     assert dict(store.table("t").items()) == {b"key": b"value"}
     assert store.corrupt == 0
+    store.close()
+
+
+def is_full(store: DurableStore) -> bool:
+    """Asked each time, for mypy too."""
+    return store.full
+
+
+def test_tables_are_written_from_a_reserve_when_the_disk_is_full(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = Disk()
+    store = open_store(tmp_path, disk, reserve=4096, segment_size=1500)
+    assert not is_full(store)
+    disk.room = 300
+    kept = fill(store, 9, "no room")
+    assert not is_full(store), "only tables take the reserve"
+    table = store.table("offsets")
+    for number in range(20):
+        table.put(b"key", b"%d" % number)
+    assert is_full(store)
+    assert [each.getMessage() for each in caplog.records if "is full" in each.getMessage()]
+    with store.transaction():
+        table.put(b"other", b"value")
+    for refused in (
+        lambda: store.append(message(b"no")),
+        lambda: store.append_all([message(b"no")]),
+    ):
+        with pytest.raises(StorageFull, match="no room for messages"):
+            refused()
+    store.upkeep()
+    assert is_full(store), "there is still no room"
+    with pytest.raises(StorageFull):  # noqa: PT012
+        for number in range(200):
+            table.put(b"key", b"%d" % number)
+    last = table.get(b"key")
+    assert bodies(store) == kept
+    abandon(store)
+
+    # The same after a restart on the full disk, and then there is room.
+    store = open_store(tmp_path, disk, reserve=4096, segment_size=1500)
+    assert is_full(store)
+    assert bodies(store) == kept
+    assert dict(store.table("offsets").items()) == {b"key": last, b"other": b"value"}
+    with pytest.raises(StorageFull):
+        store.append(message(b"no"))
+    disk.room = None
+    store.upkeep()
+    assert not is_full(store)
+    store.append(message(b"yes"))
+    assert bodies(store) == [*kept, b"yes"]
+    store.close()
+
+
+def test_an_index_that_has_no_room_takes_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(tmp_path, reserve=4096)
+    commit, tries = store._index.commit, 0
+
+    def fail_once(batch: Batch) -> None:
+        nonlocal tries
+        tries += 1
+        if tries > 1:
+            commit(batch)
+            return
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    monkeypatch.setattr(store._index, "commit", fail_once)
+    store.append(message(b"first"))
+    store.checkpoint()
+    assert is_full(store)
+    assert (tries, store._applied) == (2, store._log.needed)
+    store.upkeep()
+    assert not is_full(store)
     store.close()
 
 

@@ -1,0 +1,127 @@
+"""What is behind the replica: brokers and name servers, as it sees them."""
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from proxy.admin import links
+from proxy.admin.answers import Answer
+from proxy.admin.links import State
+from proxy.cluster.backend import ClusterBackend
+from proxy.cluster.link import Link
+from proxy.embedded.backend import EmbeddedBackend
+from remoting.routes import MASTER_ID, Replicas
+
+if TYPE_CHECKING:
+    from proxy.app import App
+
+
+class BrokerAddress(Answer):
+    """One process of a broker name."""
+
+    id: int = Field(description="0: the master")
+    address: str = Field(examples=["192.0.2.20:10911"])
+    state: State
+    connections: int = Field(description="for requests; memberships have their own")
+    pending: int = Field(description="requests that it has not answered")
+    bytes_in: int = Field(description="from it, over the open connections")
+    bytes_out: int
+    congested: bool = Field(description="it does not read what it is sent; clients that send to it are held up")
+
+
+class Broker(Answer):
+    """A broker by name. Latencies are of requests but polls, since the start."""
+
+    name: str = Field(examples=["broker-a"])
+    cluster: str = Field(examples=["DefaultCluster"])
+    healthy: bool = Field(description="there is a process of it that is not known to be unreachable")
+    addresses: list[BrokerAddress]
+    answers: int
+    average_milliseconds: float | None = Field(description="moving average", examples=[1.4])
+    longest_milliseconds: float | None = Field(examples=[210.0])
+
+
+class NameServer(Answer):
+    """A name server."""
+
+    address: str = Field(examples=["192.0.2.10:9876"])
+    state: State
+    pending: int
+
+
+def brokers(app: "App") -> list[Broker]:
+    """All brokers that are known."""
+    backend = app.backend
+    if isinstance(backend, EmbeddedBackend):
+        return [_embedded(app, backend)]
+    return [_broker(app, backend, replicas) for _, replicas in sorted(backend.table.items())]
+
+
+def name_servers(app: "App") -> list[NameServer]:
+    """All name servers; an embedded broker needs none."""
+    if isinstance(app.backend, EmbeddedBackend):
+        return []
+    return [
+        NameServer(address=link.address, state=links.state((link,)), pending=links.pending((link,)))
+        for link in app.backend.name_servers
+    ]
+
+
+def _broker(app: "App", backend: ClusterBackend, replicas: Replicas) -> Broker:
+    addresses = [
+        _address(number, address, [link for link in backend.links if link.address == address])
+        for number, address in sorted(replicas.addresses.items())
+    ]
+    return Broker(
+        name=replicas.name,
+        cluster=replicas.cluster,
+        healthy=links.reachable(backend, replicas),
+        addresses=addresses,
+        **_latency(app, replicas.name),
+    )
+
+
+def _embedded(app: "App", backend: EmbeddedBackend) -> Broker:
+    settings = backend.broker.settings
+    address = BrokerAddress(
+        id=MASTER_ID,
+        address=settings.address,
+        state="in-process",
+        connections=0,
+        pending=0,
+        bytes_in=0,
+        bytes_out=0,
+        congested=False,
+    )
+    return Broker(
+        name=settings.name,
+        cluster=settings.cluster,
+        healthy=app.storage_failure is None,
+        addresses=[address],
+        **_latency(app, settings.name),
+    )
+
+
+def _address(number: int, address: str, own: list[Link]) -> BrokerAddress:
+    open_ones = [link.connection for link in own if link.connection is not None]
+    return BrokerAddress(
+        id=number,
+        address=address,
+        state=links.state(own),
+        connections=len(open_ones),
+        pending=links.pending(own),
+        bytes_in=sum(connection.received_bytes for connection in open_ones),
+        bytes_out=sum(connection.sent_bytes for connection in open_ones),
+        congested=any(connection.congested for connection in open_ones),
+    )
+
+
+def _latency(app: "App", name: str) -> dict[str, int | float | None]:
+    tally = app.admin.tally.brokers.get(name)
+    if tally is None:
+        return {"answers": 0, "average_milliseconds": None, "longest_milliseconds": None}
+    return {
+        "answers": tally.answers,
+        "average_milliseconds": round(tally.average * 1000, 3),
+        "longest_milliseconds": round(tally.longest * 1000, 3),
+    }

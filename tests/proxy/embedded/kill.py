@@ -1,0 +1,371 @@
+"""Kill -9 of a whole broker under load, again and again: `python -m tests.proxy.embedded.kill [--rounds 50]`.
+
+Clients send, commit offsets, pop and acknowledge, end transactions and set deliveries ahead, all through the one port
+of `gantry serve --embedded DIR`; it is killed at any moment, started again on its directory, and then everything that
+it has answered has to hold. The last line says how much that was.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from remoting import messages, pop
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import RemotingError
+from remoting.ids import OffsetMessageId
+from remoting.messages import StoredMessage, SysFlag
+from remoting.pop import PoppedMessage
+from tests.cluster.client import BROKER, Client, create_topic, described, ok, pull_fields, queue_fields
+from tests.cluster.kit import HOST, Gantry, accepts, free_port
+
+QUEUES = 4
+SENDERS = 8
+# A round's messages are numbered from its own start on.
+ROUND = 1_000_000
+# Milliseconds: what was popped and not acknowledged comes again; what was popped so long ago may have.
+INVISIBLE = 4_000
+SURE = 2_000
+DELAY = 700
+# Seconds: within these everything that waits has come.
+PATIENCE = 40.0
+# Of the log, so that it has several files.
+SEGMENT = 2 * 2**20
+
+_GROUP = "killed"
+_READER = "reader"
+_PRODUCERS = "killed-producers"
+_COMMIT, _ROLLBACK = int(SysFlag.TRANSACTION_COMMIT), int(SysFlag.TRANSACTION_ROLLBACK)
+
+
+def body(kind: str, sender: int, number: int) -> bytes:
+    """What a message holds tells whose it is; the rest of it follows from that."""
+    return f"{kind} {sender} {number} ".encode() + random.Random(number).randbytes(number % 500)
+
+
+def check(found: bytes) -> tuple[str, int, int]:
+    """Kind, sender and number of a body, which must be as it was sent."""
+    kind, sender, number = found.split(b" ", 3)[:3]
+    one = (kind.decode(), int(sender), int(number))
+    assert found == body(*one), f"not what was sent as {one}"
+    return one
+
+
+@dataclass
+class Topics:
+    """One for each thing that is done."""
+
+    plain: str
+    popped: str
+    ended: str
+    delayed: str
+
+
+@dataclass
+class Told:
+    """What was answered so far, over all rounds."""
+
+    # By queue and queue offset.
+    sent: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    # By queue: the last offset whose commit was answered, and the last that was asked for.
+    committed: dict[int, int] = field(default_factory=dict)
+    asked: dict[int, int] = field(default_factory=dict)
+    # Bodies: to be popped, once popped, acknowledged while they were surely invisible.
+    to_pop: set[bytes] = field(default_factory=set)
+    popped: set[bytes] = field(default_factory=set)
+    acked: set[bytes] = field(default_factory=set)
+    # Bodies of transactions whose end was answered, and of deliveries set ahead.
+    commits: set[bytes] = field(default_factory=set)
+    rollbacks: set[bytes] = field(default_factory=set)
+    delayed: set[bytes] = field(default_factory=set)
+    # How far each queue has been read, and the last number of each sender there.
+    read: Counter[int] = field(default_factory=Counter)
+    last: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    @property
+    def answers(self) -> int:
+        """How many answers there is something to be seen of."""
+        kept = (self.sent, self.to_pop, self.acked, self.commits, self.rollbacks, self.delayed)
+        return sum(map(len, kept))
+
+
+class Load:
+    """What clients do during one round: loops that end when the broker does."""
+
+    def __init__(self, address: str, topics: Topics, told: Told, start: int) -> None:
+        self._address = address
+        self._topics = topics
+        self._told = told
+        self._start = start
+
+    async def run(self, kill: Callable[[], Awaitable[None]]) -> None:
+        """Load the broker until `kill` has ended it."""
+        works: list[Callable[[Client, int], Awaitable[None]]] = [
+            *[self._send] * SENDERS,
+            *[self._send_to_pop] * 2,
+            *[self._pop] * 2,
+            self._commit_offsets,
+            *[self._transact] * 2,
+            self._delay,
+        ]
+        async with asyncio.TaskGroup() as group:
+            for number, work in enumerate(works):
+                group.create_task(self._until_lost(work, number))
+            await kill()
+
+    async def _until_lost(self, work: Callable[[Client, int], Awaitable[None]], number: int) -> None:
+        with suppress(RemotingError, OSError):
+            async with Client(self._address) as client:
+                await work(client, number)
+
+    async def _send(self, client: Client, sender: int) -> None:
+        queue, number = sender % QUEUES, self._start
+        while True:
+            number += 1
+            content = body("plain", sender, number)
+            reply = await client.send(self._topics.plain, content, {"UNIQ_KEY": f"{sender}-{number}"}, queue)
+            self._told.sent[queue, int(reply.fields["queueOffset"])] = content
+
+    async def _send_to_pop(self, client: Client, sender: int) -> None:
+        number = self._start
+        while True:
+            number += 1
+            content = body("pop", sender, number)
+            await client.send(self._topics.popped, content, {"UNIQ_KEY": f"{sender}-{number}"}, number % QUEUES)
+            self._told.to_pop.add(content)
+
+    async def _pop(self, client: Client, _: int) -> None:
+        while True:
+            await pop_and_ack(client, self._topics.popped, self._told, wait=500)
+
+    async def _commit_offsets(self, client: Client, _: int) -> None:
+        told = self._told
+        while True:
+            for queue in range(QUEUES):
+                offset = max((at for where, at in told.sent if where == queue), default=-1) + 1
+                if offset <= told.asked.get(queue, 0):
+                    continue
+                told.asked[queue] = offset
+                fields = queue_fields(self._topics.plain, queue, consumerGroup=_GROUP, commitOffset=offset)
+                await client.get(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+                told.committed[queue] = offset
+            await anyio.sleep(0.01)
+
+    async def _transact(self, client: Client, sender: int) -> None:
+        number = self._start
+        while True:
+            number += 1
+            content = body("transaction", sender, number)
+            unique_id = f"{sender}-{number}"
+            reply = await client.send(
+                self._topics.ended,
+                content,
+                {"TRAN_MSG": "true", "PGROUP": _PRODUCERS, "UNIQ_KEY": unique_id},
+                producerGroup=_PRODUCERS,
+                sysFlag=int(SysFlag.TRANSACTION_PREPARED),
+            )
+            how, ended = (_ROLLBACK, self._told.rollbacks) if number % 3 == 0 else (_COMMIT, self._told.commits)
+            end = {
+                "topic": self._topics.ended,
+                "producerGroup": _PRODUCERS,
+                "tranStateTableOffset": reply.fields["queueOffset"],
+                "commitLogOffset": OffsetMessageId.parse(reply.fields["msgId"]).offset,
+                "commitOrRollback": how,
+                "fromTransactionCheck": False,
+                "msgId": unique_id,
+                "transactionId": unique_id,
+            }
+            await client.get(RequestCode.END_TRANSACTION, client.named(end))
+            ended.add(content)
+
+    async def _delay(self, client: Client, sender: int) -> None:
+        number = self._start
+        while True:
+            number += 1
+            content = body("delay", sender, number)
+            pairs = {"UNIQ_KEY": f"{sender}-{number}", "TIMER_DELAY_MS": str(DELAY)}
+            await client.send(self._topics.delayed, content, pairs)
+            self._told.delayed.add(content)
+
+
+async def pop_and_ack(client: Client, topic: str, told: Told, wait: int) -> bool:
+    """One pop, all of it acknowledged; False where there was nothing."""
+    fields = queue_fields(
+        topic,
+        -1,
+        consumerGroup=_GROUP,
+        maxMsgNums=32,
+        invisibleTime=INVISIBLE,
+        pollTime=wait,
+        bornTime=int(time.time() * 1000),
+        initMode=0,
+        order=False,
+    )
+    reply = await client.ask(RequestCode.POP_MESSAGE, fields, timeout=10)
+    if reply.code == ResponseCode.POLLING_TIMEOUT:
+        return False
+    assert reply.code == ResponseCode.SUCCESS, described(reply)
+    popped = pop.popped(messages.decode_messages(reply.body), topic, reply.fields, BROKER)
+    for one in popped:
+        check(one.message.body)
+        assert one.message.body not in told.acked, "what was acknowledged came again"
+        told.popped.add(one.message.body)
+    await asyncio.gather(*(_ack(client, topic, one, told) for one in popped))
+    return True
+
+
+async def _ack(client: Client, topic: str, one: PoppedMessage, told: Told) -> None:
+    handle = one.extra_info
+    fields = {
+        "consumerGroup": _GROUP,
+        "topic": pop.real_topic(topic, _GROUP, handle.retry),
+        "queueId": handle.queue_id,
+        "extraInfo": handle,
+        "offset": handle.queue_offset,
+    }
+    ok(await client.ask(RequestCode.ACK_MESSAGE, fields))
+    if time.time() * 1000 < handle.pop_time + SURE:
+        told.acked.add(one.message.body)
+
+
+# What must hold once the broker is there again.
+
+
+async def look(client: Client, topics: Topics, told: Told) -> None:
+    """The queues hold what was answered, in order; offsets are where they were committed, and not ahead."""
+    for queue in range(QUEUES):
+        async for message in _new(client, topics.plain, queue, told.read[queue]):
+            assert (message.queue_id, message.queue_offset) == (queue, told.read[queue]), "out of place"
+            _, sender, number = check(message.body)
+            assert told.last.get((queue, sender), -1) < number, "a sender's messages changed places"
+            told.last[queue, sender] = number
+            answered = told.sent.get((queue, message.queue_offset), message.body)
+            assert answered == message.body, "another message is where one was acknowledged"
+            told.read[queue] += 1
+        lost = [at for where, at in told.sent if where == queue and at >= told.read[queue]]
+        assert not lost, f"{len(lost)} acknowledged messages are gone"
+        await _look_at_offset(client, topics.plain, queue, told)
+
+
+async def _look_at_offset(client: Client, topic: str, queue: int, told: Told) -> None:
+    fields = queue_fields(topic, queue, consumerGroup=_GROUP)
+    reply = await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+    offset = int(reply.fields["offset"]) if reply.code == ResponseCode.SUCCESS else 0
+    assert told.committed.get(queue, 0) <= offset <= told.asked.get(queue, 0), "an offset was lost, or made up"
+    assert offset <= told.read[queue], "an offset is ahead"
+
+
+async def look_at_all(client: Client, topics: Topics, told: Told) -> None:
+    """At the end: everything from its beginning, and all that takes time has come."""
+    told.read.clear()
+    told.last.clear()
+    await look(client, topics, told)
+    await _settled(client, topics.delayed, told.delayed)
+    ended = await _settled(client, topics.ended, told.commits)
+    assert not ended & told.rollbacks, "what was rolled back is there"
+    deadline = time.monotonic() + PATIENCE
+    while not told.to_pop <= told.popped:
+        assert time.monotonic() < deadline, f"{len(told.to_pop - told.popped)} messages cannot be popped"
+        await pop_and_ack(client, topics.popped, told, wait=1000)
+
+
+async def _settled(client: Client, topic: str, wanted: set[bytes]) -> set[bytes]:
+    """All of a topic, which holds each of these once, or will soon."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        found = [message.body async for message in _new(client, topic, 0, 0)]
+        if wanted <= set(found):
+            break
+        assert time.monotonic() < deadline, f"{len(wanted - set(found))} messages of {topic} do not come"
+        await anyio.sleep(0.5)
+    for each in found:
+        check(each)
+    assert len(found) == len(set(found)), "a message came twice"
+    return set(found)
+
+
+async def _new(client: Client, topic: str, queue: int, offset: int) -> AsyncIterator[StoredMessage]:
+    while True:
+        reply = await client.ask(
+            RequestCode.PULL_MESSAGE, client.named(pull_fields(topic, _READER, queue, offset)), timeout=30
+        )
+        if reply.code != ResponseCode.SUCCESS:
+            assert reply.code == ResponseCode.PULL_NOT_FOUND, described(reply)
+            return
+        for message in messages.decode_messages(reply.body):
+            messages.check_crc(message)
+            yield message
+            offset += 1
+
+
+async def run(rounds: int, directory: Path, seed: int) -> Told:
+    """So many rounds on one directory; what was answered in them."""
+    chance = random.Random(seed)
+    told = Told()
+    # Where topics are made.
+    door = f"{HOST}:{free_port()}"
+    config = f"""
+        [embedded]
+        directory = "{directory / "store"}"
+        listen = "{door}"
+        segment_size = {SEGMENT}
+    """
+    gantry = Gantry(directory, "", config)
+    await anyio.to_thread.run_sync(gantry.start)
+    try:
+        names = [await create_topic(door, kind, QUEUES) for kind in ("plain", "popped", "ended", "delayed")]
+        topics = Topics(*names)
+        for number in range(rounds):
+
+            async def kill() -> None:
+                await anyio.sleep(chance.uniform(0.3, 1.3))
+                assert accepts(gantry.port), f"it ended by itself:\n{gantry.tail()}"
+                gantry.kill()
+
+            before = told.answers
+            await Load(gantry.address, topics, told, number * ROUND).run(kill)
+            assert told.answers > before, f"nothing was answered in a round:\n{gantry.tail()}"
+            await anyio.to_thread.run_sync(gantry.start)
+            async with Client(gantry.address) as client:
+                await look(client, topics, told)
+        async with Client(gantry.address) as client:
+            await look_at_all(client, topics, told)
+        assert "Traceback" not in gantry.log.read_text(), gantry.tail()
+    finally:
+        await anyio.to_thread.run_sync(gantry.stop)
+    return told
+
+
+def closing_line(rounds: int, seed: int, told: Told) -> str:
+    """The figures of a run in which everything held."""
+    ends = len(told.commits) + len(told.rollbacks)
+    return (
+        f"{rounds} rounds (seed {seed}): {len(told.sent):,} messages sent, {len(told.to_pop):,} to pop, "
+        f"{len(told.acked):,} acknowledged, {ends:,} transactions ended, {len(told.delayed):,} set ahead: "
+        "nothing lost, changed, out of order or twice, no offset ahead"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="gantry-kill-") as directory:
+        told = asyncio.run(run(arguments.rounds, Path(directory), arguments.seed))
+    print(closing_line(arguments.rounds, arguments.seed, told))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
