@@ -1,0 +1,58 @@
+"""Records as Parquet files, laid out as the proxy's writer does.
+
+<root>/<table>/date=YYYY-MM-DD/hour=HH/<replica>-<worker>-<start in µs>-<sequence>.parquet, in UTC.
+"""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from proxy.traffic.schema import VERSION, VERSION_KEY, Kind, Table
+
+ROW_GROUP = 65_536
+
+_TYPES = {
+    Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    Kind.STRING: pa.string(),
+    Kind.SHORT: pa.int16(),
+    Kind.INT: pa.int32(),
+    Kind.LONG: pa.int64(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.BOOLEAN: pa.bool_(),
+}
+
+
+def schema(table: Table) -> pa.Schema:
+    """Arrow's schema of a table."""
+    fields = [pa.field(column.name, _TYPES[column.kind], nullable=column.nullable) for column in table.columns]
+    return pa.schema(fields, metadata={VERSION_KEY: str(VERSION)})
+
+
+def directory(root: Path, table: Table, begin: datetime) -> Path:
+    """The partition of the hour that begins then."""
+    utc = begin.astimezone(UTC)
+    return root / table.name / f"date={utc:%Y-%m-%d}" / f"hour={utc:%H}"
+
+
+def write(root: Path, table: Table, begin: datetime, rows: pa.Table, name: str) -> None:
+    """One file of one hour. name: what stands before `.parquet`."""
+    place = directory(root, table, begin)
+    place.mkdir(parents=True, exist_ok=True)
+    hidden = place / f"_{name}.parquet.tmp"
+    pq.write_table(
+        rows,
+        hidden,
+        version="2.6",
+        compression="zstd",
+        use_dictionary=[column.name for column in table.columns if column.few],
+        row_group_size=ROW_GROUP,
+        write_page_checksum=True,
+    )
+    hidden.rename(place / f"{name}.parquet")
+
+
+def name(replica: str, worker: int, begin: datetime, sequence: int) -> str:
+    """A file's name: unique in its partition."""
+    return f"{replica}-{worker}-{int((begin - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))}-{sequence}"

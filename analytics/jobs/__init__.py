@@ -1,0 +1,1 @@
+"""What is run: the report, roll-ups, compaction, the stream."""

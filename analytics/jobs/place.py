@@ -1,0 +1,144 @@
+"""Where a job writes: a directory, or any URI that Hadoop knows. Files appear whole, and replace others whole."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import SparkSession
+
+
+class Place(Protocol):
+    """A directory. Names are relative to it, with slashes."""
+
+    uri: str
+
+    def read(self, name: str) -> bytes | None:
+        """A file's contents; None if there is none."""
+        ...
+
+    def write(self, name: str, content: bytes) -> None:
+        """A whole file; whoever reads sees the old one or the new one."""
+        ...
+
+    def names(self, folder: str = "") -> list[str]:
+        """What is directly in a folder, sorted; nothing if there is no such folder."""
+        ...
+
+    def move(self, old: str, new: str) -> None:
+        """Rename a file over another, if there is one."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """A file, or a folder with all that is in it; it need not be there."""
+        ...
+
+
+def place(spark: SparkSession, uri: str) -> Place:
+    """The directory of that path or URI, made when something is written."""
+    parts = urlsplit(uri)
+    if parts.scheme in ("", "file"):
+        return Directory(Path(unquote(parts.path) if parts.scheme else uri))
+    return HadoopDirectory(spark, uri)
+
+
+class Directory:
+    """A directory of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.absolute()
+        self.uri = str(self._root)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self._root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        target = self._root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Readers of Parquet directories pass over names with an underscore.
+        hidden = target.with_name(f"_{target.name}.{os.getpid()}.tmp")
+        with hidden.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        hidden.replace(target)
+
+    def names(self, folder: str = "") -> list[str]:
+        try:
+            return sorted(path.name for path in (self._root / folder).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def move(self, old: str, new: str) -> None:
+        target = self._root / new
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (self._root / old).replace(target)
+
+    def remove(self, name: str) -> None:
+        target = self._root / name
+        if target.is_dir():
+            shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
+
+
+class HadoopDirectory:
+    """A directory of one of Hadoop's file systems: hdfs, s3a, gs, abfs.
+
+    HDFS replaces a file by one operation of its name node. Object stores copy and delete; there an object appears whole.
+    """
+
+    def __init__(self, spark: SparkSession, uri: str) -> None:
+        # py4j makes what is asked for when it is asked for.
+        jvm: Any = spark._jvm
+        self._paths = jvm.org.apache.hadoop.fs
+        self._bytes = jvm.org.apache.commons.io.IOUtils
+        configuration = spark._jsc.hadoopConfiguration()
+        self.uri = uri.rstrip("/")
+        root = self._paths.Path(self.uri)
+        self._files = root.getFileSystem(configuration)
+        self._context = self._paths.FileContext.getFileContext(root.toUri(), configuration)
+        rename = getattr(self._paths, "Options$Rename")
+        self._over = spark.sparkContext._gateway.new_array(rename, 1)  # type: ignore[union-attr]
+        self._over[0] = rename.OVERWRITE
+
+    def _at(self, name: str) -> Any:
+        return self._paths.Path(f"{self.uri}/{name}" if name else self.uri)
+
+    def read(self, name: str) -> bytes | None:
+        path = self._at(name)
+        if not self._files.exists(path):
+            return None
+        stream = self._files.open(path)
+        try:
+            return bytes(self._bytes.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def write(self, name: str, content: bytes) -> None:
+        folder, _, last = name.rpartition("/")
+        hidden = f"{folder}/_{last}.tmp" if folder else f"_{last}.tmp"
+        stream = self._files.create(self._at(hidden), True)
+        try:
+            stream.write(bytearray(content))
+        finally:
+            stream.close()
+        self.move(hidden, name)
+
+    def names(self, folder: str = "") -> list[str]:
+        path = self._at(folder)
+        if not self._files.exists(path):
+            return []
+        return sorted(status.getPath().getName() for status in self._files.listStatus(path))
+
+    def move(self, old: str, new: str) -> None:
+        target = self._at(new)
+        self._files.mkdirs(target.getParent())
+        self._context.rename(self._at(old), target, self._over)
+
+    def remove(self, name: str) -> None:
+        self._files.delete(self._at(name), True)

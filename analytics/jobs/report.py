@@ -1,0 +1,181 @@
+"""The batch report: records in, a page and its tables out."""
+
+import io
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from analytics import records
+from analytics.detect import detect
+from analytics.jobs.place import Place, place
+from analytics.report import page
+from analytics.report.page import Origin
+from analytics.report.sections import POLLS, Section, Traffic, sections
+from analytics.transforms import latency, rollup
+from analytics.transforms.capacity import Limits
+from analytics.transforms.costs import Prices
+from analytics.transforms.periods import zone_name
+
+_log = logging.getLogger("gantry.analytics")
+
+PAGE = "report.html"
+# So many requests are kept decoded while the report is made; beyond that, reading the columns again costs less.
+_KEPT = 20_000_000
+# What no section asks for is not kept.
+_UNUSED = ("schema", "worker", "tls", "delay_ms", "date", "hour")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the report shall be about. since, until: aware, half open; zone: whose days and clocks they are."""
+
+    title: str = "Traffic"
+    since: datetime | None = None
+    until: datetime | None = None
+    zone: str = "UTC"
+    limits: Limits = field(default_factory=Limits)
+    prices: Prices = field(default_factory=Prices)
+    newest: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was made. page: its path or URI; findings: a table of transforms/findings.py; skipped: files left out."""
+
+    page: str
+    requests: int
+    findings: pa.Table
+    skipped: Sequence[records.Skipped]
+
+
+def report(spark: SparkSession, root: str, out: str, order: Order | None = None) -> Report:
+    """Write `out`/report.html and `out`/tables/NAME.parquet. Raises NoRecords, ValueError for a zone that is none."""
+    order = Order() if order is None else order
+    zone_name(order.zone)
+    found = {
+        name: records.read(spark, root, name, since=order.since, until=order.until)
+        for name in ("requests", "connections", "members")
+    }
+    skipped = [each for table in found.values() for each in table.skipped]
+    with _traffic(found, root, order) as traffic:
+        made = list(sections(traffic))
+        tiles = _tiles(traffic)
+    target = place(spark, out)
+    _write_tables(target, made)
+    origin = Origin(
+        order.title,
+        traffic.start,
+        traffic.end,
+        order.zone,
+        sum(each.rows for each in found.values()),
+        sum(each.files for each in found.values()),
+        [(records.short(each.path), each.reason) for each in skipped],
+    )
+    target.write(PAGE, page.render(origin, tiles, made, datetime.now(UTC)).encode())
+    where = f"{target.uri}/{PAGE}"
+    _log.info("%s: %d sections, %d findings, %d files skipped", where, len(made), len(traffic.findings), len(skipped))
+    return Report(where, found["requests"].rows, traffic.findings, skipped)
+
+
+@contextmanager
+def _traffic(found: Mapping[str, records.Records], root: str, order: Order) -> Iterator[Traffic]:
+    """What the sections ask, kept by Spark while they do."""
+    kept: list[DataFrame] = []
+
+    def keep(frame: DataFrame) -> DataFrame:
+        kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+        return frame
+
+    requests = found["requests"].frame.drop(*_UNUSED)
+    if found["requests"].rows <= _KEPT:
+        keep(requests)
+    try:
+        span = requests.agg(f.min("time").alias("start"), f.max("time").alias("end")).toArrow().to_pylist()[0]
+        if span["start"] is None:
+            raise records.NoRecords(f"there are no records of requests in {root}" + _within(order))
+        cells = keep(rollup.rollup(requests, rollup.CELL, "5 minutes"))
+        connections = keep(found["connections"].frame)
+        findings = detect(requests, connections, order.zone, cells).toArrow()
+        start, end = (span[name].astimezone(UTC) for name in ("start", "end"))
+        traffic = Traffic(
+            requests,
+            connections,
+            keep(found["members"].frame),
+            cells,
+            findings,
+            start,
+            end,
+            order.zone,
+            order.limits,
+            order.prices,
+            order.newest,
+        )
+        if traffic.every != "5 minutes":
+            traffic = replace(traffic, cells=keep(rollup.rollup(cells, rollup.CELL, _step(order.zone, start, end))))
+        yield traffic
+    finally:
+        for frame in kept:
+            frame.unpersist()
+
+
+def _within(order: Order) -> str:
+    since = "" if order.since is None else f" since {order.since.isoformat()}"
+    return since + ("" if order.until is None else f" until {order.until.isoformat()}")
+
+
+def _step(zone: str, start: datetime, end: datetime) -> str:
+    """The longest period that makes up the zone's days: India's begin at half past the hour."""
+    offsets = [time.astimezone(ZoneInfo(zone)).utcoffset() for time in (start, end)]
+    return "1 hour" if all(offset is None or offset.seconds % 3600 == 0 for offset in offsets) else "15 minutes"
+
+
+def _tiles(traffic: Traffic) -> list[tuple[str, str]]:
+    sums = (
+        traffic.cells.agg(
+            *(f.sum(name).alias(name) for name in ("requests", "errors", "messages")),
+            *(f.size(f.collect_set(name)).alias(name) for name in ("topic", "group", "client_id")),
+        )
+        .toArrow()
+        .to_pylist()[0]
+    )
+    asked = traffic.cells.where(~f.col("code").isin(*POLLS))
+    p99 = latency.latency(asked, by=(), every=None).select("p99_us").toArrow().to_pylist()[0]
+    return [
+        ("requests", _short(sums["requests"])),
+        ("messages", _short(sums["messages"])),
+        ("errors", f"{100 * sums['errors'] / max(sums['requests'], 1):.2f} %"),
+        ("p99 without polls", _milliseconds(next(iter(p99.values())))),
+        ("topics", _short(sums["topic"])),
+        ("groups", _short(sums["group"])),
+        ("clients", _short(sums["client_id"])),
+        ("findings", str(len(traffic.findings))),
+    ]
+
+
+def _milliseconds(microseconds: int | None) -> str:
+    return "–" if microseconds is None or pd.isna(microseconds) else f"{microseconds / 1000:,.1f} ms"
+
+
+def _short(value: float) -> str:
+    for size, unit, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if value >= size:
+            return f"{value / unit:.3g} {letter}"
+    return f"{value:,.0f}"
+
+
+def _write_tables(target: Place, made: Sequence[Section]) -> None:
+    for section in made:
+        for name, table in section.tables.items():
+            content = io.BytesIO()
+            pq.write_table(table, content, compression="zstd")
+            target.write(f"tables/{name}.parquet", content.getvalue())

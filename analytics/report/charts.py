@@ -1,0 +1,134 @@
+"""Charts, for the report and the notebooks: pandas in, a matplotlib figure out. Nothing is computed here."""
+
+import io
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+# Readable on white and on black, and apart from each other for the colour blind (after Okabe and Ito).
+COLOURS = ("#2f7ebc", "#e8743b", "#1a9c6e", "#b05bb0", "#c9a227", "#56b4e9", "#8a6d5a", "#7a8794")
+SEVERITIES = {"critical": "#d64545", "warning": "#d99a1c", "info": "#7a8794"}
+_TEXT = "#6b7785"
+# Lines and bars of one chart; what is beyond makes no picture.
+_MOST = len(COLOURS)
+
+
+def lines(
+    frame: pd.DataFrame,
+    value: str,
+    by: str | None = None,
+    unit: str = "",
+    logarithmic: bool = False,
+    weight: str | None = None,
+) -> Figure:
+    """`value` over `time`, a line for each of the busiest `by`: those with most of `weight`, else of the value itself."""
+    figure, axes = _blank()
+    for (name, part), colour in zip(_series(frame, weight or value, by), COLOURS, strict=False):
+        part = part.sort_values("time")
+        # A line needs two points.
+        marker = "o" if len(part) == 1 else None
+        values = part[value].astype(float)
+        axes.plot(part["time"], values, color=colour, linewidth=1.4, marker=marker, markersize=4, label=str(name))
+    if logarithmic and (frame[value].astype(float) > 0).any():
+        axes.set_yscale("log")
+    return _finish(figure, axes, unit, legend=by is not None)
+
+
+def areas(frame: pd.DataFrame, value: str, by: str, unit: str = "") -> Figure:
+    """`value` over `time`, stacked by `by`."""
+    figure, axes = _blank()
+    wide = frame.pivot_table(index="time", columns=by, values=value, aggfunc="sum").fillna(0.0)
+    chosen = list(wide.sum().sort_values(ascending=False).index[:_MOST])
+    if chosen:
+        labels = [str(name) for name in chosen]
+        heights = [wide[name].astype(float) for name in chosen]
+        axes.stackplot(wide.index, heights, labels=labels, colors=COLOURS[: len(chosen)], alpha=0.85)
+    return _finish(figure, axes, unit, legend=True)
+
+
+def bars(frame: pd.DataFrame, name: str, value: str, unit: str = "", most: int = 12) -> Figure:
+    """`value` of each `name`, the greatest on top."""
+    chosen = frame.sort_values(value, ascending=False).head(most).iloc[::-1]
+    figure, axes = _blank(height=max(1.2, 0.3 * len(chosen) + 0.5))
+    axes.barh([str(text)[:48] for text in chosen[name]], chosen[value].astype(float), color=COLOURS[0], height=0.7)
+    axes.xaxis.set_major_formatter(FuncFormatter(_shown))
+    axes.set_xlabel(unit, color=_TEXT)
+    return figure
+
+
+def timeline(findings: pd.DataFrame, load: pd.DataFrame) -> Figure:
+    """When what was found happened: a lane for each kind, over the requests per period."""
+    kinds = sorted(findings["kind"].unique())
+    figure, axes = _blank(height=max(2.2, 0.34 * len(kinds) + 1.4))
+    if len(load):
+        ground = axes.twinx()
+        total = load.groupby("time")["requests"].sum().astype(float)
+        ground.fill_between(total.index, total, color=_TEXT, alpha=0.18, linewidth=0)
+        ground.set_ylim(0, max(float(total.max()), 1.0) * 1.05)
+        ground.set_axis_off()
+    for lane, kind in enumerate(reversed(kinds)):
+        for row in findings[findings["kind"] == kind].itertuples():
+            colour = SEVERITIES.get(str(row.severity), _TEXT)
+            # A moment is shown, too.
+            axes.plot([row.start, row.end], [lane, lane], color=colour, linewidth=7, solid_capstyle="round")
+    axes.set_yticks(range(len(kinds)), [kind.replace("_", " ") for kind in reversed(kinds)])
+    axes.set_ylim(-0.7, len(kinds) - 0.3)
+    _time_axis(axes)
+    return figure
+
+
+def svg(figure: Figure) -> str:
+    """The figure as an SVG element; the same figure gives the same text."""
+    out = io.StringIO()
+    figure.savefig(out, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None})
+    text = out.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _series(frame: pd.DataFrame, value: str, by: str | None) -> Sequence[tuple[object, pd.DataFrame]]:
+    if by is None:
+        return [(value, frame)]
+    totals = frame.groupby(by, dropna=False)[value].sum().sort_values(ascending=False)
+    parts = dict(list(frame.groupby(by, dropna=False)))
+    return [(name, parts[name]) for name in totals.index[:_MOST] if name in parts]
+
+
+def _blank(height: float = 2.6) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(9, height))
+    axes = figure.add_subplot()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(_TEXT)
+    axes.tick_params(colors=_TEXT, labelsize=8)
+    axes.grid(axis="y", color=_TEXT, alpha=0.2)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _finish(figure: Figure, axes: Axes, unit: str, legend: bool) -> Figure:
+    axes.yaxis.set_major_formatter(FuncFormatter(_shown))
+    axes.set_ylabel(unit, color=_TEXT, fontsize=8)
+    _time_axis(axes)
+    if legend and axes.get_legend_handles_labels()[1]:
+        axes.legend(frameon=False, fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0, 1), labelcolor=_TEXT)
+    return figure
+
+
+def _time_axis(axes: Axes) -> None:
+    locator = AutoDateLocator()
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axes.xaxis.get_offset_text().set_color(_TEXT)
+
+
+def _shown(value: float, _: object = None) -> str:
+    """A number on an axis: 12k, 3.5M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"

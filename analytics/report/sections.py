@@ -1,0 +1,435 @@
+"""The report's sections: which transform, which picture, which sentence.
+
+A section asks Spark once for each table, draws what comes back, and keeps it for the Parquet files.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pandas as pd
+import pyarrow as pa
+from matplotlib.figure import Figure
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from analytics.report import charts
+from analytics.transforms import (
+    balance,
+    capacity,
+    costs,
+    end_to_end,
+    errors,
+    hot_keys,
+    hot_topics,
+    idle,
+    inventory,
+    latency,
+    load,
+    neighbours,
+    queues,
+    redelivery,
+    sessions,
+)
+from analytics.transforms.capacity import Limits
+from analytics.transforms.costs import Prices
+
+# Spark plans one question while it works on another; more at a time only take turns.
+_AT_A_TIME = 3
+# They wait for messages on purpose.
+POLLS = (
+    "PULL_MESSAGE",
+    "LITE_PULL_MESSAGE",
+    "POP_MESSAGE",
+    "POP_LITE_MESSAGE",
+    "NOTIFICATION",
+    "ReceiveMessage",
+    "PullMessage",
+)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a report is made from, each kept by Spark.
+
+    cells: the requests' roll-up by CELL, in periods that make up hours and days of the zone. start, end: of the
+    records, aware.
+    """
+
+    requests: DataFrame
+    connections: DataFrame
+    members: DataFrame
+    cells: DataFrame
+    findings: pa.Table
+    start: datetime
+    end: datetime
+    zone: str = "UTC"
+    limits: Limits = field(default_factory=Limits)
+    prices: Prices = field(default_factory=Prices)
+    newest: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def every(self) -> str:
+        """The period of pictures."""
+        return period(self.start, self.end)
+
+
+def period(start: datetime, end: datetime) -> str:
+    """A period that makes some hundred points, whatever the time is that a picture shows."""
+    steps = (("5 minutes", timedelta(hours=30)), ("1 hour", timedelta(days=20)))
+    return next((every for every, most in steps if end - start <= most), "1 day")
+
+
+@dataclass
+class Section:
+    """A part of the page. tables: by name, what goes beside the page as Parquet; table: rows for the page itself."""
+
+    name: str
+    title: str
+    lead: str
+    figures: list[Figure] = field(default_factory=list)
+    table: pd.DataFrame | None = None
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+
+
+def sections(traffic: Traffic) -> Iterator[Section]:
+    """All of them, in the page's order; those that have nothing to say are left out."""
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        for section in pool.map(lambda make: make(traffic), _SECTIONS):
+            if section is not None:
+                yield section
+
+
+def rows(table: pa.Table, zone: str) -> pd.DataFrame:
+    """A table for people: times as clocks in the zone show them, no histograms."""
+    plain = [column.name for column in table.schema if not pa.types.is_list(column.type) or column.type.value_type == pa.string()]
+    shown = table.select(plain).to_pandas()
+    for column in table.select(plain).schema:
+        if pa.types.is_timestamp(column.type):
+            shown[column.name] = pd.to_datetime(shown[column.name], utc=True).dt.tz_convert(ZoneInfo(zone)).dt.tz_localize(None)
+    return shown
+
+
+def _found(traffic: Traffic) -> Section:
+    found = rows(traffic.findings, traffic.zone)
+    tables = {"findings": traffic.findings}
+    if found.empty:
+        return Section("findings", "What stands out", "Nothing stood out against what is usual.", tables=tables)
+    over = _rows(traffic, load.load(traffic.cells, by=("protocol",), every=traffic.every, zone=traffic.zone))
+    ranks = found["severity"].map({name: rank for rank, name in enumerate(_SEVERITIES)})
+    worst = found.assign(rank=ranks).sort_values(["rank", "score"], ascending=[True, False])
+    counts = found["severity"].value_counts()
+    told = ", ".join(f"{counts[name]} {name}" for name in _SEVERITIES if name in counts)
+    return Section(
+        "findings",
+        "What stands out",
+        f"{_many(len(found), 'finding')}: {told}. The worst first; the grey ground of the picture is the load.",
+        [charts.timeline(found, over)],
+        worst[["severity", "kind", "start", "end", "text"]].replace({"kind": r"_"}, {"kind": " "}, regex=True),
+        tables,
+    )
+
+
+_SEVERITIES = ("critical", "warning", "info")
+
+
+def _load(traffic: Traffic) -> Section:
+    table = _table(load.load(traffic.cells, by=("protocol",), every=traffic.every, zone=traffic.zone))
+    over = rows(table, traffic.zone)
+    total = over[["requests", "messages"]].astype(float).sum()
+    busiest = over.groupby("time")["requests"].sum().idxmax()
+    return Section(
+        "load",
+        "Load",
+        f"{_count(total.requests)} requests with {_count(total.messages)} messages;"
+        f" most of them in the {_period(traffic.every)} from {busiest:%d %B %H:%M} on.",
+        [charts.areas(over.fillna({"protocol": "unknown"}), "requests", "protocol", f"requests per {_period(traffic.every)}")],
+        tables={"load": table},
+    )
+
+
+def _topics(traffic: Traffic) -> Section | None:
+    table = _table(hot_topics.hot_topics(traffic.cells, top=50))
+    ranked = rows(table, traffic.zone).sort_values("rank")
+    if ranked.empty:
+        return None
+    first = ranked.iloc[0]
+    shown = list(ranked["topic"].head(len(charts.COLOURS)))
+    theirs = traffic.cells.where(f.col("topic").isin(*shown))
+    over = _rows(traffic, load.load(theirs, by=("topic",), every=traffic.every, zone=traffic.zone))
+    return Section(
+        "topics",
+        "Topics",
+        f"{first.topic} has {_percent(first.share)} of all messages, sent and delivered.",
+        [charts.areas(over, "messages", "topic", f"messages per {_period(traffic.every)}")],
+        ranked.drop(columns=["rank"]),
+        {"topics": table},
+    )
+
+
+def _latency(traffic: Traffic) -> Section:
+    table = _table(latency.latency(traffic.cells, every=traffic.every, zone=traffic.zone))
+    asked = traffic.cells.where(~f.col("code").isin(*POLLS))
+    by_code = _rows(traffic, latency.latency(asked, by=("code",), every=traffic.every, zone=traffic.zone))
+    whole = _rows(traffic, latency.latency(asked, by=("code", "broker"), every=None))
+    by_code["p99 (ms)"] = by_code["p99_us"].astype(float) / 1000
+    return Section(
+        "latency",
+        "Latency",
+        "Time until the answer, at the 99th percentile; long polls are left out, as they take what their client allows.",
+        [charts.lines(by_code, "p99 (ms)", "code", "ms", logarithmic=True, weight="requests")],
+        _milliseconds(whole).sort_values("requests", ascending=False),
+        {"latency": table},
+    )
+
+
+def _errors(traffic: Traffic) -> Section | None:
+    table = _table(errors.errors(traffic.requests, every=traffic.every, zone=traffic.zone))
+    failed = rows(table, traffic.zone)
+    if failed.empty:
+        return None
+    by = ["protocol", "code", "topic", "response", "meaning"]
+    whole = failed.groupby(by, dropna=False, as_index=False)["requests"].sum().sort_values("requests", ascending=False)
+    rates = _rows(traffic, errors.rates(traffic.cells, by=("protocol",), every=traffic.every, zone=traffic.zone))
+    rates["percent"] = rates["error_rate"].astype(float) * 100
+    first = whole.iloc[0]
+    topic = "" if pd.isna(first.topic) else f" on {first.topic}"
+    meaning = f"response {first.response}" if pd.isna(first.meaning) else first.meaning
+    return Section(
+        "errors",
+        "Errors",
+        f"The most frequent: {first.code}{topic}, {meaning} ({_many(first.requests, 'time')}).",
+        [charts.lines(rates.fillna({"protocol": "unknown"}), "percent", "protocol", "% of requests", weight="requests")],
+        whole,
+        {"errors": table},
+    )
+
+
+def _redelivery(traffic: Traffic) -> Section | None:
+    table = _table(redelivery.redelivery(traffic.cells, every=traffic.every, zone=traffic.zone))
+    over = rows(table, traffic.zone)
+    counts = ["delivered", "redelivered", "send_backs", "nacks", "dead_letters"]
+    whole = over.groupby(["group", "topic"], dropna=False, as_index=False)[counts].sum()
+    bad = whole[(whole["redelivered"] > 0) | (whole["dead_letters"] > 0)].sort_values("redelivered", ascending=False)
+    if bad.empty:
+        return None
+    dead = int(bad["dead_letters"].sum())
+    return Section(
+        "redelivery",
+        "Redelivery and dead letters",
+        f"{_many(bad['redelivered'].sum(), 'message')} came again, and {_many(dead, 'message')} became dead letters.",
+        [charts.areas(over, "redelivered", "group", "messages delivered again")],
+        bad,
+        {"redelivery": table},
+    )
+
+
+def _consumers(traffic: Traffic) -> Section | None:
+    # By the hour at least: shorter periods of a month are no picture.
+    every = traffic.every if traffic.every == "5 minutes" else "1 hour"
+    table = _table(balance.balance(traffic.cells, every))
+    over = rows(table, traffic.zone)
+    if over.empty:
+        return None
+    over["name"] = over["group"].astype(str) + " ← " + over["topic"].astype(str)
+    last = over.sort_values("time").groupby("name").tail(1).sort_values("backlog", ascending=False)
+    columns = ["group", "topic", "sent", "received", "acked", "backlog", "wait_s"]
+    return Section(
+        "consumers",
+        "Producers against consumers",
+        "What was sent and not yet received, estimated from the records alone; brokers know it exactly."
+        f" The table has each group's last {_period(every)}.",
+        [charts.lines(over, "backlog", "name", "messages")],
+        last[columns],
+        {"balance": table},
+    )
+
+
+def _keys(traffic: Traffic) -> Section | None:
+    table = _table(hot_keys.hot_keys(traffic.requests, every=None, top=5))
+    skew = _table(queues.queues(traffic.requests, every=None))
+    keys = rows(table, traffic.zone)
+    hot = keys[keys["share"] > 2 * keys["expected_share"]].sort_values("share", ascending=False)
+    if hot.empty:
+        return None
+    # As an exact number it is 19 digits, and no thousands.
+    hashes = hot["key_hash"].map(lambda value: f"{int(value) & 0xFFFFFFFFFFFFFFFF:016x}")
+    return Section(
+        "keys",
+        "Hot keys",
+        "Keys that have more than twice the share of their topic that each would have if all were alike."
+        " They are hashes: what they were is not recorded.",
+        table=hot.assign(key_hash=hashes).drop(columns=["rank"]),
+        tables={"hot_keys": table, "queues": skew},
+    )
+
+
+def _end_to_end(traffic: Traffic) -> Section | None:
+    whole = _table(end_to_end.end_to_end(traffic.requests, every=None))
+    shown = rows(whole, traffic.zone)
+    if shown.empty:
+        return None
+    table = _table(end_to_end.end_to_end(traffic.requests, every=traffic.every, zone=traffic.zone))
+    over = rows(table, traffic.zone)
+    over["seconds"] = over["ack_p99_us"].astype(float) / 1e6
+    over["name"] = over["group"].astype(str) + " ← " + over["topic"].astype(str)
+    return Section(
+        "end-to-end",
+        "From the send to the acknowledgement",
+        "Of sampled messages (those with a trace), at the 99th percentile.",
+        [charts.lines(over, "seconds", "name", "s", logarithmic=True, weight="traces")],
+        _milliseconds(shown).sort_values("traces", ascending=False),
+        {"end_to_end": table, "end_to_end_whole": whole},
+    )
+
+
+def _clients(traffic: Traffic) -> Section:
+    versions = _table(inventory.versions(traffic.requests, traffic.newest))
+    clients = _table(inventory.clients(traffic.requests))
+    migration = _table(inventory.migration(traffic.requests, every=traffic.every, zone=traffic.zone))
+    known = rows(versions, traffic.zone).sort_values("clients", ascending=False)
+    over = rows(migration, traffic.zone).groupby("time", as_index=False)[["messages_remoting", "messages_grpc"]].sum()
+    messages = over[["messages_remoting", "messages_grpc"]].sum()
+    over = over.melt("time", var_name="protocol", value_name="messages")
+    over["protocol"] = over["protocol"].str.removeprefix("messages_")
+    outdated = known.loc[known["outdated"].fillna(False).astype(bool), "clients"].sum()
+    share = messages["messages_grpc"] / max(float(messages.sum()), 1.0)
+    return Section(
+        "clients",
+        "Clients",
+        f"{_many(len(set(clients['client_id'].to_pylist())), 'client')}, {_count(outdated)} of them with an outdated SDK;"
+        f" {_percent(share)} of the messages come by gRPC.",
+        [charts.areas(over, "messages", "protocol", f"messages per {_period(traffic.every)}")] if len(over) else [],
+        known,
+        {"clients": clients, "versions": versions, "migration": migration},
+    )
+
+
+def _sessions(traffic: Traffic) -> Section | None:
+    table = _table(sessions.churn(traffic.connections, every=traffic.every, zone=traffic.zone))
+    over = rows(table, traffic.zone)
+    if over.empty:
+        return None
+    takeovers = _table(sessions.takeovers(traffic.members))
+    melted = over.groupby("time", as_index=False)[["opened", "closed", "crashed"]].sum().melt("time", var_name="what")
+    opened, closed, crashed = (_count(over[name].sum()) for name in ("opened", "closed", "crashed"))
+    gaps = rows(takeovers, traffic.zone)["gap_ms"].dropna()
+    moved = f" Who came back was away for {gaps.median() / 1000:.1f} s (median)." if len(gaps) else ""
+    return Section(
+        "sessions",
+        "Connections",
+        f"{opened} were opened and {closed} closed, {crashed} of these without a farewell.{moved}",
+        [charts.lines(melted, "value", "what", f"connections per {_period(traffic.every)}")],
+        tables={"churn": table, "takeovers": takeovers},
+    )
+
+
+def _tenants(traffic: Traffic) -> Section | None:
+    table = _table(costs.costs(traffic.cells, traffic.prices))
+    billed = rows(table, traffic.zone).sort_values("cost", ascending=False)
+    if len(billed) < 2:
+        return None
+    loudest = _table(neighbours.neighbours(traffic.cells, "1 hour").orderBy(f.desc("ratio")).limit(_LOUDEST))
+    return Section(
+        "tenants",
+        "Tenants",
+        f"{billed.iloc[0].tenant} causes {_percent(billed.iloc[0].share)} of the cost."
+        " The prices only weigh one thing against another, unless you give your own.",
+        [charts.bars(billed, "tenant", "cost", "cost")],
+        billed,
+        {"costs": table, "neighbours": loudest},
+    )
+
+
+# Hours of clients: those in which they were furthest above their usual.
+_LOUDEST = 10_000
+
+
+def _capacity(traffic: Traffic) -> Section:
+    table = _table(capacity.forecast(traffic.cells, traffic.limits, traffic.zone))
+    days = _table(capacity.daily(traffic.cells, traffic.zone))
+    over = rows(days, traffic.zone).sort_values("time")
+    lines = rows(table, traffic.zone)
+    first = lines.sort_values("days_until_limit", na_position="last").iloc[0]
+    until = "no limit is in sight" if pd.isna(first.days_until_limit) else f"{first.days_until_limit:.0f} days are left"
+    several = [charts.lines(over, "requests_per_s", unit="requests per second")] if len(over) > 1 else []
+    return Section(
+        "capacity",
+        "Capacity",
+        f"The busy hour of each day, {over.iloc[-1].busy_hour}:00 on the last, and where it goes:"
+        f" {until} with {_many(traffic.limits.replicas, 'replica')}.",
+        several,
+        lines,
+        {"capacity": table, "busy_hours": days},
+    )
+
+
+def _idle(traffic: Traffic) -> Section | None:
+    quiet = max((traffic.end - traffic.start) / 4, timedelta(hours=1))
+    table = _table(idle.idle(traffic.requests, traffic.members, traffic.end, quiet))
+    found = rows(table, traffic.zone)
+    if found.empty:
+        return None
+    return Section(
+        "idle",
+        "Idle topics and groups",
+        f"No message has passed through these in the last {_length(quiet)}.",
+        table=found.sort_values("idle_days", ascending=False),
+        tables={"idle": table},
+    )
+
+
+_SECTIONS: tuple[Callable[[Traffic], Section | None], ...] = (
+    _found,
+    _load,
+    _topics,
+    _latency,
+    _errors,
+    _redelivery,
+    _consumers,
+    _keys,
+    _end_to_end,
+    _clients,
+    _sessions,
+    _tenants,
+    _capacity,
+    _idle,
+)
+
+
+def _table(frame: DataFrame) -> pa.Table:
+    return frame.toArrow()
+
+
+def _rows(traffic: Traffic, frame: DataFrame) -> pd.DataFrame:
+    return rows(_table(frame), traffic.zone)
+
+
+def _milliseconds(frame: pd.DataFrame) -> pd.DataFrame:
+    shown = frame.copy()
+    for name in [name for name in shown.columns if name.endswith("_us")]:
+        shown[name.removesuffix("_us") + " (ms)"] = shown.pop(name).astype(float) / 1000
+    return shown
+
+
+def _period(every: str) -> str:
+    return every.removeprefix("1 ")
+
+
+def _length(span: timedelta) -> str:
+    hours = span.total_seconds() / 3600
+    return f"{hours / 24:.1f} days" if hours > 48 else f"{hours:.0f} hours"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def _many(value: float, noun: str) -> str:
+    return f"{_count(value)} {noun}{'' if value == 1 else 's'}"

@@ -1,0 +1,38 @@
+"""Spark's types of the traffic records, made of the one definition in proxy/traffic/schema.py."""
+
+from pyspark.sql import types as t
+
+from proxy.traffic.schema import CONNECTIONS, MEMBERS, REQUESTS, TABLES, Kind, Table
+
+__all__ = ["CONNECTIONS", "MEMBERS", "PARTITIONS", "REQUESTS", "TABLES", "struct", "table"]
+
+_TYPES: dict[Kind, t.DataType] = {
+    Kind.TIMESTAMP: t.TimestampType(),
+    Kind.STRING: t.StringType(),
+    Kind.SHORT: t.ShortType(),
+    Kind.INT: t.IntegerType(),
+    Kind.LONG: t.LongType(),
+    Kind.DOUBLE: t.DoubleType(),
+    Kind.BOOLEAN: t.BooleanType(),
+}
+
+# What the directories' names say: UTC date and hour of the column `time`.
+PARTITIONS = (t.StructField("date", t.DateType()), t.StructField("hour", t.IntegerType()))
+
+
+def table(name: str) -> Table:
+    """The table of that name; ValueError names those there are."""
+    for each in TABLES:
+        if each.name == name:
+            return each
+    raise ValueError(f"no table {name!r} among the traffic records: {', '.join(each.name for each in TABLES)}")
+
+
+def struct(definition: Table, *, partitions: bool = False) -> t.StructType:
+    """A table's columns as Spark knows them; `partitions` appends `date` and `hour`.
+
+    Every column is nullable: a file of an older schema version has not all of them, and Parquet readers do not
+    enforce it anyway.
+    """
+    columns = [t.StructField(column.name, _TYPES[column.kind]) for column in definition.columns]
+    return t.StructType([*columns, *(PARTITIONS if partitions else ())])

@@ -1,0 +1,4 @@
+"""Questions about traffic, each a pure function from DataFrame to DataFrame, without a UDF.
+
+Most take "traffic": request records, or a roll-up of them (rollup.py), with the same answer.
+"""

@@ -1,0 +1,106 @@
+"""Balance: what producers put in against what consumers take out, and what must be left between."""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
+
+from analytics.transforms.episodes import episodes
+from analytics.transforms.findings import finding, graded
+from analytics.transforms.operations import ACK, RECEIVE, SEND, doing
+from analytics.transforms.periods import keys, seconds
+from analytics.transforms.rollup import measures, require, whole
+
+
+def balance(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
+    """For every topic and each group that consumes it: messages sent, received for the first time, received again,
+    acknowledged, and the backlog that this leaves at the window's end.
+
+    The records do not say how many messages were there before, nor what left a topic by age: the backlog is counted
+    from its lowest point so far, so it is an estimate from below. Its rise is exact, if all traffic came through here.
+    wait_s: how long a message waits, by Little's law (backlog by throughput). Windows without traffic of the topic are
+    not there. traffic: records, or a roll-up with code, topic and group.
+
+    time, topic, group, sent, received, redelivered, acked, backlog, wait_s
+    """
+    so_far = Window.partitionBy("topic", "group").orderBy("time").rowsBetween(Window.unboundedPreceding, 0)
+    level = f.sum(f.col("sent") - f.col("received")).over(so_far)
+    lowest = f.least(f.min("level").over(so_far), f.lit(0.0))
+    throughput = f.col("received") / seconds(every)
+    counted = _windows(traffic, every).withColumn("level", level).withColumn("backlog", f.col("level") - lowest)
+    return counted.select(
+        "time",
+        "topic",
+        "group",
+        *(whole(name) for name in ("sent", "received", "redelivered", "acked", "backlog")),
+        f.when(throughput > 0, f.col("backlog") / throughput).alias("wait_s"),
+    )
+
+
+def _windows(traffic: DataFrame, every: str) -> DataFrame:
+    """time, topic, group, sent, received, redelivered, acked, answers (that brought messages)"""
+    require(traffic, "code", "topic", "group")
+    received = doing(RECEIVE)
+    rows = traffic.where(doing(SEND, RECEIVE, ACK) & f.col("topic").isNotNull()).select(
+        *keys(every), "code", "topic", "group", *measures(traffic)
+    )
+    amounts = {
+        "sent": f.when(doing(SEND), f.col("messages")),
+        "received": f.when(received, f.col("messages") - f.col("redelivered")),
+        "redelivered": f.when(received, f.col("redelivered")),
+        "acked": f.when(doing(ACK), f.col("messages")),
+        "answers": f.when(received, f.col("moving")),
+    }
+    # What is sent has no consumer yet.
+    consumer = f.when(~doing(SEND), f.col("group")).alias("group")
+    sums = (
+        rows.where(f.col("messages") > 0)
+        .select("time", "topic", consumer, *(f.coalesce(each, f.lit(0.0)).alias(name) for name, each in amounts.items()))
+        .groupBy("time", "topic", "group")
+        .agg(*(f.sum(name).alias(name) for name in amounts))
+    )
+    consumed = sums.where(f.col("group").isNotNull())
+    # It counts for each group of the topic; a topic that nobody consumes has no balance.
+    consumers = consumed.select("topic", f.col("group").alias("consumer")).distinct()
+    sent = sums.where(f.col("group").isNull()).join(consumers, "topic", "inner")
+    for_each = sent.select("time", "topic", f.col("consumer").alias("group"), *amounts)
+    both = consumed.unionByName(for_each)
+    return both.groupBy("time", "topic", "group").agg(*(f.sum(name).alias(name) for name in amounts))
+
+
+# A group that takes less than that share of what it usually takes is standing still, if at least so many came.
+_STANDING = 0.2
+_LEAST = 10
+_WINDOWS = 2
+# How certain that has to be, in deviations of a count that comes in batches.
+_SCORE = 5.0
+
+
+def stalls(traffic: DataFrame, every: str = "10 minutes") -> DataFrame:
+    """Findings consumer_stall: times, of two windows at least, when a group took hardly anything of what was sent, though
+    it usually does. traffic: as for `balance`."""
+    of_group = Window.partitionBy("topic", "group")
+    usual = f.percentile_approx(f.try_divide("received", "sent"), 0.5).over(of_group)
+    batch = f.coalesce(f.try_divide(f.sum("received").over(of_group), f.sum("answers").over(of_group)), f.lit(1.0))
+    expected = f.col("sent") * f.col("usual")
+    windows = _windows(traffic, every).withColumn("usual", usual).withColumn("batch", batch)
+    standing = windows.where((expected >= _LEAST) & (f.col("received") < _STANDING * expected))
+    sums = (
+        f.sum("received").alias("observed"),
+        f.sum(expected).alias("expected"),
+        f.count(f.lit(1)).alias("windows"),
+        f.max("batch").alias("batch"),
+    )
+    missing = f.col("expected") - f.col("observed")
+    found = (
+        episodes(standing, ["topic", "group"], every, sums)
+        .withColumn("score", missing / f.sqrt(f.col("expected") * (f.col("batch") + 1)))
+        .where((f.col("windows") >= _WINDOWS) & (f.col("score") >= _SCORE))
+    )
+    text = f.format_string(
+        "group %s took %,.0f messages of topic %s, where %,.0f were to be expected by what was sent",
+        f.col("group"),
+        f.col("observed"),
+        f.col("topic"),
+        f.col("expected"),
+    )
+    severity = graded(f.unix_seconds("end") - f.unix_seconds("start"), 0.0, 1800.0)
+    return finding(found, "consumer_stall", severity, f.col("group"), text)

@@ -1,0 +1,92 @@
+"""Capacity: the busy hour, how it grows, and when it will be too much."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from analytics.transforms.periods import keys, zone_name
+from analytics.transforms.rollup import measures
+
+MEASURES = ("requests_per_s", "messages_per_s", "bytes_per_s")
+# A day of which less was recorded says nothing about its busy hour.
+_COMPLETE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one replica can do, per second, in its busy hour; how many there are; what share of it may be used."""
+
+    requests_per_s: float = 20_000.0
+    messages_per_s: float = 40_000.0
+    bytes_per_s: float = 100e6
+    replicas: int = 2
+    headroom: float = 0.6
+    ahead_days: int = 90
+
+
+def daily(traffic: DataFrame, zone: str = "UTC") -> DataFrame:
+    """Every local day's busiest hour: its means per second, each measure with its own hour; busy_hour is the requests'.
+
+    time (the day's beginning), requests_per_s, messages_per_s, bytes_per_s, busy_hour (0–23, local), hours (of how many
+    there is a record)
+    """
+    rows = traffic.select(*keys("1 hour"), *measures(traffic))
+    hours = rows.groupBy("time").agg(
+        (f.sum("requests") / 3600).alias("requests_per_s"),
+        (f.sum("messages") / 3600).alias("messages_per_s"),
+        (f.sum(f.col("bytes_in") + f.col("bytes_out")) / 3600).alias("bytes_per_s"),
+    )
+    local = f.from_utc_timestamp("time", zone_name(zone))
+    days = hours.select(*keys("1 day", zone)[:1], f.hour(local).alias("hour"), *MEASURES)
+    busiest = days.groupBy("time").agg(
+        *(f.max(name).alias(name) for name in MEASURES),
+        f.max_by("hour", f.struct("requests_per_s", "hour")).alias("busy_hour"),
+        f.count(f.lit(1)).alias("hours"),
+    )
+    return busiest.select("time", *MEASURES, "busy_hour", "hours")
+
+
+def forecast(traffic: DataFrame, limits: Limits | None = None, zone: str = "UTC") -> DataFrame:
+    """The busy hour's growth by a straight line through the days, and what follows from it, per measure.
+
+    per_day: growth in units per second and day, by the days of which 20 hours at least were recorded; fit: R² of the
+    line; both null below three such days. limit: of all replicas
+    together, headroom left. days_until_limit: from the last day on, null if it does not grow, 0 if it is there.
+    replicas_needed: today, and replicas_ahead in `ahead_days`.
+
+    measure, busy_hour, peak, per_day, fit, limit, days_until_limit, replicas_needed, replicas_ahead
+    """
+    given = limits or Limits()
+    each = {name: getattr(given, name) * given.headroom for name in MEASURES}
+    days = daily(traffic, zone).withColumn("day", f.unix_seconds("time") / 86400)
+    entries = [
+        f.struct(f.lit(name).alias("measure"), f.col(name).alias("value"), f.lit(each[name]).alias("each"))
+        for name in MEASURES
+    ]
+    lines = days.select("day", "busy_hour", "hours", f.explode(f.array(*entries)).alias("entry")).select("day", "busy_hour", "hours", "entry.*")
+    complete = f.when(f.col("hours") >= _COMPLETE, f.col("value"))
+    several = f.count(complete) >= 3
+    fitted = lines.groupBy("measure", "each").agg(
+        f.max_by("busy_hour", f.struct("value", "day")).alias("busy_hour"),
+        f.max("value").alias("peak"),
+        f.when(several, f.regr_slope(complete, "day")).alias("per_day"),
+        f.when(several, f.regr_r2(complete, "day")).alias("fit"),
+        f.when(several, f.regr_intercept(complete, "day") + f.regr_slope(complete, "day") * f.max("day")).alias("level"),
+    )
+    # The line where there is one, but never below what was seen.
+    now = f.greatest(f.coalesce("level", "peak"), f.col("peak"))
+    limit = f.col("each") * given.replicas
+    days_left = f.when(now >= limit, 0.0).when(f.col("per_day") > 0, (limit - now) / f.col("per_day"))
+    later = now + f.greatest(f.coalesce("per_day", f.lit(0.0)), f.lit(0.0)) * given.ahead_days
+    return fitted.select(
+        "measure",
+        "busy_hour",
+        "peak",
+        "per_day",
+        "fit",
+        limit.alias("limit"),
+        days_left.alias("days_until_limit"),
+        f.greatest(f.ceil(now / f.col("each")), f.lit(1)).alias("replicas_needed"),
+        f.greatest(f.ceil(later / f.col("each")), f.lit(1)).alias("replicas_ahead"),
+    )

@@ -1,0 +1,23 @@
+"""Episodes: windows in which something is wrong, put together where they follow each other."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from analytics.transforms.periods import seconds
+
+
+def episodes(windows: DataFrame, keys: Sequence[str], every: str, measures: Sequence[Column], gap: int = 1) -> DataFrame:
+    """Windows (column `time`, each `every` long) of the same keys become one row, with up to `gap` missing between two.
+
+    *keys, start, end, *measures (aggregates over the episode's windows)
+    """
+    length = seconds(every)
+    ordered = Window.partitionBy(*keys).orderBy("time")
+    apart = f.unix_seconds("time") - f.unix_seconds(f.lag("time").over(ordered))
+    begins = f.when(apart <= (gap + 1) * length, 0).otherwise(1)
+    so_far = ordered.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    numbered = windows.withColumn("begins", begins).withColumn("episode", f.sum("begins").over(so_far))
+    end = f.timestamp_seconds(f.unix_seconds(f.max("time")) + length)
+    return numbered.groupBy(*keys, "episode").agg(f.min("time").alias("start"), end.alias("end"), *measures).drop("episode")

@@ -1,0 +1,91 @@
+"""Inventory: which clients there are, which are outdated, and how far the move to gRPC has come."""
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from analytics.transforms.periods import keys, named
+from analytics.transforms.rollup import weight
+from analytics.transforms.tenants import owner
+from analytics.transforms.versions import numbers
+
+
+def clients(requests: DataFrame) -> DataFrame:
+    """Every client id with what it said of itself last, what it belongs to, and when it was seen.
+
+    client_id, protocol, language, version, address, groups (sorted), topics (how many), first_seen, last_seen, requests,
+    errors
+    """
+    stands_for = weight(requests)
+    last = [f.max_by(name, "time").alias(name) for name in ("language", "version", "address")]
+    return (
+        requests.where(f.col("client_id").isNotNull())
+        .groupBy("client_id", "protocol")
+        .agg(
+            *last,
+            f.sort_array(f.collect_set("group")).alias("groups"),
+            f.count_distinct("topic").alias("topics"),
+            f.min("time").alias("first_seen"),
+            f.max("time").alias("last_seen"),
+            f.round(f.sum(stands_for)).cast("long").alias("requests"),
+            f.round(f.sum(f.when(f.col("ok"), 0.0).otherwise(stands_for))).cast("long").alias("errors"),
+        )
+    )
+
+
+def versions(requests: DataFrame, newest: Mapping[str, str] | None = None) -> DataFrame:
+    """The versions in use. newest: version by language, as operators want it; where it is not given, the newest seen of
+    the language and protocol.
+
+    protocol, language, version, newest, outdated, clients, requests, last_seen
+    """
+    seen = (
+        clients(requests)
+        .groupBy("protocol", "language", "version")
+        .agg(
+            f.count_distinct("client_id").alias("clients"),
+            f.sum("requests").alias("requests"),
+            f.max("last_seen").alias("last_seen"),
+        )
+    )
+    of_sdk = Window.partitionBy("protocol", "language")
+    best = f.max_by("version", numbers(f.col("version"))).over(of_sdk)
+    compared = seen.withColumn("newest", f.coalesce(_given(newest or {}), best))
+    outdated = f.coalesce(numbers(f.col("version")) < numbers(f.col("newest")), f.lit(False)).alias("outdated")
+    return compared.select("protocol", "language", "version", "newest", outdated, "clients", "requests", "last_seen")
+
+
+def _given(newest: Mapping[str, str]) -> Column:
+    column: Column = f.lit(None).cast("string")
+    for language, version in newest.items():
+        column = f.when(f.upper("language") == language.upper(), version).otherwise(column)
+    return column
+
+
+def migration(requests: DataFrame, every: str | None = "1 day", zone: str = "UTC") -> DataFrame:
+    """How much of each tenant's traffic still comes by remoting. grpc_share is of the messages; clients are counted
+    exactly.
+
+    [time], tenant, clients_remoting, clients_grpc, messages_remoting, messages_grpc, grpc_share
+    """
+    columns = [*named(every), "tenant"]
+    known = requests.where(f.col("client_id").isNotNull() & f.col("protocol").isin("remoting", "grpc"))
+    moved = (f.col("messages") * weight(requests)).alias("messages")
+    # By client first: that is much smaller, and counting is then plain.
+    by_client = (
+        known.select(*keys(every, zone), owner().alias("tenant"), "protocol", "client_id", moved)
+        .groupBy(*columns, "protocol", "client_id")
+        .agg(f.sum("messages").alias("messages"))
+    )
+    sums = by_client.groupBy(*columns).agg(
+        *(f.count_if(f.col("protocol") == name).alias(f"clients_{name}") for name in ("remoting", "grpc")),
+        *(
+            f.round(f.sum(f.when(f.col("protocol") == name, f.col("messages")).otherwise(0.0)))
+            .cast("long")
+            .alias(f"messages_{name}")
+            for name in ("remoting", "grpc")
+        ),
+    )
+    share = f.try_divide("messages_grpc", f.col("messages_remoting") + f.col("messages_grpc"))
+    return sums.withColumn("grpc_share", share)

@@ -1,0 +1,72 @@
+"""Neighbours: clients that suddenly take much more than usual of what all share."""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
+
+from analytics.transforms.episodes import episodes
+from analytics.transforms.findings import finding, graded
+from analytics.transforms.periods import keys, seconds
+from analytics.transforms.rollup import measures, require, whole
+from analytics.transforms.tenants import owner
+
+# Times its usual load; share of everything in the window; requests in the window.
+_TIMES = 5.0
+_SHARE = 0.08
+_LEAST = 50.0
+
+
+def neighbours(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
+    """The load of every client against its usual load, and its share of all requests.
+
+    usual: the median of its windows, if it is there in most of them; else the mean, because then it comes and goes.
+    traffic: records, or a roll-up with client_id, topic and group.
+
+    time, client_id, tenant, requests, messages, share, usual, ratio
+    """
+    require(traffic, "client_id", "topic", "group")
+    windows = (
+        traffic.where(f.col("client_id").isNotNull())
+        .select(*keys(every), "client_id", owner().alias("tenant"), *measures(traffic))
+        .groupBy("time", "client_id", "tenant")
+        .agg(f.sum("requests").alias("requests"), f.sum("messages").alias("messages"))
+    )
+    own = Window.partitionBy("client_id", "tenant")
+    span = (f.unix_seconds(f.max("time").over(own)) - f.unix_seconds(f.min("time").over(own))) / seconds(every) + 1
+    present = f.count(f.lit(1)).over(own)
+    median = f.percentile_approx("requests", 0.5).over(own)
+    mean = (f.sum("requests").over(own) - f.col("requests")) / span
+    usual = f.greatest(f.when(present >= span / 2, median).otherwise(mean), f.lit(1.0))
+    share = f.col("requests") / f.sum("requests").over(Window.partitionBy("time"))
+    return windows.select(
+        "time",
+        "client_id",
+        "tenant",
+        whole("requests"),
+        whole("messages"),
+        share.alias("share"),
+        usual.alias("usual"),
+        (f.col("requests") / usual).alias("ratio"),
+    )
+
+
+def noisy(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
+    """Findings noisy_neighbour: times when one client's load was many times its usual, and a good part of everything."""
+    loud = neighbours(traffic, every).where(
+        (f.col("ratio") >= _TIMES) & (f.col("share") >= _SHARE) & (f.col("requests") >= _LEAST)
+    )
+    measured = (
+        f.sum("requests").cast("double").alias("observed"),
+        f.sum("usual").alias("expected"),
+        f.max("ratio").alias("score"),
+        f.max("share").alias("share"),
+    )
+    found = episodes(loud, ["client_id", "tenant"], every, measured)
+    text = f.format_string(
+        "client %s of tenant %s made %,.0f requests, %.0f times what it usually does, up to %.0f %% of all",
+        f.col("client_id"),
+        f.col("tenant"),
+        f.col("observed"),
+        f.col("observed") / f.col("expected"),
+        f.col("share") * 100,
+    )
+    return finding(found, "noisy_neighbour", graded(f.col("share"), 0.15, 0.4), f.col("client_id"), text)

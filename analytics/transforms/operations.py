@@ -1,0 +1,53 @@
+"""What request codes and rpcs mean, for both protocols."""
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+SEND, RECEIVE, ACK, NACK, BURY = "send", "receive", "ack", "nack", "bury"
+
+# Names of remoting's request codes and of the v2 rpcs. Whatever is not here is upkeep: routes, heartbeats, tools.
+OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    SEND: (
+        "SEND_MESSAGE",
+        "SEND_MESSAGE_V2",
+        "SEND_BATCH_MESSAGE",
+        "SEND_REPLY_MESSAGE",
+        "SEND_REPLY_MESSAGE_V2",
+        "SendMessage",
+    ),
+    RECEIVE: ("PULL_MESSAGE", "LITE_PULL_MESSAGE", "POP_MESSAGE", "POP_LITE_MESSAGE", "ReceiveMessage", "PullMessage"),
+    # A consumer that pulls acknowledges with its offset.
+    ACK: ("ACK_MESSAGE", "BATCH_ACK_MESSAGE", "UPDATE_CONSUMER_OFFSET", "AckMessage", "UpdateOffset"),
+    # Deliver it again, later.
+    NACK: ("CONSUMER_SEND_MSG_BACK", "CHANGE_MESSAGE_INVISIBLETIME", "ChangeInvisibleDuration"),
+    BURY: ("ForwardMessageToDeadLetterQueue",),
+}
+UPKEEP = "upkeep"
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+
+
+def operation(code: Column) -> Column:
+    """send, receive, ack, nack, bury or upkeep."""
+    return _case(code).otherwise(f.lit(UPKEEP))
+
+
+def _case(code: Column) -> Column:
+    column: Column | None = None
+    for name, codes in OPERATIONS.items():
+        column = f.when(code.isin(*codes), name) if column is None else column.when(code.isin(*codes), name)
+    assert column is not None
+    return column
+
+
+def doing(*operations: str) -> Column:
+    """If the column `code` is of one of the operations."""
+    return f.col("code").isin(*(code for name in operations for code in OPERATIONS[name]))
+
+
+def origin(topic: Column) -> Column:
+    """A topic without the prefix of retry and dead-letter topics; what follows that is the group's name."""
+    return f.regexp_replace(topic, f"^({RETRY_PREFIX}|{DLQ_PREFIX})", "")

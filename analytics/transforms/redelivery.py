@@ -1,0 +1,97 @@
+"""Redelivery: messages that are delivered again, or given up, and storms of them."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from analytics.transforms.findings import finding, graded
+from analytics.transforms.operations import BURY, NACK, OPERATIONS, RECEIVE, doing
+from analytics.transforms.outbreaks import about, blame, outbreaks
+from analytics.transforms.periods import keys, named
+from analytics.transforms.rollup import HIGHEST, measures, require
+
+_SUSPECTS = ("client_id", "version", "topic", "broker")
+_FLOOR = 0.02
+_DEAD_FLOOR = 0.005
+_SEND_BACK = OPERATIONS[NACK][0]
+
+
+def redelivery(traffic: DataFrame, every: str | None = "5 minutes", zone: str = "UTC") -> DataFrame:
+    """Deliveries of every group and topic: how many were repeated, sent back, put off, given up.
+
+    A message counts as redelivered by its answer's highest attempt, or because it comes from the group's retry topic.
+    Where several come in one answer, that is an upper bound.
+    traffic: records, or a roll-up with code, group and topic.
+
+    [time], group, topic, delivered, redelivered, send_backs, nacks, dead_letters, highest_attempt, redelivery_rate
+    """
+    columns = [*named(every), "group", "topic"]
+    done = f.col("requests") - f.col("errors")
+    counts = {
+        "delivered": _of(doing(RECEIVE), f.col("messages")),
+        "redelivered": f.sum("redelivered"),
+        "send_backs": _of(f.col("code") == _SEND_BACK, done),
+        "nacks": _of(doing(NACK) & (f.col("code") != _SEND_BACK), done),
+        "dead_letters": _of(doing(BURY), done),
+    }
+    sums = (
+        _deliveries(traffic, every, zone, ("group", "topic"))
+        .groupBy(*columns)
+        .agg(
+            *(f.round(count).cast("long").alias(name) for name, count in counts.items()),
+            f.max(HIGHEST).alias("highest_attempt"),
+        )
+    )
+    rate = f.when(f.col("delivered") > 0, f.col("redelivered") / f.col("delivered")).alias("redelivery_rate")
+    return sums.select(*columns, *counts, "highest_attempt", rate)
+
+
+def storms(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
+    """Findings redelivery_storm and dlq_storm: groups that fail on far more messages than usual, with the client,
+    version, topic or broker that it is confined to.
+
+    Counted are answers, not messages: a batch with one repeated message is one event.
+    traffic: records, or a roll-up with code, group, topic, broker, client_id and version.
+    """
+    columns = ["time", "group", *_SUSPECTS]
+    done = f.col("requests") - f.col("errors")
+    counted = (
+        _deliveries(traffic, every, "UTC", ("group", *_SUSPECTS))
+        .groupBy(*columns)
+        .agg(
+            (f.sum("repeats") + _of(doing(NACK), done)).alias("again"),
+            _of(doing(BURY), done).alias("dead"),
+            (_of(doing(RECEIVE), f.col("moving")) + _of(doing(NACK, BURY), done)).alias("total"),
+        )
+    )
+    repeated = counted.withColumnRenamed("again", "bad").drop("dead")
+    dead = counted.withColumnRenamed("dead", "bad").drop("again")
+    return _found(repeated, every, _FLOOR, "redelivery_storm", "were repeats or refusals", (0.1, 0.5)).unionByName(
+        _found(dead, every, _DEAD_FLOOR, "dlq_storm", "gave up a message", (0.01, 0.1))
+    )
+
+
+def _of(condition: Column, value: Column) -> Column:
+    return f.sum(f.when(condition, value).otherwise(0.0))
+
+
+def _deliveries(traffic: DataFrame, every: str | None, zone: str, by: tuple[str, ...]) -> DataFrame:
+    """What has to do with deliveries to groups."""
+    require(traffic, "code", *by)
+    rows = traffic.where(doing(RECEIVE, NACK, BURY) & f.col("group").isNotNull())
+    return rows.select(*keys(every, zone), "code", *by, *measures(traffic))
+
+
+def _found(
+    cells: DataFrame, every: str, floor: float, kind: str, words: str, levels: tuple[float, float]
+) -> DataFrame:
+    storms = outbreaks(cells, ["group"], _SUSPECTS, every, floor)
+    text = f.format_string(
+        f"%.1f %% of the deliveries to group %s {words} (%,.0f; usually %.1f %%)%s",
+        f.col("observed") * 100,
+        f.col("subject"),
+        f.col("bad"),
+        f.col("expected") * 100,
+        blame(_SUSPECTS),
+    )
+    named = about(storms, "group", "topic", "broker", "client_id")
+    return finding(named, kind, graded(f.col("observed"), *levels), f.col("subject"), text)

@@ -1,0 +1,117 @@
+"""Roll-ups: request records added up by time and some columns, and added up again.
+
+What a transform needs of requests are sums and a histogram, so a roll-up's roll-up is that of the records: hours
+become days, files of yesterday and of today one answer. Sums are doubles because a sampled record stands for several.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from analytics.transforms import histogram
+from analytics.transforms.operations import RECEIVE, RETRY_PREFIX, doing
+from analytics.transforms.periods import keys, named
+
+# How services do.
+SERVICE = ("protocol", "code", "topic", "broker")
+# Who does what to whom: all that the detectors and most other transforms ask for.
+CELL = ("protocol", "code", "topic", "group", "broker", "client_id", "language", "version")
+
+# What is added up: requests, those that failed, messages, bytes of bodies, µs that brokers took; and of the requests
+# those that moved messages, those whose answer had a message delivered again, and the messages of such answers.
+SUMS = (
+    "requests",
+    "errors",
+    "messages",
+    "bytes_in",
+    "bytes_out",
+    "broker_us",
+    "moving",
+    "repeats",
+    "redelivered",
+)
+# What is not added up: the highest delivery attempt.
+HIGHEST = "attempt"
+
+
+def rollup(
+    traffic: DataFrame, by: Sequence[str], every: str | None = "1 hour", zone: str = "UTC", *, latency: bool = True
+) -> DataFrame:
+    """Traffic by time and the columns `by`: [time], *by, the SUMS, attempt, and `latency`, a histogram in µs.
+
+    traffic: request records or a roll-up that has the columns `by` (and shorter periods). latency=False leaves the
+    histogram out, which halves the work. ValueError if a column is not there.
+    """
+    require(traffic, *by, *(("latency",) if latency and is_rollup(traffic) else ()))
+    columns = [*named(every), *by]
+    if not latency:
+        cells = traffic.select(*keys(every, zone), *by, *measures(traffic))
+        return cells.groupBy(*columns).agg(*added())
+    long = _long(traffic) if is_rollup(traffic) else traffic.withColumn("bucket", histogram.bucket(f.col("latency_us")))
+    cells = long.select(*keys(every, zone), *by, *measures(traffic), "bucket", *(("count",) if is_rollup(traffic) else ()))
+    if not is_rollup(traffic):
+        cells = cells.withColumn("count", f.col("requests"))
+    # Per bucket first: what is collected then is one entry per bucket.
+    buckets = cells.groupBy(*columns, "bucket").agg(*added(), f.sum("count").alias("count"))
+    return buckets.groupBy(*columns).agg(*added(), histogram.collected("bucket", "count").alias("latency"))
+
+
+def is_rollup(traffic: DataFrame) -> bool:
+    """If it is a roll-up, not records."""
+    return "requests" in traffic.columns
+
+
+def weight(traffic: DataFrame) -> Column:
+    """How many requests a record stands for."""
+    return f.coalesce(f.col("weight"), f.lit(1.0)) if "weight" in traffic.columns else f.lit(1.0)
+
+
+def measures(traffic: DataFrame) -> list[Column]:
+    """The SUMS of a row as doubles, and its attempt: of records each for itself, of a roll-up as they are."""
+    if is_rollup(traffic):
+        return [f.col(name) for name in (*SUMS, HIGHEST)]
+    stands_for = weight(traffic)
+    again = doing(RECEIVE) & ((f.col("attempt") > 1) | f.col("topic").startswith(RETRY_PREFIX))
+    moving = f.col("messages") > 0
+    of_row = {
+        "requests": stands_for,
+        "errors": f.when(~f.col("ok"), stands_for),
+        **{name: f.col(name) * stands_for for name in ("messages", "bytes_in", "bytes_out", "broker_us")},
+        "moving": f.when(moving, stands_for),
+        "repeats": f.when(moving & again, stands_for),
+        "redelivered": f.when(again, f.col("messages") * stands_for),
+    }
+    sums = [f.coalesce(column, f.lit(0.0)).alias(name) for name, column in of_row.items()]
+    return [*sums, f.when(doing(RECEIVE), f.col(HIGHEST)).alias(HIGHEST)]
+
+
+def added() -> list[Column]:
+    """Aggregates that put measures together."""
+    return [*(f.sum(name).alias(name) for name in SUMS), f.max(HIGHEST).alias(HIGHEST)]
+
+
+def whole(name: str) -> Column:
+    """A sum as people want to see it: a whole number."""
+    return f.round(f.col(name)).cast("long").alias(name)
+
+
+def require(frame: DataFrame, *columns: str) -> None:
+    """ValueError if a column is not there, which is usually a roll-up that does not have it."""
+    missing = [column for column in columns if column not in frame.columns]
+    if missing:
+        have = ", ".join(frame.columns)
+        raise ValueError(f"this needs the column {', '.join(missing)}; the frame has {have}")
+
+
+def _long(rolled: DataFrame) -> DataFrame:
+    """A row per bucket; the sums stay with the first, so that they are not added more than once."""
+    first = f.coalesce(f.col("place"), f.lit(0)) == 0
+    kept = [name for name in rolled.columns if name not in ("latency", *SUMS)]
+    exploded = rolled.select(*kept, *SUMS, f.posexplode_outer("latency").alias("place", "entry"))
+    return exploded.select(
+        *kept,
+        *(f.when(first, f.col(name)).otherwise(0.0).alias(name) for name in SUMS),
+        f.col("entry.bucket").alias("bucket"),
+        f.col("entry.count").alias("count"),
+    )

@@ -1,0 +1,16 @@
+"""Versions of SDKs as numbers: "5.0.7", and "V5_3_3" as remoting clients say it."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+
+def numbers(version: Column) -> Column:
+    """The version as an array of numbers, which compares as versions do: "V4_9_4_SNAPSHOT" is [4, 9, 4]. Null if it has
+    none."""
+    found = f.regexp_extract_all(version, f.lit(r"(\d+)"), f.lit(1))
+    return f.when(f.size(found) > 0, f.transform(found, lambda part: part.cast("int")))
+
+
+def plain(version: Column) -> Column:
+    """The version as people write it: "4.9.4"."""
+    return f.concat_ws(".", numbers(version))
