@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from proxy.clients import Consumer, Groups
+from remoting import fastjson
 from remoting.bodies import json_object
 from remoting.errors import BodyError
 
@@ -42,7 +43,7 @@ def parse(body: bytes) -> Heartbeat:
 
 
 def without(body: bytes, groups: Groups) -> bytes:
-    """The body less these groups; one that standard JSON cannot hold stays as it is."""
+    """The body less these groups; one that is nested too deeply to be written again stays as it is."""
     data = json_object(body)
     gone = {"producerDataSet": groups.producers, "consumerDataSet": groups.consumers}
     for key, names in gone.items():
@@ -51,6 +52,10 @@ def without(body: bytes, groups: Groups) -> bytes:
         # A map with objects for keys is a dataclass, of which orjson would make an object.
         return orjson.dumps(data, option=orjson.OPT_PASSTHROUGH_DATACLASS)
     except TypeError:
+        pass
+    try:
+        return fastjson.dumps(data)
+    except RecursionError:
         return body
 
 

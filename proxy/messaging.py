@@ -127,7 +127,11 @@ class Messaging:
 
     def _observe(self, context: Context, code: int, reply: RemotingCommand | None = None) -> None:
         if context.trace is not None:
-            context.trace.finish(context, code, reply)
+            try:
+                context.trace.finish(context, code, reply)
+            except Exception:
+                # As with observers: the answer is the client's all the same.
+                _log.exception("a span could not be ended")
         if context.channel.protocol != "remoting":
             return
         tell(self.observers, of_request, context, code, reply, time.monotonic())

@@ -10,7 +10,16 @@ from typing import Annotated, Any, BinaryIO, Literal, cast
 
 import orjson
 import zstandard
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from proxy.cli.client import CommandError
 
@@ -59,6 +68,13 @@ class GroupLine(_Line):
     group: str = Field(min_length=1)
     configuration: dict[str, Any] = {}
     offsets: tuple[OffsetLine, ...] = ()
+
+    @field_validator("configuration")
+    @classmethod
+    def _has_attributes_by_name(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(value.get("attributes") or {}, dict):
+            raise ValueError("attributes are an object")
+        return value
 
 
 class MessageLine(_Line):

@@ -107,7 +107,13 @@ class Client:
 
 
 def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # What the shell was given in another encoding.
+        raise UsageError(f"not UTF-8: {text[:80]!r}") from None
+    return text
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from proxy.cli.reading import Reader
 # What of a message's JSON object an import needs; the rest is in the properties.
 _KEPT = (
     *("topic", "broker", "queue", "offset", "born", "born_host", "stored", "flag"),
-    *("properties", "body", "body_base64"),
+    *("properties", "body", "body_base64", "error"),
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from proxy.cli.output import Output, clock, printable
 from remoting import messages, properties
+from remoting.errors import BodyError
 from remoting.ids import OffsetMessageId
 from remoting.messages import StoredMessage
 
@@ -51,13 +52,11 @@ def send_fields(
 
 
 def to_object(broker: str, message: StoredMessage) -> dict[str, Any]:
-    """A message for JSON; a body that is not UTF-8 stands in base64, as `body_base64`."""
+    """A message for JSON; a body that is not UTF-8 stands in base64, as `body_base64`.
+
+    One that cannot be unpacked stands as it is stored, and `error` says why.
+    """
     pairs = message.property_map
-    body = messages.body(message)
-    try:
-        content = {"body": body.decode()}
-    except UnicodeDecodeError:
-        content = {"body_base64": base64.b64encode(body).decode()}
     return {
         "topic": message.topic,
         "broker": broker,
@@ -72,8 +71,20 @@ def to_object(broker: str, message: StoredMessage) -> dict[str, Any]:
         "stored": message.store_timestamp,
         "flag": message.flag,
         "properties": pairs,
-        **content,
+        **_content(message),
     }
+
+
+def _content(message: StoredMessage) -> dict[str, str]:
+    try:
+        body, error = messages.body(message), {}
+    except BodyError as trouble:
+        # It keeps nobody from the messages behind it.
+        body, error = message.body, {"error": str(trouble)}
+    try:
+        return {"body": body.decode(), **error}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode(), **error}
 
 
 def _id(message: StoredMessage) -> str:
@@ -103,7 +114,7 @@ def show(output: Output, broker: str, message: StoredMessage, more: Mapping[str,
         *_labelled("tag", pairs.get(properties.TAGS)),
         *_labelled("key", pairs.get(properties.KEYS)),
         *_labelled("group", pairs.get(properties.SHARDING_KEY)),
-        _text(messages.body(message)),
+        _text(message),
     )
 
 
@@ -111,7 +122,11 @@ def _labelled(label: str, value: str | None) -> list[str | tuple[str, str]]:
     return [(f"{label}=", "dim"), (printable(value), "yellow"), "  "] if value else []
 
 
-def _text(body: bytes) -> str:
+def _text(message: StoredMessage) -> str:
+    try:
+        body = messages.body(message)
+    except BodyError as error:
+        return f"<{len(message.body):,} bytes: {printable(str(error))}>"
     try:
         text = printable(body.decode())
     except UnicodeDecodeError:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from importlib import import_module
+from io import TextIOWrapper
 
 from proxy.cli.client import CommandError
 from proxy.cli.output import printable
@@ -29,6 +30,10 @@ def run(options: argparse.Namespace) -> int:
     """Run the subcommand; 0: done, 1: it could not be done, 2: asked for wrongly, 130: Ctrl-C."""
     command: Callable[[argparse.Namespace], Awaitable[int]]
     command = import_module(f"proxy.cli.{_MODULES[options.command]}").run
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # Bodies and names may have characters that a terminal's encoding lacks.
+            stream.reconfigure(errors="backslashreplace")
     try:
         return asyncio.run(_awaited(command(options)))
     except CommandError as error:

@@ -23,12 +23,12 @@ class Observation:
     """One request, answered.
 
     code: the request code's name, or the rpc's; "unknown" for numbers that the request table lacks. response: the
-    response code, or the v2 code; ok: it is no error (that nothing was found is none). topic, group, key: as the client
-    named them, unchecked, but for their length. broker, queue: where it was last sent. messages: sent, delivered or acknowledged.
-    bytes_in, bytes_out: of bodies. started: of `time.monotonic`; seconds: until the answer; broker_seconds: of these,
-    the brokers' part. attempt: the highest delivery attempt of the answer. delay_ms: how far ahead a delivery was set.
-    key: the message's first key, else its message group: nothing to write down but as a hash. trace_id: of a sampled
-    request.
+    response code, or the v2 code; ok: it is no error (that nothing was found is none). topic, group: as the client
+    named them, unchecked but cut to LONGEST, as key is. broker, queue: where it was last sent. messages: sent,
+    delivered or acknowledged. bytes_in, bytes_out: of bodies. started: of `time.monotonic`; seconds: until the answer;
+    broker_seconds: of these, the brokers' part. attempt: the highest delivery attempt of the answer. delay_ms: how far
+    ahead a delivery was set. key: the message's first key, else its message group: nothing to write down but as a
+    hash. trace_id: of a sampled request.
     """
 
     __slots__ = (

@@ -32,6 +32,8 @@ _OK = frozenset(
 _size = struct.Struct(">i").unpack_from
 _SYS_FLAG = 36
 _RECONSUME_TIMES = {0b00: 72, 0b01: 84, 0b10: 84, 0b11: 96}
+# Digits of a number that is read: in seconds, too, it is one of 64 bits in milliseconds.
+_MOST_DIGITS = 15
 # Milliseconds of the delay levels 1 to 18, as brokers have them unless told otherwise.
 _LEVELS = tuple(
     1000 * seconds
@@ -192,7 +194,7 @@ def delay(text: str) -> int | None:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() and len(text) < 19 else None
+    return int(text) if text is not None and text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def count(body: bytes | memoryview) -> int:

@@ -11,6 +11,8 @@ from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest
 from proxy.grpc_channel import GrpcChannel
 from proxy.observation import LONGEST, Observation
 
+# A client may name any time, and what is shown of it are milliseconds of 64 bits.
+_FURTHEST = 2**53
 # The answer says that there is nothing, not that something went wrong.
 _OK = frozenset({Code.OK, Code.MESSAGE_NOT_FOUND, Code.OFFSET_NOT_FOUND})
 
@@ -48,7 +50,8 @@ def _send(seen: Observation, request: SendMessageRequest) -> None:
     system = first.system_properties
     seen.key = (next(iter(system.keys), "") or system.message_group)[:LONGEST] or None
     if system.HasField("delivery_timestamp"):
-        seen.delay_ms = max(validation.milliseconds(system.delivery_timestamp) - int(time.time() * 1000), 0)
+        ahead = validation.milliseconds(system.delivery_timestamp) - int(time.time() * 1000)
+        seen.delay_ms = min(max(ahead, 0), _FURTHEST)
 
 
 def _queue(seen: Observation, request: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from remoting import fastjson
+from remoting.errors import BodyError
 from remoting.fastjson import ObjectKeys
 
 # Names of keys with a topic or a group, in the bodies that clients and brokers exchange; those of batch acks are short.
@@ -13,10 +14,18 @@ TOPICS = frozenset({"topic", "topicName"})
 GROUPS = frozenset({"group", "groupName", "consumerGroup", "producerGroup"})
 SHORT_TOPICS = frozenset({"t"})
 SHORT_GROUPS = frozenset({"c"})
-# Maps whose keys are topics.
-_BY_TOPIC = frozenset({"subscriptionTable", "statusTable"})
+# Maps whose keys are topics, in lower case.
+_BY_TOPIC = frozenset({"subscriptiontable", "statustable"})
 
 Rename = Callable[[str], str]
+
+_REFERENCE = "$ref"
+# Brokers take a key in any case, with `_` and `-` anywhere in it (fastjson's smart match).
+_IGNORED = str.maketrans("", "", "_-")
+
+
+def _plain(keys: frozenset[str]) -> frozenset[str]:
+    return frozenset(key.lower() for key in keys)
 
 
 class Walk:
@@ -27,12 +36,16 @@ class Walk:
     ) -> None:
         self._topic = topic
         self._group = group
-        self._topics = topics
-        self._groups = groups
+        self._topics = _plain(topics)
+        self._groups = _plain(groups)
 
     def renamed(self, value: Any, key: object = None) -> Any:
         """The value that stands under `key`, with other names."""
+        key = key.translate(_IGNORED).lower() if isinstance(key, str) else None
         if isinstance(value, dict):
+            if _REFERENCE in value:
+                # One that was hidden from our parser by an escape; a broker would follow it.
+                raise BodyError("a reference that is not followed")
             if key in _BY_TOPIC:
                 return {self._topic(name): self.renamed(item) for name, item in value.items()}
             return {name: self.renamed(item, name) for name, item in value.items()}
@@ -50,7 +63,7 @@ class Walk:
 
 def renamed(body: bytes, walk: Walk) -> bytes:
     """A JSON body with other names; as it was written: in fastjson's dialect where it needs that. Raises BodyError."""
-    document = walk.renamed(fastjson.loads(body))
+    document = _walked(body, walk)
     try:
         # ObjectKeys is a dataclass, of which orjson would make an object.
         return orjson.dumps(document, option=orjson.OPT_PASSTHROUGH_DATACLASS)
@@ -72,5 +85,12 @@ def names(body: bytes, short: bool = False) -> tuple[tuple[str, ...], tuple[str,
         return name
 
     keys = (SHORT_TOPICS, SHORT_GROUPS) if short else (TOPICS, GROUPS)
-    Walk(topic, group, *keys).renamed(fastjson.loads(body))
+    _walked(body, Walk(topic, group, *keys))
     return tuple(topics), tuple(groups)
+
+
+def _walked(body: bytes, walk: Walk) -> Any:
+    try:
+        return walk.renamed(fastjson.loads(body))
+    except RecursionError:
+        raise BodyError("not JSON: nested too deeply") from None

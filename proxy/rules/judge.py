@@ -17,7 +17,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from proxy.rules.buckets import Buckets
+from proxy.rules.buckets import Buckets, TokenBucket
 from proxy.rules.model import (
     RECEIVES,
     Allow,
@@ -33,6 +33,8 @@ from proxy.rules.model import (
 )
 from remoting.codes import RequestCode
 
+# Characters by which names that clients make up are told apart, in counts, and said again: they may be of any length.
+_LONGEST = 255
 # The requests behind the rpcs that rules are about; what stands in a traffic record is the rpc's name.
 RPCS: Mapping[str, RequestCode] = {
     "SendMessage": RequestCode.SEND_MESSAGE_V2,
@@ -231,6 +233,10 @@ class Refusal(NamedTuple):
     code: int = 0
 
 
+# What a request takes: of which unit, from which bucket, how much.
+Spending = list[tuple[str, TokenBucket, float]]
+
+
 class Verdict:
     """What the rules say of one request.
 
@@ -246,7 +252,7 @@ class Verdict:
         self.waits_for = ""
         self.allowed = False
         self.mirrors: list[Active[Mirror]] = []
-        self._taken: list[tuple[ActiveLimit, Hashable, Mapping[str, float]]] = []
+        self._taken: Spending = []
         self._metered: list[tuple[ActiveLimit, Hashable]] = []
 
     @property
@@ -257,8 +263,8 @@ class Verdict:
     def served(self, now: float) -> None:
         """The request is served now, so it counts. To be told only of one that waited for a limit."""
         taken, self._taken = self._taken, []
-        for limit, key, amounts in taken:
-            limit.take(key, amounts, now)
+        for _, bucket, amount in taken:
+            bucket.take(amount, now)
 
     def answered(self, messages: int, size: int, now: float) -> None:
         """The answer to a receive brought so many messages, and bytes of them."""
@@ -267,8 +273,8 @@ class Verdict:
 
     # For rules.
 
-    def take(self, limit: "ActiveLimit", key: Hashable, amounts: Mapping[str, float]) -> None:
-        self._taken.append((limit, key, amounts))
+    def take(self, spending: "Spending") -> None:
+        self._taken += spending
 
     def meter(self, limit: "ActiveLimit", key: Hashable) -> None:
         self._metered.append((limit, key))
@@ -376,7 +382,7 @@ class ActiveLimit(Active[Limit]):
         super().__init__(rule, dry, chance)
         rates = {"messages": rule.messages, "bytes": rule.bytes, "requests": rule.requests}
         self._buckets = {unit: Buckets(rate, rule.burst) for unit, rate in rates.items() if rate is not None}
-        self._keys = tuple(_KEYS[name] for name in rule.per)
+        self._key = _key(rule.per)
 
     def inherit(self, former: Active[Any]) -> None:
         super().inherit(former)
@@ -387,43 +393,39 @@ class ActiveLimit(Active[Limit]):
             self._buckets = former._buckets
 
     def apply(self, subject: Subject, verdict: Verdict, now: float) -> None:
-        key = tuple(read(subject) for read in self._keys)
+        key = self._key(subject)
         if subject.code in RECEIVES:
             self._receive(key, verdict, now)
         else:
             self._send(subject, key, verdict, now)
 
     def _send(self, subject: Subject, key: Hashable, verdict: Verdict, now: float) -> None:
-        amounts = {unit: _AMOUNTS[unit](subject) for unit in self._buckets}
-        unit, wait = self._longest(key, amounts, now)
+        spending = [
+            (unit, buckets.get(key, now), _AMOUNTS[unit](subject)) for unit, buckets in self._buckets.items()
+        ]
+        unit, wait = _longest(spending, now)
         if wait > 0:
             if self.hit():
                 text = f"{self._limit(unit)} of {self._whose(subject)} is used up, try again in {wait:.3f} s"
                 verdict.refusal = Refusal("limit", self.name, f"{text} (rule {self.name})")
         elif self.dry:
             # A limit that is tried out fills up as one in force would.
-            self.take(key, amounts, now)
+            for _, bucket, amount in spending:
+                bucket.take(amount, now)
         else:
-            verdict.take(self, key, amounts)
+            verdict.take(spending)
 
     def _receive(self, key: Hashable, verdict: Verdict, now: float) -> None:
         # Until what was received before is paid for, and there is something for this one.
-        _, wait = self._longest(key, _RECEIVE, now)
+        # What a receive needs at least, to be worth its while, is one of each.
+        least = [(unit, buckets.get(key, now), 1.0) for unit, buckets in self._buckets.items()]
+        _, wait = _longest(least, now)
         if wait > 0 and self.hit() and wait > verdict.wait:
             verdict.wait, verdict.waits_for = wait, self.name
-        if "requests" in self._buckets and (not wait or not self.dry):
-            verdict.take(self, key, _ONE_REQUEST)
+        if not wait or not self.dry:
+            verdict.take([spent for spent in least if spent[0] == "requests"])
         if not wait or not self.dry:
             verdict.meter(self, key)
-
-    def _longest(self, key: Hashable, amounts: Mapping[str, float], now: float) -> tuple[str, float]:
-        """The unit that is waited for longest, and how long: 0 where there is enough of all."""
-        longest = "", 0.0
-        for unit, buckets in self._buckets.items():
-            wait = buckets.get(key, now).wait(amounts[unit], now)
-            if wait > longest[1]:
-                longest = unit, wait
-        return longest
 
     def take(self, key: Hashable, amounts: Mapping[str, float], now: float) -> None:
         for unit, amount in amounts.items():
@@ -439,13 +441,31 @@ class ActiveLimit(Active[Limit]):
         return " and ".join(f"{name} {_KEYS[name](subject)}" for name in self.rule.per) or "all together"
 
 
+def _longest(spending: Spending, now: float) -> tuple[str, float]:
+    """The unit that is waited for longest, and how long: 0 where there is enough of all."""
+    longest, most = "", 0.0
+    for unit, bucket, amount in spending:
+        wait = bucket.wait(amount, now)
+        if wait > most:
+            longest, most = unit, wait
+    return longest, most
+
+
+def _key(per: tuple[str, ...]) -> Callable[[Subject], Hashable]:
+    """What tells those apart that have a count of their own."""
+    if len(per) == 1:
+        return _KEYS[per[0]]
+    reads = tuple(_KEYS[name] for name in per)
+    return lambda subject: tuple(read(subject) for read in reads)
+
+
 def _first(names: tuple[str, ...]) -> str:
-    return names[0] if names else ""
+    return names[0][:_LONGEST] if names else ""
 
 
 _KEYS: dict[str, Callable[[Subject], Hashable]] = {
     # Who has not said yet who it is, is known by where it is.
-    "client": lambda subject: subject.client_id or subject.address,
+    "client": lambda subject: (subject.client_id or subject.address)[:_LONGEST],
     "group": lambda subject: _first(subject.groups),
     "topic": lambda subject: _first(subject.topics),
     "address": lambda subject: subject.address,
@@ -456,16 +476,13 @@ _AMOUNTS: dict[str, Callable[[Subject], float]] = {
     "bytes": lambda subject: subject.size,
     "requests": lambda _: 1,
 }
-# What a receive needs at least, to be worth its while.
-_RECEIVE = {"messages": 1.0, "bytes": 1.0, "requests": 1.0}
-_ONE_REQUEST = {"requests": 1.0}
 
 
 def _what(subject: Subject) -> str:
     """What the request is about, in words."""
     for kind, names in (("topic", subject.topics), ("group", subject.groups)):
         if names:
-            return f"{kind} {names[0]}"
+            return f"{kind} {_first(names)}"
     return "the request"
 
 

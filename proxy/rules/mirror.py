@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from proxy.backend import Backend
 from proxy.messaging import Reply
+from proxy.rules.batches import is_batch
 from proxy.rules.judge import Active
 from proxy.rules.model import Mirror
 from remoting import command as commands
@@ -120,7 +121,7 @@ def _copy(rule: Mirror, original: RemotingCommand) -> RemotingCommand | None:
     names = _FIELDS[RequestCode(original.code)]
     text, flag = original.fields.get(names.properties, ""), original.fields.get(names.sys_flag, "0")
     body = original.body
-    if original.code == RequestCode.SEND_BATCH_MESSAGE:
+    if is_batch(original.code, original.fields):
         marked = _marked_batch(rule, body)
         if marked is None:
             return None

@@ -28,12 +28,20 @@ SENDS = frozenset(
     }
 )
 RECEIVES = frozenset(
-    {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE, RequestCode.POP_LITE_MESSAGE}
+    {
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.POP_LITE_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+    }
 )
+# These bring messages too: who may not receive must not look them up either.
+_LOOKS_UP = frozenset({RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID})
 # A client that may not say that it is there would be of no group at all: only rules that name these mean them.
 _PRESENCE = frozenset({RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.LITE_SUBSCRIPTION_CTL})
 _MIRRORED = SENDS - {RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
-_DATA = frozenset(
+_DATA = _LOOKS_UP | frozenset(
     spec.code
     for spec in REQUESTS.values()
     if spec.action in (Action.PUB, Action.SUB) and spec.direction is not Direction.BROKER and spec.code not in _PRESENCE
@@ -44,6 +52,8 @@ _TOPIC = r"^[%|a-zA-Z0-9_-]{1,127}$"
 # Together with a name it has to fit a topic.
 _NAMESPACE = r"^[A-Za-z0-9_-]{1,48}$"
 _VERSION = r"^\d+(\.\d+){0,2}$"
+# The binary header has two bytes for a response code: of a larger one others would see a part, perhaps SUCCESS.
+_LARGEST_CODE = 2**15 - 1
 
 
 class RulesError(Exception):
@@ -51,7 +61,7 @@ class RulesError(Exception):
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def _request_code(value: object) -> object:
@@ -253,7 +263,7 @@ class Fault(_Rule):
 
     kind: Literal["fault"]
     delay: float = Field(0.0, ge=0, le=60, description="seconds until the request is served")
-    error: Annotated[int, BeforeValidator(_response_code), Field(gt=0)] | None = Field(
+    error: Annotated[int, BeforeValidator(_response_code), Field(gt=0, le=_LARGEST_CODE)] | None = Field(
         None, description="response code, by name or number, instead of serving it"
     )
     percent: Percent = Field(100, description="share of the requests")
@@ -328,7 +338,10 @@ def parse(text: str) -> RuleFile:
     """The rules in a file's text. Raises RulesError."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise RulesError("nested too deeply") from None
+    except ValueError as error:
+        # Of TOML, or of a number with more digits than Python reads.
         raise RulesError(str(error)) from None
     try:
         return RuleFile.model_validate(data)

@@ -14,12 +14,13 @@ from typing import NamedTuple
 from proxy.channel import Channel
 from proxy.messaging import Reply
 from proxy.rules import bodies
+from proxy.rules.batches import is_batch
 from proxy.rules.bodies import Walk
 from proxy.rules.names import Foreign, Names, is_shared
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError, ConsumerNotOnline, NotPermitted, UnsupportedRequest
+from remoting.errors import BodyError, ConsumerNotOnline, NotPermitted, RemotingError, UnsupportedRequest
 from remoting.messages import StoredMessage
 from remoting.requests import REQUESTS, Action, Direction
 
@@ -123,7 +124,13 @@ class Renaming:
 
     def serve(self, handle: Handler, channel: Channel, command: RemotingCommand) -> Reply | None:
         """Serve a client's request under the brokers' names. Raises RemotingError."""
-        group = self._translate(command)
+        try:
+            group = self._translate(command)
+        except RemotingError:
+            raise
+        except Exception:
+            _log.exception("request %d of %s could not be translated", command.code, channel.peer.address)
+            raise RemotingError("internal error") from None
         try:
             reply = handle(channel, command)
         except Exception as error:
@@ -168,7 +175,7 @@ class Renaming:
         text = command.fields.get(holder, "")
         if self.names.namespace and (
             properties.INNER_MULTI_DISPATCH in text
-            or (command.code == _C.SEND_BATCH_MESSAGE and _MULTI_DISPATCH in command.body)
+            or (is_batch(command.code, command.fields) and _MULTI_DISPATCH in command.body)
         ):
             raise NotPermitted("a message that names further queues cannot be sent from within a namespace")
         if any(name in text for name in _NAMED):
@@ -188,9 +195,16 @@ class Renaming:
         try:
             if answer.code == ResponseCode.SUCCESS and answer.body:
                 answer.body = self._shown(form, answer.body, group)
-        except (Foreign, BodyError) as trouble:
+        except Exception as trouble:
             # Somebody else's, or nothing that we could read: no part of it is shown.
-            _log.info("an answer was held back from a client with names of its own: %s", type(trouble).__name__)
+            expected = isinstance(trouble, Foreign | BodyError)
+            level = logging.INFO if expected else logging.ERROR
+            _log.log(
+                level,
+                "an answer was held back from a client with names of its own: %s",
+                type(trouble).__name__,
+                exc_info=None if expected else trouble,
+            )
             answer.code = answer.header["code"] = int(ResponseCode.NO_PERMISSION)
             answer.body = b""
             answer.header["remark"] = "the answer is not of this namespace"
@@ -259,6 +273,9 @@ def _walk(form: Form, topic: Callable[[str], str], group: Callable[[str], str]) 
 
 
 def _shown_message(names: Names, message: StoredMessage, group: str | None) -> StoredMessage:
+    if names.namespace and is_shared(message.topic):
+        # By its id, anybody's could be looked up.
+        raise Foreign(message.topic)
     text = message.properties
     if any(name in text for name in _NAMED):
         text = _renamed(text, _or_nothing(names.shown_topic), _or_nothing(names.shown_group))

@@ -13,12 +13,16 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from grpc_gateway.status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code, DeadLetterQueue, Resource, Status
-from proxy.rules.names import Names
+from proxy.rules.names import Foreign, Names, is_shared
 from remoting.errors import NotPermitted
 
 _RESOURCE = Resource.DESCRIPTOR.full_name
 _STATUS = Status.DESCRIPTOR.full_name
 _DEAD_LETTER_QUEUE = DeadLetterQueue.DESCRIPTOR.full_name
+# What may name a topic that is everybody's: what sends to it, and asks how.
+_SENDING = frozenset(
+    {"SendMessageRequest", "EndTransactionRequest", "RecallMessageRequest", "QueryRouteRequest", "Settings"}
+)
 # What fields of groups are called; those of all others are topics.
 _GROUPS = frozenset({"group"})
 
@@ -71,6 +75,8 @@ class ResourceNames:
                 if kind is _Kind.GROUP:
                     holder.name = names.group(holder.name)
                 elif kind is _Kind.TOPIC:
+                    if names.namespace and is_shared(holder.name) and not _sends(message):
+                        raise NotPermitted(f"topic {holder.name} is everybody's; it can be sent to, and nothing else")
                     holder.name = names.topic(holder.name)
                 elif kind is _Kind.ORIGIN:
                     holder.topic = names.topic(holder.topic)
@@ -85,12 +91,20 @@ class ResourceNames:
             elif kind is _Kind.TOPIC:
                 holder.name = names.shown_topic(holder.name)
             elif kind is _Kind.ORIGIN:
-                holder.topic = names.shown_topic(holder.topic)
+                try:
+                    holder.topic = names.shown_topic(holder.topic)
+                except Foreign:
+                    # Whoever sent the message has written this: it must not keep the message from its consumers.
+                    holder.topic = ""
             else:
                 shown = names.shown_text(holder.message)
                 # Answers that are constants have nothing to hide, and stay as they are.
                 if shown != holder.message:
                     holder.message = shown
+
+
+def _sends(message: Any) -> bool:
+    return message.DESCRIPTOR.name in _SENDING
 
 
 def _holders(message: Any) -> Iterable[tuple[_Kind, Any]]:

@@ -50,6 +50,10 @@ Handling = Awaitable[RemotingCommand] | None
 # the broker's own wait is added to that.
 _BRIEF = 1.0
 _SIGNED = 5.0
+# However long the client would wait, which may be for ever: it is asked for again after that.
+_LONGEST = 60.0
+# Characters of a client's name that are logged.
+_LONGEST_NAME = 255
 # Seconds between lines in the log about what rules did.
 _REPORT = 10.0
 
@@ -305,8 +309,8 @@ class Rules:
     def _note(self, rule: str, context: Context) -> None:
         """Whom a rule was applied to at last, for the log."""
         self._last[rule] = (
-            f"{context.known.name} of {context.channel.identity.client_id or 'a client'} at "
-            f"{context.channel.peer.address}, topic {context.topic}, group {context.group}"
+            f"{context.known.name} of {_said(context.channel.identity.client_id or 'a client')} at "
+            f"{context.channel.peer.address}, topic {_said(context.topic)}, group {_said(context.group)}"
         )
 
     # Connections.
@@ -397,7 +401,7 @@ def _read(file: Path, known: object = None) -> _File | None:
     try:
         status = file.stat()
         stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
-        text = file.read_text() if stamp != known else ""
+        text = file.read_text(encoding="utf-8") if stamp != known else ""
     except (OSError, UnicodeDecodeError) as error:
         stamp = str(error)
         return None if stamp == known else _File(stamp, stamp)
@@ -409,13 +413,19 @@ def _read(file: Path, known: object = None) -> _File | None:
         return _File(stamp, str(error))
 
 
+def _said(name: str | None) -> str:
+    """A name in a line of the log, whatever a client has put into it."""
+    name = (name or "-")[:_LONGEST_NAME]
+    return name if name.isprintable() else repr(name)
+
+
 def _patience(context: Context) -> float:
     """Seconds that a receive may be held."""
     fields, poll = context.fields, context.known.poll
     wait = context.command.integer(poll) / 1000 if poll is not None else 0.0
     if context.code in _PULLS and not context.command.integer("sysFlag") & PullSysFlag.SUSPEND:
         wait = 0.0
-    return min(max(wait, _BRIEF), _SIGNED) if "Signature" in fields else max(wait, _BRIEF)
+    return min(max(wait, _BRIEF), _SIGNED if "Signature" in fields else _LONGEST)
 
 
 _PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
@@ -432,7 +442,9 @@ def _nothing(context: Context, rule: str) -> Handling:
         raise FlowControlled(text)
     if context.code not in _PULLS:
         fields = dict.fromkeys(("popTime", "invisibleTime", "reviveQid", "restNum"), "0")
-        return _resolved(commands.response(ResponseCode.POLLING_TIMEOUT, fields, remark=text))
+        # A peek is no poll.
+        code = ResponseCode.POLLING_TIMEOUT if context.known.poll is not None else ResponseCode.PULL_NOT_FOUND
+        return _resolved(commands.response(code, fields, remark=text))
     offset = context.fields["queueOffset"]
     fields = {"nextBeginOffset": offset, "minOffset": "0", "maxOffset": offset, "suggestWhichBrokerId": "0"}
     return _resolved(commands.response(ResponseCode.PULL_NOT_FOUND, fields, remark=text))

@@ -5,10 +5,8 @@ from collections.abc import Hashable
 from protocol_negotiation.peer import Peer
 from proxy.channel import ChannelProtocol
 from proxy.context import Context
-from proxy.observation.request import count
-from proxy.rules import bodies
+from proxy.rules import batches, bodies
 from remoting.codes import RequestCode, version_text
-from remoting.errors import BodyError
 
 # These name topics and groups in their bodies, batch acks by short names.
 _IN_BODIES = {
@@ -95,7 +93,8 @@ class RequestSubject:
 
     @property
     def client_id(self) -> str | None:
-        return self.context.channel.identity.client_id
+        channel = self.context.channel
+        return channel.session.client_id or channel.identity.client_id
 
     @property
     def language(self) -> str | None:
@@ -125,12 +124,9 @@ class RequestSubject:
         return () if group is None else (group,)
 
     def _names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Raises BodyError: what we cannot read a broker perhaps can, and who is not to be named gets by."""
         if self._named is None:
-            try:
-                self._named = bodies.names(self.context.command.body, _IN_BODIES[RequestCode(self.code)])
-            except BodyError:
-                # Its handler, or its broker, says what is the matter.
-                self._named = ((), ())
+            self._named = bodies.names(self.context.command.body, _IN_BODIES[RequestCode(self.code)])
         return self._named
 
     @property
@@ -139,7 +135,8 @@ class RequestSubject:
 
     @property
     def messages(self) -> int:
-        return count(self.context.command.body) if self.code == RequestCode.SEND_BATCH_MESSAGE else 1
+        context = self.context
+        return batches.count(context.command.body) if batches.is_batch(self.code, context.fields) else 1
 
     @property
     def size(self) -> int:

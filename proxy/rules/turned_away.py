@@ -67,9 +67,9 @@ class GrpcFarewell(asyncio.Protocol):
         self._close_in(_PATIENCE)
 
     def data_received(self, data: bytes) -> None:
-        self._buffer += data
         if self._refused:
             return
+        self._buffer += data
         if not self._greeted and len(self._buffer) >= len(frames.PREFACE):
             del self._buffer[: len(frames.PREFACE)]
             self._greeted = True

@@ -135,6 +135,7 @@ def test_without_messages(shell: Shell, exported: Path, tmp_path: Path) -> None:
         (5, b'{"kind":"massage"}', "Input tag 'massage'"),
         (5, b'{"kind":"message","topic":"t","broker":"b","queue":0,"offset":-1,"born":0,"body":""}', "offset: Input"),
         (5, b'{"kind":"message","topic":"t","broker":"b","queue":0,"offset":0,"born":0}', "Value error, a message has"),
+        (5, b'{"kind":"group","group":"g","configuration":{"attributes":[1]}}', "configuration: Value error"),
         (5, b'{"kind":"end","topics":0,"groups":0,"messages":0}', None),
     ],
 )

@@ -48,6 +48,7 @@ def test_the_endpoint_of_the_environment_gives_way_to_the_flag(shell: Shell) -> 
     ("words", "sentence"),
     [
         (("topics", "--endpoint", "nowhere"), "not an endpoint: 'nowhere'; write HOST:PORT"),
+        (("topics", "create", "other-\udcff"), "not UTF-8: 'other-\\udcff'"),
         (("topics", "--ca", "/no/such/file"), "/no/such/file holds no certificates that can be read: "),
     ],
 )

@@ -1,6 +1,12 @@
+import asyncio
+import subprocess
+import sys
 import time
+from pathlib import Path
 
-from tests.proxy.cli.kit import Shell
+from remoting.codes import RequestCode
+from tests.cluster.client import Client, ok, send_fields, v2
+from tests.proxy.cli.kit import Shell, environment
 
 
 def _bodies(shell: Shell, topic: str, *words: object) -> list[str]:
@@ -72,3 +78,34 @@ def test_a_body_cannot_touch_the_terminal(shell: Shell) -> None:
     assert shell.ok("tail", topic).out.rstrip().endswith(r"\x1b[2Jbell\x07 [red]markup[/red]\nline")
     shell.ok("send", topic, "-", stdin=b"\xff\xfe")
     assert shell.ok("tail", topic, "--from", "-1").out.rstrip().endswith("<2 bytes: ff fe>")
+
+
+def test_a_body_that_cannot_be_unpacked_keeps_nobody_from_the_others(shell: Shell, tmp_path: Path) -> None:
+    topic = shell.topic("tail-broken", queues=1)
+    shell.ok("send", topic, "before")
+    asyncio.run(_send_broken(shell.endpoint, topic))
+    shell.ok("send", topic, "behind")
+    before, broken, behind = shell.ok("tail", topic, "--from", "earliest", "--json").objects
+    assert (before["body"], behind["body"]) == ("before", "behind")
+    assert broken["body"] == "not compressed"
+    assert "ZLIB" in broken["error"]
+    assert "ZLIB" in shell.ok("tail", topic, "--from", "earliest").out
+    shell.ok("export", "--topics", topic, "--groups", "--messages", "-o", tmp_path / "x.jsonl")
+    received = shell.ok("receive", topic, "--group", f"{topic}-g", "--max", 3, "--json").objects
+    assert len(received) == 3
+
+
+async def _send_broken(endpoint: str, topic: str) -> None:
+    async with Client(endpoint) as client:
+        fields = {**v2(client.named(send_fields(topic, ""))), "f": "1"}
+        ok(await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"not compressed"))
+
+
+def test_what_a_terminal_has_no_characters_for_is_shown_all_the_same(shell: Shell) -> None:
+    topic = shell.topic("tail-ascii", queues=1)
+    shell.ok("send", topic, "naïve")
+    words = (sys.executable, "-m", "proxy", "tail", topic, "--from", "earliest")
+    done = subprocess.run(
+        words, env=environment(shell.endpoint, {"PYTHONIOENCODING": "ascii"}), capture_output=True, check=True
+    )
+    assert rb"na\xefve" in done.stdout

@@ -47,6 +47,15 @@ def test_a_send() -> None:
     assert (seen.key, seen.delay_ms, seen.attempt) == ("k1", None, None)
 
 
+def test_names_of_any_length_are_cut() -> None:
+    long = "x" * 100_000
+    command = send(KEYS=f"{long} k2")
+    command.fields.update(a=long, b=long)
+    seen = observed(command)
+    assert (seen.topic, seen.group, seen.key) == ("x" * 255,) * 3
+    assert observed(send(__SHARDINGKEY=long)).key == "x" * 255
+
+
 def test_a_send_in_the_long_form() -> None:
     fields = {"producerGroup": "p", "topic": "orders", "queueId": "1", "properties": properties.encode({"KEYS": "k"})}
     seen = observed(commands.request(RequestCode.SEND_MESSAGE, fields, b"1"))
@@ -123,6 +132,9 @@ def test_delays() -> None:
     assert delay(properties.encode({"DELAY": "99"})) == 7_200_000
     assert delay(properties.encode({"DELAY": "0"})) is None
     assert delay(properties.encode({"DELAY": "soon"})) is None
+    # Beyond 64 bits no JSON and no column has room.
+    assert delay(properties.encode({"TIMER_DELAY_SEC": "9" * 15})) == 999_999_999_999_999_000
+    assert delay(properties.encode({"TIMER_DELAY_SEC": "9" * 16})) is None
     due = delay(properties.encode({"TIMER_DELIVER_MS": str(int(time.time() * 1000) + 60_000)}))
     assert due is not None
     assert 50_000 < due <= 60_000

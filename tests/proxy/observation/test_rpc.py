@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import orjson
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -62,6 +63,13 @@ async def _channel(app: App) -> AsyncIterator[grpc.aio.Channel]:
 
 def message(body: bytes, **system: Any) -> types.Message:
     return types.Message(topic=TOPIC, body=body, system_properties=types.SystemProperties(message_id="m", **system))
+
+
+async def test_a_delivery_at_the_end_of_time(seen: Seen) -> None:
+    """Refused or not, it is shown: in no more than 64 bits."""
+    never = message(b"", delivery_timestamp=Timestamp(seconds=2**62))
+    await seen.stub.SendMessage(pb.SendMessageRequest(messages=[never]), metadata=WHO)
+    assert orjson.dumps(seen.last("SendMessage").delay_ms)
 
 
 async def test_a_message_from_its_send_to_its_acknowledgement(seen: Seen) -> None:

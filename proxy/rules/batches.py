@@ -1,0 +1,37 @@
+"""Batches: sends with several messages in their bodies, by whichever request they come."""
+
+from collections.abc import Mapping
+
+from remoting import messages
+from remoting.codes import RequestCode
+from remoting.errors import BodyError
+
+# A batch has a request code of its own, but brokers go by a flag that every send has (SendMessageProcessor).
+_FLAGS: Mapping[int, str] = {
+    RequestCode.SEND_MESSAGE: "batch",
+    RequestCode.SEND_MESSAGE_V2: "m",
+    RequestCode.SEND_BATCH_MESSAGE: "m",
+    RequestCode.SEND_REPLY_MESSAGE: "batch",
+    RequestCode.SEND_REPLY_MESSAGE_V2: "m",
+}
+# Bytes of an entry without body and properties.
+_LEAST = 22
+
+
+def is_batch(code: int, fields: Mapping[str, str]) -> bool:
+    """Whether a request's body is, or may be, a batch."""
+    if code == RequestCode.SEND_BATCH_MESSAGE:
+        return True
+    flag = _FLAGS.get(code)
+    return flag is not None and fields.get(flag, "").lower() == "true"
+
+
+def count(body: bytes) -> int:
+    """The messages of a batch, counted as brokers do: the size that an entry gives itself means nothing to them.
+
+    Of a body that breaks off, as many as there could be: nobody shall get by a limit like that.
+    """
+    try:
+        return len(messages.decode_batch(body))
+    except BodyError:
+        return len(body) // _LEAST + 1
