@@ -24,7 +24,18 @@ class Call:
     attempt: the highest delivery attempt among them; trace_id: of a sampled one.
     """
 
-    __slots__ = ("attempt", "broker", "broker_seconds", "bytes_out", "client", "context", "messages", "peer", "queue", "trace_id")
+    __slots__ = (
+        "attempt",
+        "broker",
+        "broker_seconds",
+        "bytes_out",
+        "client",
+        "context",
+        "messages",
+        "peer",
+        "queue",
+        "trace_id",
+    )
 
     def __init__(self, client: Client, context: Any, peer: Peer) -> None:
         self.client = client

@@ -1,5 +1,6 @@
 """Compare Gantry with the official Java proxy, the Rust rival and no proxy at all, over remoting and over gRPC,
-and its bare gRPC transport with grpcio and grpc-go.
+and its bare gRPC transport with grpcio and grpc-go;
+and what watching costs.
 
 Each operation runs several times for each subject, in rotating order; medians count. The exit code is 1
 when an aim is missed (README.md lists them) or when a load met errors.
@@ -13,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.benchmark import echo, generator
+from tests.benchmark import echo, generator, watching
 from tests.benchmark.comparison import Comparison, Plan
 from tests.benchmark.operations import SECTIONS, Section
 from tests.benchmark.outcome import as_json, closing_line, findings, table
@@ -32,7 +33,7 @@ OUTPUT = ROOT / "build" / "bench.json"
 SIZES = (300, 4096)
 SUBJECTS = tuple(dict.fromkeys(name for section in SECTIONS for name in section.subjects))
 OPERATIONS = tuple(operation.name for section in SECTIONS for operation in section.operations)
-PARTS = (*(section.name for section in SECTIONS), "echo")
+PARTS = (*(section.name for section in SECTIONS), "watching", "echo")
 
 
 class Report:
@@ -149,6 +150,12 @@ def run(args: argparse.Namespace) -> int:
     generator.build()
     if sections:
         compare(sections, args, report)
+    if "watching" in chosen(args.only, PARTS, "part"):
+        with kit(java=False) as running:
+            cost = watching.measure(running, args.gantry_command, args.rounds, args.seconds)
+        report.missed += cost.missed
+        report.add("watching", cost.as_json(), cost.closing_line())
+        say(cost.table() + "\n")
     if "echo" in chosen(args.only, PARTS, "part"):
         found = echo.measure(args.rounds, args.seconds)
         report.missed += found.missed
