@@ -162,11 +162,12 @@ async def test_progress(bench: Bench) -> None:
         bench.ack("t", one, "h")
     offsets = fastjson.loads(bench.get(ToolCode.GET_ALL_CONSUMER_OFFSET).body)
     assert (offsets["offsetTable"]["t@g"], offsets["groupTopicMap"]["g"]) == ({"0": 2}, ["t"])
-    assert orjson.loads(bench.get(ToolCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "t"}).body)["groupList"] == ["g", "h"]
-    assert orjson.loads(bench.get(ToolCode.QUERY_TOPICS_BY_CONSUMER, {"group": "g"}).body)["topicList"] == ["t"]
+    groups = orjson.loads(bench.get(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "t"}).body)
+    assert groups["groupList"] == ["g", "h"]
+    assert orjson.loads(bench.get(RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "g"}).body)["topicList"] == ["t"]
     bench.get(ToolCode.CLONE_GROUP_OFFSET, {"srcGroup": "g", "destGroup": "i", "topic": "t"})
     assert bench.broker.offsets.get("t", "i", 0) == 2
-    assert b"consumeTimeSpanSet" in bench.get(ToolCode.QUERY_CONSUME_TIME_SPAN, {"topic": "t", "group": "g"}).body
+    assert b"consumeTimeSpanSet" in bench.get(RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "t", "group": "g"}).body
     asked = bench.get(ToolCode.QUERY_SUBSCRIPTION_BY_CONSUMER, {"topic": "t", "group": "g"})
     assert orjson.loads(asked.body)["subscriptionData"]["topic"] == "t"
 
