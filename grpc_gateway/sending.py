@@ -14,7 +14,7 @@ from grpc_gateway.transaction_id import TransactionId
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse, SendResultEntry
 from remoting import command as commands
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ConnectionLost, RemotingError, ServiceUnavailable
 from remoting.ids import OffsetMessageId
@@ -24,13 +24,6 @@ from remoting.routes import TopicRoute
 # The model of new topics; brokers insist on the field.
 _DEFAULT_TOPIC = "TBW102"
 _DEFAULT_QUEUES = "4"
-# With these the message is stored, though not yet as safely as its broker is set up to store it.
-_STORED = (
-    ResponseCode.SUCCESS,
-    ResponseCode.FLUSH_DISK_TIMEOUT,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE,
-)
 # Topics of messages that are on their way back to a consumer take every type.
 _UNTYPED_PREFIXES = ("%RETRY%", "%DLQ%")
 # Messages of one request, each of which is a request to a broker.
@@ -162,7 +155,7 @@ _ANY = (MessageType.UNSPECIFIED, MessageType.MIXED)
 
 def _entry(message: Message, kind: MessageType, broker: str, reply: RemotingCommand) -> SendResultEntry:
     """What became of one message."""
-    if reply.code not in _STORED:
+    if reply.code not in STORED:
         return SendResultEntry(status=of_response(reply))
     fields = reply.fields
     return SendResultEntry(

@@ -16,7 +16,7 @@ from proxy.cli import messages
 from proxy.cli.client import Client, CommandError, UsageError, connected
 from proxy.cli.output import Output, progress
 from remoting import properties
-from remoting.codes import RequestCode
+from remoting.codes import STORED, RequestCode
 from remoting.frame import MAX_FRAME
 from remoting.routes import TopicRoute
 
@@ -154,7 +154,7 @@ class _Producer:
         if self._delay:
             pairs[properties.TIMER_DELIVER_MS] = str(int((time.time() + self._delay) * 1000))
         fields = messages.send_fields(self._topic, broker, queue, pairs)
-        reply = await self._client.ask(RequestCode.SEND_MESSAGE_V2, fields, body)
+        reply = await self._client.ask(RequestCode.SEND_MESSAGE_V2, fields, body, accept=STORED)
         offset = None if self._delay else reply.integer("queueOffset")
         return _Sent(name, self._topic, broker, queue, offset)
 

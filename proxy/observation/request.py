@@ -11,7 +11,7 @@ from collections.abc import Callable
 from proxy.context import Context
 from proxy.observation import LONGEST, Observation
 from remoting import pop, properties
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
 
@@ -80,7 +80,7 @@ def of_request(context: Context, response: int, reply: RemotingCommand | None, n
         look = _LOOKS.get(spec.code)
         if look is not None:
             look(seen, context, reply)
-            if not seen.ok:
+            if not seen.ok and response not in STORED:
                 seen.messages = 0
     return seen
 

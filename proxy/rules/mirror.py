@@ -12,7 +12,7 @@ from proxy.rules.judge import Active
 from proxy.rules.model import Mirror
 from remoting import command as commands
 from remoting import messages, properties
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import STORED, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.requests import REQUESTS
@@ -25,15 +25,6 @@ MIRRORED = "GANTRY_MIRROR"
 _TIMEOUT = 3.0
 # A client's credentials are for what it said itself.
 _CREDENTIALS = ("AccessKey", "Signature", "SecurityToken")
-# With these the message was stored.
-STORED = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-    }
-)
 
 
 class Outcome(StrEnum):

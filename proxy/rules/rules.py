@@ -28,7 +28,7 @@ from proxy.observation.request import count
 from proxy.rules import deferral
 from proxy.rules.errors import FlowControlled, UnderMaintenance
 from proxy.rules.judge import Active, ActiveConnections, Counts, Judge, Refusal, Verdict
-from proxy.rules.mirror import STORED, Mirrors
+from proxy.rules.mirror import Mirrors
 from proxy.rules.model import Alias, Connections, Namespace, RuleFile, RulesError, parse
 from proxy.rules.names import Names
 from proxy.rules.resources import ResourceNames
@@ -36,7 +36,7 @@ from proxy.rules.settings import RulesSettings
 from proxy.rules.subjects import ConnectionSubject, RequestSubject
 from proxy.rules.turned_away import FAREWELLS, GrpcFarewell, RemotingFarewell
 from remoting import command as commands
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, NotPermitted
 from remoting.messages import PullSysFlag
