@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from proxy import extensions
 from proxy.cli.parser import COMMAND_NAMES, COMMAND_PARSER, add_commands
 from proxy.doctor import arguments as doctor
 
@@ -30,6 +31,9 @@ _DEMO_INTERVAL = 10.0
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; the exit status."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given and given[0] in extensions.KNOWN:
+        return _run_extension(given[0], given[1:])
     options = _parse(arguments)
     if options.command in COMMAND_NAMES:
         from proxy.cli.run import run as run_command
@@ -40,6 +44,15 @@ def main(arguments: list[str] | None = None) -> int:
 
         return run(options)
     return _run_server(options, sys.argv[1:] if arguments is None else arguments)
+
+
+def _run_extension(name: str, arguments: list[str]) -> int:
+    command = extensions.find(name)
+    if command is None:
+        sentence = f"gantry: {name} is not installed: pip install 'rocketmq-gantry[{name}]'"
+        print(sentence, file=sys.stderr)  # noqa: T201  # logging is not set up yet
+        return 2
+    return command(arguments)
 
 
 def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
@@ -63,7 +76,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
     except ConfigError as error:
         print(f"gantry: {error}", file=sys.stderr)  # noqa: T201  # logging is not set up yet
         return 2
-    logs.configure(settings.logs, settings.log_level)
+    logs.configure(settings.logs, settings.log_level, worker=None if options.worker is None else options.worker[0])
     try:
         if settings.workers > 1 and options.worker is None:
             return asyncio.run(supervise(settings, arguments))
@@ -192,6 +205,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
             "--log-level", choices=("debug", "info", "warning", "error"), help="least level that is logged"
         )
     add_commands(commands)
+    for name, text in extensions.KNOWN.items():
+        commands.add_parser(name, help=text, add_help=False)
     return parser.parse_args(arguments)
 
 

@@ -16,10 +16,10 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServ
 
 from grpc_gateway.call import Call
 from grpc_gateway.clients import Clients
-from grpc_gateway.grpcio import GrpcioServer
+from grpc_gateway.grpcio import GrpcioServer, Relay
 from grpc_gateway.names import Names
 from grpc_gateway.renewal import Renewal
-from grpc_gateway.server import Server
+from grpc_gateway.server import GrpcConnection, Server
 from grpc_gateway.service import MessagingService
 from protocol_negotiation.peer import Peer
 from protos.apache.rocketmq.v2 import service_pb2
@@ -88,6 +88,9 @@ class GrpcService:
         self._connection_listeners = connection_listeners
         self._clock = loop.time
         self._health = health.aio.HealthServicer()
+        # Whether operators want clients here, and whether brokers are known.
+        self._wanted = True
+        self._well = False
         self._register(wanted.health, wanted.reflection)
         self._watch(metrics)
 
@@ -122,7 +125,6 @@ class GrpcService:
             await self.server.start()
         if self._renewals_topic is not None:
             self._exchange = RenewalExchange(SyncTopic(self._core.backend, self._renewals_topic), self.renewal)
-        await self._health.set("", _SERVING)
         await self._look_at_brokers()
 
     async def run(self) -> None:
@@ -142,11 +144,21 @@ class GrpcService:
         self.service.presence.sweep(self._clock())
 
     async def _look_at_brokers(self) -> None:
-        """The service is as well as its brokers; the replica itself ("") is, even without them."""
         well = False
         with contextlib.suppress(RemotingError):
             well = bool(await self._core.backend.brokers())
-        await self._health.set(_SERVICE, _SERVING if well else _NOT_SERVING)
+        self._well = well
+        await self._tell_health()
+
+    async def _tell_health(self) -> None:
+        """The service is as well as its brokers; the replica itself ("") is, even without them."""
+        for name, well in (("", True), (_SERVICE, self._well)):
+            await self._health.set(name, _SERVING if well and self._wanted else _NOT_SERVING)
+
+    async def want_clients(self, wanted: bool) -> None:
+        """What whoever asks for health is told of operators' wishes, until they change; everything else goes on."""
+        self._wanted = wanted
+        await self._tell_health()
 
     async def announce_drain(self) -> None:
         """Tell whoever asks for health that this replica is not serving; everything else goes on."""
@@ -155,7 +167,8 @@ class GrpcService:
     def send_away(self) -> None:
         """Send clients elsewhere; who comes all the same is served."""
         self.service.telemetry.drain()
-        for connection in tuple(self.server.connections):
+        leaving: Sequence[GrpcConnection | Relay] = tuple(self.server.connections)
+        for connection in leaving:
             connection.drain()
 
     async def drain(self, grace: float) -> None:

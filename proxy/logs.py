@@ -3,7 +3,9 @@
 Neither message bodies nor keys are in any line. In JSON, what a line is about stands in fields of its own.
 """
 
+import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -23,7 +25,7 @@ _connections = logging.getLogger("gantry.connections")
 _slow = logging.getLogger("gantry.slow")
 _access = logging.getLogger("gantry.access")
 
-_TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+_TEXT = "%(asctime)s %(levelname)-7s {worker}%(name)s: %(message)s"
 # Seconds of a window in which lines of one kind are counted, and kinds that are remembered.
 _WINDOW = 10.0
 _KINDS = 1_000
@@ -50,28 +52,60 @@ class LogSettings(BaseModel):
     burst: int = Field(20, gt=0, description="lines of one kind in ten seconds; what is beyond is counted, not written")
 
 
-def configure(settings: LogSettings, level: str, stream: TextIO | None = None) -> None:
-    """Send everything that is logged in this process to `stream` (standard error)."""
+def configure(settings: LogSettings, level: str, stream: TextIO | None = None, worker: int | None = None) -> None:
+    """Send everything that is logged in this process to `stream` (standard error).
+
+    worker: the process' number, said in each line where there are several.
+    """
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JsonFormatter() if settings.format == "json" else logging.Formatter(_TEXT))
+    handler.setFormatter(JsonFormatter(worker) if settings.format == "json" else TextFormatter(worker))
     handler.addFilter(Bursts(settings.burst))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
+class TextFormatter(logging.Formatter):
+    """A line for people. What clients wrote cannot make it look like several: control characters are escaped."""
+
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__(_TEXT.format(worker="" if worker is None else f"worker {worker} "))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        if not record.message.isprintable():
+            record.message = _unprintable(_escaped, record.message)
+        return super().formatMessage(record)
+
+
+# Newlines and other control characters, surrogates, and what ends a line or turns the direction of writing elsewhere.
+_unprintable = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]").sub
+
+
+def _escaped(character: re.Match[str]) -> str:
+    return character[0].encode("unicode_escape").decode()
+
+
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (UTC), level, logger, message, and the fields that came with it."""
+    """One JSON object a line: time (UTC), level, logger, worker, message, and the fields that came with it."""
+
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._worker = {} if worker is None else {"worker": worker}
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
+            **self._worker,
             "message": record.getMessage(),
         }
         line.update(getattr(record, "fields", {}))
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+        try:
+            return orjson.dumps(line, default=str).decode()
+        except TypeError:
+            # Half a surrogate pair, or a number beyond 64 bits: rather a line that is slow than none.
+            return json.dumps(line, default=str)
 
 
 class Bursts(logging.Filter):

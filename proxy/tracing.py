@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 TRACEPARENT = "traceparent"
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?").fullmatch
+# Version ff is none, and version 00 has nothing behind the flags (W3C Trace Context, section 3.2.2).
+_TRACEPARENT = re.compile(r"(?!ff|00.{54})[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?").fullmatch
 _SAMPLED = 0x01
 _SENDS: dict[int, str] = {
     RequestCode.SEND_MESSAGE: "properties",
@@ -54,7 +55,7 @@ _SETTLEMENTS: frozenset[int] = frozenset(
         RequestCode.UPDATE_CONSUMER_OFFSET,
     }
 )
-# Brokers refuse properties over 32,767 bytes; ours must not be what makes them so.
+# Brokers refuse properties over 32,767 bytes; ours must not be what makes them so. In bytes.
 _MOST_PROPERTIES = 30_000
 
 
@@ -192,12 +193,14 @@ class _Span:
         """Have the message carry the context of this span."""
         text = f"00-{self.trace_id}-{self._context.span_id:016x}-01"
         known = fields.get(name, "")
-        if len(known) < _MOST_PROPERTIES:
-            # Of a property that is there twice the last one counts.
-            known = properties.append(known, TRACEPARENT, text)
-            if properties.TRACE_CONTEXT in known:
-                known = properties.append(known, properties.TRACE_CONTEXT, text)
-            fields[name] = known
+        if len(known.encode()) >= _MOST_PROPERTIES:
+            return
+        # Of a property that is there twice the last one counts.
+        carrying = properties.append(known, TRACEPARENT, text)
+        if _TRACEPARENT(properties.get(known, properties.TRACE_CONTEXT) or ""):
+            # In any other form it is something else's, whose consumers want it as it is.
+            carrying = properties.append(carrying, properties.TRACE_CONTEXT, text)
+        fields[name] = carrying
 
     def finish(self, context: Context, code: int, reply: RemotingCommand | None) -> None:
         from opentelemetry.trace import StatusCode

@@ -4,7 +4,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from proxy.live.second import Second, Sums
+from proxy.live.recent import Recent
+from proxy.live.second import Second
 from proxy.observation import Observation, Observer
 
 # Seconds that are kept, and those over which topics and groups are told apart.
@@ -21,6 +22,7 @@ class Traffic:
         self._observers = observers
         self._clock = clock
         self._seconds: deque[Second] = deque(maxlen=KEPT)
+        self._recent = {"topics": Recent(), "groups": Recent()}
         self._looked_at = 0.0
         self._watching = False
 
@@ -44,7 +46,7 @@ class Traffic:
         if self._watching and self._clock() - self._looked_at > LINGER:
             self._watching = False
             self._observers.remove(self.observe)
-            self._seconds.clear()
+            self._forget()
 
     def seconds(self, since: int) -> list[dict[str, object]]:
         """The complete seconds after this one."""
@@ -58,15 +60,10 @@ class Traffic:
         """
         self._second()
         recent = list(self._seconds)[-1 - RECENT : -1]
-        sums: dict[str, Sums] = {}
-        for second in recent:
-            for name, one in getattr(second, kind).items():
-                if text in name.lower():
-                    sums.setdefault(name, Sums()).join(one)
-        chosen = sorted(sums, key=lambda name: (-sums[name].requests, name))[:limit]
+        table = self._recent[kind]
         return [
-            {"name": name, **sums[name].shown(max(len(recent), 1)), "trend": _trend(recent, kind, name)}
-            for name in chosen
+            {"name": name, **table.sums[name].shown(max(len(recent), 1)), "trend": _trend(recent, kind, name)}
+            for name in table.busiest(limit, text)
         ]
 
     def codes(self) -> dict[str, int]:
@@ -82,11 +79,27 @@ class Traffic:
         """The one that runs; those in which nothing happened are there, too."""
         now = int(self._clock())
         if not self._seconds or now - self._seconds[-1].at > KEPT:
-            self._seconds.clear()
+            self._forget()
             self._seconds.append(Second(now))
         while self._seconds[-1].at < now:
+            self._complete()
             self._seconds.append(Second(self._seconds[-1].at + 1))
         return self._seconds[-1]
+
+    def _complete(self) -> None:
+        """The last second is; of the one that is not among the `RECENT` any more, the totals stay."""
+        last = self._seconds[-1]
+        old = self._seconds[-1 - RECENT] if len(self._seconds) > RECENT else None
+        for kind, table in self._recent.items():
+            table.add(getattr(last, kind))
+            if old is not None:
+                table.remove(getattr(old, kind))
+                getattr(old, kind).clear()
+
+    def _forget(self) -> None:
+        self._seconds.clear()
+        for kind in self._recent:
+            self._recent[kind] = Recent()
 
 
 def _trend(seconds: Iterable[Second], kind: str, name: str) -> list[int]:

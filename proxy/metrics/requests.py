@@ -14,12 +14,19 @@ from remoting.requests import REQUESTS
 
 # Upper bounds of latencies in seconds. Between a few and a hundred milliseconds is where brokers differ.
 BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-# Rows beyond which requests about further topics are counted as of `OTHER`.
+# Rows beyond which requests about further topics are counted as of `OTHER`. Those that fail find half of the room:
+# names that are made up shall not take it from those that are not.
 _MOST_ROWS = 10_000
 # The longest name that a topic or group can have.
 _LONGEST = 255
-# What says that there is no such topic: then the name is anybody's invention.
-_NO_TOPIC = frozenset({("remoting", int(ResponseCode.TOPIC_NOT_EXIST)), ("grpc", int(Code.TOPIC_NOT_FOUND))})
+# What says that there is no such topic, or can be none: then the name is anybody's invention.
+_NO_TOPIC = frozenset(
+    {
+        ("remoting", int(ResponseCode.TOPIC_NOT_EXIST)),
+        ("grpc", int(Code.TOPIC_NOT_FOUND)),
+        ("grpc", int(Code.ILLEGAL_TOPIC)),
+    }
+)
 
 _IN = "SEND_MESSAGE SEND_MESSAGE_V2 SEND_BATCH_MESSAGE SEND_REPLY_MESSAGE SEND_REPLY_MESSAGE_V2 SendMessage"
 _PULLED = "PULL_MESSAGE LITE_PULL_MESSAGE PullMessage"
@@ -226,7 +233,7 @@ class Requests:
         if topic is not None:
             if (seen.protocol, seen.response) in _NO_TOPIC:
                 topic = None
-            elif len(self._rows) >= _MOST_ROWS or len(topic) > _LONGEST:
+            elif len(self._rows) >= (_MOST_ROWS if seen.ok else _MOST_ROWS // 2) or len(topic) > _LONGEST:
                 topic = OTHER
         key = (seen.protocol, seen.code, seen.response, topic)
         row = self._rows.get(key)

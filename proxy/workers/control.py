@@ -75,8 +75,16 @@ class Control:
     async def answer(self, frames: Frames) -> None:
         """Hand in a snapshot whenever it is asked for, until the parent is gone."""
         while await frames.read() is not None:
-            frames.write(encode(self._snapshot()))
+            frames.write(self._encoded())
         self._gone.set()
+
+    def _encoded(self) -> bytes:
+        try:
+            return encode(self._snapshot())
+        except Exception:
+            # A mistake of ours; who waits for an answer gets one, and that the parent goes must be noticed as ever.
+            _log.exception("the metrics cannot be told")
+            return encode([])
 
 
 @asynccontextmanager

@@ -25,13 +25,14 @@ def check_workers(settings: Settings) -> None:
 def of_worker(settings: Settings, number: int) -> Settings:
     """The settings of one worker, numbered from 0, of which the first has the embedded broker.
 
-    Metrics are served by the parent; each worker's admin API has a port of its own: the first one's, and those after.
+    Metrics are served by the parent; each worker's admin API, and its Admin gRPC service, has a port of its own: the
+    first one's, and those after.
     """
     changes: dict[str, object] = {"metrics_listen": None}
-    admin = settings.admin.address
-    if number and admin is not None and admin.port:
-        listen = str(HostPort(admin.host, admin.port + number))
-        changes["admin"] = settings.admin.model_copy(update={"listen": listen})
+    if number:
+        ports = {"listen": settings.admin.address, "grpc": settings.admin.grpc_address}
+        own = {name: str(HostPort(it.host, it.port + number)) for name, it in ports.items() if it and it.port}
+        changes["admin"] = settings.admin.model_copy(update=own)
     if number and settings.embedded.directory is not None:
         changes["embedded"] = EmbeddedSettings()
         # As for whoever is served by the first.

@@ -59,17 +59,24 @@ class Worker:
         # Takes each snapshot once, as it comes.
         self._feed = feed
         self._asked: asyncio.Future[None] | None = None
+        # A signal to be passed on once there is somebody who knows what it means.
+        self._late: signal.Signals | None = None
 
     @property
     def name(self) -> str:
         return f"worker {self.number}"
 
     async def run(self, on_ready: asyncio.Event) -> int:
-        """Start the process; its exit status, negative for a signal, when it has ended."""
+        """Start the process; its exit status, negative for a signal, when it has ended. Raises OSError."""
         ours, theirs = socket.socketpair()
         with theirs:
             words = (*self._command, "--worker", f"{self.number}:{theirs.fileno()}")
-            self.process = await asyncio.create_subprocess_exec(*words, pass_fds=(theirs.fileno(),))
+            try:
+                self.process = await asyncio.create_subprocess_exec(*words, pass_fds=(theirs.fileno(),))
+            except OSError:
+                ours.close()
+                raise
+        self._pass_late_on()
         self.frames = await Frames.over(ours)
         reading = asyncio.ensure_future(self._read(self.frames, on_ready))
         try:
@@ -77,7 +84,7 @@ class Worker:
         finally:
             reading.cancel()
             self.frames.close()
-            self.process = self.frames = None
+            self.process = self.frames = self._late = None
             self.ready = False
             if self._asked is not None:
                 self._asked.cancel()
@@ -92,6 +99,7 @@ class Worker:
                     asked.set_result(None)
             else:
                 self.ready = True
+                self._pass_late_on()
                 on_ready.set()
 
     async def ask(self) -> None:
@@ -106,10 +114,19 @@ class Worker:
             _log.warning("%s has not said in time what it counted", self.name)
 
     def signal(self, number: signal.Signals) -> None:
-        """Pass a signal on, where there is somebody."""
-        if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.send_signal(number)
+        """Pass a signal on; to a process that is being started, as soon as it can take it."""
+        if self.process is None or (number is signal.SIGHUP and not self.ready):
+            # SIGHUP ends whoever has no handler for it yet.
+            if number is not signal.SIGHUP or self._late is None:
+                self._late = number
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    def _pass_late_on(self) -> None:
+        late, self._late = self._late, None
+        if late is not None:
+            self.signal(late)
 
 
 class Supervisor(Collector):
@@ -167,7 +184,12 @@ class Supervisor(Collector):
             await _first_of(self._ready, self._stop)
         while not self._stop.is_set():
             started = time.monotonic()
-            status = await worker.run(self._ready)
+            try:
+                status = await worker.run(self._ready)
+            except OSError as error:
+                # No memory, or no process more: later, perhaps.
+                _log.error("%s cannot be started: %s", worker.name, error)
+                status = 1
             with self._lock:
                 self._ledger.forget(worker.name)
             if self._stop.is_set():

@@ -66,6 +66,45 @@ def test_text(root: logging.Logger) -> None:
     assert written.getvalue().endswith(" WARNING gantry.test: one\n")
 
 
+def test_a_client_forges_no_line(root: logging.Logger) -> None:
+    written = io.StringIO()
+    configure(LogSettings(), "warning", written)
+    forged = "c1\n2026-11-21 10:00:00,000 ERROR   gantry: the store is lost\r\x1b[31m\u2028\u202e\ud800 \u4e2d\u6587"
+    logging.getLogger("gantry.test").warning("%s is unknown", forged)
+    [line] = written.getvalue().splitlines()
+    assert line.endswith(
+        r"gantry.test: c1\n2026-11-21 10:00:00,000 ERROR   gantry: the store is lost\r\x1b[31m\u2028\u202e\ud800"
+        " \u4e2d\u6587 is unknown"
+    )
+
+
+def test_a_traceback_keeps_its_lines(root: logging.Logger) -> None:
+    written = io.StringIO()
+    configure(LogSettings(), "warning", written)
+    try:
+        raise ValueError("why")
+    except ValueError:
+        logging.getLogger("gantry.test").exception("failed")
+    assert "gantry.test: failed\nTraceback" in written.getvalue()
+
+
+def test_a_json_line_takes_whatever_comes(stream: io.StringIO) -> None:
+    fields = {"client_id": "a\ud800", "number": 10**30, "other": Path("/x")}
+    logging.getLogger("gantry.test").warning("%s", "\udfff", extra={"fields": fields})
+    [line] = lines(stream, "gantry.test")
+    assert (line["message"], line["client_id"], line["number"], line["other"]) == ("\udfff", "a\ud800", 10**30, "/x")
+
+
+@pytest.mark.parametrize(
+    ("format_", "wanted"), [("text", " WARNING worker 3 gantry.test: one\n"), ("json", '"worker":3,"message":"one"}\n')]
+)
+def test_a_line_says_which_worker_wrote_it(root: logging.Logger, format_: str, wanted: str) -> None:
+    written = io.StringIO()
+    configure(LogSettings(format=format_), "warning", written, worker=3)
+    logging.getLogger("gantry.test").warning("one")
+    assert written.getvalue().endswith(wanted)
+
+
 def test_a_flood_is_counted_and_not_written() -> None:
     now = 0.0
     bursts = Bursts(2, lambda: now)

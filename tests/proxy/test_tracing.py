@@ -213,10 +213,49 @@ async def test_grpc_clients_messages_carry_it_in_their_trace_context(collector: 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "nonsense", f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01", f"00-{TRACE.upper()}-{SPAN}-01", TRACE],
+    [
+        *("", "nonsense", f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01", f"00-{TRACE.upper()}-{SPAN}-01"),
+        *(TRACE, f"ff-{TRACE}-{SPAN}-01", f"{SAMPLED}-more"),
+    ],
 )
 def test_contexts_that_make_no_sense_are_none(text: str) -> None:
     assert tracing._context_of(properties.encode({"traceparent": text})) is None
+
+
+@pytest.mark.parametrize("text", [SAMPLED, f"01-{TRACE}-{SPAN}-01", f"cc-{TRACE}-{SPAN}-01-of a later version"])
+def test_contexts(text: str) -> None:
+    found = tracing._context_of(properties.encode({"traceparent": text}))
+    assert found is not None
+    assert f"{found.trace_id:032x}" == TRACE
+
+
+async def carried(pairs: dict[str, str], collector: Collector, directory: Path) -> dict[str, str]:
+    """A sampled message's properties as its consumer gets them."""
+    async with traced(collector, directory, share=1) as (_, client):
+        await client.ask(send(**pairs))
+        pulled = await client.ask(request(RequestCode.PULL_MESSAGE, **PULL))
+    [message] = messages.decode_messages(pulled.body)
+    return message.property_map
+
+
+async def test_another_systems_context_stays_as_it_is(collector: Collector, tmp_path: Path) -> None:
+    b3 = f"{TRACE}-{SPAN}-1"
+    found = await carried({"TRACE_CONTEXT": b3}, collector, tmp_path)
+    assert found["TRACE_CONTEXT"] == b3
+    assert found["traceparent"].startswith("00-")
+
+
+async def test_a_message_gets_no_property_that_its_producer_did_not_use(collector: Collector, tmp_path: Path) -> None:
+    found = await carried({"MY_TRACE_CONTEXT": SAMPLED}, collector, tmp_path)
+    assert found["MY_TRACE_CONTEXT"] == SAMPLED
+    assert "TRACE_CONTEXT" not in found
+
+
+async def test_properties_never_become_too_long_by_ours(collector: Collector, tmp_path: Path) -> None:
+    """Bytes count: here there are three in each character."""
+    found = await carried({"k": "\u4e2d" * 10_400}, collector, tmp_path)
+    assert found["k"] == "\u4e2d" * 10_400
+    assert "traceparent" not in found
 
 
 def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

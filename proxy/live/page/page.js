@@ -4,6 +4,7 @@
 const $ = (id) => document.getElementById(id);
 const HISTORY = 180; // seconds that are drawn
 const TAIL = 300; // requests that are shown
+const PATIENCE = 5000; // milliseconds for an answer: a replica that hangs must not look well for ever
 const SVG = "http://www.w3.org/2000/svg";
 
 let seconds = [];
@@ -66,7 +67,7 @@ async function look() {
   const since = seconds.length ? seconds[seconds.length - 1].at : 0;
   const query = new URLSearchParams({ since, topic: $("f-topic").value, group: $("f-group").value });
   try {
-    show(await (await ask(`/v1/live?${query}`)).json());
+    show(await (await ask(`/v1/live?${query}`, { signal: AbortSignal.timeout(PATIENCE) })).json());
   } catch (error) {
     state("bad", error.message === "a token is needed" ? error.message : "out of reach");
   }

@@ -108,6 +108,15 @@ async def test_the_page_says_when_the_replica_drains(tmp_path: Path) -> None:
         await expect(page.locator("#state")).to_contain_text("a test", timeout=PATIENCE)
 
 
+async def test_the_page_says_when_the_replica_hangs(tmp_path: Path) -> None:
+    async with replica(tmp_path) as served, browsing() as page:
+        await page.goto(str(served.app.admin.url))
+        await expect(page.locator("#state")).to_have_text("ready", timeout=PATIENCE)
+        # No answer ever comes.
+        await page.route("**/v1/live?*", lambda route: None)
+        await expect(page.locator("#state")).to_have_text("out of reach", timeout=PATIENCE)
+
+
 async def test_the_page_copes_with_thousands_of_topics(tmp_path: Path) -> None:
     async with replica(tmp_path) as served, Client(served.address) as client, browsing() as page:
         await page.goto(str(served.app.admin.url))

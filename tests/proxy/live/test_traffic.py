@@ -1,12 +1,14 @@
 """The sums that the live page shows."""
 
+from random import Random
 from typing import Any
 
 import pytest
 
 from protocol_negotiation.peer import HostPort, Peer
+from proxy.live import recent
 from proxy.live.second import MOST, OTHERS, Second
-from proxy.live.traffic import KEPT, LINGER, Traffic
+from proxy.live.traffic import KEPT, LINGER, RECENT, Traffic
 from proxy.observation import Observation, Observer
 
 PEER = Peer(HostPort("10.0.0.1", 1), HostPort("10.0.0.2", 2))
@@ -108,6 +110,44 @@ def test_the_busiest_come_first_with_their_trend() -> None:
     assert [row["trend"] for row in rows] == [[3, 0], [1, 1]]
     assert [row["name"] for row in traffic.busiest("topics", 9, "order")] == ["Orders"]
     assert traffic.codes() == {"SEND_MESSAGE_V2": 7}
+
+
+def test_the_last_minute_is_what_came_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many seconds have passed, and names come and gone: as if all were added up anew."""
+    monkeypatch.setattr(recent, "MOST", 12)
+    traffic, clock, _ = watched()
+    random = Random(6)
+    made: list[int] = []
+    for _ in range(3 * RECENT):
+        count = random.randrange(6)
+        made.append(count)
+        for _ in range(count):
+            # Some in every second, others in one only.
+            name = random.choice(("often", f"topic {random.randrange(40)}"))
+            traffic.observe(seen(topic=name, group="g", messages=2, ok=random.random() < 0.9))
+        clock.now += random.choice((1, 1, 1, 2))
+        made += [0] * (int(clock.now) - 1_000 - len(made))
+        rows: list[dict[str, Any]] = list(traffic.busiest("topics", 99))
+        total = sum(made[-RECENT:])
+        assert sum(sum(row["trend"]) for row in rows) == total
+        assert [table.requests for table in traffic._recent["groups"].sums.values()] == ([total] if total else [])
+        assert len(rows) <= 13
+        for row in rows:
+            seconds = len(row["trend"])
+            assert row["requests"] == round(sum(row["trend"]) / seconds, 2)
+            assert row["sent"] == round(2 * sum(row["trend"]) / seconds, 2)
+
+
+def test_of_what_is_long_ago_only_totals_are_kept() -> None:
+    traffic, clock, _ = watched()
+    for number in range(KEPT):
+        for name in range(5):
+            traffic.observe(seen(topic=f"t{number} {name}", group=f"g{number} {name}"))
+        clock.now += 1
+    assert traffic.busiest("topics", 1)
+    assert sum(len(second.topics) + len(second.groups) for second in traffic._seconds) == 2 * 5 * RECENT
+    assert [len(table.sums) for table in traffic._recent.values()] == [5 * RECENT] * 2
+    assert len(traffic.seconds(0)) == KEPT - 1
 
 
 def test_nothing_is_watched_while_nobody_looks() -> None:

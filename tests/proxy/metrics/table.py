@@ -26,6 +26,7 @@ async def families() -> dict[str, Family]:
         everything: dict[str, Any] = {
             "embedded": {"directory": folder},
             "traffic": {"directory": f"{folder}/traffic"},
+            "admin": {"grpc": "127.0.0.1:0"},
             "tracing": {"endpoint": "http://127.0.0.1:4318/v1/traces"},
         }
         choices: tuple[dict[str, Any], ...] = ({}, everything)

@@ -142,10 +142,24 @@ def test_topics_that_are_nowhere_are_no_labels() -> None:
     for number in range(100):
         requests.observe(observation(response=17, topic=f"made-up-{number}"))
         requests.observe(observation("QueryRoute", 40402, f"made-up-{number}", "grpc"))
+        requests.observe(observation("SendMessage", Code.ILLEGAL_TOPIC, f"made up {number}", "grpc"))
     assert read(requests.read(), REQUEST_COUNT) == {
         ("remoting", "SEND_MESSAGE_V2", "17", ""): 100,
         ("grpc", "QueryRoute", "40402", ""): 100,
+        ("grpc", "SendMessage", "40002", ""): 100,
     }
+
+
+def test_what_fails_leaves_room_for_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_ROWS", 10)
+    requests = Requests()
+    for number in range(100):
+        requests.observe(observation(response=1, topic=f"made-up-{number}"))
+    requests.observe(observation(topic="orders"))
+    counts = read(requests.read(), REQUEST_COUNT)
+    assert counts["remoting", "SEND_MESSAGE_V2", "0", "orders"] == 1
+    assert counts["remoting", "SEND_MESSAGE_V2", "1", OTHER] == 95
+    assert sum(counts.values()) == 101
 
 
 def test_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
