@@ -32,6 +32,8 @@ TRACEPARENT = "traceparent"
 # Version ff is none, and version 00 has nothing behind the flags (W3C Trace Context, section 3.2.2).
 _TRACEPARENT = re.compile(r"(?!ff|00.{54})[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?").fullmatch
 _SAMPLED = 0x01
+# Seconds that the collector has to take a batch.
+_PATIENCE = 3.0
 _SENDS: dict[int, str] = {
     RequestCode.SEND_MESSAGE: "properties",
     RequestCode.SEND_MESSAGE_V2: "i",
@@ -95,7 +97,8 @@ class Tracing:
         if exporter is None:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-            exporter = OTLPSpanExporter(settings.endpoint)
+            # A collector that hangs must not hold up the end.
+            exporter = OTLPSpanExporter(settings.endpoint, timeout=_PATIENCE)
         release = version("rocketmq-gantry")
         resource = Resource.create(
             {"service.name": settings.service, "service.version": release, "service.instance.id": replica}
