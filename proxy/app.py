@@ -52,6 +52,7 @@ from remoting.tasks import spawn_quietly
 from remoting.wheel import TimeoutWheel
 
 if TYPE_CHECKING:
+    from proxy.admin_grpc.server import AdminServer
     from proxy.traffic.recorder import Recorder
 
 _log = logging.getLogger("gantry")
@@ -112,6 +113,7 @@ class App:
         )
         self._exchange: Exchange | None = None
         self.admin = Admin(self, sources)
+        self.admin_grpc = self._serve_admin_grpc()
         files = settings.tls.files
         self._tls = None if files is None else TlsSource(files)
         self._listeners = [self._listener(item) for item in settings.listen]
@@ -158,6 +160,8 @@ class App:
             if server is not None:
                 await stack.enter_async_context(server.serving())
                 _log.info("the embedded broker listens on %s", ", ".join(map(str, server.addresses)))
+            if self.admin_grpc is not None:
+                await self.admin_grpc.open()
             self.admin.open()
             stack.callback(self.admin.release)
             await self._open()
@@ -169,18 +173,28 @@ class App:
                 group.start_soon(self.grpc.run)
                 group.start_soon(self.rules.run)
                 group.start_soon(self.admin.run)
+                if self.admin_grpc is not None:
+                    group.start_soon(self.admin_grpc.run)
                 if server is not None:
                     group.start_soon(server.run)
                 if self._exchange is not None:
                     group.start_soon(self._exchange.run)
                 await stop()
                 await self._drain()
+                if self.admin_grpc is not None:
+                    await self.admin_grpc.close()
                 await self.admin.close()
                 group.cancel_scope.cancel()
 
     async def _open(self) -> None:
-        for listener in self._listeners:
-            await listener.start()
+        try:
+            for listener in self._listeners:
+                await _start(listener)
+        except BaseException:
+            # Those that are open already: an event loop may wait for ever for what nobody closes.
+            for listener in self._listeners:
+                await listener.abort()
+            raise
         doors = [
             Door(listener.addresses[0].port, item.advertised, item.broker, listener.options.name)
             for item, listener in zip(self.settings.listen, self._listeners, strict=True)
@@ -246,6 +260,15 @@ class App:
 
     # For operators.
 
+    def _serve_admin_grpc(self) -> "AdminServer | None":
+        """The Admin gRPC service, where it is wanted. Raises TlsError."""
+        if self.settings.admin.grpc_address is None:
+            return None
+        # Thirty milliseconds that most can spare.
+        from proxy.admin_grpc.server import AdminServer
+
+        return AdminServer(self)
+
     @property
     def closed_listeners(self) -> list[str]:
         """Names of listeners that accept nobody."""
@@ -270,7 +293,6 @@ class App:
         self.settings = self.core.settings = settings
         self._limits = _limits(settings)
         self.core.budget.limit = settings.limits.total_bytes
-        self.registry.expiry = settings.client_expiry
         self.admin.log_levels.configured(settings.log_level)
         files = settings.tls.files
         if self._tls is not None and files is not None:
@@ -404,6 +426,15 @@ def _limits(settings: Settings) -> Limits:
     return Limits(
         limits.requests, limits.waiting, limits.request_bytes, limits.buffer, limits.hard_buffer, limits.frame
     )
+
+
+async def _start(listener: Listener) -> None:
+    """Raises OSError, which says what could not be listened on."""
+    try:
+        await listener.start()
+    except OSError as error:
+        wanted = listener.options.address
+        raise OSError(error.errno, f"cannot listen on {wanted}: {error.strerror or error}") from None
 
 
 def _own_addresses() -> list[str]:

@@ -130,9 +130,11 @@ class Access:
 def is_local(address: str) -> bool:
     """Whether an address is this host's loopback."""
     try:
-        return ip_address(address.partition("%")[0]).is_loopback
+        found = ip_address(address.partition("%")[0])
     except ValueError:
         return False
+    # A listener of both families sees IPv4 callers as addresses of IPv6 (RFC 4291 section 2.5.5.2).
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
 def _least(settings: AdminSettings, address: str, headers: Mapping[str, str]) -> Caller:

@@ -1,5 +1,7 @@
 """What a client is asked: how it is, its threads' stacks, to consume a message."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -74,6 +76,11 @@ async def running_info(app: "App", group: str, client_id: str, stack: bool) -> R
     """A client's state. Raises ClientRefused, RemotingError, TimeoutError."""
     fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": str(stack).lower()}
     data = await _asked(app, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+    with _read():
+        return _running_info(group, client_id, data)
+
+
+def _running_info(group: str, client_id: str, data: dict[str, Any]) -> RunningInfo:
     properties = data.get("properties") or {}
     subscriptions = data.get("subscriptionSet") or []
     trace = data.get("jstack")
@@ -120,11 +127,21 @@ async def verify(app: "App", client_id: str, wanted: Verification) -> Verified:
     }
     data = await _asked(app, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields)
     remark = data.get("remark")
-    return Verified(
-        result=str(data.get("consumeResult")),
-        remark=None if remark is None else str(remark),
-        milliseconds=int(data.get("spentTimeMills", 0)),
-    )
+    with _read():
+        return Verified(
+            result=str(data.get("consumeResult")),
+            remark=None if remark is None else str(remark),
+            milliseconds=int(data.get("spentTimeMills", 0)),
+        )
+
+
+@contextmanager
+def _read() -> Iterator[None]:
+    """A client may answer anything. Raises BodyError."""
+    try:
+        yield
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        raise BodyError("the client's answer is not what was asked for") from None
 
 
 async def _asked(app: "App", code: RequestCode, fields: dict[str, str]) -> dict[str, Any]:

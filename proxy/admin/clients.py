@@ -9,6 +9,7 @@ from pydantic import Field
 
 from proxy.admin.answers import Answer
 from proxy.admin.connections import Connections
+from proxy.admin.turns import Turns
 from proxy.channel import Channel
 from proxy.clients import Member
 
@@ -40,20 +41,22 @@ class Known:
     connections: list[int] = field(default_factory=list)
 
 
-def known(app: "App", connections: Connections) -> list[Known]:
-    """Every client here that has said who it is."""
+async def known(app: "App", connections: Connections, wanted: str | None = None) -> list[Known]:
+    """Every client here that has said who it is, or the one with this id."""
     found: dict[str, Known] = {}
+    turns = Turns()
     for raw in connections.all():
+        await turns.take()
         for channel in connections.channels(raw):
             client_id = channel.identity.client_id
-            if client_id is not None:
+            if client_id is not None and wanted in (None, client_id):
                 entry = found.setdefault(client_id, Known(client_id))
                 if channel not in entry.channels:
                     entry.channels.append(channel)
                 entry.connections.append(raw.peer.number)
     for client in app.grpc.clients:
         # One whose connections are gone is waited for, and still a member of its groups.
-        if not client.connections:
+        if not client.connections and wanted in (None, client.client_id):
             entry = found.setdefault(client.client_id, Known(client.client_id))
             entry.channels.append(client)  # type: ignore[arg-type]  # made by GrpcChannel
     return list(found.values())

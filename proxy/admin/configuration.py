@@ -24,7 +24,6 @@ Origin = Literal["default", "file", "env", "flag"]
 # The bounds of one connection are those of connections that come from then on.
 RUN_TIME = (
     "born_host",
-    "client_expiry",
     "cluster.request_timeout",
     "drain_delay",
     "drain_timeout",
@@ -36,8 +35,8 @@ RUN_TIME = (
     "tls.key",
     "tls.key_password",
 )
-# Of those, what was settled when the listeners were made.
-_FIXED = ("limits.negotiation_timeout",)
+# Of those, what listeners and the gRPC server were made with.
+_FIXED = ("limits.idle_timeout", "limits.negotiation_timeout")
 
 
 class Setting(Answer):
@@ -101,7 +100,9 @@ class Configuration:
 
     async def reload(self, dry_run: bool) -> Reload:
         """Read the sources again and take what can be taken. Raises InvalidConfiguration, and then takes nothing."""
-        sources = self._sources or Sources()
+        sources = self._sources
+        if sources is None:
+            raise InvalidConfiguration(["a program has made these settings; there is nothing to read them from again"])
         try:
             wanted = sources.load()
             check_backend(wanted)

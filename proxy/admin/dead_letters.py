@@ -7,6 +7,7 @@ from pydantic import Field
 
 from proxy.admin import operator
 from proxy.admin.answers import Answer, Question, Text, at_milliseconds
+from proxy.admin.broker_settings import reads_old_retry_topics
 from proxy.admin.operator import BrokerRefused
 from proxy.clients import Role
 from remoting import messages, properties
@@ -77,8 +78,8 @@ class Resend(Question):
     to: Target = Field(
         "auto",
         description="retry: the group's retry topic, which remoting push consumers read; pop_retry: that of consumers "
-        "that pop, as all gRPC consumers do; topic: where it was first, for every group; auto: pop_retry for groups "
-        "with gRPC members here, else retry",
+        "that pop, as all gRPC consumers do; topic: where it was first, for every group; auto: pop_retry for what was "
+        "retried so before and for groups with gRPC members here, else retry",
     )
 
 
@@ -99,7 +100,7 @@ async def newest(app: "App", group: str, count: int) -> list[DeadLetter]:
     for queues in route.queues:
         for queue in range(queues.readable):
             stored = await _tail(app, topic, queues.broker, queue, count)
-            found += [_described(message, queues.broker) for message in stored]
+            found += [_described(message, queues.broker, group) for message in stored]
     found.sort(key=lambda letter: (letter.stored is not None, letter.stored), reverse=True)
     return found[:count]
 
@@ -148,10 +149,10 @@ async def _found(app: "App", broker: str, code: RequestCode, fields: dict[str, s
         raise
 
 
-def _described(message: StoredMessage, broker: str) -> DeadLetter:
+def _described(message: StoredMessage, broker: str, group: str) -> DeadLetter:
     return DeadLetter(
         message_id=_id(message),
-        topic=_origin(message),
+        topic=_origin(message, group),
         tag=message.get(properties.TAGS),
         broker=broker,
         queue=message.queue_id,
@@ -169,8 +170,25 @@ def _id(message: StoredMessage) -> str:
     )
 
 
-def _origin(message: StoredMessage) -> str:
-    return message.get(properties.DLQ_ORIGIN_TOPIC) or message.get(properties.RETRY_TOPIC) or message.topic
+def _origin(message: StoredMessage, group: str) -> str:
+    """The topic that a message was sent to first.
+
+    Brokers note it where they retry a message of a consumer that pulls; of a popped one they note its retry topic.
+    """
+    topic = _noted(message)
+    for prefix in _pop_retry_prefixes(group):
+        if topic.startswith(prefix):
+            return topic.removeprefix(prefix)
+    return topic
+
+
+def _noted(message: StoredMessage) -> str:
+    return message.get(properties.RETRY_TOPIC) or message.get(properties.DLQ_ORIGIN_TOPIC) or message.topic
+
+
+def _pop_retry_prefixes(group: str) -> tuple[str, str]:
+    """Of a group's retry topics for consumers that pop: as brokers name them, and with enableRetryTopicV2."""
+    return f"{_RETRY}{group}_", f"{_RETRY}{group}+"
 
 
 async def resend(app: "App", group: str, wanted: Resend) -> list[Resent]:
@@ -185,8 +203,8 @@ async def _resend(app: "App", group: str, brokers: tuple[str, ...], message_id: 
         for broker in brokers:
             message = await _look_up(app, group, broker, message_id)
             if message is not None:
-                topic = _target(app, group, message, to)
-                await _send(app, broker, topic, message)
+                topic = await _target(app, group, broker, message, to)
+                await _send(app, broker, topic, message, _origin(message, group))
                 return Resent(message_id=message_id, sent=True, topic=topic, text="")
     except RemotingError as error:
         return Resent(message_id=message_id, sent=False, topic=None, text=str(error))
@@ -209,24 +227,31 @@ async def _look_up(app: "App", group: str, broker: str, message_id: str) -> Stor
     return max(fitting, key=lambda message: message.store_timestamp, default=None)
 
 
-def _target(app: "App", group: str, message: StoredMessage, to: Target) -> str:
+async def _target(app: "App", group: str, broker: str, message: StoredMessage, to: Target) -> str:
     if to == "topic":
-        return _origin(message)
-    if to == "pop_retry" or (to == "auto" and _pops(app, group)):
-        # As brokers name it unless enableRetryTopicV2 is set.
-        return f"{_RETRY}{group}_{_origin(message)}"
+        return _origin(message, group)
+    if to == "pop_retry" or (to == "auto" and _pops(app, group, message)):
+        # Nobody may send to the new ones: their names have a sign in them that brokers refuse.
+        if not await reads_old_retry_topics(app, broker):
+            raise RemotingError(
+                f"the broker {broker} gives its pop retry topics names that it takes no messages for "
+                "(enableRetryTopicV2 without retrieveMessageFromPopRetryTopicV1): resend to the topic"
+            )
+        return f"{_RETRY}{group}_{_origin(message, group)}"
     return _RETRY + group
 
 
-def _pops(app: "App", group: str) -> bool:
+def _pops(app: "App", group: str, message: StoredMessage) -> bool:
+    if _noted(message).startswith(_pop_retry_prefixes(group)):
+        return True
     members = app.registry.members(Role.CONSUMER, group)
     return any(member.channel is not None and member.channel.protocol == "grpc" for member in members)
 
 
-async def _send(app: "App", broker: str, topic: str, message: StoredMessage) -> None:
+async def _send(app: "App", broker: str, topic: str, message: StoredMessage, origin: str) -> None:
     kept = {name: value for name, value in message.property_map.items() if name not in _OUTDATED}
     # By this consumers know what topic a message from their retry topic is of.
-    kept[properties.RETRY_TOPIC] = _origin(message)
+    kept[properties.RETRY_TOPIC] = origin
     fields = {
         "a": _PRODUCER,
         "b": topic,

@@ -1,7 +1,8 @@
 """Health on the clients' port: as much HTTP/1.1 (RFC 9112) as a load balancer's check needs, and nothing else.
 
-Keep-alive, pipelining and HEAD work. A target that is not one of the health paths, and what is no proper request, gets
-the answer that HTTP clients get at this port otherwise (`protocol_negotiation.http1`), as soon as that is clear.
+Keep-alive, pipelining within bounds, and HEAD work. A target that is not one of the health paths, and what is no
+proper request, gets the answer that HTTP clients get at this port otherwise (`protocol_negotiation.http1`), as soon as
+that is clear.
 """
 
 import asyncio
@@ -19,6 +20,8 @@ from proxy.admin.health import PATHS, Health, Report
 _MOST_HEAD = 8 * 1024
 # Seconds until a request has come whole, counted from the last answer.
 _PATIENCE = 30.0
+# Requests that may come together: checks of health send one, and everybody else waits for the answers to many.
+_MOST_TOGETHER = 64
 _END = b"\r\n\r\n"
 _LINE = re.compile(rb"([A-Z]+) (\S+) HTTP/1\.([01])")
 # RFC 9110 section 5.6.2 and 5.5: a token, and what a field's value may hold.
@@ -48,9 +51,9 @@ class Responder:
         self._buffer += data
         # Of what came together, each path is looked at once.
         reports: dict[str, Report] = {}
-        answers = []
+        answers: list[bytes] = []
         while self._buffer and not self.closing:
-            answer = self._next(reports)
+            answer = self._next(reports, len(answers) + 1 == _MOST_TOGETHER)
             if answer is None:
                 break
             answers.append(answer)
@@ -58,7 +61,7 @@ class Responder:
             self._buffer = b""
         return b"".join(answers)
 
-    def _next(self, reports: dict[str, Report]) -> bytes | None:
+    def _next(self, reports: dict[str, Report], last: bool) -> bytes | None:
         head, end, rest = self._buffer.partition(_END)
         if not end:
             return None if _may_become(self._buffer) else self._refuse()
@@ -67,7 +70,7 @@ class Responder:
             return self._refuse()
         method, path, stays = request
         self._buffer = rest
-        self.closing = not stays
+        self.closing = last or not stays
         if method not in _METHODS:
             self.closing = True
             return _answer(405, b"application/problem+json", _NOT_ALLOWED, False, b"Allow: GET, HEAD\r\n", True)

@@ -25,11 +25,14 @@ _log = logging.getLogger("gantry.admin")
 # Seconds that a connection may be silent between two requests, and that answers under way have at the end.
 _KEEP_ALIVE = 30
 _GRACE = 2
+# Seconds that a caller has to take a part of an answer.
+_TAKING = 30.0
 _MOST_HEAD = 16 * 1024
 
 
 class Connection(H11Protocol):
-    """One caller's connection. It has a moment for each request's head, and is not let in where there are too many."""
+    """One caller's connection. It has a moment for each request's head and to take each part of an answer, and is not
+    let in where there are too many."""
 
     # Set by `make`.
     most = 0
@@ -38,12 +41,16 @@ class Connection(H11Protocol):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._deadline: asyncio.TimerHandle | None = None
+        self._taking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > self.most:
             transport.abort()
             return
+        # Whatever waits to be taken counts, also once the connection is only to be closed. Not 0: uvloop's TLS would
+        # take an empty buffer for a full one.
+        transport.set_write_buffer_limits(high=1, low=0)
         certificate = transport.get_extra_info("peercert")
         self.app_state = {**self.app_state, "subject": distinguished_name(certificate)}
         self._watch()
@@ -53,9 +60,20 @@ class Connection(H11Protocol):
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
+        for timer in (self._deadline, self._taking):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._taking = self.loop.call_later(_TAKING, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+        super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP is told so as everything else is."""
@@ -104,6 +122,8 @@ class Server(uvicorn.Server):
             # Where something else has ended the process, nobody has closed them yet.
             for listening in getattr(self, "servers", ()):
                 listening.close()
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
 
     async def _refresh(self) -> None:
         while self.tls is not None:

@@ -3,17 +3,16 @@
 A cursor holds the place of a page's last item in the order, so that what comes and goes meanwhile shifts nothing.
 """
 
-import asyncio
 import base64
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
-_Item = TypeVar("_Item")
+from proxy.admin.turns import Turns
 
-# Items that are looked at until everybody else has a turn.
-_TURN = 2_000
+_Item = TypeVar("_Item")
+_Description = TypeVar("_Description")
 
 
 class BadCursor(Exception):
@@ -50,11 +49,11 @@ async def cut(
 ) -> Cut:
     """One page. place: what an item is sorted by, all of one type, and its id. Raises BadCursor."""
     found = []
-    for number, item in enumerate(items, 1):
+    turns = Turns()
+    for item in items:
         if wanted(item):
             found.append((place(item), item))
-        if number % _TURN == 0:
-            await asyncio.sleep(0)
+        await turns.take()
     # Items themselves need not be comparable.
     found.sort(key=lambda pair: pair[0], reverse=order.descending)
     start = 0
@@ -67,6 +66,16 @@ async def cut(
     part = found[start : start + limit]
     more = start + limit < len(found)
     return Cut([item for _, item in part], len(found), _write(part[-1][0], order) if more and part else None)
+
+
+async def described(items: Iterable[_Item], describe: Callable[[_Item], _Description]) -> list[_Description]:
+    """A page's items as they are told."""
+    turns = Turns()
+    found = []
+    for item in items:
+        found.append(describe(item))
+        await turns.take()
+    return found
 
 
 def _write(place: tuple[Any, str], order: Order) -> str:

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from proxy.admin import operator
 from proxy.admin.answers import Answer, Name, Question, at_milliseconds
-from proxy.admin.client_tools import running_info
+from proxy.admin.broker_settings import resets_by_itself
+from proxy.admin.client_tools import ClientRefused, running_info
 from proxy.admin.groups import consumers
 from remoting import fastjson
 from remoting.codes import RequestCode
@@ -175,7 +176,7 @@ async def _queues_of(
     try:
         async with turn:
             info = await running_info(app, group, client_id, stack=False)
-    except (RemotingError, TimeoutError):
+    except (ClientRefused, RemotingError, TimeoutError):
         return None
     return [(queue.topic, queue.broker, queue.queue) for queue in info.queues]
 
@@ -184,6 +185,7 @@ async def reset(app: "App", group: str, wanted: Reset) -> ResetResult:
     """Move a group. Raises RemotingError; what brokers have done by then stays done."""
     fields = {"topic": wanted.topic, "group": group, "timestamp": str(_TO_THE_END), "isForce": "true"}
     if isinstance(wanted, ResetQueue):
+        await _check_reset(app, wanted.broker)
         fields.update(queueId=str(wanted.queue), offset=str(wanted.offset))
         brokers: tuple[str, ...] = (wanted.broker,)
     else:
@@ -195,6 +197,15 @@ async def reset(app: "App", group: str, wanted: Reset) -> ResetResult:
         QueueOffset(**_queue(queue), offset=int(offset)) for reply in replies for queue, offset in _table(reply.body)
     ]
     return ResetResult(group=group, queues=sorted(queues, key=lambda row: (row.topic, row.broker, row.queue)))
+
+
+async def _check_reset(app: "App", broker: str) -> None:
+    """Brokers that leave resets to clients do not look at the queue: they would send the group to the end of all."""
+    if not await resets_by_itself(app, broker):
+        raise RemotingError(
+            f"the broker {broker} leaves resets to its clients (useServerSideResetOffset=false), which know no single "
+            "queue: reset the whole topic"
+        )
 
 
 def _timestamp(wanted: ResetToTime | ResetToEnd) -> int:

@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer, socket_address
+from protocol_negotiation.tls import server_context
 from proxy.admin import recent, vitals
 from proxy.admin.access import Access
 from proxy.admin.audit import Audit
@@ -42,7 +43,7 @@ class Admin:
     """Health, what has happened of late, and the HTTP API once that runs.
 
     `pages` are what others show by HTTP: path to page; `/metrics` and `/stats` are meant for it.
-    Raises TokenFileError.
+    Raises TokenFileError, TlsError.
     """
 
     def __init__(self, app: "App", sources: Sources | None) -> None:
@@ -52,6 +53,9 @@ class Admin:
         self.loop = asyncio.get_running_loop()
         self.started = recent.now()
         self.access = Access(self.settings)
+        if self.settings.files is not None:
+            # Before clients are accepted: the server itself comes only then.
+            server_context(self.settings.files)
         self.health = Health(partial(vitals.look, app))
         self.closed: Ring[Closed] = Ring(self.settings.kept)
         self.troubles: Ring[Trouble] = Ring(self.settings.kept)

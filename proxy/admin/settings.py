@@ -48,6 +48,9 @@ class AdminSettings(BaseModel):
     listen: Annotated[str, AfterValidator(_listen)] = Field(
         DEFAULT_LISTEN, description="host:port of the admin API; off: there is none"
     )
+    grpc: Annotated[str, AfterValidator(_listen)] = Field(
+        OFF, description="host:port of the Admin gRPC service, which RocketMQ's dashboard calls; off: there is none"
+    )
     local: Permission = Field("read", description="what callers on this host may do without a token: none, read, write")
     remote: Permission = Field("none", description="the same for callers elsewhere")
     read_token: Token | None = Field(None, repr=False, description="bearer token of those who may read")
@@ -84,6 +87,11 @@ class AdminSettings(BaseModel):
     def address(self) -> HostPort | None:
         """Where to listen; None: nowhere."""
         return None if self.listen == OFF else HostPort.parse(self.listen)
+
+    @property
+    def grpc_address(self) -> HostPort | None:
+        """Where to serve the Admin gRPC service; None: nowhere."""
+        return None if self.grpc == OFF else HostPort.parse(self.grpc)
 
     @property
     def chosen(self) -> bool:

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from proxy.admin import operator
+from proxy.admin import operator, paging
 from proxy.admin.answers import Answer
+from proxy.admin.turns import Turns
 from remoting.bodies import json_object
 from remoting.codes import RequestCode
 from remoting.errors import BodyError, RemotingError
@@ -52,7 +53,7 @@ class TopicDetail(Answer):
 
 
 # Prefixes and names of what no application has made.
-_SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_", "CID_RMQ_SYS_")
+_SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_", "CID_RMQ_SYS_")
 _SYSTEM = frozenset(
     (
         "TBW102",
@@ -60,9 +61,6 @@ _SYSTEM = frozenset(
         "BenchmarkTest",
         "OFFSET_MOVED_EVENT",
         "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC",
     )
 )
@@ -76,6 +74,7 @@ async def topics(app: "App") -> list[Topic]:
     replies = await asyncio.gather(*asked, return_exceptions=True)
     found: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     failures = []
+    turns = Turns()
     for broker, reply in zip(brokers, replies, strict=True):
         if isinstance(reply, RemotingError):
             failures.append(reply)
@@ -85,9 +84,12 @@ async def topics(app: "App") -> list[Topic]:
             table = json_object(reply.body).get("topicConfigTable") or {}
             for name, config in table.items():
                 found.setdefault(name, []).append((broker, config))
+            await turns.take()
     if failures and len(failures) == len(brokers):
         raise failures[0]
-    return [_topic(name, configs, {*brokers, _cluster(app)}) for name, configs in sorted(found.items())]
+    # Brokers have topics that are called as they are, and as their cluster is; replicas talk over topics of their own.
+    own = {*brokers, _cluster(app), app.settings.sync.topic, app.settings.sync.renewals}
+    return await paging.described(sorted(found.items()), lambda item: _topic(*item, own))
 
 
 def _topic(name: str, configs: list[tuple[str, dict[str, Any]]], own: set[str]) -> Topic:
@@ -97,7 +99,6 @@ def _topic(name: str, configs: list[tuple[str, dict[str, Any]]], own: set[str]) 
         brokers=[broker for broker, _ in configs],
         read_queues=sum(int(config.get("readQueueNums", 0)) for _, config in configs),
         write_queues=sum(int(config.get("writeQueueNums", 0)) for _, config in configs),
-        # Brokers have topics that are called as they are, and as their cluster is.
         system=name in _SYSTEM or name in own or name.startswith(_SYSTEM_PREFIXES) or name.endswith("_REPLY_TOPIC"),
     )
 

@@ -1,5 +1,6 @@
 """Connections and clients."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
@@ -57,7 +58,7 @@ async def list_connections(
         return key(raw), f"{raw.peer.number:019}"
 
     cut = await paging.cut(known.all(), lambda raw: known.fits(raw, wanted), place, order, limit, cursor)
-    return Page(items=[known.describe(raw) for raw in cut.items], total=cut.total, next=cut.next)
+    return Page(items=await paging.described(cut.items, known.describe), total=cut.total, next=cut.next)
 
 
 @router.get("/closed-connections", summary="Connections that were closed of late, the latest first")
@@ -99,17 +100,17 @@ async def list_clients(
             for channel in entry.channels
         )
 
-    entries = clients.known(replica, Connections(replica))
+    entries = await clients.known(replica, Connections(replica))
     order = Order("client_id", False)
     cut = await paging.cut(entries, wanted, lambda entry: ("", entry.client_id), order, limit, cursor)
-    return Page(items=[clients.describe(replica, entry) for entry in cut.items], total=cut.total, next=cut.next)
+    items = await paging.described(cut.items, partial(clients.describe, replica))
+    return Page(items=items, total=cut.total, next=cut.next)
 
 
 @client_router.get("/clients/{client_id}", summary="One client")
 async def get_client(replica: Replica, client_id: ClientId) -> Client:
-    for entry in clients.known(replica, Connections(replica)):
-        if entry.client_id == client_id:
-            return clients.describe(replica, entry)
+    for entry in await clients.known(replica, Connections(replica), client_id):
+        return clients.describe(replica, entry)
     raise Refused(404, f"no client {client_id} is connected here")
 
 

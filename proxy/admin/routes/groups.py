@@ -1,5 +1,6 @@
 """Producer and consumer groups."""
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -23,7 +24,8 @@ _BY_NAME = Order("name", False)
 async def list_producer_groups(replica: Replica, limit: Limit = 100, cursor: Cursor = None) -> Page[GroupSummary]:
     names = replica.registry.groups(Role.PRODUCER)
     cut = await paging.cut(names, lambda _: True, lambda name: ("", name), _BY_NAME, limit, cursor)
-    return Page(items=[groups.producer_summary(replica, name) for name in cut.items], total=cut.total, next=cut.next)
+    items = await paging.described(cut.items, partial(groups.producer_summary, replica))
+    return Page(items=items, total=cut.total, next=cut.next)
 
 
 @router.get("/producer-groups/{group}", summary="One producer group")
@@ -49,7 +51,7 @@ async def list_consumer_groups(
         return (topic is None or topic in summary.topics) and (skewed is None or skewed == summary.skewed)
 
     cut = await paging.cut(names, wanted, lambda name: ("", name), _BY_NAME, limit, cursor)
-    items = [known.get(name) or groups.consumer_summary(replica, name) for name in cut.items]
+    items = await paging.described(cut.items, lambda name: known.get(name) or groups.consumer_summary(replica, name))
     return Page(items=items, total=cut.total, next=cut.next)
 
 

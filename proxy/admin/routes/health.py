@@ -72,29 +72,31 @@ for _path, _text in zip(
 @router.post("/health/fail", summary="Let health fail, so that load balancers send clients elsewhere")
 async def fail_health(replica: Replica, failure: Failure = _UNSAID) -> ReplicaState:
     replica.admin.health.forced = failure.reason
-    return _state(replica)
+    return await _told(replica)
 
 
 @router.post("/health/pass", summary="Undo /v1/health/fail")
 async def pass_health(replica: Replica) -> ReplicaState:
     replica.admin.health.forced = None
-    return _state(replica)
+    return await _told(replica)
 
 
 @router.post("/drain", summary="Send clients elsewhere: GO_AWAY, GOAWAY, readiness fails; the replica stays")
 async def drain(replica: Replica) -> ReplicaState:
     replica.send_away()
-    return _state(replica)
+    return await _told(replica)
 
 
 @router.post("/resume", summary="Undo /v1/drain")
 async def resume(replica: Replica) -> ReplicaState:
     replica.welcome_back()
-    return _state(replica)
+    return await _told(replica)
 
 
-def _state(replica: Replica) -> ReplicaState:
+async def _told(replica: Replica) -> ReplicaState:
+    """The state, once those are told of it who have asked for health by gRPC."""
     health: Health = replica.admin.health
+    await replica.grpc.want_clients(health.forced is None and not replica.core.drain.announced)
     return ReplicaState(
         ready=health.report("/readyz").ok, draining=replica.core.drain.draining, forced_failure=health.forced
     )

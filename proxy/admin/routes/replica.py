@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path
 from pydantic import Field
 
+from proxy.admin import audit
 from proxy.admin.answers import Answer, Many, Question, at
 from proxy.admin.configuration import Reload, Setting
 from proxy.admin.log_levels import LoggerLevel
@@ -126,6 +127,8 @@ def _check(replica: Replica, logger: str) -> None:
     # Loggers are never forgotten, so that callers must not make any.
     if not replica.admin.log_levels.knows(logger):
         raise Refused(404, f"there is no logger {logger}")
+    if logger == audit.LOGGER:
+        raise Refused(409, "what is audited is always logged")
 
 
 def _level(item: LoggerLevel) -> LogLevel:

@@ -68,7 +68,6 @@ def config(broker: Broker, _: Request) -> Answer:
         "brokerId=0",
         "brokerRole=ASYNC_MASTER",
         "useServerSideResetOffset=true",
-        f"enableRetryTopicV2={str(settings.retry_topic_v2).lower()}",
     ]
     lines += [f"{item.name}={getattr(settings, item.name)}" for item in dataclasses.fields(settings)]
     return commands.success({"version": "{}"}, "\n".join(lines).encode() + b"\n")

@@ -103,9 +103,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(directory: Path) -> AsyncIterator[Stage]:
+async def stage(directory: Path, **more: Any) -> AsyncIterator[Stage]:
     """The replica with everything that there is to see."""
-    async with replica(directory) as replica_, AsyncExitStack() as stack:
+    async with replica(directory, **more) as replica_, AsyncExitStack() as stack:
         topic = await create_topic(replica_.address, "orders", 2)
         remoting = await stack.enter_async_context(Client(replica_.address, "192.0.2.7@4711"))
         remoting.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda command: _running_info(command, topic)

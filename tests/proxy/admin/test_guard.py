@@ -1,6 +1,9 @@
 """Who gets in: Host, Origin, roles, tokens, certificates, sizes and slow callers."""
 
 import asyncio
+import contextlib
+import logging
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -11,6 +14,7 @@ import httpx
 import pytest
 import trustme
 
+from protocol_negotiation.tls import TlsError
 from proxy.admin.access import Access, BadCredentials, Role, TokenFileError
 from proxy.admin.settings import AdminSettings
 from proxy.app import App
@@ -32,6 +36,8 @@ def access(**settings: Any) -> Access:
     [
         ({}, "127.0.0.1", {}, None, "local", Role.READ),
         ({}, "::1", {}, None, "local", Role.READ),
+        ({}, "::ffff:127.0.0.1", {}, None, "local", Role.READ),
+        ({}, "::ffff:192.0.2.7", {}, None, "remote", Role.NONE),
         ({}, "192.0.2.7", {}, None, "remote", Role.NONE),
         ({}, "127.0.0.1", {"x-forwarded-for": "127.0.0.1"}, None, "remote", Role.NONE),
         ({}, "", {}, None, "remote", Role.NONE),
@@ -214,6 +220,47 @@ async def test_slow_callers_are_left(guarded: Replica) -> None:
     assert b"application/problem+json" in told
 
 
+async def test_whoever_takes_no_answer_is_left(
+    guarded: Replica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such callers would keep their connections, of which there are few, for ever."""
+    monkeypatch.setattr("proxy.admin.http_server._TAKING", 0.5)
+    address = guarded.app.admin.addresses[0]
+    with socket.socket() as caller:
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        caller.settimeout(10)
+        await asyncio.to_thread(caller.connect, (address.host, address.port))
+        ask = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        with contextlib.suppress(ConnectionError):
+            # It is left before all is sent, or after.
+            await asyncio.to_thread(caller.sendall, ask * 200)
+        async with asyncio.timeout(20):
+            while _is_open(guarded, caller):
+                await asyncio.sleep(0.05)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def _is_open(guarded: Replica, caller: socket.socket) -> bool:
+    server = guarded.app.admin._server
+    assert server is not None
+    return any(getattr(item, "client", None) == caller.getsockname() for item in server.server_state.connections)
+
+
+async def test_checks_of_health_need_no_name(guarded: Replica) -> None:
+    assert (await slowly(guarded, b"GET /readyz HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+    assert (await slowly(guarded, b"GET /v1/version HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+    answer = await guarded.read.get("/healthz", headers={"Host": "gantry.namespace.svc"})
+    assert answer.status_code == 200
+
+
+async def test_a_listener_of_both_families_knows_this_host(tmp_path: Path) -> None:
+    async with replica(tmp_path, admin={"listen": "[::]:0"}) as both:
+        port = both.app.admin.addresses[0].port
+        for host in ("127.0.0.1", "[::1]"):
+            answer = await both.read.get(f"http://{host}:{port}/v1/version")
+            assert answer.status_code == 200, host
+
+
 async def test_what_is_no_http_is_told_so(guarded: Replica) -> None:
     told = await slowly(guarded, b"HELLO\r\n\r\n")
     assert told.startswith(b"HTTP/1.1 400 ")
@@ -301,6 +348,14 @@ async def test_a_new_certificate_is_taken_without_a_restart(authority: trustme.C
             except httpx.ConnectError:
                 assert time.monotonic() - started < 20
                 await asyncio.sleep(0.05)
+
+
+async def test_a_certificate_that_is_none_ends_the_start(tmp_path: Path) -> None:
+    """The replica served clients for a moment before it fell over it."""
+    (tmp_path / "file").write_text("no certificate")
+    files = {"certificate": tmp_path / "file", "key": tmp_path / "file"}
+    with pytest.raises(TlsError, match="file with"):
+        App(Settings(listen=["127.0.0.1:0"], embedded={"directory": tmp_path / "b"}, admin=files))
 
 
 # Where it listens.

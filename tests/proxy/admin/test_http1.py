@@ -133,8 +133,18 @@ def test_each_path_is_looked_at_once_for_what_comes_together() -> None:
         looks.append(path)
         return REPORTS[path]
 
-    assert Responder(look).receive(GET * 500) == UNREADY * 500
+    assert Responder(look).receive(GET * 50) == UNREADY * 50
     assert looks == ["/readyz"]
+
+
+def test_what_comes_together_has_its_bounds() -> None:
+    """A flood of questions in one packet is no check of health, and would keep everybody else waiting."""
+    http = responder()
+    told = http.receive(GET * 10_000)
+    assert told.startswith(UNREADY * 63)
+    assert told.count(b"HTTP/1.1 503 ") == 64
+    assert told.count(b"\r\nConnection: close\r\n") == 1
+    assert http.closing
 
 
 @given(st.binary(max_size=60), st.lists(st.integers(0, 120), max_size=5))

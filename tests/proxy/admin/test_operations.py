@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import orjson
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from proxy.config import Sources
+from remoting import command as commands
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from tests.cluster.client import Client
 from tests.proxy.admin.kit import GROUP, PUSH_GROUP, UNIQUE_ID, Stage, replica, stage, unique_id
@@ -64,6 +67,36 @@ async def test_health_is_forced_to_fail_on_both_ports(own: Stage) -> None:
         assert (await clients_port.get("/readyz")).status_code == 503
         assert (await own.replica.post("/v1/health/pass"))["ready"]
         assert (await clients_port.get("/readyz")).status_code == 200
+
+
+async def test_health_by_grpc_follows(own: Stage) -> None:
+    async with grpc.aio.insecure_channel(own.replica.address) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        watch = stub.Watch(health_pb2.HealthCheckRequest(service=""))
+
+        async def told() -> str:
+            async with asyncio.timeout(10):
+                answer = await watch.read()
+            status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+            # The service and the replica go together, as long as there are brokers.
+            for name in ("", "apache.rocketmq.v2.MessagingService"):
+                assert (await stub.Check(health_pb2.HealthCheckRequest(service=name))).status == answer.status
+            return status
+
+        assert await told() == "SERVING"
+        await own.replica.post("/v1/health/fail")
+        assert await told() == "NOT_SERVING"
+        # Looking at the brokers again changes nothing.
+        await own.replica.app.grpc._look_at_brokers()
+        await own.replica.post("/v1/health/pass")
+        assert await told() == "SERVING"
+        watch.cancel()
+    await own.replica.post("/v1/drain")
+    async with grpc.aio.insecure_channel(own.replica.address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        assert (await stub.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        await own.replica.post("/v1/resume")
+        assert (await stub.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
 
 
 async def test_clients_are_sent_away_and_welcomed_back(own: Stage) -> None:
@@ -135,6 +168,52 @@ async def test_a_dead_letter_comes_back_to_a_grpc_group(own: Stage) -> None:
     assert (resent["sent"], resent["topic"]) == (True, f"%RETRY%{PUSH_GROUP}_{own.topic}")
     (again,) = await own.grpc.all(1, auto_renew=True)
     assert again.body == b"secret body"
+
+
+async def test_a_dead_letter_that_was_retried_before_comes_back_to_a_grpc_group(own: Stage) -> None:
+    """Brokers note its retry topic as the one that it came from."""
+    held = next(iter(own.replica.app.grpc.renewal))
+    await own.grpc.change(held.newest.text, 0)
+    (again,) = await own.grpc.all(1, auto_renew=True)
+    assert again.system_properties.delivery_attempt == 2
+    assert (await own.grpc.forward(again)).status.code == 20000
+    (letter,) = (await own.replica.get(f"/v1/consumer-groups/{PUSH_GROUP}/dead-letters"))["items"]
+    assert letter["topic"] == own.topic
+    path = f"/v1/consumer-groups/{PUSH_GROUP}/dead-letters/resend"
+    (resent,) = (await own.replica.post(path, {"message_ids": [letter["message_id"]]}))["items"]
+    assert resent["topic"] == f"%RETRY%{PUSH_GROUP}_{own.topic}"
+    (last,) = await own.grpc.all(1, auto_renew=True)
+    assert (last.body, last.topic.name) == (b"secret body", own.topic)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"[]",
+        b'{"properties":7}',
+        b'{"subscriptionSet":[7]}',
+        b'{"statusTable":{"t":{"consumeRT":[]}}}',
+        b'{"mqTable":{{"queueId":"x"}:{}}}',
+        b"\xff",
+    ],
+)
+async def test_a_client_may_answer_anything(own: Stage, answer: bytes) -> None:
+    own.remoting.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda _: commands.success(body=answer)
+    path = f"/v1/clients/{own.remoting.client_id}/running-info"
+    told = await own.replica.read.get(path, params={"group": GROUP})
+    assert told.status_code == 502
+    owners = await own.replica.get(f"/v1/consumer-groups/{GROUP}/queues")
+    assert (owners["queues"], owners["unanswered"]) == ([], [own.remoting.client_id])
+
+
+async def test_a_member_that_refuses_to_tell_hides_no_other(own: Stage) -> None:
+    """Its error was the answer to the whole question."""
+    async with Client(own.replica.address, "refuses") as other:
+        other.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda _: commands.response(1, remark="not me")
+        await other.heartbeat({GROUP: [own.topic]})
+        owners = await own.replica.get(f"/v1/consumer-groups/{GROUP}/queues")
+    assert [row["client_ids"] for row in owners["queues"]] == [["192.0.2.7@4711"]]
+    assert owners["unanswered"] == ["refuses"]
 
 
 async def test_the_skew_of_a_group_is_told(own: Stage) -> None:
@@ -220,17 +299,17 @@ async def test_protocol_errors_are_kept_with_their_first_bytes(own: Stage) -> No
         b"\xff" * 20,
         b"\x00\x00\x00\x0a\x00\x00\x00\x06{broken",
         b"\x00\x00\x00\x10\x00\x00\x00\x0c" + b"?" * 12,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 20,
     ):
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(data)
-        assert await reader.read() == b""
+        await reader.read()
         writer.close()
-    await until(lambda: own.replica.app.admin.troubles.total >= 3)
+    await until(lambda: own.replica.app.admin.troubles.total >= 4)
     items = (await own.replica.get("/v1/errors"))["items"]
-    assert {(item["where"], item["kind"]) for item in items} == {
-        ("negotiation", "unknown"),
-        ("remoting", "undecodable"),
-    }
+    assert {item["kind"] for item in items if item["where"] == "negotiation"} == {"unknown"}
+    assert {item["kind"] for item in items if item["where"] == "remoting"} == {"undecodable"}
+    assert [item["kind"] for item in items if item["where"] == "grpc"] == ["protocol"]
     assert items[-1]["first_bytes"] == " ".join(["ff"] * 16)
     assert all(item["address"].startswith("127.0.0.1:") for item in items)
     assert "first bytes" not in items[0]["text"]
@@ -252,6 +331,22 @@ async def test_every_write_is_audited_done_or_refused(own: Stage, caplog: pytest
     lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "gantry.audit"]
     assert [line["status"] for line in lines] == [200, 401, 401]
     assert "not-a-token" not in caplog.text
+
+
+@pytest.mark.parametrize("body", [b"[" * 900 + b"]" * 900, b'{"a":' * 300 + b"1" + b"}" * 300])
+async def test_what_is_nested_deeply_is_audited_too(own: Stage, body: bytes) -> None:
+    """Such a body was no part of the log, and the list of writes could not be told any more."""
+    headers = {"Content-Type": "application/json"}
+    assert (await own.replica.write.post("/v1/config/reload", content=body, headers=headers)).status_code == 422
+    (entry,) = (await own.replica.get("/v1/audit"))["items"]
+    assert (entry["path"], entry["what"]) == ("/v1/config/reload", f"{len(body)} bytes")
+
+
+async def test_the_audit_cannot_be_silenced(own: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    for method in ("PUT", "DELETE"):
+        answer = await own.replica.write.request(method, "/v1/log-levels/gantry.audit", json={"level": "error"})
+        assert answer.status_code == 409
+    assert [record.name for record in caplog.records].count("gantry.audit") == 2
 
 
 # Reloading.

@@ -1,0 +1,50 @@
+"""ChangeLogLevel and GetProxyRuntimeStats: the replica itself."""
+
+import socket
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from grpc_gateway.status import Refused
+from protos.apache.rocketmq.v2 import admin_pb2 as pb
+from protos.apache.rocketmq.v2.definition_pb2 import Code
+from proxy.admin.log_levels import ROOT
+from proxy.admin_grpc import answers
+from proxy.admin_grpc.throughput import Throughput
+from proxy.clients import INNER_PRODUCER
+
+if TYPE_CHECKING:
+    from proxy.app import App
+
+_Level = pb.ChangeLogLevelRequest.Level
+_LEVELS = {_Level.DEBUG: "debug", _Level.INFO: "info", _Level.WARN: "warning", _Level.ERROR: "error"}
+
+
+async def change_log_level(app: "App", request: pb.ChangeLogLevelRequest) -> pb.ChangeLogLevelResponse:
+    """Set the level of everything but what has one of its own, until it is set again or the replica ends.
+
+    TRACE there is none; and it is what a request that names no level says. Raises Refused.
+    """
+    level = _LEVELS.get(request.level)
+    if level is None:
+        raise Refused(Code.BAD_REQUEST, "the request names no level, or one that is not there: DEBUG is the finest")
+    app.admin.log_levels.set(ROOT, level, None)
+    return pb.ChangeLogLevelResponse(remark=f"the log level is {level}")
+
+
+async def runtime_stats(
+    throughput: Throughput, app: "App", _: pb.GetProxyRuntimeStatsRequest
+) -> pb.GetProxyRuntimeStatsResponse:
+    """What this replica, or worker, has to do: messages per second, connections, and clients by what they are."""
+    members = app.registry.local()
+    sent, delivered = throughput.rates()
+    return pb.GetProxyRuntimeStatsResponse(
+        status=answers.well(),
+        proxy_name=app.settings.replica or socket.gethostname(),
+        version=version("rocketmq-gantry"),
+        in_tps=sent,
+        out_tps=delivered,
+        connections=len(app.channels) + len(app.grpc.server.connections),
+        # Every Java client is a producer of what it sends for itself.
+        producers=len({member.client_id for member in members if member.producers.keys() - {INNER_PRODUCER}}),
+        consumers=len({member.client_id for member in members if member.consumers}),
+    )

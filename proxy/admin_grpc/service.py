@@ -1,0 +1,191 @@
+"""The Admin service: every rpc with what serves it, who may call it, and what the audit keeps of it."""
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from grpc_gateway.call import peer_of
+from protos.apache.rocketmq.v2 import admin_pb2 as pb
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
+from proxy.admin import recent
+from proxy.admin.access import ANONYMOUS, BadCredentials, Caller, Role
+from proxy.admin.audit import Write
+from proxy.admin_grpc import client_tools, messages, progress, replica, subscriptions, topics
+from proxy.admin_grpc.errors import is_mistake, status_of
+from proxy.admin_grpc.sending import Sender
+from proxy.admin_grpc.throughput import Throughput
+
+if TYPE_CHECKING:
+    from proxy.app import App
+
+_log = logging.getLogger("gantry.admin")
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Admin"].full_name
+# Characters of a name that are kept for the audit.
+_MOST_AUDITED = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """One rpc.
+
+    response: the type of its answer, and of one that holds nothing but a status. audited: of a write, what the audit
+    keeps of a request. named: callers who do not say who they are may not call it, whatever else they may.
+    """
+
+    response: Any
+    serve: Callable[["App", Any], Awaitable[Any]]
+    audited: Callable[[Any], object] | None = None
+    named: bool = False
+
+    @property
+    def role(self) -> Role:
+        return Role.READ if self.audited is None else Role.WRITE
+
+
+def _names(request: Any, *fields: str) -> dict[str, str]:
+    """Names in a request: texts, and names of topics and groups."""
+    values = ((field, getattr(request, field)) for field in fields)
+    return {field: (value if isinstance(value, str) else str(value.name))[:_MOST_AUDITED] for field, value in values}
+
+
+def _rpcs(app: "App", throughput: Throughput) -> dict[str, Rpc]:
+    """All of them."""
+    return {
+        "ChangeLogLevel": Rpc(
+            pb.ChangeLogLevelResponse, replica.change_log_level, lambda request: {"level": request.level}
+        ),
+        "DescribeTopicStatus": Rpc(pb.DescribeTopicStatusResponse, topics.describe_topic_status),
+        "ListSubscription": Rpc(pb.ListSubscriptionResponse, subscriptions.list_subscription),
+        "DescribeSubscription": Rpc(pb.DescribeSubscriptionResponse, subscriptions.describe_subscription),
+        "DeleteSubscription": Rpc(
+            pb.DeleteSubscriptionResponse,
+            subscriptions.delete_subscription,
+            lambda request: {
+                **_names(request, "topic", "group"),
+                "expression": request.expression.expression[:_MOST_AUDITED],
+            },
+        ),
+        "DescribeGroupAccumulation": Rpc(pb.DescribeGroupAccumulationResponse, progress.describe_group_accumulation),
+        "ListConsumerConnection": Rpc(pb.ListConsumerConnectionResponse, subscriptions.list_consumer_connection),
+        "ResetGroupOffset": Rpc(
+            pb.ResetGroupOffsetResponse,
+            progress.reset_group_offset,
+            lambda request: {**_names(request, "group", "topic"), "seconds": request.reset_timestamp.seconds},
+        ),
+        # Brokers that check who reads what see us, and not the caller.
+        "QueryMessage": Rpc(pb.ListMessageResponse, messages.query_message, named=True),
+        "PrintThreadStackTrace": Rpc(pb.PrintThreadStackTraceResponse, client_tools.print_thread_stack_trace),
+        "VerifyMessage": Rpc(
+            pb.VerifyMessageResponse,
+            client_tools.verify_message,
+            lambda request: _names(request, "client_id", "group", "topic", "message_id"),
+        ),
+        "AdminSendMessage": Rpc(
+            pb.AdminSendMessageResponse,
+            Sender(app).send,
+            lambda request: {**_names(request, "topic"), "bytes": len(request.body)},
+        ),
+        "GetConsumerRunningInfo": Rpc(pb.GetConsumerRunningInfoResponse, client_tools.get_consumer_running_info),
+        "GetTopicRoute": Rpc(pb.GetTopicRouteResponse, topics.get_topic_route),
+        "QueryTimeSpan": Rpc(pb.QueryTimeSpanResponse, progress.query_time_span),
+        "GetProxyRuntimeStats": Rpc(pb.GetProxyRuntimeStatsResponse, partial(replica.runtime_stats, throughput)),
+    }
+
+
+class AdminService:
+    """All rpcs of apache.rocketmq.v2.Admin, as attributes. `calls` counts them by rpc and v2 code.
+
+    What goes wrong is a status in the answer, as everywhere in the contract; but that a caller may not call is a gRPC
+    status, and so is everything of ChangeLogLevel, whose answer has no other.
+    """
+
+    def __init__(self, app: "App", throughput: Throughput) -> None:
+        self._app = app
+        self._admin = app.admin
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.rpcs = _rpcs(app, throughput)
+        for name, rpc in self.rpcs.items():
+            setattr(self, name, partial(self._answer, name, rpc))
+
+    async def _answer(self, name: str, rpc: Rpc, request: Any, context: Any) -> Any:
+        # What stays where a caller has gone before there was an answer.
+        code = Code.REQUEST_TIMEOUT
+        caller: Caller | None = None
+        try:
+            caller = self._caller(context)
+            self._check(rpc, caller)
+            response = await rpc.serve(self._app, request)
+            code = response.status.code if hasattr(response, "status") else Code.OK
+            return response
+        except _Denied as denial:
+            code = denial.code
+            self._admin.refusals[denial.reason] += 1
+            await context.abort(_GRPC[code], str(denial))
+        except Exception as error:
+            if is_mistake(error):
+                _log.error("%s failed", name, exc_info=error)
+            status = status_of(error)
+            code = status.code
+            if "status" not in rpc.response.DESCRIPTOR.fields_by_name:
+                await context.abort(_grpc_code(status), status.message)
+            return rpc.response(status=status)
+        finally:
+            self._note(name, rpc, request, caller, peer_of(context).address.host, code)
+
+    # Checks.
+
+    def _caller(self, context: Any) -> Caller:
+        peer = peer_of(context)
+        # Of several equal names the first: a second cannot overrule it.
+        metadata = {key: value for key, value in reversed(context.invocation_metadata()) if isinstance(value, str)}
+        subject = None if peer.tls is None else peer.tls.subject
+        try:
+            return self._admin.access.caller(peer.address.host, metadata, subject)
+        except BadCredentials:
+            raise _Denied(Code.UNAUTHORIZED, "credentials", "nobody has this bearer token") from None
+
+    def _check(self, rpc: Rpc, caller: Caller) -> None:
+        anonymous = caller.name in ANONYMOUS
+        wanted = rpc.role.name.lower()
+        if caller.role >= rpc.role and not (rpc.named and anonymous):
+            return
+        if anonymous:
+            text = f"this needs the metadata `authorization: Bearer …` with a token of the role {wanted}"
+            raise _Denied(Code.UNAUTHORIZED, "role", text)
+        raise _Denied(Code.FORBIDDEN, "role", f"{caller.name} has not the role {wanted}")
+
+    # Traces.
+
+    def _note(self, name: str, rpc: Rpc, request: Any, caller: Caller | None, address: str, code: int) -> None:
+        self.calls[name, Code.Name(code) if code in Code.values() else str(code)] += 1
+        if rpc.audited is None:
+            return
+        who = "nobody" if caller is None else caller.name
+        path = f"/{SERVICE}/{name}"
+        self._admin.audit.note(Write(recent.now(), who, address, "POST", path, "", rpc.audited(request), code))
+
+
+class _Denied(Exception):
+    """A caller may not do this. reason: for the metric."""
+
+    def __init__(self, code: Code, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.reason = reason
+
+
+_GRPC = {
+    Code.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,
+    Code.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
+    Code.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
+}
+
+
+def _grpc_code(status: Status) -> grpc.StatusCode:
+    return _GRPC.get(status.code, grpc.StatusCode.INTERNAL)

@@ -1,0 +1,109 @@
+"""The tap, the rings and the log levels, without HTTP."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from protocol_negotiation.peer import HostPort, Peer
+from proxy.admin.log_levels import LogLevels
+from proxy.admin.recent import Ring
+from proxy.admin.tally import Tally
+from proxy.admin.tap import Tap, Wanted, events
+from proxy.observation import Observation, Observer
+
+pytestmark = pytest.mark.anyio
+_SOMEWHERE = HostPort("192.0.2.7", 50000)
+
+
+def observation(code: str = "SEND_MESSAGE_V2", ok: bool = True, **more: Any) -> Observation:
+    seen = Observation("remoting", code, 0 if ok else 1, ok, Peer(_SOMEWHERE, _SOMEWHERE), None, 0.0, 0.002)
+    for name, value in more.items():
+        setattr(seen, name, value)
+    return seen
+
+
+async def test_a_watcher_who_does_not_keep_up_is_told_what_was_dropped() -> None:
+    observers: list[Observer] = []
+    tap = Tap(observers, 1)
+    watcher = tap.open(Wanted(topic="t"))
+    assert watcher is not None
+    assert tap.open(Wanted()) is None
+    (observe,) = observers
+    for _ in range(1_003):
+        observe(observation(topic="t"))
+        observe(observation(topic="other"))
+    tap.close()
+    told = [chunk async for chunk in events(watcher)]
+    assert sum(chunk.startswith(b"event: request\n") for chunk in told) == 1_000
+    assert told[-1] == b'event: dropped\ndata: {"requests":3}\n\n'
+    assert tap.dropped == 3
+    tap.leave(watcher)
+    assert observers == []
+    assert tap.open(Wanted()) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [
+        (Wanted(), True),
+        (Wanted(code="SEND_MESSAGE_V2", protocol="remoting", ok=True, topic="t", group="g"), True),
+        (Wanted(ok=False), False),
+        (Wanted(protocol="grpc"), False),
+        (Wanted(code="POP_MESSAGE"), False),
+        (Wanted(group="other"), False),
+        (Wanted(client_id="c1"), False),
+    ],
+)
+def test_only_what_is_wanted_fits(wanted: Wanted, fits: bool) -> None:
+    assert wanted.fits(observation(topic="t", group="g")) is fits
+
+
+def test_a_ring_keeps_the_newest() -> None:
+    ring: Ring[str] = Ring(2)
+    for item in "abc":
+        ring.add(item)
+    assert list(ring.newest()) == [(3, "c"), (2, "b")]
+    assert ring.total == 3
+
+
+def test_polls_say_nothing_of_a_brokers_speed() -> None:
+    tally = Tally()
+    tally.observe(observation(broker="b", broker_seconds=0.001))
+    tally.observe(observation(broker="b", broker_seconds=0.003, ok=False))
+    tally.observe(observation("POP_MESSAGE", broker="b", broker_seconds=20.0))
+    broker = tally.brokers["b"]
+    assert (broker.answers, broker.longest) == (2, 0.003)
+    assert 0.001 < broker.average < 0.002
+    code = tally.codes["remoting", "SEND_MESSAGE_V2"]
+    assert (code.answered, code.failed, round(code.seconds, 3)) == (2, 1, 0.004)
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("gantry.admin.test")
+    logger.setLevel(logging.WARNING)
+    yield logger
+    logger.setLevel(logging.NOTSET)
+
+
+async def test_a_level_comes_back_by_itself(logger: logging.Logger) -> None:
+    levels = LogLevels()
+    levels.set(logger.name, "error", None)
+    # The second change does not make the first one the level to come back to.
+    levels.set(logger.name, "debug", 0.01)
+    assert logger.level == logging.DEBUG
+    assert levels.one(logger.name).changed
+    async with asyncio.timeout(10):
+        while levels.one(logger.name).changed:
+            await asyncio.sleep(0.005)
+    assert logger.level == logging.WARNING
+
+
+async def test_at_the_end_every_level_is_as_before(logger: logging.Logger) -> None:
+    levels = LogLevels()
+    levels.set(logger.name, "debug", 600)
+    levels.close()
+    assert logger.level == logging.WARNING
