@@ -123,7 +123,7 @@ class ClientRegistry:
     def __init__(self, expiry: float = 90.0) -> None:
         # Below the brokers' own 120 s: they close the connection of a client that they let expire,
         # and ours may be shared with others.
-        self.expiry = expiry
+        self._expiry = expiry
         self._members: dict[Hashable, Member] = {}
         self._groups: dict[tuple[Role, str], dict[Hashable, Member]] = defaultdict(dict)
         self.watchers: list[Callable[[Movement], None]] = []
@@ -177,7 +177,7 @@ class ClientRegistry:
 
     def expired(self, now: float) -> list[tuple[Member, Groups]]:
         """The groups, by member, of which no heartbeat came for too long; the caller ends them."""
-        silent = ((member, member.silent(now - self.expiry)) for member in self._members.values())
+        silent = ((member, member.silent(now - self._expiry)) for member in self._members.values())
         return [(member, groups) for member, groups in silent if groups]
 
     def member(self, key: Hashable) -> Member | None:

@@ -110,12 +110,6 @@ async def _member(api: Api, group: str) -> Any:
     return member
 
 
-@contextmanager
-def _holding(address: str, topic: str, group: str) -> Iterator[Holder]:
-    with Holder(address, topic, group) as holder:
-        yield holder
-
-
 async def _set(cluster: Cluster, text: str) -> None:
     """Set something in the broker while it runs."""
     async with Client(cluster.broker) as tool:
@@ -258,9 +252,9 @@ async def test_one_queue_is_not_moved_where_brokers_leave_resets_to_clients(
 async def test_a_live_consumer_is_moved(cluster: Cluster, operated: Operated, api: Api) -> None:
     """With the broker's help: it tells its clients where to go on."""
     topic, group = await create_topic(cluster.broker, "live", queues=1), unique("group")
-    async with Client(operated.address) as client:
-        with _holding(operated.address, topic, group) as holder:
-            await anyio.to_thread.run_sync(lambda: holder.wait(1, _SLOW))
+    with Holder(operated.address, topic, group) as holder:
+        await anyio.to_thread.run_sync(lambda: holder.wait(1, _SLOW))
+        async with Client(operated.address) as client:
             for _ in range(5):
                 await client.send(topic, b"x")
 
@@ -275,13 +269,13 @@ async def test_a_live_consumer_is_moved(cluster: Cluster, operated: Operated, ap
             await wait_until(done, 30, "the messages being consumed")
             answer = await api.post(f"/v1/consumer-groups/{group}/reset-offset", {"topic": topic, "to": "earliest"})
             assert [(row["queue"], row["offset"]) for row in answer["queues"]] == [(0, 0)]
-            (member,) = (await api.get(f"/v1/consumer-groups/{group}"))["members"]
 
-            async def again() -> bool:
-                info = await api.get(f"/v1/clients/{member['client_id']}/running-info", group=group)
-                return any(rate["consumed_per_second"] > 0 for rate in info["rates"]) and await done()
+            async def begun() -> bool:
+                return await consumed() == 0
 
-            await wait_until(again, 60, "the messages being consumed again")
+            # A client that is told pauses for ten seconds.
+            await wait_until(begun, 60, "the consumer going back")
+            await wait_until(done, 30, "the messages being consumed again")
 
 
 # Asking clients.
@@ -289,9 +283,9 @@ async def test_a_live_consumer_is_moved(cluster: Cluster, operated: Operated, ap
 
 async def test_a_remoting_client_is_asked(cluster: Cluster, operated: Operated, api: Api) -> None:
     topic, group = await create_topic(cluster.broker, "asked", queues=2), unique("group")
-    async with Client(operated.address) as client:
-        with _holding(operated.address, topic, group) as holder:
-            await anyio.to_thread.run_sync(lambda: holder.wait(2, _SLOW))
+    with Holder(operated.address, topic, group) as holder:
+        await anyio.to_thread.run_sync(lambda: holder.wait(2, _SLOW))
+        async with Client(operated.address) as client:
             member = await _member(api, group)
             assert (member["protocol"], member["language"], member["version"]) == ("remoting", "JAVA", "5.4.0")
             who = member["client_id"]
@@ -325,9 +319,10 @@ async def test_a_grpc_client_is_asked(
 ) -> None:
     """The Go client answers that it does not verify messages."""
     topic, group = await create_topic(cluster.broker, "asked", queues=2), await create_group(cluster)
-    async with Client(operated.address) as client:
-        with live(name, operated.address, topic, group):
-            member = await _member(api, group)
+    with live(name, operated.address, topic, group):
+        member = await _member(api, group)
+        # Whoever connects and says nothing is left.
+        async with Client(operated.address) as client:
             assert member["protocol"] == "grpc"
             who = member["client_id"]
             info = await api.get(f"/v1/clients/{who}/running-info", group=group, stack=True)
@@ -404,16 +399,40 @@ async def test_dead_letters_of_a_remoting_group(cluster: Cluster, operated: Oper
 async def test_dead_letters_of_a_grpc_group(cluster: Cluster, operated: Operated, api: Api, modern: bool) -> None:
     """They come back whichever retry topic the broker gives consumers that pop."""
     topic, group = await create_topic(cluster.broker, "dead"), await create_group(cluster)
-    if modern:
-        await _set(cluster, "enableRetryTopicV2=true\nretrieveMessageFromPopRetryTopicV1=false")
+    await _set(cluster, f"enableRetryTopicV2={str(modern).lower()}")
     try:
-        await _dead_letters_come_back(operated, api, topic, group, "+" if modern else "_")
+        await _dead_letters_come_back(operated, api, topic, group)
     finally:
-        if modern:
+        await _set(cluster, "enableRetryTopicV2=false")
+
+
+async def test_dead_letters_that_cannot_come_back_to_a_grpc_group(
+    cluster: Cluster, operated: Operated, api: Api
+) -> None:
+    """Brokers take no messages for retry topics of the second version, and these may be told to read no others."""
+    topic, group = await create_topic(cluster.broker, "dead"), await create_group(cluster)
+    async with Consumer(operated.address, group, topic) as consumer:
+        await consumer.receive(wait=0.1)
+        await consumer.send(b"dead")
+        [message] = await consumer.all(1, invisible=30)
+        assert (await consumer.forward(message)).status.code == Code.OK
+        (letter,) = await _letters(api, group, 1)
+        await _set(cluster, "enableRetryTopicV2=true\nretrieveMessageFromPopRetryTopicV1=false")
+        try:
+            resent = await _resent(api, group, letter["message_id"], to="topic")
+            assert resent["topic"] == topic
+            [again] = await consumer.all(1, invisible=30)
+            assert again.body == b"dead"
+            path = f"/v1/consumer-groups/{group}/dead-letters/resend"
+            orders = {"message_ids": [letter["message_id"]], "to": "pop_retry"}
+            (refused,) = (await api.post(path, orders))["items"]
+            assert not refused["sent"]
+            assert "retrieveMessageFromPopRetryTopicV1" in refused["text"]
+        finally:
             await _set(cluster, "enableRetryTopicV2=false\nretrieveMessageFromPopRetryTopicV1=true")
 
 
-async def _dead_letters_come_back(operated: Operated, api: Api, topic: str, group: str, separator: str) -> None:
+async def _dead_letters_come_back(operated: Operated, api: Api, topic: str, group: str) -> None:
     """One that was given up at once, and one that was retried before."""
     async with Consumer(operated.address, group, topic) as consumer:
         await consumer.receive(wait=0.1)
@@ -430,7 +449,7 @@ async def _dead_letters_come_back(operated: Operated, api: Api, topic: str, grou
             assert (letter["topic"], letter["bytes"]) == (topic, len(body))
             # Of what was retried before it is known that consumers of the group pop.
             resent = await _resent(api, group, letter["message_id"], to="auto" if retried else "pop_retry")
-            assert resent["topic"] == f"%RETRY%{group}{separator}{topic}"
+            assert resent["topic"] == f"%RETRY%{group}_{topic}"
             [again] = await consumer.all(1, invisible=30)
             assert (again.body, again.topic.name) == (body, topic)
             await consumer.ack(again)

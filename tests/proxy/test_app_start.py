@@ -1,0 +1,35 @@
+"""Starts that cannot be, of the process and of the application."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proxy.app import App
+from proxy.config import Settings
+from tests.cluster.kit import HOST, ROOT
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_taken_second_address_ends_the_start(tmp_path: Path) -> None:
+    """The listener that was open already must not keep the process."""
+    with socket.socket() as other:
+        other.bind((HOST, 0))
+        other.listen()
+        taken = f"{HOST}:{other.getsockname()[1]}"
+        command = [sys.executable, "-m", "proxy", "serve", "--listen", f"{HOST}:0", "--listen", taken]
+        command += ["--embedded", str(tmp_path / "broker"), "--admin", "off"]
+        done = await asyncio.to_thread(
+            lambda: subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        )
+        assert done.returncode == 1
+        assert f"cannot listen on {taken}: Address already in use" in done.stderr
+        assert "Traceback" not in done.stderr
+        app = App(Settings(listen=[f"{HOST}:0", taken], embedded={"directory": tmp_path}, admin={"listen": "off"}))
+        with pytest.raises(OSError, match=f"cannot listen on {taken}"):
+            await app.serve(lambda: None, asyncio.Event().wait)
+        assert app.addresses == []
