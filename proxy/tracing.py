@@ -67,7 +67,10 @@ class TraceSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     endpoint: str | None = Field(
-        None, pattern=r"^https?://", description="URL of an OTLP/HTTP collector (…/v1/traces); none: no traces"
+        None,
+        pattern=r"^https?://",
+        repr=False,
+        description="URL of an OTLP/HTTP collector (…/v1/traces); none: no traces",
     )
     share: float = Field(
         0.01, ge=0, le=1, description="share of requests without a context of their own that is sampled"

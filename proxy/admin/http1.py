@@ -7,14 +7,17 @@ that is clear.
 
 import asyncio
 import re
+import time
 from collections.abc import Callable
-from functools import partial
+from email.utils import formatdate
+from functools import cache, partial
 from typing import cast
 
 from protocol_negotiation.farewell import LINGER
 from protocol_negotiation.http1 import misdirected
 from protocol_negotiation.peer import Peer
 from proxy.admin.health import PATHS, Health, Report
+from proxy.metrics.process import product_version
 
 # Bytes of a request up to the empty line: health checks need a few hundred.
 _MOST_HEAD = 8 * 1024
@@ -31,18 +34,23 @@ _METHODS = (b"GET", b"HEAD")
 _PATHS = {path.encode(): path for path in PATHS}
 _PHRASES = {200: b"OK", 405: b"Method Not Allowed", 503: b"Service Unavailable"}
 _HEAD = (
-    b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nCache-Control: no-store\r\n%sConnection: %s\r\n\r\n"
+    b"HTTP/1.1 %d %s\r\nDate: %s\r\nServer: gantry/%s\r\nContent-Type: %s\r\nContent-Length: %d\r\n"
+    b"Cache-Control: no-store\r\n%sConnection: %s\r\n\r\n"
 )
 _NOT_ALLOWED = b'{"type":"about:blank","title":"Method Not Allowed","status":405}'
 
 
 class Responder:
-    """Sans-io: bytes in, answers out. `closing` is set once nothing more will be answered."""
+    """Sans-io: bytes in, answers out. `closing` is set once nothing more will be answered.
 
-    __slots__ = ("_buffer", "_report", "closing")
+    `now`: seconds since 1970, so that whoever asks can compare clocks.
+    """
 
-    def __init__(self, report: Callable[[str], Report]) -> None:
+    __slots__ = ("_buffer", "_now", "_report", "closing")
+
+    def __init__(self, report: Callable[[str], Report], now: Callable[[], float] = time.time) -> None:
         self._report = report
+        self._now = now
         self._buffer = b""
         self.closing = False
 
@@ -73,10 +81,16 @@ class Responder:
         self.closing = last or not stays
         if method not in _METHODS:
             self.closing = True
-            return _answer(405, b"application/problem+json", _NOT_ALLOWED, False, b"Allow: GET, HEAD\r\n", True)
+            return self._answer(405, b"application/problem+json", _NOT_ALLOWED, False, b"Allow: GET, HEAD\r\n")
         report = reports.get(path) or self._report(path)
         reports[path] = report
-        return _answer(report.http_status, b"application/json", report.json(), method == b"HEAD", b"", self.closing)
+        return self._answer(report.http_status, b"application/json", report.json(), method == b"HEAD")
+
+    def _answer(self, status: int, kind: bytes, body: bytes, bare: bool, more: bytes = b"") -> bytes:
+        stays = b"close" if self.closing else b"keep-alive"
+        date = formatdate(self._now(), usegmt=True).encode()
+        head = _HEAD % (status, _PHRASES[status], date, _release(), kind, len(body), more, stays)
+        return head if bare else head + body
 
     def _refuse(self) -> bytes:
         self.closing = True
@@ -132,9 +146,9 @@ def _parse(head: bytes) -> tuple[bytes, str, bool] | None:
     return method, path, stays
 
 
-def _answer(status: int, kind: bytes, body: bytes, bare: bool, more: bytes, last: bool) -> bytes:
-    filled = _HEAD % (status, _PHRASES[status], kind, len(body), more, b"close" if last else b"keep-alive")
-    return filled if bare else filled + body
+@cache
+def _release() -> bytes:
+    return product_version().encode()
 
 
 class HealthConnection(asyncio.Protocol):

@@ -1,7 +1,10 @@
 """Health on the clients' port: the sans-io half byte by byte, and raw sockets through a replica."""
 
 import asyncio
+import re
+import time
 from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 from protocol_negotiation.http1 import misdirected
 from proxy.admin.health import Aspect, Check, Health, Report
 from proxy.admin.http1 import Responder
+from proxy.metrics.process import product_version
 from tests.proxy.admin.kit import Replica, replica
 
 GET = b"GET /readyz HTTP/1.1\r\nHost: rocketmq.test\r\n\r\n"
@@ -27,14 +31,14 @@ NOT_READY = b'{"status":"fail","checks":{"backend":{"status":"fail","reason":"no
 
 
 def responder() -> Responder:
-    return Responder(REPORTS.__getitem__)
+    return Responder(REPORTS.__getitem__, lambda: 0.0)
 
 
 def answer(status: bytes, body: bytes, connection: bytes = b"keep-alive", bare: bool = False) -> bytes:
     head = (
-        b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
-        b"Cache-Control: no-store\r\nConnection: %s\r\n\r\n"
-    ) % (status, len(body), connection)
+        b"HTTP/1.1 %s\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nServer: gantry/%s\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\nCache-Control: no-store\r\nConnection: %s\r\n\r\n"
+    ) % (status, product_version().encode(), len(body), connection)
     return head if bare else head + body
 
 
@@ -112,7 +116,8 @@ def test_a_refusal_does_not_wait_for_the_rest(start: bytes) -> None:
 def test_a_method_that_means_nothing_is_told_so() -> None:
     http = responder()
     told = http.receive(b"DELETE /readyz HTTP/1.1\r\nHost: a\r\n\r\n")
-    assert told.startswith(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Type: application/problem+json\r\n")
+    assert told.startswith(b"HTTP/1.1 405 Method Not Allowed\r\n")
+    assert b"\r\nContent-Type: application/problem+json\r\n" in told
     assert b"\r\nAllow: GET, HEAD\r\n" in told
     assert http.closing
 
@@ -133,7 +138,7 @@ def test_each_path_is_looked_at_once_for_what_comes_together() -> None:
         looks.append(path)
         return REPORTS[path]
 
-    assert Responder(look).receive(GET * 50) == UNREADY * 50
+    assert Responder(look, lambda: 0.0).receive(GET * 50) == UNREADY * 50
     assert looks == ["/readyz"]
 
 
@@ -199,7 +204,10 @@ LAST = b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n"
 @pytest.mark.anyio
 async def test_the_clients_port_tells_health_byte_by_byte(running: Replica) -> None:
     told = await exchange(running, *(LAST[at : at + 1] for at in range(len(LAST))))
-    assert told == answer(b"200 OK", ALIVE, b"close")
+    date = re.search(rb"Date: (.*)\r\n", told)
+    assert date is not None
+    assert abs(parsedate_to_datetime(date[1].decode()).timestamp() - time.time()) < 30
+    assert told.replace(date[1], b"Thu, 01 Jan 1970 00:00:00 GMT") == answer(b"200 OK", ALIVE, b"close")
 
 
 @pytest.mark.anyio
