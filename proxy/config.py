@@ -40,8 +40,8 @@ from proxy.admin.settings import AdminSettings
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.store.group_commit import SyncPolicy
 from proxy.embedded.store.options import StoreOptions
-from proxy.metrics.settings import MetricsSettings
 from proxy.logs import LogSettings
+from proxy.metrics.settings import MetricsSettings
 from proxy.rules.settings import RulesSettings
 from proxy.tracing import TraceSettings
 from proxy.traffic.settings import TrafficSettings

@@ -400,9 +400,7 @@ class ActiveLimit(Active[Limit]):
             self._send(subject, key, verdict, now)
 
     def _send(self, subject: Subject, key: Hashable, verdict: Verdict, now: float) -> None:
-        spending = [
-            (unit, buckets.get(key, now), _AMOUNTS[unit](subject)) for unit, buckets in self._buckets.items()
-        ]
+        spending = [(unit, buckets.get(key, now), _AMOUNTS[unit](subject)) for unit, buckets in self._buckets.items()]
         unit, wait = _longest(spending, now)
         if wait > 0:
             if self.hit():
