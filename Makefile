@@ -7,7 +7,7 @@ BACKEND ?= cluster
 RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: install run test check protos clients conformance bench bench-store contract crash faults fuzz lock clean
+.PHONY: install run test check analytics-demo analytics-package protos clients conformance bench bench-store bench-analytics contract crash faults fuzz lock clean
 .DEFAULT_GOAL := run
 
 install: $(VENV)/.installed
@@ -80,6 +80,18 @@ lock: install
 	# What the image is built with: what runs, at the same versions, and what builds.
 	$(BIN)/uv pip compile --quiet --generate-hashes --extra tracing --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header -c requirements.lock pyproject.toml -o deploy/requirements.lock
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header -c requirements.lock deploy/build.in -o deploy/build.lock
+
+# Spark, DuckDB and pandas over 1, 10 and 100 million generated records.
+bench-analytics: install
+	$(BIN)/python -m tests.analytics.benchmark
+
+# From nothing to a page about traffic in the browser; fails if the detectors miss what was planted.
+analytics-demo: install
+	$(BIN)/gantry analytics demo build/analytics-demo
+
+# What spark-submit takes: dist/gantry-analytics.py and, as --py-files, dist/gantry-analytics.zip.
+analytics-package: install
+	$(BIN)/python -m analytics.jobs.package dist
 
 clean:
 	rm -rf $(VENV) build dist

@@ -109,10 +109,16 @@ def report(truth: Truth, verdict: Verdict) -> str:
     lines = []
     for incident in truth.incidents:
         hits = verdict.found.get(incident.id, [])
-        lines.append(f"{'found ' if hits else 'MISSED'} {incident.start:%m-%d %H:%M}-{incident.end:%H:%M} {incident.kind:17} {incident.text}")
+        lines.append(
+            f"{'found ' if hits else 'MISSED'} {incident.start:%m-%d %H:%M}-{incident.end:%H:%M} "
+            f"{incident.kind:17} {incident.text}"
+        )
         lines += [f"         {hit.start:%m-%d %H:%M}-{hit.end:%H:%M} {hit.severity:8} {hit.text}" for hit in hits]
     for title, some in (("explained by an incident", verdict.explained), ("FALSE", verdict.false)):
-        lines += [f"{title}: {each.start:%m-%d %H:%M}-{each.end:%H:%M} {each.kind} {each.severity}: {each.text}" for each in some]
+        lines += [
+            f"{title}: {each.start:%m-%d %H:%M}-{each.end:%H:%M} {each.kind} {each.severity}: {each.text}"
+            for each in some
+        ]
     for kind in sorted({incident.kind for incident in truth.incidents}):
         planted = [incident for incident in truth.incidents if incident.kind == kind]
         found = sum(incident.id in verdict.found for incident in planted)

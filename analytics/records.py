@@ -4,10 +4,12 @@ A writer that crashed leaves half a file, a disk damaged pages, an upgrade files
 may end a job that looks at a month, and none of it may go unnoticed.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JError
@@ -73,10 +75,11 @@ def read(
     if not exists(spark, base):
         return Records(spark.createDataFrame([], schema))
     listed = _load(spark, base, schema, [base])
-    paths = set(listed.where(_pruned(since, until)).inputFiles())
+    everything = [_uniform(path) for path in listed.inputFiles()]
+    paths = {path for path in everything if _concerned(path, since, until)}
     if not paths:
-        return Records(listed.where(within))
-    chosen = listed if len(paths) == len(listed.inputFiles()) else _load(spark, base, schema, sorted(paths))
+        return Records(listed.limit(0))
+    chosen = listed if len(paths) == len(everything) else _load(spark, base, schema, sorted(paths))
     answers = _answers(chosen, thorough)
     skipped = tuple(
         Skipped(path, reason)
@@ -106,10 +109,20 @@ def stream(
 
 def exists(spark: SparkSession, path: str) -> bool:
     """If there is such a file or directory, on whatever file system its URI names."""
+    place = _place(spark, path)
+    return bool(place.getFileSystem(spark._jsc.hadoopConfiguration()).exists(place))
+
+
+def _length(spark: SparkSession, path: str) -> int:
+    place = _place(spark, path)
+    return int(place.getFileSystem(spark._jsc.hadoopConfiguration()).getFileStatus(place).getLen())
+
+
+def _place(spark: SparkSession, path: str) -> Any:
+    """Hadoop's Path. A URI that Spark has made is escaped, and is unescaped by URI alone."""
     jvm = spark._jvm
     assert jvm is not None
-    place = jvm.org.apache.hadoop.fs.Path(path)
-    return bool(place.getFileSystem(spark._jsc.hadoopConfiguration()).exists(place))
+    return jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(path) if "://" in path else path)
 
 
 def _load(spark: SparkSession, base: str, schema: StructType, paths: list[str]) -> DataFrame:
@@ -117,8 +130,7 @@ def _load(spark: SparkSession, base: str, schema: StructType, paths: list[str]) 
 
 
 def _within(since: datetime | None, until: datetime | None) -> Column:
-    """Rows of the span; the partitions are cut as well, so that Spark need not open the others."""
-    condition = _pruned(since, until)
+    condition = f.lit(True)
     if since is not None:
         condition &= f.col("time") >= f.lit(_aware(since))
     if until is not None:
@@ -126,20 +138,22 @@ def _within(since: datetime | None, until: datetime | None) -> Column:
     return condition
 
 
-def _pruned(since: datetime | None, until: datetime | None) -> Column:
-    """Partitions that may hold rows of the span."""
-    condition = f.lit(True)
-    hour = f.struct("date", "hour")
-    if since is not None:
-        condition &= hour >= _partition(since)
-    if until is not None:
-        condition &= hour <= _partition(until)
-    return condition
+_PARTITION = re.compile(r"/date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/")
 
 
-def _partition(time: datetime) -> Column:
-    utc = _aware(time)
-    return f.struct(f.lit(utc.date()).alias("date"), f.lit(utc.hour).alias("hour"))
+def _concerned(path: str, since: datetime | None, until: datetime | None) -> bool:
+    """If the file's partition may hold rows of the span. A path without one may hold anything."""
+    match = _PARTITION.search(path)
+    if match is None:
+        return True
+    begin = datetime.fromisoformat(f"{match[1]}T{match[2]}:00+00:00")
+    return (since is None or begin + timedelta(hours=1) > _aware(since)) and (until is None or begin < _aware(until))
+
+
+def _uniform(path: str) -> str:
+    """A file's URI in one form: Spark says file:/x in one place and file:///x in another."""
+    parts = urlsplit(path)
+    return f"{parts.scheme}://{parts.netloc}{parts.path}"
 
 
 def _aware(time: datetime) -> datetime:
@@ -163,12 +177,12 @@ def _answers(frame: DataFrame, thorough: bool) -> dict[str, dict[int, int]]:
     )
     answers: dict[str, dict[int, int]] = {}
     for row in rows:
-        answers.setdefault(row.path, {})[row.schema or 0] = row.rows
+        answers.setdefault(_uniform(row.path), {})[row.schema or 0] = row.rows
     if not thorough:
         return answers
     # Without any column Spark counts by the footers alone.
     footers = frame.select(path).groupBy("path").count().collect()
-    whole = {row.path: row["count"] for row in footers}
+    whole = {_uniform(row.path): row["count"] for row in footers}
     return {path: rows for path, rows in answers.items() if sum(rows.values()) == whole.get(path)}
 
 
@@ -180,7 +194,8 @@ def _reason(spark: SparkSession, path: str, schema: StructType) -> str | None:
         reader.parquet(path).agg(f.bit_xor(f.xxhash64(*columns))).collect()
     except (Py4JError, PySparkException) as error:
         return _sentence(error)
-    return None
+    # Spark passes over a file without a byte.
+    return "it is empty" if _length(spark, path) == 0 else None
 
 
 _KNOWN = {

@@ -17,7 +17,7 @@ _ALWAYS = {
 
 
 def _local(memory: str) -> dict[str, str]:
-    """Settings for one machine: Spark's defaults are for a cluster, and 200 shuffle partitions cost more than they do."""
+    """Settings for one machine: a cluster's 200 shuffle partitions cost more than they do."""
     cores = os.cpu_count() or 1
     return {
         "spark.driver.memory": memory,

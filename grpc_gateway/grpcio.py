@@ -34,9 +34,7 @@ OnRelay = Callable[["Relay"], None]
 class GrpcioServer:
     """`grpc_gateway.server.Server` as far as the proxy needs it, with grpcio's transport. `start` it first."""
 
-    def __init__(
-        self, options: ServerOptions, on_open: OnRelay | None = None, on_close: OnRelay | None = None
-    ) -> None:
+    def __init__(self, options: ServerOptions, on_open: OnRelay | None = None, on_close: OnRelay | None = None) -> None:
         self.connections: set[Relay] = set()
         self.calls_ended: Counter[tuple[str, grpc.StatusCode]] = Counter()
         self.closed: Counter[str] = Counter()

@@ -108,9 +108,7 @@ class App:
             self.rules.connection,
         ]
         self.traffic = self._record(settings)
-        self.grpc = GrpcService(
-            self.core, settings, self.metrics, self.connection_listeners, self.rules.resource_names
-        )
+        self.grpc = GrpcService(self.core, settings, self.metrics, self.connection_listeners, self.rules.resource_names)
         self._exchange: Exchange | None = None
         self.admin = Admin(self, sources)
         self.admin_grpc = self._serve_admin_grpc()

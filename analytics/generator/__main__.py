@@ -32,7 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(str(error))
     seconds = time.monotonic() - begin
     size = sum(path.stat().st_size for path in options.dir.rglob("*.parquet"))
-    print(f"{truth.records['requests']:,} requests in {seconds:.1f} s, {size / 1e6:,.1f} MB in all, under {options.dir}")
+    print(
+        f"{truth.records['requests']:,} requests in {seconds:.1f} s, {size / 1e6:,.1f} MB in all, under {options.dir}"
+    )
     for incident in truth.incidents:
         print(f"  {incident.start:%Y-%m-%d %H:%M}-{incident.end:%H:%M} {incident.kind:17} {incident.text}")
     return 0

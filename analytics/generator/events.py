@@ -34,12 +34,24 @@ def events(world: World, plan: Plan, incidents: tuple[Incident, ...]) -> tuple[l
             numbers[replica, client.worker] += 1
             number = numbers[replica, client.worker]
             port = int(random.integers(32768, 61000))
-            where = {"schema": VERSION, "replica": REPLICAS[replica], "worker": client.worker, "protocol": client.protocol}
-            who = {"client_id": client.id, "address": client.address, "language": client.language, "version": client.version}
+            where = {
+                "schema": VERSION,
+                "replica": REPLICAS[replica],
+                "worker": client.worker,
+                "protocol": client.protocol,
+            }
+            who = {
+                "client_id": client.id,
+                "address": client.address,
+                "language": client.language,
+                "version": client.version,
+            }
             base = where | {"connection": number, "port": port, "listener": "main", "tls": client.tls}
             connections.append(base | {"time": begin, "event": "open", "address": client.address})
             joining = where | who
-            members += [joining | {"time": begin + _moment(1), "event": "joined"} | group for group in groups[client.number]]
+            members += [
+                joining | {"time": begin + _moment(1), "event": "joined"} | group for group in groups[client.number]
+            ]
             if end is None:
                 continue
             age = (end - begin) // timedelta(milliseconds=1)
@@ -71,7 +83,8 @@ def _stays(
     client: Client, plan: Plan, storms: list[Incident], random: np.random.Generator
 ) -> Iterator[tuple[datetime, datetime | None, int, str]]:
     """From when to when the client is connected to which replica, and how it ends; an end of None: it still is."""
-    names, shares = zip(*_ENDINGS, strict=True)
+    names = [name for name, _ in _ENDINGS]
+    shares = [share for _, share in _ENDINGS]
     replica = client.replica
     # Connected for a while when the records begin: there is no rush at the start.
     begin = plan.begin - timedelta(hours=_HOURS * random.random())

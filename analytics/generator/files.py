@@ -55,4 +55,6 @@ def write(root: Path, table: Table, begin: datetime, rows: pa.Table, name: str) 
 
 def name(replica: str, worker: int, begin: datetime, sequence: int) -> str:
     """A file's name: unique in its partition."""
-    return f"{replica}-{worker}-{int((begin - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))}-{sequence}"
+    return (
+        f"{replica}-{worker}-{int((begin - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))}-{sequence}"
+    )

@@ -126,7 +126,7 @@ def plant(world: World, plan: Plan) -> tuple[Incident, ...]:
         if not setting.groups:
             setting.groups.extend(sorted(world.groups, key=lambda group: -world.topics[group.topic].rate))
         text, about = choose(setting)
-        minutes = int(min(random.integers(least, most + 1), max(1, slot * 0.6)))
+        minutes = int(min(float(random.integers(least, most + 1)), max(1.0, slot * 0.6)))
         room = max(0.0, slot * 0.9 - minutes)
         begins = [plan.begin + timedelta(minutes=int(120 + place * slot + room * random.random())) for _ in range(8)]
         start = max(begins, key=lambda begin: _load(world, about, begin))

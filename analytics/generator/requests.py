@@ -19,7 +19,8 @@ _FAILURES = 0.001
 _TRACED = 0.01
 _KEYS = 2_000
 _MINUTES = 60
-# A failing answer: remoting's, gRPC's code. (SYSTEM_ERROR / INTERNAL_SERVER_ERROR; SERVICE_NOT_AVAILABLE / HA_NOT_AVAILABLE)
+# Answers as remoting and as gRPC has them. SYSTEM_ERROR, INTERNAL_SERVER_ERROR; SERVICE_NOT_AVAILABLE,
+# HA_NOT_AVAILABLE; SYSTEM_BUSY, TOO_MANY_REQUESTS; and PULL_NOT_FOUND, MESSAGE_NOT_FOUND, which are no failures.
 _USUAL_FAILURE = (1, 50001)
 _OUTAGE = (14, 50002)
 _BUSY = (2, 42900)
@@ -84,7 +85,7 @@ class Scene:
         self.popularity = np.cumsum(popularity / popularity.sum())
 
     def rhythm(self, hour: int) -> Array:
-        """Load of every tenant in every minute of the hour, against its busiest: tenants × minutes."""
+        """Load of every tenant in every minute of the hour, against its busiest: tenants by minutes."""
         begin = self.plan.begin + timedelta(hours=hour)
         times = [begin + timedelta(minutes=minute) for minute in range(_MINUTES)]
         return np.array([[load(tenant, time) for time in times] for tenant in self.world.tenants])

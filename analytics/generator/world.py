@@ -148,7 +148,9 @@ def build(tenants: int, seed: int) -> World:
             topic.producers = [_client(world, random, tenant, "producer") for _ in range(int(random.integers(2, 5)))]
             for choice in random.choice(len(_CONSUMERS), size=int(random.integers(1, 3)), replace=False):
                 group = Group(len(world.groups), f"{topic.name}-{_CONSUMERS[choice]}", topic.number)
-                group.consumers = [_client(world, random, tenant, "consumer") for _ in range(int(random.integers(2, 5)))]
+                group.consumers = [
+                    _client(world, random, tenant, "consumer") for _ in range(int(random.integers(2, 5)))
+                ]
                 topic.groups.append(group)
                 world.groups.append(group)
     for topic in world.topics:

@@ -89,7 +89,7 @@ class Directory:
 class HadoopDirectory:
     """A directory of one of Hadoop's file systems: hdfs, s3a, gs, abfs.
 
-    HDFS replaces a file by one operation of its name node. Object stores copy and delete; there an object appears whole.
+    HDFS replaces a file by one operation of its name node. Object stores copy and delete; an object appears whole.
     """
 
     def __init__(self, spark: SparkSession, uri: str) -> None:

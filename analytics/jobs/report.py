@@ -154,7 +154,7 @@ def _tiles(traffic: Traffic) -> list[tuple[str, str]]:
         ("requests", _short(sums["requests"])),
         ("messages", _short(sums["messages"])),
         ("errors", f"{100 * sums['errors'] / max(sums['requests'], 1):.2f} %"),
-        ("p99 without polls", _milliseconds(next(iter(p99.values())))),
+        ("p99", _milliseconds(next(iter(p99.values())))),
         ("topics", _short(sums["topic"])),
         ("groups", _short(sums["group"])),
         ("clients", _short(sums["client_id"])),
@@ -163,7 +163,7 @@ def _tiles(traffic: Traffic) -> list[tuple[str, str]]:
 
 
 def _milliseconds(microseconds: int | None) -> str:
-    return "–" if microseconds is None or pd.isna(microseconds) else f"{microseconds / 1000:,.1f} ms"
+    return "\N{EN DASH}" if microseconds is None or pd.isna(microseconds) else f"{microseconds / 1000:,.1f} ms"
 
 
 def _short(value: float) -> str:

@@ -4,10 +4,11 @@ import io
 from collections.abc import Sequence
 
 import pandas as pd
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 # Readable on white and on black, and apart from each other for the colour blind (after Okabe and Ito).
 COLOURS = ("#2f7ebc", "#e8743b", "#1a9c6e", "#b05bb0", "#c9a227", "#56b4e9", "#8a6d5a", "#7a8794")
@@ -25,7 +26,7 @@ def lines(
     logarithmic: bool = False,
     weight: str | None = None,
 ) -> Figure:
-    """`value` over `time`, a line for each of the busiest `by`: those with most of `weight`, else of the value itself."""
+    """`value` over `time`, a line for each of the busiest `by`: those with most of `weight`, else of the value."""
     figure, axes = _blank()
     for (name, part), colour in zip(_series(frame, weight or value, by), COLOURS, strict=False):
         part = part.sort_values("time")
@@ -35,6 +36,11 @@ def lines(
         axes.plot(part["time"], values, color=colour, linewidth=1.4, marker=marker, markersize=4, label=str(name))
     if logarithmic and (frame[value].astype(float) > 0).any():
         axes.set_yscale("log")
+        axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        axes.yaxis.set_minor_formatter(FuncFormatter(_shown))
+    else:
+        # What differs by a hundredth shall not look like a cliff.
+        axes.set_ylim(bottom=0)
     return _finish(figure, axes, unit, legend=by is not None)
 
 
@@ -84,7 +90,9 @@ def timeline(findings: pd.DataFrame, load: pd.DataFrame) -> Figure:
 def svg(figure: Figure) -> str:
     """The figure as an SVG element; the same figure gives the same text."""
     out = io.StringIO()
-    figure.savefig(out, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None})
+    # Ids are made of what they name, so that pictures may share a page.
+    with rc_context({"svg.hashsalt": "gantry"}):
+        figure.savefig(out, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None})
     text = out.getvalue()
     return text[text.index("<svg") :]
 
@@ -104,7 +112,7 @@ def _blank(height: float = 2.6) -> tuple[Figure, Axes]:
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         axes.spines[side].set_color(_TEXT)
-    axes.tick_params(colors=_TEXT, labelsize=8)
+    axes.tick_params(which="both", colors=_TEXT, labelsize=8)
     axes.grid(axis="y", color=_TEXT, alpha=0.2)
     axes.set_axisbelow(True)
     return figure, axes
@@ -120,10 +128,10 @@ def _finish(figure: Figure, axes: Axes, unit: str, legend: bool) -> Figure:
 
 
 def _time_axis(axes: Axes) -> None:
-    locator = AutoDateLocator()
+    locator = AutoDateLocator()  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-    axes.xaxis.get_offset_text().set_color(_TEXT)
+    formatter = ConciseDateFormatter(locator, show_offset=False)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_formatter(formatter)
 
 
 def _shown(value: float, _: object = None) -> str:

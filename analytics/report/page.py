@@ -40,7 +40,8 @@ def render(origin: Origin, tiles: Sequence[tuple[str, str]], sections: Sequence[
         made=f"{made:%Y-%m-%d %H:%M} UTC",
         tiles=tiles,
         sections=[_shown(section) for section in sections],
-        origin=f"{_number(origin.rows)} records in {_number(origin.files)} files; {len(origin.skipped)} could not be read.",
+        origin=f"{_number(origin.rows)} records in {_number(origin.files)} files;"
+        f" {len(origin.skipped)} could not be read.",
         skipped=origin.skipped,
     )
 
@@ -52,41 +53,58 @@ def _span(origin: Origin) -> str:
 
 
 def _shown(section: Section) -> dict[str, Any]:
-    table = section.table
+    table = pd.DataFrame() if section.table is None else section.table
+    names = list(table.columns)
     return {
         "name": section.name,
         "title": section.title,
         "lead": section.lead,
         # Made here, of numbers and of texts that matplotlib escapes.
         "pictures": [Markup(charts.svg(figure)) for figure in section.figures],
-        "head": [] if table is None else [str(name).replace("_", " ") for name in table.columns],
-        "rows": [] if table is None else [_row(values) for values in table.head(ROWS).itertuples(index=False)],
-        "more": 0 if table is None else max(len(table) - ROWS, 0),
+        "head": [_heading(table, name) for name in names],
+        "rows": [_row(names, row) for row in table.head(ROWS).itertuples(index=False)],
+        "more": max(len(table) - ROWS, 0),
     }
 
 
-def _row(values: Sequence[Any]) -> list[tuple[str, str]]:
-    return [_cell(value) for value in values]
+def _heading(table: pd.DataFrame, name: str) -> tuple[str, str]:
+    kind = table[name].infer_objects().dtype
+    numeric = pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind)
+    return "number" if numeric else "", name.replace("_", " ")
 
 
-def _cell(value: Any) -> tuple[str, str]:
+def _row(names: Sequence[str], values: Sequence[Any]) -> list[tuple[str, str]]:
+    return [_cell(name, value) for name, value in zip(names, values, strict=True)]
+
+
+def _cell(name: str, value: Any) -> tuple[str, str]:
     """A cell's kind and text."""
     if isinstance(value, list | tuple | np.ndarray):
         several = [str(item) for item in value]
         return "", ", ".join(several[:5]) + (f" and {len(several) - 5} more" if len(several) > 5 else "")
     if value is None or pd.isna(value):
-        return "", "–"
+        return "", "\N{EN DASH}"
     if isinstance(value, pd.Timestamp | datetime):
         return "time", f"{value:%d %b %H:%M}"
     if isinstance(value, bool | np.bool_):
         return "", "yes" if value else "no"
-    if isinstance(value, int | np.integer):
-        return "number", _number(value)
-    if isinstance(value, float | np.floating):
-        return "number", _number(value) if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
+    if name.endswith(("share", "_rate")):
+        return "number", f"{100 * value:.3g} %"
+    if name.startswith("bytes_") and not name.endswith("_s"):
+        return "number", _size(value)
+    if isinstance(value, int | float | np.integer | np.floating):
+        number = float(value)
+        return "number", _number(number) if abs(number) >= 1000 or number.is_integer() else f"{number:.3g}"
     text = str(value)
     return (text if text in charts.SEVERITIES else ""), text
 
 
 def _number(value: float) -> str:
     return f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def _size(value: float) -> str:
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.0f} B"

@@ -4,7 +4,6 @@ A section asks Spark once for each table, draws what comes back, and keeps it fo
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -36,8 +35,8 @@ from analytics.transforms import (
 from analytics.transforms.capacity import Limits
 from analytics.transforms.costs import Prices
 
-# Spark plans one question while it works on another; more at a time only take turns.
-_AT_A_TIME = 3
+# Rows of a table on the page; the Parquet beside it has all of them.
+ROWS = 15
 # They wait for messages on purpose.
 POLLS = (
     "PULL_MESSAGE",
@@ -96,19 +95,25 @@ class Section:
 
 def sections(traffic: Traffic) -> Iterator[Section]:
     """All of them, in the page's order; those that have nothing to say are left out."""
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        for section in pool.map(lambda make: make(traffic), _SECTIONS):
-            if section is not None:
-                yield section
+    for make in _SECTIONS:
+        section = make(traffic)
+        if section is not None:
+            yield section
 
 
 def rows(table: pa.Table, zone: str) -> pd.DataFrame:
     """A table for people: times as clocks in the zone show them, no histograms."""
-    plain = [column.name for column in table.schema if not pa.types.is_list(column.type) or column.type.value_type == pa.string()]
-    shown = table.select(plain).to_pandas()
+    plain = [
+        column.name
+        for column in table.schema
+        if not pa.types.is_list(column.type) or column.type.value_type == pa.string()
+    ]
+    shown: pd.DataFrame = table.select(plain).to_pandas()
     for column in table.select(plain).schema:
         if pa.types.is_timestamp(column.type):
-            shown[column.name] = pd.to_datetime(shown[column.name], utc=True).dt.tz_convert(ZoneInfo(zone)).dt.tz_localize(None)
+            shown[column.name] = (
+                pd.to_datetime(shown[column.name], utc=True).dt.tz_convert(ZoneInfo(zone)).dt.tz_localize(None)
+            )
     return shown
 
 
@@ -145,7 +150,11 @@ def _load(traffic: Traffic) -> Section:
         "Load",
         f"{_count(total.requests)} requests with {_count(total.messages)} messages;"
         f" most of them in the {_period(traffic.every)} from {busiest:%d %B %H:%M} on.",
-        [charts.areas(over.fillna({"protocol": "unknown"}), "requests", "protocol", f"requests per {_period(traffic.every)}")],
+        [
+            charts.areas(
+                over.fillna({"protocol": "unknown"}), "requests", "protocol", f"requests per {_period(traffic.every)}"
+            )
+        ],
         tables={"load": table},
     )
 
@@ -178,7 +187,7 @@ def _latency(traffic: Traffic) -> Section:
     return Section(
         "latency",
         "Latency",
-        "Time until the answer, at the 99th percentile; long polls are left out, as they take what their client allows.",
+        "Time until the answer, at the 99th percentile; long polls are left out: they take what their client allows.",
         [charts.lines(by_code, "p99 (ms)", "code", "ms", logarithmic=True, weight="requests")],
         _milliseconds(whole).sort_values("requests", ascending=False),
         {"latency": table},
@@ -191,7 +200,7 @@ def _errors(traffic: Traffic) -> Section | None:
     if failed.empty:
         return None
     by = ["protocol", "code", "topic", "response", "meaning"]
-    whole = failed.groupby(by, dropna=False, as_index=False)["requests"].sum().sort_values("requests", ascending=False)
+    whole = failed.groupby(by, dropna=False)["requests"].sum().reset_index().sort_values("requests", ascending=False)
     rates = _rows(traffic, errors.rates(traffic.cells, by=("protocol",), every=traffic.every, zone=traffic.zone))
     rates["percent"] = rates["error_rate"].astype(float) * 100
     first = whole.iloc[0]
@@ -201,7 +210,11 @@ def _errors(traffic: Traffic) -> Section | None:
         "errors",
         "Errors",
         f"The most frequent: {first.code}{topic}, {meaning} ({_many(first.requests, 'time')}).",
-        [charts.lines(rates.fillna({"protocol": "unknown"}), "percent", "protocol", "% of requests", weight="requests")],
+        [
+            charts.lines(
+                rates.fillna({"protocol": "unknown"}), "percent", "protocol", "% of requests", weight="requests"
+            )
+        ],
         whole,
         {"errors": table},
     )
@@ -299,7 +312,7 @@ def _clients(traffic: Traffic) -> Section:
     return Section(
         "clients",
         "Clients",
-        f"{_many(len(set(clients['client_id'].to_pylist())), 'client')}, {_count(outdated)} of them with an outdated SDK;"
+        f"{_many(len(set(clients['client_id'].to_pylist())), 'client')}, {_count(outdated)} with an outdated SDK;"
         f" {_percent(share)} of the messages come by gRPC.",
         [charts.areas(over, "messages", "protocol", f"messages per {_period(traffic.every)}")] if len(over) else [],
         known,

@@ -1,7 +1,7 @@
 """Anomalies: what does not fit the day and the hour, judged robustly and explained.
 
 The baseline is Tukey's median polish of the logarithm: a typical level, an effect of the time of day, an effect of the
-day. An odd hour moves none of these medians, a busy Monday is no anomaly at ten o'clock, and a growing topic none at all.
+day. An odd hour moves none of these medians, a busy Monday is no anomaly at ten o'clock, and a growing topic is none.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from analytics.transforms import histogram
 from analytics.transforms.episodes import episodes
 from analytics.transforms.findings import finding, graded
 from analytics.transforms.operations import SEND, doing
-from analytics.transforms.periods import keys, seconds, zone_name
+from analytics.transforms.periods import seconds, zone_name
 from analytics.transforms.rollup import rollup
 
 # Robust deviations; times above or below what is usual; what is usual at least.
@@ -33,8 +33,9 @@ def series(
     """What is sent to every topic in every period, against what is usual at that time of day on such a day.
 
     measure: messages, and p99_us of their latency. Periods without any are 0 messages, not missing, from the first
-    to the last that the topic has. usual: the baseline; spread: the usual deviation, as a share of it (0.2: a fifth more
-    or less); score: deviations of that size, negative below. Null where fewer than three days have this time of day.
+    to the last that the topic has. usual: the baseline; spread: the usual deviation, as a share of it
+    (0.2: a fifth more or less); score: deviations of that size, negative below.
+    Null where fewer than three days have this time of day.
     traffic: records, or a roll-up with code and topic, its periods no longer than `every`.
 
     time, topic, measure, value, usual, spread, score
@@ -55,13 +56,17 @@ def series(
 
 def _measured(name: str, value: Column, weight: Column) -> Column:
     """An entry: `of` is how many events the value rests upon."""
-    return f.struct(f.lit(name).alias("measure"), value.cast("double").alias("value"), weight.cast("double").alias("of"))
+    return f.struct(
+        f.lit(name).alias("measure"), value.cast("double").alias("value"), weight.cast("double").alias("of")
+    )
 
 
 def _filled(values: DataFrame, every: str) -> DataFrame:
     """With the periods in which nothing was sent."""
     length = seconds(every)
-    spans = values.groupBy("topic").agg(f.min(f.unix_seconds("time")).alias("first"), f.max(f.unix_seconds("time")).alias("last"))
+    spans = values.groupBy("topic").agg(
+        f.min(f.unix_seconds("time")).alias("first"), f.max(f.unix_seconds("time")).alias("last")
+    )
     periods = spans.select("topic", f.explode(f.sequence("first", "last", f.lit(length).cast("long"))).alias("second"))
     grid = periods.select("topic", f.timestamp_seconds("second").alias("time"))
     return grid.join(values, ["topic", "time"], "left")
@@ -106,7 +111,7 @@ def _judged(long: DataFrame, zone: str) -> DataFrame:
 def anomalies(
     traffic: DataFrame, every: str = "30 minutes", zone: str = "UTC", measures: Sequence[str] = ("messages",)
 ) -> DataFrame:
-    """Findings traffic_drop, traffic_surge and (measure p99_us) latency_spike: periods far from the baseline of `series`.
+    """Findings traffic_drop, traffic_surge and (measure p99_us) latency_spike: periods far from the baseline.
 
     Latency is not asked for by default, because `latency.spikes` says it once for a broker, not for each of its topics.
     """

@@ -53,7 +53,9 @@ def _windows(traffic: DataFrame, every: str) -> DataFrame:
     consumer = f.when(~doing(SEND), f.col("group")).alias("group")
     sums = (
         rows.where(f.col("messages") > 0)
-        .select("time", "topic", consumer, *(f.coalesce(each, f.lit(0.0)).alias(name) for name, each in amounts.items()))
+        .select(
+            "time", "topic", consumer, *(f.coalesce(each, f.lit(0.0)).alias(name) for name, each in amounts.items())
+        )
         .groupBy("time", "topic", "group")
         .agg(*(f.sum(name).alias(name) for name in amounts))
     )
@@ -70,13 +72,13 @@ def _windows(traffic: DataFrame, every: str) -> DataFrame:
 _STANDING = 0.2
 _LEAST = 10
 _WINDOWS = 2
-# How certain that has to be, in deviations of a count that comes in batches.
-_SCORE = 5.0
+# How certain that has to be, in deviations.
+_SCORE = 8.0
 
 
 def stalls(traffic: DataFrame, every: str = "10 minutes") -> DataFrame:
-    """Findings consumer_stall: times, of two windows at least, when a group took hardly anything of what was sent, though
-    it usually does. traffic: as for `balance`."""
+    """Findings consumer_stall: times, of two windows at least, when a group took hardly anything of what was sent,
+    though it usually does. traffic: as for `balance`."""
     of_group = Window.partitionBy("topic", "group")
     usual = f.percentile_approx(f.try_divide("received", "sent"), 0.5).over(of_group)
     batch = f.coalesce(f.try_divide(f.sum("received").over(of_group), f.sum("answers").over(of_group)), f.lit(1.0))
@@ -89,10 +91,11 @@ def stalls(traffic: DataFrame, every: str = "10 minutes") -> DataFrame:
         f.count(f.lit(1)).alias("windows"),
         f.max("batch").alias("batch"),
     )
-    missing = f.col("expected") - f.col("observed")
+    # Answers, not messages, come by chance; the root makes a Poisson count's deviations alike, down to none at all.
+    usually, now = (f.sqrt(f.col(name) / f.col("batch")) for name in ("expected", "observed"))
     found = (
         episodes(standing, ["topic", "group"], every, sums)
-        .withColumn("score", missing / f.sqrt(f.col("expected") * (f.col("batch") + 1)))
+        .withColumn("score", 2 * (usually - now))
         .where((f.col("windows") >= _WINDOWS) & (f.col("score") >= _SCORE))
     )
     text = f.format_string(

@@ -28,8 +28,8 @@ class Limits:
 def daily(traffic: DataFrame, zone: str = "UTC") -> DataFrame:
     """Every local day's busiest hour: its means per second, each measure with its own hour; busy_hour is the requests'.
 
-    time (the day's beginning), requests_per_s, messages_per_s, bytes_per_s, busy_hour (0–23, local), hours (of how many
-    there is a record)
+    time (the day's beginning), requests_per_s, messages_per_s, bytes_per_s, busy_hour (0 to 23, local), hours (of how
+    many there is a record)
     """
     rows = traffic.select(*keys("1 hour"), *measures(traffic))
     hours = rows.groupBy("time").agg(
@@ -64,15 +64,18 @@ def forecast(traffic: DataFrame, limits: Limits | None = None, zone: str = "UTC"
         f.struct(f.lit(name).alias("measure"), f.col(name).alias("value"), f.lit(each[name]).alias("each"))
         for name in MEASURES
     ]
-    lines = days.select("day", "busy_hour", "hours", f.explode(f.array(*entries)).alias("entry")).select("day", "busy_hour", "hours", "entry.*")
+    lines = days.select("day", "busy_hour", "hours", f.explode(f.array(*entries)).alias("entry")).select(
+        "day", "busy_hour", "hours", "entry.*"
+    )
     complete = f.when(f.col("hours") >= _COMPLETE, f.col("value"))
+    last = f.when(f.col("hours") >= _COMPLETE, f.col("day"))
     several = f.count(complete) >= 3
     fitted = lines.groupBy("measure", "each").agg(
         f.max_by("busy_hour", f.struct("value", "day")).alias("busy_hour"),
         f.max("value").alias("peak"),
         f.when(several, f.regr_slope(complete, "day")).alias("per_day"),
         f.when(several, f.regr_r2(complete, "day")).alias("fit"),
-        f.when(several, f.regr_intercept(complete, "day") + f.regr_slope(complete, "day") * f.max("day")).alias("level"),
+        f.when(several, f.regr_intercept(complete, "day") + f.regr_slope(complete, "day") * f.max(last)).alias("level"),
     )
     # The line where there is one, but never below what was seen.
     now = f.greatest(f.coalesce("level", "peak"), f.col("peak"))

@@ -22,8 +22,8 @@ class Prices:
 
 
 def costs(traffic: DataFrame, prices: Prices | None = None, every: str | None = None, zone: str = "UTC") -> DataFrame:
-    """What tenants use, its price, and their share of the whole bill. broker_s: seconds that brokers worked or waited for
-    them. traffic: records, or a roll-up with topic and group.
+    """What tenants use, its price, and their share of the whole bill. broker_s: seconds that brokers worked or waited
+    for them. traffic: records, or a roll-up with topic and group.
 
     [time], tenant, requests, messages, bytes_in, bytes_out, broker_s, cost, share
     """

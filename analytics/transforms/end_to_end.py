@@ -26,8 +26,10 @@ def traces(requests: DataFrame) -> DataFrame:
         f.when(doing(RECEIVE), done).alias("received"),
         f.when(doing(ACK), done).alias("acked"),
     )
-    sends = seen.where(f.col("sent").isNotNull()).groupBy("trace_id").agg(
-        f.min_by("topic", "sent").alias("topic"), f.min("sent").alias("sent")
+    sends = (
+        seen.where(f.col("sent").isNotNull())
+        .groupBy("trace_id")
+        .agg(f.min_by("topic", "sent").alias("topic"), f.min("sent").alias("sent"))
     )
     consumed = (
         seen.where(f.col("sent").isNull())
@@ -43,8 +45,8 @@ def traces(requests: DataFrame) -> DataFrame:
 
 
 def end_to_end(requests: DataFrame, every: str | None = "1 hour", zone: str = "UTC") -> DataFrame:
-    """Percentiles of the time from a send's answer to the receive's and the ack's, µs, by topic and group, at the time of
-    the send. For a group without traces, `balance` estimates how long a message waits.
+    """Percentiles of the time from a send's answer to the receive's and the ack's, µs, by topic and group, at the
+    time of the send. For a group without traces, `balance` estimates how long a message waits.
 
     [time], topic, group, traces, receive_p50_us, receive_p99_us, ack_p50_us, ack_p99_us
     """

@@ -8,7 +8,9 @@ from pyspark.sql import functions as f
 from analytics.transforms.periods import seconds
 
 
-def episodes(windows: DataFrame, keys: Sequence[str], every: str, measures: Sequence[Column], gap: int = 1) -> DataFrame:
+def episodes(
+    windows: DataFrame, keys: Sequence[str], every: str, measures: Sequence[Column], gap: int = 1
+) -> DataFrame:
     """Windows (column `time`, each `every` long) of the same keys become one row, with up to `gap` missing between two.
 
     *keys, start, end, *measures (aggregates over the episode's windows)
@@ -20,4 +22,8 @@ def episodes(windows: DataFrame, keys: Sequence[str], every: str, measures: Sequ
     so_far = ordered.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     numbered = windows.withColumn("begins", begins).withColumn("episode", f.sum("begins").over(so_far))
     end = f.timestamp_seconds(f.unix_seconds(f.max("time")) + length)
-    return numbered.groupBy(*keys, "episode").agg(f.min("time").alias("start"), end.alias("end"), *measures).drop("episode")
+    return (
+        numbered.groupBy(*keys, "episode")
+        .agg(f.min("time").alias("start"), end.alias("end"), *measures)
+        .drop("episode")
+    )

@@ -56,7 +56,7 @@ def findings(requests: DataFrame, every: str = "30 minutes") -> DataFrame:
     )
     found = episodes(hot, ["topic", "key_hash"], every, measures)
     text = f.format_string(
-        "%.0f %% of what was sent to topic %s with a key had one key, hash %016x (%,d messages; the first is usually %.1f %%)",
+        "%.0f %% of what came to topic %s with a key had one, hash %016x (%,d messages; usually the first has %.1f %%)",
         f.col("observed") * 100,
         f.col("topic"),
         f.col("key_hash"),

@@ -43,7 +43,9 @@ def idle(requests: DataFrame, members: DataFrame, at: datetime, after: timedelta
     groups = used.groupBy(f.col("group").alias("name")).agg(*ages)
     everyone = groups.join(_present(members, at), "name", "full_outer")
     present = f.coalesce(f.col("present"), f.lit(0)) > 0
-    group_reason = f.when(unread & present, "has members, but receives nothing").when(unread, "no traffic and no members")
+    group_reason = f.when(unread & present, "has members, but receives nothing").when(
+        unread, "no traffic and no members"
+    )
     found_groups = everyone.select(f.lit("group").alias("kind"), "name", *_AGES, group_reason.alias("reason"))
     last = f.greatest("last_sent", "last_received")
     days = (f.unix_seconds(f.lit(at)) - f.unix_seconds(last)) / 86400

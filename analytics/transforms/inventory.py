@@ -14,8 +14,8 @@ from analytics.transforms.versions import numbers
 def clients(requests: DataFrame) -> DataFrame:
     """Every client id with what it said of itself last, what it belongs to, and when it was seen.
 
-    client_id, protocol, language, version, address, groups (sorted), topics (how many), first_seen, last_seen, requests,
-    errors
+    client_id, protocol, language, version, address, groups (sorted), topics (how many), first_seen, last_seen,
+    requests, errors
     """
     stands_for = weight(requests)
     last = [f.max_by(name, "time").alias(name) for name in ("language", "version", "address")]

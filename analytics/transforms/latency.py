@@ -16,9 +16,12 @@ PERCENTILES = {"p50_us": 50.0, "p90_us": 90.0, "p99_us": 99.0, "p999_us": 99.9}
 
 
 def latency(
-    traffic: DataFrame, by: Sequence[str] = ("code", "topic", "broker"), every: str | None = "5 minutes", zone: str = "UTC"
+    traffic: DataFrame,
+    by: Sequence[str] = ("code", "topic", "broker"),
+    every: str | None = "5 minutes",
+    zone: str = "UTC",
 ) -> DataFrame:
-    """Percentiles of the time until the answer, in µs and within 2 %, by the columns `by`; the histogram is for merging.
+    """Percentiles of the time until the answer, in µs and within 2 %, by the columns `by`; `latency` is for merging.
 
     A receive's time includes waiting for messages: ask by code.
 

@@ -50,7 +50,7 @@ def neighbours(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
 
 
 def noisy(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
-    """Findings noisy_neighbour: times when one client's load was many times its usual, and a good part of everything."""
+    """Findings noisy_neighbour: times when one client's load was many times its usual and a good part of all."""
     loud = neighbours(traffic, every).where(
         (f.col("ratio") >= _TIMES) & (f.col("share") >= _SHARE) & (f.col("requests") >= _LEAST)
     )

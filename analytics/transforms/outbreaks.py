@@ -20,9 +20,7 @@ LIFT = 0.25
 _KEYS = ("level", "subject")
 
 
-def outbreaks(
-    cells: DataFrame, levels: Sequence[str], suspects: Sequence[str], every: str, floor: float
-) -> DataFrame:
+def outbreaks(cells: DataFrame, levels: Sequence[str], suspects: Sequence[str], every: str, floor: float) -> DataFrame:
     """Outbreaks at every value of each of the columns `levels`.
 
     cells: time (windows `every` long), the columns `levels` and `suspects`, bad, total. floor: the rate that is never
@@ -70,7 +68,9 @@ def _blamed(found: DataFrame, suspects: Sequence[str]) -> DataFrame:
     named = found.select(*kept, f.explode("parts").alias("part")).select(
         *kept, each.alias("suspect"), f.col("part.bad").alias("part_bad"), f.col("part.total").alias("part_total")
     )
-    sums = named.groupBy(*kept, "suspect").agg(f.sum("part_bad").alias("part_bad"), f.sum("part_total").alias("part_total"))
+    sums = named.groupBy(*kept, "suspect").agg(
+        f.sum("part_bad").alias("part_bad"), f.sum("part_total").alias("part_total")
+    )
     # Of all of the episode, so that what has no broker, say, is not left out of account.
     share = f.col("part_bad") / f.col("bad")
     lift = share - f.col("part_total") / f.col("total")
@@ -89,8 +89,8 @@ def _blamed(found: DataFrame, suspects: Sequence[str]) -> DataFrame:
 def told_once(found: DataFrame, wide: str, narrow: str) -> DataFrame:
     """Of outbreaks at two levels, those that tell something new.
 
-    At the wide level (brokers, say) those that are confined to one of the narrow level (topics) or to somebody there are
-    left out; at the narrow level those whose culprit is one of the wide level with an outbreak at the time.
+    At the wide level (brokers, say) those that are confined to one of the narrow level (topics) or to somebody there
+    are left out; at the narrow level those whose culprit is one of the wide level with an outbreak at the time.
     """
     of_wide = f.col("level") == wide
     own = found.where(~of_wide | f.col("dimension").isNull() | (f.col("dimension") == "code"))
@@ -107,9 +107,7 @@ def about(found: DataFrame, *names: str) -> DataFrame:
     return found.select(
         "*",
         *(
-            f.when(f.col("level") == name, f.col("subject"))
-            .when(f.col("dimension") == name, f.col("name"))
-            .alias(name)
+            f.when(f.col("level") == name, f.col("subject")).when(f.col("dimension") == name, f.col("name")).alias(name)
             for name in names
         ),
     )

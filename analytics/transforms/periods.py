@@ -11,7 +11,7 @@ _FORM = re.compile(r"(\d+) (second|minute|hour|day|week)s?")
 
 
 def seconds(every: str) -> int:
-    """The length of "5 minutes" or "1 hour"; a day has 86400 here, whatever the clock does. ValueError with the remedy."""
+    """The length of "5 minutes" or "1 hour"; a day has 86400 here. ValueError with the remedy."""
     match = _FORM.fullmatch(every.strip())
     if match is None or int(match[1]) == 0:
         raise ValueError(f"{every!r} is no length of time: say a number and a unit, such as '5 minutes' or '1 day'")

@@ -22,7 +22,9 @@ def queues(requests: DataFrame, every: str | None = "1 hour", zone: str = "UTC")
     columns = [*named(every), "topic"]
     counts = (
         requests.where(doing(SEND) & f.col("ok") & f.col("queue").isNotNull() & f.col("topic").isNotNull())
-        .select(*keys(every, zone), "topic", "broker", "queue", (f.col("messages") * weight(requests)).alias("messages"))
+        .select(
+            *keys(every, zone), "topic", "broker", "queue", (f.col("messages") * weight(requests)).alias("messages")
+        )
         .groupBy(*columns, "broker", "queue")
         .agg(f.sum("messages").alias("messages"))
     )

@@ -45,7 +45,7 @@ def redelivery(traffic: DataFrame, every: str | None = "5 minutes", zone: str = 
     return sums.select(*columns, *counts, "highest_attempt", rate)
 
 
-def storms(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
+def storms(traffic: DataFrame, every: str = "10 minutes") -> DataFrame:
     """Findings redelivery_storm and dlq_storm: groups that fail on far more messages than usual, with the client,
     version, topic or broker that it is confined to.
 
@@ -81,9 +81,7 @@ def _deliveries(traffic: DataFrame, every: str | None, zone: str, by: tuple[str,
     return rows.select(*keys(every, zone), "code", *by, *measures(traffic))
 
 
-def _found(
-    cells: DataFrame, every: str, floor: float, kind: str, words: str, levels: tuple[float, float]
-) -> DataFrame:
+def _found(cells: DataFrame, every: str, floor: float, kind: str, words: str, levels: tuple[float, float]) -> DataFrame:
     storms = outbreaks(cells, ["group"], _SUSPECTS, every, floor)
     text = f.format_string(
         f"%.1f %% of the deliveries to group %s {words} (%,.0f; usually %.1f %%)%s",

@@ -49,7 +49,9 @@ def rollup(
         cells = traffic.select(*keys(every, zone), *by, *measures(traffic))
         return cells.groupBy(*columns).agg(*added())
     long = _long(traffic) if is_rollup(traffic) else traffic.withColumn("bucket", histogram.bucket(f.col("latency_us")))
-    cells = long.select(*keys(every, zone), *by, *measures(traffic), "bucket", *(("count",) if is_rollup(traffic) else ()))
+    cells = long.select(
+        *keys(every, zone), *by, *measures(traffic), "bucket", *(("count",) if is_rollup(traffic) else ())
+    )
     if not is_rollup(traffic):
         cells = cells.withColumn("count", f.col("requests"))
     # Per bucket first: what is collected then is one entry per bucket.

@@ -90,7 +90,9 @@ def churn(connections: DataFrame, every: str = "5 minutes", zone: str = "UTC") -
     )
 
 
-def takeovers(members: DataFrame, requests: DataFrame | None = None, within: timedelta = timedelta(hours=1)) -> DataFrame:
+def takeovers(
+    members: DataFrame, requests: DataFrame | None = None, within: timedelta = timedelta(hours=1)
+) -> DataFrame:
     """Members that came back: to the same replica, or to another that took over, and how long that took.
 
     A member that joins elsewhere without having left was lost with its replica; then its last request there tells when,
@@ -122,14 +124,14 @@ def takeovers(members: DataFrame, requests: DataFrame | None = None, within: tim
     timed = found.withColumn("gap_ms", gap).where(
         f.col("gap_ms").isNull() | (f.col("gap_ms") <= within / timedelta(milliseconds=1))
     )
-    return timed.select(
-        "client_id", "group", "kind", "left", "joined", "gap_ms", "from_replica", "to_replica", "cause"
-    )
+    return timed.select("client_id", "group", "kind", "left", "joined", "gap_ms", "from_replica", "to_replica", "cause")
 
 
 def _last_seen(found: DataFrame, requests: DataFrame) -> DataFrame:
     """The lost ones with the time of their last request at the replica they were lost with."""
-    own = requests.where(f.col("client_id").isNotNull()).select("client_id", f.col("replica").alias("from_replica"), "time")
+    own = requests.where(f.col("client_id").isNotNull()).select(
+        "client_id", f.col("replica").alias("from_replica"), "time"
+    )
     lost = found.where(f.col("left").isNull()).drop("left")
     # Few are lost: they go to the requests, not the requests to them.
     seen = own.join(f.broadcast(lost), ["client_id", "from_replica"], "right")
@@ -151,7 +153,11 @@ def storms(connections: DataFrame, every: str = "5 minutes") -> DataFrame:
     others = closed.select(f.date_trunc("day", "start").alias("date"), f.col("start").alias("since"), "end")
     others = others.withColumnRenamed("end", "until")
     # By the day, so that not everything is compared with everything; a storm over midnight is told twice at worst.
-    same = (f.date_trunc("day", "start") == f.col("date")) & (f.col("start") < f.col("until")) & (f.col("end") > f.col("since"))
+    same = (
+        (f.date_trunc("day", "start") == f.col("date"))
+        & (f.col("start") < f.col("until"))
+        & (f.col("end") > f.col("since"))
+    )
     return _found(closed, "ended").unionByName(_found(opened.join(others, same, "left_anti"), "came"))
 
 

@@ -5,12 +5,13 @@ from pyspark.sql import functions as f
 
 
 def numbers(version: Column) -> Column:
-    """The version as an array of numbers, which compares as versions do: "V4_9_4_SNAPSHOT" is [4, 9, 4]. Null if it has
-    none."""
-    found = f.regexp_extract_all(version, f.lit(r"(\d+)"), f.lit(1))
+    """The version's first three numbers as an array, which compares as versions do: "V4_9_4_SNAPSHOT" is [4, 9, 4].
+    Null if it has none."""
+    found = f.slice(f.regexp_extract_all(version, f.lit(r"(\d{1,9})"), f.lit(1)), 1, 3)
     return f.when(f.size(found) > 0, f.transform(found, lambda part: part.cast("int")))
 
 
 def plain(version: Column) -> Column:
-    """The version as people write it: "4.9.4"."""
-    return f.concat_ws(".", numbers(version))
+    """The version as people write it: "4.9.4"; null if it has no number."""
+    found = numbers(version)
+    return f.when(found.isNotNull(), f.concat_ws(".", found.cast("array<string>")))

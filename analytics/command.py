@@ -1,0 +1,338 @@
+"""`gantry analytics …`: the jobs on the command line, the same by `python -m analytics` and by spark-submit.
+
+Spark is imported when a job runs, so that --help answers at once and without the extra.
+"""
+
+import argparse
+import logging
+import os
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from analytics.jobs.report import Order
+
+# What the extra brings; another module that is missing is a mistake of ours.
+_EXTRA = {"jinja2", "markupsafe", "matplotlib", "numpy", "pandas", "py4j", "pyarrow", "pyspark"}
+_MEMORY = "2g"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status. What is wrong with the arguments or the records is one sentence on stderr."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["generate"]:
+        # It has a parser of its own.
+        from analytics.generator.__main__ import main as generate
+
+        return generate(given[1:])
+    options = _parser().parse_args(given)
+    logging.basicConfig(
+        format="%(message)s", level=logging.INFO if getattr(options, "verbose", False) else logging.ERROR
+    )
+    try:
+        return int(options.run(options))
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        return _refuse(f"{error.name} is not installed: pip install 'rocketmq-gantry[analytics]'")
+    except _sentences() as error:
+        return _refuse(str(error))
+
+
+def _sentences() -> tuple[type[Exception], ...]:
+    """Errors whose text is for whoever called. The records' own can only have been raised if Spark is there."""
+    try:
+        from analytics.records import NoRecords
+    except ModuleNotFoundError:
+        return (ValueError, OSError)
+    return (NoRecords, ValueError, OSError)
+
+
+def _refuse(sentence: str) -> int:
+    print(f"gantry analytics: {sentence}", file=sys.stderr)
+    return 2
+
+
+# The jobs.
+
+
+def _report(options: argparse.Namespace) -> int:
+    from analytics.jobs.report import report
+
+    with _spark(options) as spark:
+        made = report(spark, options.records, options.out, _order(options))
+    for each in made.skipped:
+        print(f"skipped {each.path}: {each.reason}", file=sys.stderr)
+    print(f"{made.page}: {made.requests:,} requests, {len(made.findings)} findings")
+    if options.open and not urlsplit(made.page).scheme:
+        webbrowser.open(Path(made.page).as_uri())
+    return 0
+
+
+def _detect(options: argparse.Namespace) -> int:
+    from analytics.jobs.findings import lines
+
+    with _spark(options) as spark:
+        for line in lines(spark, options.records, _order(options), as_json=options.json):
+            print(line)
+    return 0
+
+
+def _rollup(options: argparse.Namespace) -> int:
+    from analytics.jobs.rollups import roll
+
+    with _spark(options) as spark:
+        done = roll(spark, options.records, options.out, options.zone)
+    print(f"{done.hours} hours and {done.days} days rolled up anew, {done.kept} hours as they were")
+    return _told(done.skipped)
+
+
+def _compact(options: argparse.Namespace) -> int:
+    from analytics.jobs.compaction import compact
+
+    with _spark(options) as spark:
+        done = compact(spark, options.records, options.out)
+    kept = f"{done.kept:,} partitions as they were"
+    print(f"{done.files:,} files became {done.partitions:,}, with {done.rows:,} rows; {kept}")
+    return _told(done.skipped)
+
+
+def _told(skipped: Sequence[object]) -> int:
+    """Says which files were left out: status 1, as the result is not all there is."""
+    for each in skipped:
+        print(f"skipped {each.path}: {each.reason}", file=sys.stderr)  # type: ignore[attr-defined]
+    return 1 if skipped else 0
+
+
+def _stream(options: argparse.Namespace) -> int:
+    from analytics.jobs.streaming import Limits, Order, stream
+
+    limits = Limits(options.error_rate, options.p99, options.redelivery_rate, options.least)
+    order = Order(options.window, options.lateness, limits, options.webhook, options.interval, options.files_per_batch)
+    with _spark(options) as spark:
+        stream(spark, options.records, options.out, order, once=options.once)
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from analytics.jobs.demo import demo
+
+    with _spark(options) as spark:
+        return demo(spark, options.dir, options.size, options.days)
+
+
+def _order(options: argparse.Namespace) -> "Order":
+    from analytics.jobs.report import Order
+
+    return Order(options.title, options.since, options.until, options.zone)
+
+
+@contextmanager
+def _spark(options: argparse.Namespace) -> "Iterator[SparkSession]":
+    """The session, stopped at the end. Under spark-submit it is what that says, unless --master is given."""
+    from analytics.session import session
+
+    settings = dict(options.option)
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    master = options.master or (None if submitted else "local[*]")
+    if master is not None and master.startswith("local"):
+        # Listing directories by a job of a task each is for object stores.
+        settings = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "100000", **settings}
+    spark = session(f"gantry-{options.command}", master, memory=options.memory, options=settings)
+    if not options.verbose:
+        spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+# The arguments.
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gantry analytics", description="Questions about traffic records.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, run, text, fill in _COMMANDS:
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(run=run)
+        fill(command)
+    commands.add_parser("generate", help="Records of a world that does not exist.", add_help=False)
+    return parser
+
+
+def _fill_report(command: argparse.ArgumentParser) -> None:
+    _records(command)
+    _out(command, "report.html and tables/ go to")
+    _span(command)
+    command.add_argument("--open", action="store_true", help="show it in the browser")
+    _common(command)
+
+
+def _fill_detect(command: argparse.ArgumentParser) -> None:
+    _records(command)
+    _span(command)
+    command.add_argument("--json", action="store_true", help="one JSON object per line")
+    _common(command)
+
+
+def _fill_rollup(command: argparse.ArgumentParser) -> None:
+    _records(command)
+    _out(command, "hourly/ and daily/ go to")
+    command.add_argument("--zone", type=_zone, default="UTC", help="time zone whose days are rolled up (%(default)s)")
+    _common(command)
+
+
+def _fill_compact(command: argparse.ArgumentParser) -> None:
+    _records(command)
+    _out(command, "the tables go to, one file per hour; another directory than the records'")
+    _common(command)
+
+
+def _fill_stream(command: argparse.ArgumentParser) -> None:
+    _records(command)
+    _out(command, "windows/, alerts/ and the checkpoint go to")
+    command.add_argument("--window", type=_window, default="1 minute", metavar="TIME", help="a window (%(default)s)")
+    command.add_argument(
+        "--lateness", type=_window, default="5 minutes", metavar="TIME", help="how late a record may be (%(default)s)"
+    )
+    command.add_argument(
+        "--interval", type=_window, default="10 seconds", metavar="TIME", help="of looking (%(default)s)"
+    )
+    command.add_argument("--files-per-batch", type=_positive, default=1000, metavar="N", help="at most (%(default)s)")
+    command.add_argument("--error-rate", type=_share, default=0.05, metavar="SHARE", help="alert above (%(default)s)")
+    command.add_argument(
+        "--p99", type=_milliseconds, default=1000.0, metavar="MS", help="of sends, alert above (%(default)g)"
+    )
+    command.add_argument(
+        "--redelivery-rate", type=_share, default=0.2, metavar="SHARE", help="alert above (%(default)s)"
+    )
+    command.add_argument(
+        "--least", type=_positive, default=20, metavar="N", help="no alert below so many (%(default)s)"
+    )
+    command.add_argument("--webhook", type=_url, metavar="URL", help="alerts are posted there as well, as JSON")
+    command.add_argument("--once", action="store_true", help="end when all that is there has been read")
+    _common(command)
+
+
+def _fill_demo(command: argparse.ArgumentParser) -> None:
+    command.add_argument("dir", type=Path, metavar="DIR", help="where records and report go; generated anew")
+    command.add_argument("--size", type=_positive, default=1_000_000, metavar="N", help="requests (%(default)s)")
+    command.add_argument("--days", type=_positive, default=7, metavar="N", help="days (%(default)s)")
+    _common(command)
+
+
+def _records(command: argparse.ArgumentParser) -> None:
+    command.add_argument("records", metavar="RECORDS", help="directory of traffic records, or a URI such as s3a://…")
+
+
+def _out(command: argparse.ArgumentParser, text: str) -> None:
+    command.add_argument("--out", required=True, metavar="DIR", help=f"directory or URI that {text}")
+
+
+def _span(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--since", type=_time, metavar="TIME", help="ISO 8601 with a zone, or 24h, 7d: that long ago")
+    command.add_argument("--until", type=_time, metavar="TIME", help="the end, not itself included")
+    command.add_argument("--zone", type=_zone, default="UTC", help="time zone of days and clocks (%(default)s)")
+    command.add_argument("--title", default="Traffic", help=argparse.SUPPRESS)
+
+
+def _common(command: argparse.ArgumentParser) -> None:
+    spark = command.add_argument_group("Spark")
+    spark.add_argument("--master", metavar="URL", help="local[*] (default), spark://…, yarn, k8s://…")
+    spark.add_argument("--memory", default=_MEMORY, metavar="SIZE", help="the driver's, where local (%(default)s)")
+    spark.add_argument(
+        "--option", action="append", type=_pair, default=[], metavar="KEY=VALUE", help="any of Spark's; may be repeated"
+    )
+    spark.add_argument("--verbose", action="store_true", help="let Spark and the jobs say what they do")
+
+
+_COMMANDS: tuple[
+    tuple[str, Callable[[argparse.Namespace], int], str, Callable[[argparse.ArgumentParser], None]], ...
+] = (
+    ("report", _report, "A page about the traffic, and its tables as Parquet.", _fill_report),
+    ("detect", _detect, "What stands out, a line for each finding.", _fill_detect),
+    ("rollup", _rollup, "Hourly and daily roll-ups, brought up to date.", _fill_rollup),
+    ("compact", _compact, "The records in few files, brought up to date.", _fill_compact),
+    ("stream", _stream, "Windows and alerts, while records are written.", _fill_stream),
+    ("demo", _demo, "Records generated, what was planted found, a report made and shown.", _fill_demo),
+)
+
+
+# Values.
+
+
+def _zone(text: str) -> str:
+    try:
+        ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time zone: say a name such as Europe/Berlin") from None
+    return text
+
+
+def _time(text: str) -> datetime:
+    units = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+    if text[:-1].isdecimal() and text[-1] in units:
+        return datetime.now(UTC) - int(text[:-1]) * units[text[-1]]
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: 2026-10-19T14:00+02:00, or 24h for a day ago") from None
+    if time.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} names no time zone: say {time.isoformat()}Z, or +02:00 at its end")
+    return time
+
+
+def _window(text: str) -> str:
+    number, _, unit = text.partition(" ")
+    if not number.isdecimal() or not int(number) or unit.removesuffix("s") not in ("second", "minute", "hour"):
+        raise argparse.ArgumentTypeError(f"{text!r}: say a number and a unit, such as '30 seconds' or '5 minutes'")
+    return text
+
+
+def _positive(text: str) -> int:
+    if not text.replace("_", "").isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share between 0 and 1")
+    return value
+
+
+def _milliseconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in milliseconds")
+    return value
+
+
+def _url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"{text!r} is no http:// or https:// address")
+    return text
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{text!r}: say KEY=VALUE")
+    return key, value

@@ -1,0 +1,63 @@
+"""Compaction: the records of every hour in one file, for queries that look at months.
+
+The proxy writes a file a minute, so that a crash loses little; opening thousands of them costs more than reading them.
+The result is another directory of the same form, so that whoever reads the proxy's own is not disturbed, and its
+retention goes on as it is set.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from analytics.jobs import partitions
+from analytics.jobs.partitions import Manifest
+from analytics.jobs.place import Place, place
+from analytics.records import Skipped
+from analytics.schema import TABLES
+
+
+@dataclass
+class Compaction:
+    """files became so many partitions, with so many rows; kept: partitions that had nothing new."""
+
+    files: int = 0
+    partitions: int = 0
+    rows: int = 0
+    kept: int = 0
+    skipped: tuple[Skipped, ...] = ()
+
+
+def compact(spark: SparkSession, root: str, out: str) -> Compaction:
+    """Bring `out` up to date with the records of `root`: the same rows, one file per hour.
+
+    Only hours with new files are written again. Damaged files are left out and named. Raises NoRecords, ValueError if
+    both are the same directory.
+    """
+    target = place(spark, out)
+    if target.uri == place(spark, root).uri:
+        raise ValueError(f"{root} cannot be compacted into itself: name another directory")
+    done = Compaction()
+    for table in TABLES:
+        _compact(spark, root, target, table.name, done)
+    return done
+
+
+def _compact(spark: SparkSession, root: str, target: Place, table: str, done: Compaction) -> None:
+    found = partitions.hours(spark, root, table)
+    manifest = Manifest(target, table)
+    changed = manifest.changed(found)
+    done.kept += len(found) - len(changed)
+    if not changed:
+        return
+    read = partitions.read(spark, root, table, changed)
+    staged = partitions.stage(read.frame, target, table, ["date", "hour"], ["time"])
+    partitions.promote(target, table, staged)
+    manifest.remember({name: found[name] for name in changed})
+    written = (
+        spark.read.parquet(*(f"{target.uri}/{table}/{name}/{partitions.NAME}" for name in staged)) if staged else None
+    )
+    done.rows += 0 if written is None else written.agg(f.count(f.lit(1))).toArrow().to_pylist()[0]["count(1)"]
+    done.files += sum(len(found[name]) for name in changed)
+    done.partitions += len(staged)
+    done.skipped += read.skipped

@@ -1,0 +1,34 @@
+"""`python -m analytics.jobs.package DIR`: what spark-submit takes, a program and its modules in one archive."""
+
+import sys
+import zipfile
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[2]
+# The records' schema and the traffic rules are the proxy's; nothing else of it goes along.
+_PARTS = ("analytics", "proxy/__init__.py", "proxy/traffic/__init__.py", "proxy/traffic/schema.py", "proxy/rules")
+_TIME = (2026, 1, 1, 0, 0, 0)
+
+
+def package(folder: Path) -> tuple[Path, Path]:
+    """Write gantry-analytics.py and gantry-analytics.zip; the same source gives the same bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program, archive = folder / "gantry-analytics.py", folder / "gantry-analytics.zip"
+    program.write_bytes((_ROOT / "analytics/__main__.py").read_bytes())
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
+        for path in sorted(_files()):
+            out.writestr(zipfile.ZipInfo(path.relative_to(_ROOT).as_posix(), _TIME), path.read_bytes())
+    return program, archive
+
+
+def _files() -> set[Path]:
+    found: set[Path] = set()
+    for part in _PARTS:
+        path = _ROOT / part
+        found |= {path} if path.is_file() else {each for each in path.rglob("*") if each.suffix in (".py", ".j2")}
+    return found
+
+
+if __name__ == "__main__":
+    for made in package(Path(sys.argv[1] if len(sys.argv) > 1 else "dist")):
+        print(made)

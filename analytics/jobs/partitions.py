@@ -1,0 +1,111 @@
+"""Incremental work on partitioned records: what has changed since the last run, staged, put in place, remembered.
+
+Each partition of a result is one file, replaced whole: readers never see half of one or two of them, on any file
+system, and a run that dies is simply done again. What a partition was made of is written down after it is in place.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from analytics import records
+from analytics.jobs.place import Place
+
+# Names and sizes of the files that a partition is made of.
+Files = Mapping[str, int]
+
+_STAGING = "_staging"
+# The one file of a partition.
+NAME = "records.parquet"
+
+
+class Manifest:
+    """What the partitions of a place were made of, kept in the place itself."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        self._place = place
+        self._name = f"_{name}.json"
+        self._made: dict[str, dict[str, int]] = json.loads(place.read(self._name) or b"{}")
+
+    def changed(self, found: Mapping[str, Files]) -> list[str]:
+        """Partitions to make again: those with a file that they were not made of.
+
+        One of which files have only gone is left as it is: retention removes records, not what was learnt from them.
+        """
+        return sorted(name for name, files in found.items() if not files.items() <= self._made.get(name, {}).items())
+
+    def remember(self, made: Mapping[str, Files]) -> None:
+        """These partitions are in place."""
+        self._made |= {name: dict(files) for name, files in made.items()}
+        self._place.write(self._name, json.dumps(self._made, sort_keys=True).encode())
+
+    def __getitem__(self, name: str) -> Files:
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+
+def hours(spark: SparkSession, root: str, table: str) -> dict[str, dict[str, int]]:
+    """The files of each hour of a table, by partition (`date=…/hour=…`); without rows being read."""
+    base = f"{root.rstrip('/')}/{table}"
+    if not records.exists(spark, root):
+        raise records.NoRecords(f"there is no directory {root}: it should hold requests/, connections/ and members/")
+    if not records.exists(spark, base):
+        return {}
+    reader = spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet").option("recursiveFileLookup", "true")
+    found: dict[str, dict[str, int]] = {}
+    for row in reader.load(base).select("path", "length").toArrow().to_pylist():
+        *_, day, hour, name = unquote(row["path"]).split("/")
+        if day.startswith("date=") and hour.startswith("hour="):
+            found.setdefault(f"{day}/{hour}", {})[name] = row["length"]
+    return found
+
+
+def begin(partition: str) -> datetime:
+    """When an hour's partition begins."""
+    day, hour = (part.partition("=")[2] for part in partition.split("/"))
+    return datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC) + timedelta(hours=int(hour))
+
+
+def read(spark: SparkSession, root: str, table: str, partitions: list[str]) -> records.Records:
+    """The records of these hours, every page looked at; files that are damaged are left out whole, and named."""
+    times = sorted(map(begin, partitions))
+    found = records.read(spark, root, table, since=times[0], until=times[-1] + timedelta(hours=1), thorough=True)
+    chosen = [f.struct(f.lit(time.date()).alias("date"), f.lit(time.hour).alias("hour")) for time in times]
+    frame = found.frame.where(f.struct("date", "hour").isin(*chosen))
+    return records.Records(frame, found.files, found.rows, found.skipped, found.versions)
+
+
+def stage(frame: DataFrame, place: Place, folder: str, by: list[str], order: list[str]) -> dict[str, str]:
+    """Write a frame beside the result, a file per partition; the path of each."""
+    staging = f"{_STAGING}/{folder}"
+    place.remove(staging)
+    if "hour" in by:
+        # As the proxy's writer names it.
+        frame = frame.withColumn("hour", f.format_string("%02d", "hour"))
+    # As all other readers want it; Spark's default is a form that Parquet has given up.
+    frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    whole = frame.repartition(*by).sortWithinPartitions(*by, *order)
+    whole.write.partitionBy(*by).option("compression", "zstd").parquet(f"{place.uri}/{staging}")
+    return dict(_staged(place, staging, len(by)))
+
+
+def _staged(place: Place, folder: str, depth: int, partition: str = "") -> Iterable[tuple[str, str]]:
+    for name in place.names(f"{folder}/{partition}" if partition else folder):
+        inner = f"{partition}/{name}" if partition else name
+        if depth and "=" in name:
+            yield from _staged(place, folder, depth - 1, inner)
+        elif not depth and name.endswith(".parquet") and not name.startswith((".", "_")):
+            yield partition, f"{folder}/{inner}"
+
+
+def promote(place: Place, folder: str, staged: Mapping[str, str]) -> None:
+    """Put staged partitions in place, each at once."""
+    for partition, path in sorted(staged.items()):
+        place.move(path, f"{folder}/{partition}/{NAME}")
+    place.remove(f"{_STAGING}/{folder}")

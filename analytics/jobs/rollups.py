@@ -1,0 +1,102 @@
+"""Roll-ups that are kept: by the hour, and by the day of a zone; a month's question is then answered in seconds.
+
+Only hours with new files are made again, and only the days they belong to: records that come late change what they
+must. A roll-up has CELL's columns, so all transforms that say "traffic" take it.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from analytics.jobs import partitions
+from analytics.jobs.partitions import Manifest
+from analytics.jobs.place import Place, place
+from analytics.records import NoRecords, Skipped, exists
+from analytics.transforms.periods import zone_name
+from analytics.transforms.rollup import CELL, rollup
+
+HOURLY, DAILY = "hourly", "daily"
+
+
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """hours and days that were made again; kept: hours that had nothing new."""
+
+    hours: int
+    days: int
+    kept: int
+    skipped: tuple[Skipped, ...] = ()
+
+
+def roll(spark: SparkSession, root: str, out: str, zone: str = "UTC") -> Rolled:
+    """Bring `out`/hourly and `out`/daily up to date with the requests of `root`; again and again, or after a crash.
+
+    Days are the zone's; an hour belongs to the day in which it begins. Raises NoRecords, ValueError for a bad zone, or
+    for another one than the days there are of.
+    """
+    target = place(spark, out)
+    _check_zone(target, zone_name(zone))
+    found = partitions.hours(spark, root, "requests")
+    manifest = Manifest(target, HOURLY)
+    changed = manifest.changed(found)
+    skipped: tuple[Skipped, ...] = ()
+    if changed:
+        read = partitions.read(spark, root, "requests", changed)
+        skipped = read.skipped
+        hourly = rollup(read.frame, CELL, "1 hour")
+        dated = hourly.withColumn("date", f.to_date("time")).withColumn("hour", f.hour("time"))
+        partitions.promote(target, HOURLY, partitions.stage(dated, target, HOURLY, ["date", "hour"], list(CELL)))
+        manifest.remember({name: found[name] for name in changed})
+    days = _roll_days(spark, target, manifest, zone)
+    return Rolled(len(changed), days, len(found) - len(changed), skipped)
+
+
+def read(spark: SparkSession, out: str, name: str = DAILY) -> DataFrame:
+    """A roll-up that was kept: time, CELL's columns, sums, attempt and latency. Raises NoRecords if there is none."""
+    base = f"{out.rstrip('/')}/{name}"
+    if not exists(spark, base):
+        raise NoRecords(f"there are no {name} roll-ups in {out} yet: gantry analytics rollup makes them")
+    return spark.read.parquet(base).drop("date", "hour")
+
+
+def _roll_days(spark: SparkSession, target: Place, hourly: Manifest, zone: str) -> int:
+    """Make those days again whose hours are not what they were made of; how many."""
+    made_of: dict[str, dict[str, int]] = {}
+    for hour in hourly:
+        local = partitions.begin(hour).astimezone(ZoneInfo(zone))
+        made_of.setdefault(f"date={local:%Y-%m-%d}", {})[hour] = _sum(hourly[hour])
+    manifest = Manifest(target, DAILY)
+    changed = manifest.changed(made_of)
+    if not changed:
+        return 0
+    hours = [hour for day in changed for hour in made_of[day]]
+    # An hour whose files held no row that could be read has no file itself.
+    paths = [f"{HOURLY}/{hour}/{partitions.NAME}" for hour in hours if target.names(f"{HOURLY}/{hour}")]
+    if paths:
+        frame = spark.read.parquet(*(f"{target.uri}/{path}" for path in paths))
+        daily = rollup(frame, CELL, "1 day", zone)
+        dated = daily.withColumn("date", f.to_date(f.from_utc_timestamp("time", zone)))
+        partitions.promote(target, DAILY, partitions.stage(dated, target, DAILY, ["date"], list(CELL)))
+    manifest.remember({day: made_of[day] for day in changed})
+    return len(changed)
+
+
+def _sum(files: Mapping[str, int]) -> int:
+    """A number that differs where the files do."""
+    text = json.dumps(files, sort_keys=True).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest())
+
+
+def _check_zone(target: Place, zone: str) -> None:
+    known = target.read("_zone")
+    if known is None:
+        target.write("_zone", zone.encode())
+    elif known.decode() != zone:
+        raise ValueError(
+            f"the days in {target.uri} are those of {known.decode()}: use --zone {known.decode()}, or another --out"
+        )

@@ -1,0 +1,218 @@
+"""Streaming: windows of the traffic and alerts while the records are written, by Spark's Structured Streaming.
+
+A window is complete when a record comes that is later by the lateness allowed; then it is written once. Each batch
+writes files named by its number, which a batch that is repeated after a crash replaces by the same: nothing is lost
+and nothing is there twice. Webhooks are called at least once, with a key that says what is a repetition.
+"""
+
+import io
+import json
+import logging
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from analytics import records
+from analytics.jobs.place import Place, place
+from analytics.transforms.operations import RECEIVE, SEND, doing
+from analytics.transforms.rollup import measures
+
+_log = logging.getLogger("gantry.analytics")
+
+_CHECKPOINT = "_checkpoint"
+_OPEN = "_open.json"
+# Seconds between two calls of a webhook that fails.
+_PAUSES = (1.0, 2.0, 4.0, 8.0)
+_PATIENCE = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Above which a topic's window is worth an alert: shares of requests and of deliveries, ms of its sends; and the
+    requests that it must have for that."""
+
+    error_rate: float = 0.05
+    p99_ms: float = 1000.0
+    redelivery_rate: float = 0.2
+    least: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How to stream: lengths of time as Spark says them. files_per_batch bounds the work of one batch."""
+
+    window: str = "1 minute"
+    lateness: str = "5 minutes"
+    limits: Limits = field(default_factory=Limits)
+    webhook: str | None = None
+    interval: str = "10 seconds"
+    files_per_batch: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A limit that a topic has begun to exceed (firing), or no longer exceeds (resolved)."""
+
+    state: str
+    measure: str
+    topic: str | None
+    time: datetime
+    value: float | None
+    limit: float
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "measure": self.measure,
+            "topic": self.topic,
+            "time": self.time.isoformat(),
+            "value": self.value,
+            "limit": self.limit,
+        }
+
+
+def windows(requests: DataFrame, window: str, lateness: str) -> DataFrame:
+    """Requests of each window and topic, as a stream or not.
+
+    time, topic, requests, errors, messages, answers (that brought messages), repeats (of them with a message delivered
+    again), error_rate, redelivery_rate (of the answers), p99_us (of sends)
+    """
+    counted = ("requests", "errors", "messages", "repeats")
+    moving = f.when(doing(RECEIVE), f.col("moving")).otherwise(0.0)
+    sends = f.when(doing(SEND), f.col("latency_us"))
+    sums = (
+        requests.withWatermark("time", lateness)
+        .select("time", "topic", "code", "latency_us", *measures(requests))
+        .groupBy(f.window("time", window).alias("window"), "topic")
+        .agg(
+            *(f.round(f.sum(name)).cast("long").alias(name) for name in counted),
+            f.round(f.sum(moving)).cast("long").alias("answers"),
+            f.percentile_approx(sends, 0.99).alias("p99_us"),
+        )
+    )
+    return sums.select(
+        f.col("window.start").alias("time"),
+        "topic",
+        *counted,
+        "answers",
+        f.try_divide("errors", "requests").alias("error_rate"),
+        f.try_divide("repeats", "answers").alias("redelivery_rate"),
+        "p99_us",
+    )
+
+
+def stream(spark: SparkSession, root: str, out: str, order: Order | None = None, *, once: bool = False) -> None:
+    """Write windows and alerts to `out` until SIGTERM, or with `once` until all that is there has been read.
+
+    `out`/windows/NUMBER.parquet, `out`/alerts/NUMBER.jsonl, `out`/_checkpoint. Started again, it goes on where it was.
+    Raises NoRecords if there is no directory of requests yet, ValueError if `out` has windows but no checkpoint.
+    """
+    order = Order() if order is None else order
+    target = place(spark, out)
+    if target.names("windows") and not target.names(_CHECKPOINT):
+        raise ValueError(f"{out} has windows but no checkpoint, so they would be counted anew: name another directory")
+    requests = records.stream(spark, root, options={"maxFilesPerTrigger": str(order.files_per_batch)})
+    writer = (
+        windows(requests, order.window, order.lateness)
+        .writeStream.outputMode("append")
+        .option("checkpointLocation", f"{target.uri}/{_CHECKPOINT}")
+        .foreachBatch(sink(target, order.limits, order.webhook))
+    )
+    query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=order.interval)).start()
+    _until_told(query)
+
+
+def _until_told(query: StreamingQuery) -> None:
+    told: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: told.append(number)) for number in _SIGNALS}
+    try:
+        # In steps: a signal is heard between them.
+        while not query.awaitTermination(1):
+            if told:
+                query.stop()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def sink(target: Place, limits: Limits, webhook: str | None) -> Callable[[DataFrame, int], None]:
+    """What foreachBatch calls."""
+
+    def write(batch: DataFrame, number: int) -> None:
+        rows: pa.Table = batch.toArrow().sort_by([("time", "ascending"), ("topic", "ascending")])
+        known = json.loads(target.read(_OPEN) or b"{}")
+        # What was open before this batch, also if this is its second time.
+        before = known.get("before" if known.get("batch") == number else "open", [])
+        firing = {(measure, topic) for measure, topic in before}
+        alerts = list(judged(rows.to_pylist(), limits, firing))
+        if len(rows):
+            content = io.BytesIO()
+            pq.write_table(rows, content, compression="zstd")
+            target.write(f"windows/{number:010}.parquet", content.getvalue())
+        if alerts:
+            lines = "".join(json.dumps(alert.json()) + "\n" for alert in alerts)
+            target.write(f"alerts/{number:010}.jsonl", lines.encode())
+        state = {"batch": number, "before": before, "open": sorted(firing, key=str)}
+        target.write(_OPEN, json.dumps(state).encode())
+        _log.info("batch %d: %d windows, %d alerts", number, len(rows), len(alerts))
+        if alerts and webhook:
+            post(webhook, {"batch": number, "alerts": [alert.json() for alert in alerts]}, f"{number}")
+
+    return write
+
+
+def judged(rows: Sequence[dict[str, Any]], limits: Limits, firing: set[tuple[str, str | None]]) -> Iterator[Alert]:
+    """What begins and what ends, window by window, in order of time. firing: (measure, topic), brought up to date."""
+    bounds = {"error_rate": limits.error_rate, "p99_ms": limits.p99_ms, "redelivery_rate": limits.redelivery_rate}
+    for when in sorted({row["time"] for row in rows}):
+        values = {
+            (measure, row["topic"]): value
+            for row in rows
+            if row["time"] == when and row["requests"] >= limits.least
+            for measure, value in _values(row).items()
+        }
+        above = {key for key, value in values.items() if value is not None and value > bounds[key[0]]}
+        for state, keys in (("firing", above - firing), ("resolved", firing - above)):
+            for measure, topic in sorted(keys, key=str):
+                yield Alert(state, measure, topic, when, values.get((measure, topic)), bounds[measure])
+        firing.clear()
+        firing.update(above)
+
+
+def _values(row: dict[str, Any]) -> dict[str, float | None]:
+    p99 = row["p99_us"]
+    return {
+        "error_rate": row["error_rate"],
+        "p99_ms": None if p99 is None else p99 / 1000,
+        "redelivery_rate": row["redelivery_rate"],
+    }
+
+
+def post(url: str, content: dict[str, Any], key: str, pauses: Sequence[float] = _PAUSES) -> bool:
+    """POST JSON, again after a pause where it fails; if it was taken. What is not stays in the file, and is logged."""
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+    request = urllib.request.Request(url, json.dumps(content).encode(), headers, method="POST")
+    for pause in (*pauses, None):
+        try:
+            with urllib.request.urlopen(request, timeout=_PATIENCE):
+                return True
+        except (urllib.error.URLError, OSError) as error:
+            failure = error
+        if pause is not None:
+            time.sleep(pause)
+    _log.error("the webhook did not take alerts of batch %s: %s", key, failure)
+    return False

@@ -1,0 +1,67 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Latency investigation
+#
+# Which requests are slow, at which broker, since when, and whether it is the broker or what is before it.
+
+# %%
+from pyspark.sql import functions as f
+
+from analytics.notebooks.opening import opened
+from analytics.notebooks.showing import Picture, table
+from analytics.report import charts
+from analytics.report.sections import POLLS
+from analytics.transforms import end_to_end, latency
+
+traffic = opened()
+asked = traffic.cells.where(~f.col("code").isin(*POLLS))
+
+# %% [markdown]
+# ## Percentiles by request
+
+# %%
+table(traffic, latency.latency(asked, by=("code",), every=None).drop("latency"), order=["p99_us"])
+
+# %% [markdown]
+# ## Over time, by broker
+#
+# A line that rises alone is a broker; all that rise together are the network, or this proxy.
+
+# %%
+by_broker = table(traffic, latency.latency(asked, by=("broker",), every=traffic.every, zone=traffic.zone))
+Picture(
+    charts.lines(by_broker.dropna(subset=["broker"]), "p99_us", "broker", "µs", logarithmic=True, weight="requests")
+)
+
+# %% [markdown]
+# ## Over time, by request
+
+# %%
+by_code = table(traffic, latency.latency(asked, by=("code",), every=traffic.every, zone=traffic.zone))
+Picture(charts.lines(by_code, "p99_us", "code", "µs", logarithmic=True, weight="requests"))
+
+# %% [markdown]
+# ## Spikes, with what they are confined to
+
+# %%
+table(traffic, latency.spikes(traffic.cells), order=["score"])[["severity", "start", "end", "text"]]
+
+# %% [markdown]
+# ## From the send to the acknowledgement
+
+# %%
+table(traffic, end_to_end.end_to_end(traffic.requests, every=None), order=["traces"], most=20)

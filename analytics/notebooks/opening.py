@@ -1,0 +1,81 @@
+"""What a notebook looks at: records from $GANTRY_RECORDS, clocks of $GANTRY_ZONE, Spark at $GANTRY_MASTER."""
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from analytics import records
+from analytics.report.sections import period
+from analytics.session import session
+from analytics.transforms.periods import zone_name
+from analytics.transforms.rollup import CELL, rollup
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The tables, with the requests' roll-up by CELL every five minutes, kept; start and end of the requests; and a
+    period that makes some hundred points of that time."""
+
+    spark: SparkSession
+    requests: DataFrame
+    connections: DataFrame
+    members: DataFrame
+    cells: DataFrame
+    start: datetime
+    end: datetime
+    zone: str
+
+    @property
+    def every(self) -> str:
+        return period(self.start, self.end)
+
+    @property
+    def per(self) -> str:
+        """The same for an axis: "hour"."""
+        return self.every.removeprefix("1 ")
+
+    def between(self, start: datetime, end: datetime) -> "Opened":
+        """The same, of this time only; aware times."""
+        within = (f.col("time") >= f.lit(start)) & (f.col("time") < f.lit(end))
+        return Opened(
+            self.spark,
+            self.requests.where(within),
+            self.connections.where(within),
+            self.members.where(within),
+            self.cells.where(within),
+            start,
+            end,
+            self.zone,
+        )
+
+
+def opened(since: datetime | None = None, until: datetime | None = None) -> Opened:
+    """The records. Raises NoRecords, also where GANTRY_RECORDS is not set."""
+    root = os.environ.get("GANTRY_RECORDS")
+    if root is None:
+        raise records.NoRecords("GANTRY_RECORDS names no directory of traffic records")
+    # Where notebooks are served there may be one already.
+    spark = SparkSession.getActiveSession() or session("gantry-notebook", os.environ.get("GANTRY_MASTER", "local[*]"))
+    requests, connections, members = (
+        records.read(spark, root, name, since=since, until=until).frame
+        for name in ("requests", "connections", "members")
+    )
+    kept = requests.persist(StorageLevel.MEMORY_AND_DISK)
+    (span,) = kept.agg(f.min("time").alias("start"), f.max("time").alias("end")).toArrow().to_pylist()
+    if span["start"] is None:
+        raise records.NoRecords(f"there are no records of requests in {root} for this time")
+    cells = rollup(kept, CELL, "5 minutes").persist(StorageLevel.MEMORY_AND_DISK)
+    start, end = (span[name].astimezone(UTC) for name in ("start", "end"))
+    return Opened(spark, kept, connections, members, cells, start, end, zone_name(os.environ.get("GANTRY_ZONE", "UTC")))
+
+
+def around(opened: Opened, found: DataFrame, minutes: int = 20) -> tuple[datetime, datetime]:
+    """So many minutes around the worst finding, or in the middle if there is none: somewhere to begin."""
+    worst = found.orderBy(f.desc(f.col("severity") == "critical"), f.desc("score")).limit(1).toArrow().to_pylist()
+    middle = worst[0]["start"].astimezone(UTC) if worst else opened.start + (opened.end - opened.start) / 2
+    half = timedelta(minutes=minutes) / 2
+    return middle - half, middle + half

@@ -1,0 +1,37 @@
+"""How a notebook shows pictures and tables; as a program it writes the pictures to $GANTRY_PICTURES, if that is set."""
+
+import os
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+from pyspark.sql import DataFrame
+
+from analytics.notebooks.opening import Opened
+from analytics.report import charts
+from analytics.report.sections import rows
+
+_numbers = count(1)
+
+
+class Picture:
+    """A figure that Jupyter draws where it is a cell's last word."""
+
+    def __init__(self, figure: Figure) -> None:
+        self.svg = charts.svg(figure)
+        folder = os.environ.get("GANTRY_PICTURES")
+        if folder is not None:
+            Path(folder, f"{next(_numbers):03}.svg").write_text(self.svg)
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
+def table(opened: Opened, frame: DataFrame, order: Sequence[str] = (), most: int | None = None) -> pd.DataFrame:
+    """A frame's rows with the zone's clock, the largest of `order` first."""
+    shown = rows(frame.toArrow(), opened.zone)
+    if order:
+        shown = shown.sort_values(list(order), ascending=False)
+    return shown if most is None else shown.head(most)

@@ -1,0 +1,224 @@
+"""`python -m tests.analytics.benchmark`: the same summary of the same files by Spark, DuckDB and pandas.
+
+The summary: requests, errors, messages, bytes, and the median and 99th percentile of the latency, for every hour,
+protocol, code, topic and broker. Each engine runs in a process of its own, whose time and peak of resident memory
+(with the JVM, for Spark) are printed; what they count must be equal. The detectors' time is Spark's alone.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from analytics import generator
+
+# What an engine says of the summary, for comparison.
+Totals = dict[str, int]
+
+_GROUPS = ("protocol", "code", "topic", "broker")
+_COLUMNS = (*_GROUPS, "time", "ok", "messages", "bytes_in", "bytes_out", "latency_us")
+
+
+def _spark_session(memory: str) -> Any:
+    from analytics.session import session
+
+    return session("gantry-benchmark", memory=memory, options={"spark.log.level": "ERROR"})
+
+
+def spark(root: Path, memory: str) -> Totals:
+    """By the transforms, as the jobs use them: the result is written, as a roll-up is."""
+    from pyspark.sql import functions as f
+
+    from analytics.records import read
+    from analytics.transforms.histogram import percentile
+    from analytics.transforms.latency import PERCENTILES
+    from analytics.transforms.rollup import SERVICE, rollup
+
+    session = _spark_session(memory)
+    with tempfile.TemporaryDirectory() as place:
+        summary = rollup(read(session, str(root)).frame, SERVICE, "1 hour")
+        columns = (percentile(f.col("latency"), percent).alias(name) for name, percent in PERCENTILES.items())
+        summary.select("*", *columns).write.parquet(f"{place}/summary")
+        sums = session.read.parquet(f"{place}/summary").selectExpr(
+            "count(*) AS groups",
+            *(f"CAST(sum({name}) AS BIGINT) AS {name}" for name in ("requests", "errors", "messages")),
+        )
+        row = sums.collect()[0]
+    session.stop()
+    return dict(row.asDict())
+
+
+def detectors(root: Path, memory: str) -> Totals:
+    """All detectors, from the records to the findings."""
+    from analytics.evaluate import findings, judge
+
+    session = _spark_session(memory)
+    found = findings(session, str(root))
+    session.stop()
+    verdict = judge(found, generator.load(root).incidents)
+    return {
+        "findings": len(found),
+        "recall %": round(100 * verdict.recall),
+        "precision %": round(100 * verdict.precision),
+    }
+
+
+def duckdb(root: Path, memory: str) -> Totals:
+    """By one SQL statement."""
+    import duckdb as engine
+
+    connection = engine.connect()
+    connection.execute(f"SET memory_limit = '{memory}B'; SET TimeZone = 'UTC'")
+    connection.execute(f"""
+        CREATE TABLE summary AS
+        SELECT date_trunc('hour', time) AS hour, {", ".join(_GROUPS)}, count(*) AS requests,
+            count_if(NOT ok) AS errors, sum(messages) AS messages,
+            sum(bytes_in) AS bytes_in, sum(bytes_out) AS bytes_out,
+            approx_quantile(latency_us, [0.5, 0.9, 0.99, 0.999]) AS latency
+        FROM read_parquet('{root}/requests/*/*/*.parquet', hive_partitioning = false) GROUP BY ALL
+    """)
+    query = "SELECT count(*), sum(requests), sum(errors), sum(messages) FROM summary"
+    row = connection.execute(query).fetchone()
+    assert row is not None
+    return dict(zip(("groups", "requests", "errors", "messages"), map(int, row), strict=True))
+
+
+def pandas(root: Path, memory: str) -> Totals:
+    """With all columns that are needed in memory, as pandas has it."""
+    import pandas as engine
+    import pyarrow.dataset as ds
+
+    # What it takes beyond that, a machine of that size has not.
+    limit = int(memory.rstrip("gG")) << 30
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    files = ds.dataset([str(path) for path in sorted((root / "requests").rglob("*.parquet"))])
+    texts = list(_GROUPS)
+    frame = files.to_table(columns=list(_COLUMNS)).to_pandas(categories=texts, self_destruct=True)
+    frame["hour"] = frame.pop("time").dt.floor("h")
+    frame["errors"] = ~frame.pop("ok")
+    groups = frame.groupby(["hour", *texts], observed=True, dropna=False)
+    summary = groups.agg(requests=("errors", "size"), errors=("errors", "sum"), messages=("messages", "sum"),
+                         bytes_in=("bytes_in", "sum"), bytes_out=("bytes_out", "sum"))  # fmt: skip
+    tails = groups["latency_us"].quantile([0.5, 0.9, 0.99, 0.999]).unstack()
+    both = engine.concat([summary, tails], axis=1)
+    return {"groups": len(both), **{name: int(both[name].sum()) for name in ("requests", "errors", "messages")}}
+
+
+ENGINES: Mapping[str, Callable[[Path, str], Totals]] = {
+    "spark": spark,
+    "duckdb": duckdb,
+    "pandas": pandas,
+    "detectors": detectors,
+}
+
+
+def _resident(session: int) -> int:
+    """Bytes that the processes of a session have in memory."""
+    total = 0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session:
+            total += int(fields[21]) * resource.getpagesize()
+    return total
+
+
+def _measured(engine: str, root: Path, memory: str, limit: float) -> tuple[float, int, Totals | None, str]:
+    """Seconds, peak bytes, the totals or None, and why."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.analytics.benchmark",
+        "--run",
+        engine,
+        "--memory",
+        memory,
+        "--dir",
+        str(root),
+    ]
+    begin = time.monotonic()
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    peak = 0
+    done = threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.1):
+            peak = max(peak, _resident(process.pid))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        out, err = process.communicate(timeout=limit)
+        why = err.strip().splitlines()[-1] if err.strip() else f"exit {process.returncode}"
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        out, why = "", f"longer than {limit:.0f} s"
+        process.communicate()
+    finally:
+        done.set()
+        watcher.join()
+    seconds = time.monotonic() - begin
+    totals = json.loads(out.strip().splitlines()[-1]) if process.returncode == 0 else None
+    return seconds, peak, totals, why
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, nargs="+", default=[1_000_000, 10_000_000, 100_000_000])
+    parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=list(ENGINES))
+    parser.add_argument("--dir", type=Path, default=Path("build/bench-analytics"), help="where records are, or are put")
+    parser.add_argument(
+        "--memory", default="4g", help="for each engine: the driver's heap, DuckDB's limit (%(default)s)"
+    )
+    parser.add_argument("--limit", type=float, default=3600.0, help="seconds for one engine and size (%(default)s)")
+    parser.add_argument("--run", choices=list(ENGINES), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.run:
+        print(json.dumps(ENGINES[options.run](options.dir, options.memory)))
+        return 0
+    wrong = False
+    print(f"{os.cpu_count()} cores, memory {options.memory} per engine; times include the engine's start")
+    for records in options.records:
+        root = options.dir / str(records)
+        begin = time.monotonic()
+        if not (root / generator.truth.NAME).exists():
+            # A month, so that more records are more of the same hours.
+            generator.generate(root, generator.Plan(records, days=28), os.cpu_count() or 1)
+            print(f"generated in {time.monotonic() - begin:.1f} s")
+        size = sum(path.stat().st_size for path in (root / "requests").rglob("*.parquet"))
+        rows = generator.load(root).records["requests"]
+        print(f"\n{rows:,} records, {size / 1e9:.2f} GB of Parquet ({size / rows:.0f} bytes each)", flush=True)
+        reference: Totals | None = None
+        for engine in options.engines:
+            seconds, peak, totals, why = _measured(engine, root, options.memory, options.limit)
+            says = why if totals is None else ", ".join(f"{value:,} {name}" for name, value in totals.items())
+            print(
+                f"  {engine:10} {seconds:8.1f} s  {peak / 1e9:6.2f} GB  {rows / seconds / 1e6:6.2f} M/s  {says}",
+                flush=True,
+            )
+            if totals is None or engine == "detectors":
+                continue
+            reference = reference or totals
+            if totals != reference or totals["requests"] != rows:
+                wrong = True
+                print(f"  {engine} does not agree: {reference}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

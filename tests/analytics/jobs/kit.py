@@ -1,0 +1,91 @@
+"""Records as files, as the proxy leaves them, and what is in files."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analytics.generator import files
+from analytics.schema import table
+from tests.analytics.kit import Row
+
+# What a busy machine may take for what takes seconds.
+PATIENCE = 100.0
+
+
+def write(root: Path, rows: Sequence[Row], name: str = "replica-0-1-0", of: str = "requests") -> None:
+    """One file in each hour that the rows are of."""
+    definition = table(of)
+    schema = files.schema(definition)
+    ordered = sorted(rows, key=lambda row: row["time"])
+    for hour, part in groupby(ordered, key=lambda row: row["time"].replace(minute=0, second=0, microsecond=0)):
+        complete = [{field: row.get(field) for field in schema.names} for row in part]
+        files.write(root, definition, hour, pa.Table.from_pylist(complete, schema), name)
+
+
+def rows(folder: Path) -> Counter[tuple[Any, ...]]:
+    """Every row of the Parquet files that a reader sees, and how often it is there."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for path in sorted(folder.rglob("*.parquet")):
+        if not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts):
+            found.update(_row(row) for row in pq.read_table(path, partitioning=None).to_pylist())
+    return found
+
+
+def _row(row: Row) -> tuple[Any, ...]:
+    return tuple(_plain(value) for value in row.values())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(tuple(entry.values()) for entry in value)
+    return round(value, 6) if isinstance(value, float) else value
+
+
+@contextmanager
+def job(*arguments: str, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """`python -m analytics …` as a process of its own; killed with its Spark at the end, if it is still there."""
+    command = [sys.executable, "-m", "analytics", *arguments, *QUICK]
+    with log.open("ab") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+    try:
+        yield process
+    finally:
+        kill(process)
+
+
+# Small work: what is compiled least is done first.
+QUICK = (
+    "--memory=512m",
+    "--master=local[1]",
+    "--option=spark.sql.shuffle.partitions=1",
+    "--option=spark.sql.codegen.wholeStage=false",
+    "--option=spark.sql.adaptive.enabled=false",
+    "--option=spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+)
+
+
+def kill(process: "subprocess.Popen[bytes]") -> None:
+    """SIGKILL for it and its JVM: they are a process group of their own."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(PATIENCE)
+
+
+def until(true: Callable[[], object], process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Wait for something that the process does."""
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < end, log.read_text()
+        time.sleep(0.005)

@@ -1,0 +1,103 @@
+"""The command line, as people meet it: without Spark, where an answer needs none."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from analytics import command
+from analytics.command import main
+from analytics.jobs.package import package
+from proxy import extensions
+from proxy.__main__ import main as gantry
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["report", "r"], "the following arguments are required: --out"),
+        (["report", "r", "--out", "o", "--since", "yesterday"], "'yesterday' is no time"),
+        (["report", "r", "--out", "o", "--since", "2026-10-19T14:00"], "names no time zone"),
+        (["report", "r", "--out", "o", "--zone", "Mars"], "'Mars' is no time zone"),
+        (["rollup", "r", "--out", "o", "--zone", "../etc"], "is no time zone"),
+        (["stream", "r", "--out", "o", "--window", "1 fortnight"], "say a number and a unit"),
+        (["stream", "r", "--out", "o", "--error-rate", "5"], "is no share"),
+        (["stream", "r", "--out", "o", "--p99", "-1"], "is no time in milliseconds"),
+        (["stream", "r", "--out", "o", "--webhook", "ftp://x"], "is no http:// or https:// address"),
+        (["demo", "d", "--size", "0"], "is no positive whole number"),
+        (["report", "r", "--out", "o", "--option", "x"], "say KEY=VALUE"),
+        (["paint"], "invalid choice: 'paint'"),
+    ],
+)
+def test_bad_arguments_get_a_sentence(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_gantry_hands_over_what_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        gantry(["analytics", "--help"])
+    assert stopped.value.code == 0
+    assert "usage: gantry analytics" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        gantry(["--help"])
+    assert "analytics" in capsys.readouterr().out
+
+
+def test_the_entry_point_is_installed() -> None:
+    assert extensions.find("analytics") is command.main
+    assert extensions.find("nothing") is None
+
+
+def test_the_proxy_does_without_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(extensions, "find", lambda name: None)
+    assert gantry(["analytics", "report"]) == 2
+    assert "pip install 'rocketmq-gantry[analytics]'" in capsys.readouterr().err
+
+
+def test_without_the_extra_there_is_a_sentence(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] == 'pyspark':\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Missing())\n"
+        "from analytics.command import main\n"
+        "sys.exit(main(['report', 'records', '--out', 'out']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "gantry analytics: pyspark is not installed: pip install 'rocketmq-gantry[analytics]'\n"
+
+
+def test_generate_has_a_parser_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["generate", str(tmp_path), "--records", "50", "--days", "1", "--incidents", "0", "--processes", "1"]) == 0
+    )
+    assert "requests in" in capsys.readouterr().out
+    assert json.loads((tmp_path / "truth.json").read_text())["incidents"] == []
+
+
+def test_what_is_shipped_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
+    program, archive = package(tmp_path / "a")
+    again = package(tmp_path / "b")
+    assert [path.read_bytes() for path in again] == [program.read_bytes(), archive.read_bytes()]
+    names = zipfile.ZipFile(archive).namelist()
+    assert {"analytics/command.py", "analytics/report/page.html.j2", "proxy/traffic/schema.py"} <= set(names)
+    # Its packages are found in the archive first, and then nowhere else: all that they import is in it.
+    jobs = ("command", "jobs.report", "jobs.rollups", "jobs.compaction", "jobs.streaming", "jobs.demo")
+    code = (
+        f"import importlib, sys; sys.path.insert(0, {str(archive)!r})\n"
+        f"modules = [importlib.import_module('analytics.' + name) for name in {jobs}]\n"
+        "assert all('.zip' in module.__file__ for module in modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr

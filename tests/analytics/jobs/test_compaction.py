@@ -1,0 +1,123 @@
+"""Compaction: the same rows in fewer files, whatever happens meanwhile."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from analytics.jobs import partitions
+from analytics.jobs.compaction import compact
+from analytics.jobs.place import Directory
+from analytics.records import NoRecords
+from tests.analytics.jobs.kit import rows, write
+from tests.analytics.kit import at, connection, send
+
+
+class Dead(Exception):
+    """What a crash looks like from within."""
+
+
+def fill(root: Path) -> None:
+    for number in range(4):
+        write(root, [send(at(minute), latency_us=number) for minute in (5, 65)], f"replica-0-{number}-0")
+    write(root, [connection(at(7))], of="connections")
+
+
+def files(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*.parquet"))
+
+
+def test_the_rows_are_the_same_and_the_files_few(spark: SparkSession, tmp_path: Path) -> None:
+    root, out = tmp_path / "records", tmp_path / "compact"
+    fill(root)
+    done = compact(spark, str(root), str(out))
+    assert (done.files, done.partitions, done.rows, done.kept) == (9, 3, 9, 0)
+    for table in ("requests", "connections"):
+        assert rows(out / table) == rows(root / table)
+    assert files(out) == [
+        "connections/date=2026-10-19/hour=00/records.parquet",
+        "requests/date=2026-10-19/hour=00/records.parquet",
+        "requests/date=2026-10-19/hour=01/records.parquet",
+    ]
+
+
+def test_only_hours_with_new_files_are_written_again(spark: SparkSession, tmp_path: Path) -> None:
+    root, out = tmp_path / "records", tmp_path / "compact"
+    fill(root)
+    compact(spark, str(root), str(out))
+    before = {path: path.stat().st_ino for path in out.rglob("*.parquet")}
+    assert compact(spark, str(root), str(out)).partitions == 0
+    # Late, and in a file of its own.
+    write(root, [send(at(66), latency_us=99)], "replica-1-0-0")
+    done = compact(spark, str(root), str(out))
+    assert (done.partitions, done.kept) == (1, 2)
+    assert rows(out / "requests") == rows(root / "requests")
+    changed = {path.parent.name for path in out.rglob("*.parquet") if before.get(path) != path.stat().st_ino}
+    assert changed == {"hour=01"}
+
+
+def test_what_retention_removes_stays(spark: SparkSession, tmp_path: Path) -> None:
+    root, out = tmp_path / "records", tmp_path / "compact"
+    fill(root)
+    before = rows(root / "requests")
+    compact(spark, str(root), str(out))
+    next(root.rglob("requests/*/hour=00/*.parquet")).unlink()
+    assert compact(spark, str(root), str(out)).partitions == 0
+    assert rows(out / "requests") == before
+
+
+@pytest.mark.parametrize("dies_at", range(3))
+def test_dying_on_the_way_costs_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_at: int
+) -> None:
+    """Before anything is in place, between two partitions, and before it is written down."""
+    root, out = tmp_path / "records", tmp_path / "compact"
+    fill(root)
+    compact(spark, str(root), str(out))
+    old = rows(out / "requests")
+    write(root, [send(at(minute), latency_us=99) for minute in (6, 66)], "replica-1-0-0")
+    moved: list[str] = []
+    move = Directory.move
+
+    def moving(place: Directory, old: str, new: str) -> None:
+        if len(moved) == dies_at:
+            raise Dead
+        moved.append(new)
+        move(place, old, new)
+
+    def dying(*_: object) -> None:
+        raise Dead
+
+    with monkeypatch.context() as patch:
+        if dies_at < 2:
+            patch.setattr(Directory, "move", moving)
+        else:
+            patch.setattr(partitions.Manifest, "remember", dying)
+        with pytest.raises(Dead):
+            compact(spark, str(root), str(out))
+    whole = rows(root / "requests")
+    between = rows(out / "requests")
+    # Each hour is the old one or the new one.
+    assert between == (old, old + type(old)({row: 1 for row in whole - old if row[1] < at(60)}), whole)[dies_at]
+    compact(spark, str(root), str(out))
+    assert rows(out / "requests") == whole
+    assert not list((out / "_staging").iterdir())
+
+
+def test_damaged_files_are_left_out_and_named(spark: SparkSession, tmp_path: Path) -> None:
+    root, out = tmp_path / "records", tmp_path / "compact"
+    fill(root)
+    bad = root / "requests/date=2026-10-19/hour=00/bad.parquet"
+    bad.write_bytes(b"half a file")
+    before = sum(rows(root / "connections").values())
+    done = compact(spark, str(root), str(out))
+    assert [each.path.rpartition("/")[2] for each in done.skipped] == ["bad.parquet"]
+    assert sum(rows(out / "requests").values()) == 8
+    assert sum(rows(out / "connections").values()) == before
+
+
+def test_bad_places_get_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(NoRecords, match="there is no directory"):
+        compact(spark, str(tmp_path / "none"), str(tmp_path / "out"))
+    with pytest.raises(ValueError, match="name another directory"):
+        compact(spark, str(tmp_path), str(tmp_path))

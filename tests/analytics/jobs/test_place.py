@@ -1,0 +1,59 @@
+"""Places: the same for a directory and for what Hadoop reaches."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from analytics.jobs.place import Directory, HadoopDirectory, Place, place
+
+Make = Callable[[SparkSession, Path], Place]
+PLACES: tuple[Make, ...] = (
+    lambda spark, path: Directory(path),
+    # Hadoop's own view of the same disk stands for HDFS and object stores: the calls are the same.
+    lambda spark, path: HadoopDirectory(spark, path.as_uri()),
+)
+
+
+@pytest.mark.parametrize("make", PLACES)
+def test_files_come_whole_and_go(spark: SparkSession, tmp_path: Path, make: Make) -> None:
+    target = make(spark, tmp_path / "out")
+    assert target.read("a/b") is None
+    assert target.names("a") == []
+    target.write("a/b", b"one")
+    target.write("a/b", b"\x00two\xff")
+    assert target.read("a/b") == b"\x00two\xff"
+    target.write("a/c", b"three")
+    target.move("a/c", "d/e")
+    target.write("a/b", b"four")
+    target.move("a/b", "d/e")
+    assert target.read("d/e") == b"four"
+    assert [name for name in target.names("a") if not name.startswith(".")] == []
+    assert "e" in target.names("d")
+    target.remove("d")
+    target.remove("d")
+    assert target.names("d") == []
+    target.write("top", b"")
+    assert target.read("top") == b""
+
+
+def test_what_is_half_written_is_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Directory(tmp_path)
+    target.write("records.parquet", b"old")
+
+    def fails(_: int) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("analytics.jobs.place.os.fsync", fails)
+    with pytest.raises(OSError, match="no space"):
+        target.write("records.parquet", b"new")
+    assert target.read("records.parquet") == b"old"
+    assert all(name.startswith("_") for name in target.names() if name != "records.parquet")
+
+
+def test_the_scheme_decides(spark: SparkSession, tmp_path: Path) -> None:
+    assert isinstance(place(spark, str(tmp_path)), Directory)
+    named = place(spark, (tmp_path / "with space").as_uri())
+    assert isinstance(named, Directory)
+    assert named.uri == str(tmp_path / "with space")

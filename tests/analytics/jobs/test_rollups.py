@@ -1,0 +1,106 @@
+"""Kept roll-ups: by the hour and the day, what they would be if made at once."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from analytics import records
+from analytics.jobs import rollups
+from analytics.jobs.partitions import Manifest
+from analytics.jobs.rollups import DAILY, HOURLY, Rolled, read, roll
+from analytics.records import NoRecords
+from analytics.transforms.rollup import CELL, rollup
+from tests.analytics.jobs.kit import rows, write
+from tests.analytics.kit import at, contents, failed, receive, send
+
+
+def fill(root: Path) -> None:
+    times = [at(minutes) for minutes in range(0, 3 * 1440, 700)]
+    write(root, [send(time, latency_us=1000 + number) for number, time in enumerate(times)])
+    write(root, [receive(time + timedelta(seconds=1), group="g") for time in times], "replica-1-0-0")
+
+
+def expected(spark: SparkSession, root: Path, every: str, zone: str = "UTC") -> list[str]:
+    rolled = rollup(records.read(spark, str(root)).frame, CELL, every, zone)
+    return sorted(map(str, contents(rolled.select(*sorted(rolled.columns)))))
+
+
+def kept(spark: SparkSession, out: Path, name: str) -> list[str]:
+    frame = read(spark, str(out), name)
+    return sorted(map(str, contents(frame.select(*sorted(frame.columns)))))
+
+
+def test_they_are_what_the_records_make(spark: SparkSession, tmp_path: Path) -> None:
+    root, out = tmp_path / "records", tmp_path / "rolled"
+    fill(root)
+    assert roll(spark, str(root), str(out)) == Rolled(hours=7, days=3, kept=0)
+    assert kept(spark, out, HOURLY) == expected(spark, root, "1 hour")
+    assert kept(spark, out, DAILY) == expected(spark, root, "1 day")
+    # Again, nothing is done.
+    before = {path: path.stat().st_ino for path in out.rglob("*.parquet")}
+    assert roll(spark, str(root), str(out)) == Rolled(hours=0, days=0, kept=7)
+    assert {path: path.stat().st_ino for path in out.rglob("*.parquet")} == before
+
+
+def test_late_records_change_their_hour_and_day_only(spark: SparkSession, tmp_path: Path) -> None:
+    root, out = tmp_path / "records", tmp_path / "rolled"
+    fill(root)
+    roll(spark, str(root), str(out))
+    write(root, [failed(at(1445))], "replica-0-9-0")
+    assert roll(spark, str(root), str(out)) == Rolled(hours=1, days=1, kept=7)
+    assert kept(spark, out, HOURLY) == expected(spark, root, "1 hour")
+    assert kept(spark, out, DAILY) == expected(spark, root, "1 day")
+
+
+def test_days_are_those_of_the_zone(spark: SparkSession, tmp_path: Path) -> None:
+    root, out = tmp_path / "records", tmp_path / "rolled"
+    fill(root)
+    assert roll(spark, str(root), str(out), "Europe/Berlin").days == 4
+    assert kept(spark, out, DAILY) == expected(spark, root, "1 day", "Europe/Berlin")
+    with pytest.raises(ValueError, match="those of Europe/Berlin"):
+        roll(spark, str(root), str(out))
+
+
+def test_dying_between_hours_and_days_is_made_good(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, out = tmp_path / "records", tmp_path / "rolled"
+    fill(root)
+
+    class Dead(Exception):
+        pass
+
+    def dying(*_: object) -> int:
+        raise Dead
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rollups, "_roll_days", dying)
+        with pytest.raises(Dead):
+            roll(spark, str(root), str(out))
+    with monkeypatch.context() as patch:
+        patch.setattr(Manifest, "remember", dying)
+        with pytest.raises(Dead):
+            roll(spark, str(root), str(out))
+    assert roll(spark, str(root), str(out)).days == 3
+    assert kept(spark, out, HOURLY) == expected(spark, root, "1 hour")
+    assert kept(spark, out, DAILY) == expected(spark, root, "1 day")
+
+
+def test_records_that_have_gone_stay_rolled_up(spark: SparkSession, tmp_path: Path) -> None:
+    root, out = tmp_path / "records", tmp_path / "rolled"
+    fill(root)
+    roll(spark, str(root), str(out))
+    before = rows(out / DAILY)
+    for path in root.rglob("date=2026-10-19/*/*.parquet"):
+        path.unlink()
+    assert roll(spark, str(root), str(out)).days == 0
+    assert rows(out / DAILY) == before
+
+
+def test_without_any_there_is_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(NoRecords, match="gantry analytics rollup makes them"):
+        read(spark, str(tmp_path))
+    with pytest.raises(ValueError, match="is no time zone"):
+        roll(spark, str(tmp_path), str(tmp_path / "out"), "Mars")

@@ -1,0 +1,172 @@
+"""Streaming: windows as a batch would make them, alerts that begin and end, and a job that is killed."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from analytics.jobs.streaming import Limits, Order, judged, post, stream, windows
+from analytics.records import NoRecords
+from tests.analytics.jobs.kit import job, kill, rows, until, write
+from tests.analytics.kit import Row, at, contents, failed, receive, requests, send
+
+HOUR = [
+    row
+    for minute in range(30)
+    for row in (
+        *(send(at(minute, number), latency_us=1000) for number in range(20)),
+        *((failed(at(minute, 30 + number)) for number in range(10)) if minute in (10, 11) else ()),
+        receive(at(minute, 50), topic="shop%paid", attempt=2, messages=3),
+    )
+]
+# A record that is later than any window's end and lateness: what came before is complete.
+LATER = [send(at(60))]
+
+
+def table(out: Path) -> list[Row]:
+    found: list[Row] = []
+    for path in sorted((out / "windows").iterdir()):
+        found += pq.read_table(path).to_pylist()
+    return sorted(found, key=lambda row: (row["time"], row["topic"]))
+
+
+def alerts(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in sorted((out / "alerts").iterdir()) for line in path.read_text().splitlines()]
+
+
+def test_a_stream_makes_what_a_batch_makes(spark: SparkSession, tmp_path: Path) -> None:
+    root, out = tmp_path / "records", tmp_path / "out"
+    write(root, HOUR + LATER)
+    stream(spark, str(root), str(out), once=True)
+    whole = contents(windows(requests(spark, HOUR), "1 minute", "5 minutes"))
+    assert table(out) == sorted(whole, key=lambda row: (row["time"], row["topic"]))
+    assert [(each["state"], each["measure"], each["topic"], each["time"]) for each in alerts(out)] == [
+        ("firing", "error_rate", "shop%orders", at(10).isoformat()),
+        ("resolved", "error_rate", "shop%orders", at(12).isoformat()),
+    ]
+    # Started again it goes on: nothing new, nothing again.
+    before = sorted(path.name for path in (out / "windows").iterdir())
+    stream(spark, str(root), str(out), once=True)
+    assert sorted(path.name for path in (out / "windows").iterdir()) == before
+
+
+@pytest.mark.timeout(400)
+def test_killed_in_a_batch_and_started_again_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+    root, out, log = tmp_path / "records", tmp_path / "out", tmp_path / "log"
+    for minute in range(30):
+        write(root, [row for row in HOUR if row["time"].minute == minute], f"replica-0-{minute:02}-0")
+    arguments = ("stream", str(root), "--out", str(out), "--files-per-batch", "4", "--lateness", "1 minute")
+    batches = out / "_checkpoint"
+
+    def under_way() -> bool:
+        """If a batch has begun that has not ended, and one before it has."""
+        begun, ended = ({path.name for path in (batches / name).glob("[0-9]*")} for name in ("offsets", "commits"))
+        return bool(ended) and bool(begun - ended)
+
+    with job(*arguments, "--interval", "1 second", log=log) as process:
+        until(under_way, process, log)
+        kill(process)
+    write(root, LATER, "replica-0-99-0")
+    with job(*arguments, "--once", log=log) as process:
+        assert process.wait(200) == 0, log.read_text()
+    counted = table(out)
+    assert sum(row["requests"] for row in counted) == len(HOUR)
+    assert len({(row["time"], row["topic"]) for row in counted}) == len(counted) == 60
+    assert [each["state"] for each in alerts(out)] == ["firing", "resolved"]
+
+
+def window(minute: int, topic: str = "orders", **more: Any) -> Row:
+    values = {"requests": 100, "error_rate": 0.0, "redelivery_rate": None, "p99_us": 1000}
+    return {"time": at(minute), "topic": topic} | values | more
+
+
+def test_alerts_begin_and_end_once() -> None:
+    firing: set[tuple[str, str | None]] = set()
+    rows = [window(0), window(1, error_rate=0.5), window(2, error_rate=0.6), window(3)]
+    told = [(each.state, each.measure, each.time) for each in judged(rows, Limits(), firing)]
+    assert told == [("firing", "error_rate", at(1)), ("resolved", "error_rate", at(3))]
+    # What a batch leaves open, the next one ends; few requests are no reason.
+    list(judged([window(4, p99_us=2_000_000), window(4, "few", requests=3, error_rate=1.0)], Limits(), firing))
+    assert firing == {("p99_ms", "orders")}
+    (last,) = judged([window(5, "other")], Limits(), firing)
+    assert (last.state, last.topic, last.value) == ("resolved", "orders", None)
+    assert not list(judged([], Limits(), firing))
+
+
+@contextmanager
+def webhook(*answers: int) -> Iterator[tuple[str, list[tuple[str | None, Any]]]]:
+    """A server with these answers, one after the other; what it was told."""
+    told: list[tuple[str | None, Any]] = []
+    left = list(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            told.append((self.headers["Idempotency-Key"], json.loads(content)))
+            self.send_response(left.pop(0))
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/", told
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_webhook_is_told_again_until_it_listens() -> None:
+    with webhook(503, 500, 204) as (url, told):
+        assert post(url, {"alerts": []}, "7", (0.0, 0.0, 0.0))
+    assert told == [("7", {"alerts": []})] * 3
+
+
+def test_a_webhook_that_never_listens_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with webhook(500, 500) as (url, told):
+        assert not post(url, {}, "8", (0.0,))
+    assert len(told) == 2
+    assert "did not take alerts of batch 8" in caplog.text
+
+
+def test_alerts_reach_the_webhook(spark: SparkSession, tmp_path: Path) -> None:
+    root, out = tmp_path / "records", tmp_path / "out"
+    write(root, [row for row in HOUR if 8 <= row["time"].minute < 14] + LATER)
+    with webhook(*[200] * 9) as (url, told):
+        stream(spark, str(root), str(out), Order(webhook=url), once=True)
+    assert [alert for _, content in told for alert in content["alerts"]] == alerts(out)
+    assert len(alerts(out)) == 2
+
+
+def test_what_cannot_be_continued_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(NoRecords, match="let the proxy write there first"):
+        stream(spark, str(tmp_path / "none"), str(tmp_path / "out"), once=True)
+    (tmp_path / "out" / "windows").mkdir(parents=True)
+    (tmp_path / "out" / "windows" / "0000000001.parquet").touch()
+    with pytest.raises(ValueError, match="no checkpoint"):
+        stream(spark, str(tmp_path), str(tmp_path / "out"), once=True)
+
+
+def test_the_files_of_a_batch_are_replaced_by_its_repetition(spark: SparkSession, tmp_path: Path) -> None:
+    """foreachBatch comes again with the same number where a crash fell between the files and the commit."""
+    from analytics.jobs.place import Directory
+    from analytics.jobs.streaming import sink
+
+    write_batch = sink(Directory(tmp_path), Limits(), None)
+    first = windows(requests(spark, [row for row in HOUR if row["time"].minute == 10]), "1 minute", "1 minute")
+    write_batch(first, 3)
+    before = rows(tmp_path), alerts(tmp_path)
+    write_batch(first, 3)
+    assert (rows(tmp_path), alerts(tmp_path)) == before
+    assert [each["state"] for each in alerts(tmp_path)] == ["firing"]

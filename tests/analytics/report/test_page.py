@@ -1,0 +1,133 @@
+"""The page: whole, self-contained, and true to its tables."""
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+
+from analytics.report import charts
+from analytics.report.page import Origin, render
+from analytics.report.sections import Section, period
+
+ORIGIN = Origin(
+    "Traffic <b>",
+    datetime(2026, 10, 24, 22, tzinfo=UTC),
+    datetime(2026, 10, 25, 23, tzinfo=UTC),
+    "Europe/Berlin",
+    12345,
+    7,
+    [],
+)
+MADE = datetime(2026, 11, 1, tzinfo=UTC)
+TIMES = pd.date_range("2026-10-19", periods=3, freq="1h")
+
+
+def text(table: pd.DataFrame | None = None, skipped: tuple[tuple[str, str], ...] = ()) -> str:
+    section = Section(
+        "load", "Load", "A <sentence>.", [charts.lines(pd.DataFrame({"time": TIMES, "n": [1, 2, 3]}), "n")], table
+    )
+    origin = replace(ORIGIN, skipped=skipped)
+    return render(origin, [("requests", "12.3 k")], [section], MADE)
+
+
+class Checker(HTMLParser):
+    """Elements that are opened and closed in order; what is fetched from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "link", "br", "img"):
+            self.open.append(tag)
+        self.fetched += [
+            value or ""
+            for name, value in attrs
+            if name in ("src", "href", "xlink:href") and not (value or "").startswith("#")
+        ]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in ("meta", "link", "br", "img"):
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_it_is_well_formed_and_fetches_nothing() -> None:
+    checker = Checker()
+    checker.feed(text(pd.DataFrame({"a": [1]})))
+    assert not checker.open
+    assert not checker.fetched
+    assert "url(http" not in text()
+
+
+def test_texts_are_escaped_and_times_are_the_zones() -> None:
+    page = text()
+    assert "Traffic &lt;b&gt;" in page
+    assert "A &lt;sentence&gt;." in page
+    assert "Sunday 25 October 2026, 00:00 to Monday 26 October 2026, 00:00 (Europe/Berlin)" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("n", 1234567, "1\u202f234\u202f567"),
+        ("n", 0.123456, "0.123"),
+        ("n", 3.0, "3"),
+        ("n", float("nan"), "\u2013"),
+        ("n", None, "\u2013"),
+        ("share", 0.25, "25 %"),
+        ("error_rate", 0.001, "0.1 %"),
+        ("bytes_in", 2_500_000, "2.5 MB"),
+        ("bytes_in", 12, "12 B"),
+        ("time", pd.Timestamp("2026-10-19 14:00"), "19 Oct 14:00"),
+        ("outdated", True, "yes"),
+        ("groups", ["a", "b"], "a, b"),
+        ("groups", list("abcdefg"), "a, b, c, d, e and 2 more"),
+        ("topic", "<script>", "&lt;script&gt;"),
+    ],
+)
+def test_cells_are_written_for_people(name: str, value: object, shown: str) -> None:
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", text(pd.DataFrame({name: [value]})))
+    assert cells == [shown]
+
+
+def test_a_long_table_is_cut_and_says_so() -> None:
+    page = text(pd.DataFrame({"n": range(20)}))
+    assert page.count("<td") == 15
+    assert "5 more rows" in page
+
+
+def test_files_that_could_not_be_read_are_named() -> None:
+    page = text(skipped=(("requests/bad.parquet", "it is no Parquet file"),))
+    assert "1 could not be read" in page
+    assert "requests/bad.parquet: it is no Parquet file" in page
+
+
+def test_the_same_figure_gives_the_same_text() -> None:
+    frame = pd.DataFrame({"time": TIMES, "n": [1, 2, 3]})
+    assert charts.svg(charts.lines(frame, "n")) == charts.svg(charts.lines(frame, "n"))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_charts_take_what_there_is(rows: int) -> None:
+    frame = pd.DataFrame({"time": TIMES[:rows], "n": [0.0] * rows, "by": ["a"] * rows})
+    for figure in (
+        charts.lines(frame, "n", logarithmic=True),
+        charts.lines(frame, "n", "by", weight="n"),
+        charts.areas(frame, "n", "by"),
+        charts.bars(frame, "by", "n"),
+    ):
+        assert charts.svg(figure).startswith("<svg")
+
+
+@pytest.mark.parametrize(("hours", "every"), [(1, "5 minutes"), (30, "5 minutes"), (31, "1 hour"), (24 * 31, "1 day")])
+def test_pictures_have_some_hundred_points(hours: int, every: str) -> None:
+    start = datetime(2026, 10, 1, tzinfo=UTC)
+    assert period(start, start + pd.Timedelta(hours=hours)) == every

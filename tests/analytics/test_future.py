@@ -1,0 +1,156 @@
+"""Seasons, capacity and quotas: what is usual, what is to come, what would have been."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from analytics.transforms import globs
+from analytics.transforms.anomalies import anomalies, series
+from analytics.transforms.capacity import Limits, daily, forecast
+from analytics.transforms.quotas import unjudged, what_if
+from proxy.rules.model import parse
+from tests.analytics import kit
+
+
+def test_the_season_is_learnt_and_what_does_not_fit_it_is_told(spark: SparkSession) -> None:
+    rows = []
+    for day in range(6):
+        for half_hour in range(48):
+            messages = 200 if 16 <= half_hour < 40 else 40
+            # A busy day is a busy day.
+            messages *= 2 if day == 4 else 1
+            if day == 3 and half_hour in (20, 21):
+                continue
+            if day == 5 and half_hour == 44:
+                messages = 400
+            rows.append(kit.send(kit.at(day * 1440 + half_hour * 30 + 1), messages=messages + half_hour % 3))
+    requests = kit.requests(spark, rows)
+    found = {each["kind"]: each for each in kit.contents(anomalies(requests))}
+    assert set(found) == {"traffic_drop", "traffic_surge"}
+    drop, surge = found["traffic_drop"], found["traffic_surge"]
+    assert (drop["start"], drop["end"]) == (kit.at(3 * 1440 + 600), kit.at(3 * 1440 + 660))
+    assert (drop["observed"], drop["severity"]) == (0.0, "warning")
+    assert (surge["start"], surge["observed"]) == (kit.at(5 * 1440 + 22 * 60), 402.0)
+    assert surge["text"].startswith("topic shop%orders: 402 messages per 30 minutes, where 42 are usual")
+
+
+def test_the_season_follows_the_clock_on_the_wall(spark: SparkSession) -> None:
+    """Work begins at nine in Berlin, which is 7:00 UTC before the clocks go back and 8:00 after."""
+    rows = []
+    for day in range(20, 31):
+        change = datetime(2026, 10, 25, tzinfo=UTC)
+        opens = 7 if datetime(2026, 10, day, tzinfo=UTC) < change else 8
+        for hour in range(24):
+            messages = 100 if opens <= hour < opens + 8 else 20
+            rows.append(kit.send(datetime(2026, 10, day, hour, 5, tzinfo=UTC), messages=messages))
+    requests = kit.requests(spark, rows)
+    assert anomalies(requests, "1 hour", "Europe/Berlin").collect() == []
+    assert {row.kind for row in anomalies(requests, "1 hour", "UTC").collect()} == {"traffic_drop", "traffic_surge"}
+
+
+def test_two_days_are_no_season(spark: SparkSession) -> None:
+    rows = [kit.send(kit.at(day * 1440), messages=100) for day in range(2)]
+    answer = kit.contents(series(kit.requests(spark, rows), measures=("messages",)))
+    # The hours between are there, as zeros.
+    assert len(answer) == 25
+    assert {row["usual"] for row in answer} == {None}
+
+
+def test_growth_and_the_day_it_will_be_too_much(spark: SparkSession) -> None:
+    rows = []
+    for day in range(5):
+        for hour in range(24):
+            # 3600 requests an hour are one per second: the busy hour grows by one per second and day.
+            per_second = (10 + day) if hour == 13 else 2
+            rows.append(kit.send(kit.at(day * 1440 + hour * 60), weight=3600.0 * per_second, bytes_in=10))
+    requests = kit.requests(spark, rows)
+    limits = Limits(requests_per_s=20, messages_per_s=1000, bytes_per_s=1e6, replicas=2, headroom=0.5, ahead_days=30)
+    answer = {row["measure"]: row for row in kit.contents(forecast(requests, limits, "Europe/Berlin"))}
+    line = answer["requests_per_s"]
+    # 13:00 UTC is 15:00 in Berlin's summer; its last day has no 24 hours in UTC, but 22.
+    assert (line["busy_hour"], line["peak"], line["limit"]) == (15, 14.0, 20.0)
+    assert line["per_day"] == pytest.approx(1.0)
+    assert line["fit"] == pytest.approx(1.0)
+    assert line["days_until_limit"] == pytest.approx(6.0)
+    assert (line["replicas_needed"], line["replicas_ahead"]) == (2, 5)
+    assert kit.contents(daily(requests.limit(1)))[0]["hours"] == 1
+    one_day = kit.contents(forecast(requests.where(f.col("time") < f.lit(kit.at(1440))), limits))
+    assert {(row["per_day"], row["days_until_limit"]) for row in one_day} == {(None, None)}
+
+
+RULES = """
+[[rule]]
+name = "per-client"
+kind = "limit"
+messages = 10
+burst = 2
+per = ["client"]
+match = { topics = ["shop%*"], networks = ["10.0.0.0/8"] }
+
+[[rule]]
+name = "reads"
+kind = "limit"
+bytes = 100
+match = { groups = ["shop%orders-?illing"], version_below = "5.1" }
+
+[[rule]]
+name = "by-certificate"
+kind = "limit"
+requests = 1
+match = { subjects = ["CN=a"] }
+"""
+
+
+def test_who_would_hit_a_quota(spark: SparkSession) -> None:
+    rules = parse(RULES)
+    burst = [kit.send(kit.at(0, second), client_id="bursty", messages=25) for second in (0, 1, 10)]
+    steady = [kit.send(kit.at(0, second), client_id="steady", messages=10) for second in range(20)]
+    elsewhere = [
+        kit.send(kit.at(0), client_id="far", messages=500, address=address) for address in ("192.168.0.1", None, "::1")
+    ]
+    foreign = [kit.send(kit.at(0), client_id="foreign", messages=500, topic="bank%x")]
+    readers = [
+        kit.receive(kit.at(1), client_id="reader", bytes_out=150),
+        kit.receive(kit.at(1, 1), client_id="reader", bytes_out=50, version=None),
+        kit.receive(kit.at(1, 1), client_id="reader", bytes_out=500, group="shop%orders-search"),
+    ]
+    requests = kit.requests(spark, [*burst, *steady, *elsewhere, *foreign, *readers])
+    answer = what_if(requests, rules)
+    expected = kit.expected(
+        spark,
+        "rule string, unit string, subject string, limit double, peak double, seconds_over long, refused double, "
+        "held double, over_share double, first timestamp, last timestamp",
+        [
+            # A bucket of 20: 5 beyond it, then 15 beyond the 10 that have come back, then 5.
+            ("per-client", "messages", "bursty", 10.0, 25.0, 3, 25.0, 0.0, 25 / 75, kit.at(0), kit.at(0, 10)),
+            ("reads", "bytes", "*", 100.0, 150.0, 1, 0.0, 50.0, 50 / 150, kit.at(1), kit.at(1)),
+        ],
+    )
+    assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
+    assert unjudged(rules) == {"by-certificate": "records of requests say nothing about subjects"}
+
+
+def test_a_whole_hour_within_the_limit_is_not_listed(spark: SparkSession) -> None:
+    rules = parse('[[rule]]\nname = "all"\nkind = "limit"\nrequests = 1\n')
+    rows = [kit.send(kit.at(0) + timedelta(seconds=second)) for second in range(0, 3600, 7)]
+    assert what_if(kit.requests(spark, rows), rules).collect() == []
+    assert what_if(kit.requests(spark, rows), parse("")).collect() == []
+
+
+@pytest.mark.parametrize(
+    ("glob", "yes", "no"),
+    [
+        ("shop%*", ["shop%", "shop%a.b"], ["shop", "xshop%a"]),
+        ("a?c", ["abc", "a.c"], ["ac", "abbc"]),
+        ("[ab]-[!0-9]", ["a-x", "b--"], ["c-x", "a-1"]),
+        ("a.b+(c)|$", ["a.b+(c)|$"], ["aXb+(c)|$", "a.bb(c)"]),
+        ("[", ["["], ["x"]),
+    ],
+)
+def test_globs_are_those_of_the_rules(spark: SparkSession, glob: str, yes: list[str], no: list[str]) -> None:
+    frame = spark.createDataFrame([(text,) for text in (*yes, *no, None)], "text string")
+    matched = frame.where(globs.any_glob(f.col("text"), [glob])).collect()
+    assert [row.text for row in matched] == yes

@@ -1,0 +1,228 @@
+"""Clients, sessions, tenants, idle things, end to end: who is there, and what becomes of a message."""
+
+from datetime import timedelta
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from analytics.transforms.costs import Prices, costs
+from analytics.transforms.end_to_end import end_to_end, traces
+from analytics.transforms.idle import idle
+from analytics.transforms.inventory import clients, migration, versions
+from analytics.transforms.sessions import churn, sessions, storms, takeovers
+from analytics.transforms.tenants import tenant
+from analytics.transforms.versions import numbers, plain
+from tests.analytics import kit
+
+
+def test_a_tenant_is_the_namespace(spark: SparkSession) -> None:
+    names = {
+        "shop%orders": "shop",
+        "%RETRY%shop%billing": "shop",
+        "%DLQ%shop%billing": "shop",
+        "orders": "default",
+        "%RETRY%billing": "default",
+    }
+    frame = spark.createDataFrame([(name,) for name in names], "name string")
+    assert {row["name"]: row["tenant"] for row in frame.withColumn("tenant", tenant(f.col("name"))).collect()} == names
+
+
+def test_versions_compare_as_versions(spark: SparkSession) -> None:
+    texts = ["V4_9_4_SNAPSHOT", "5.0.7", "V10_0_0", "unknown", None]
+    frame = spark.createDataFrame([(text,) for text in texts], "version string")
+    answer = frame.select(plain(f.col("version")).alias("plain"), numbers(f.col("version")).alias("numbers"))
+    assert {row.plain: row.numbers for row in answer.collect()} == {
+        "4.9.4": [4, 9, 4],
+        "5.0.7": [5, 0, 7],
+        "10.0.0": [10, 0, 0],
+        None: None,
+    }
+
+
+def test_clients_and_their_versions(spark: SparkSession) -> None:
+    rows = [
+        kit.send(kit.at(0), client_id="a", version="5.0.5"),
+        # Upgraded meanwhile.
+        kit.send(kit.at(9), client_id="a", version="5.0.7", topic="shop%stock"),
+        kit.receive(kit.at(5), client_id="b", version="5.0.5"),
+        kit.failed(kit.at(6), client_id="b", version="5.0.5", group="z"),
+        kit.send(kit.at(7), client_id="c", language="GOLANG", version=None),
+        kit.send(kit.at(7), client_id=None),
+    ]
+    requests = kit.requests(spark, rows)
+    known = {row["client_id"]: row for row in kit.contents(clients(requests))}
+    assert set(known) == {"a", "b", "c"}
+    assert (known["a"]["version"], known["a"]["topics"], known["a"]["first_seen"]) == ("5.0.7", 2, kit.at(0))
+    assert (known["b"]["groups"], known["b"]["requests"], known["b"]["errors"]) == (["shop%orders-billing", "z"], 2, 1)
+    answer = versions(requests, {"java": "5.0.6"}).select("language", "version", "newest", "outdated", "clients")
+    expected = kit.expected(
+        spark,
+        "language string, version string, newest string, outdated boolean, clients long",
+        [("JAVA", "5.0.7", "5.0.6", False, 1), ("JAVA", "5.0.5", "5.0.6", True, 1), ("GOLANG", None, None, False, 1)],
+    )
+    assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
+
+
+def test_the_move_to_grpc(spark: SparkSession) -> None:
+    rows = [
+        kit.send(kit.at(0), client_id="a", protocol="remoting", messages=3),
+        kit.send(kit.at(1), client_id="a", protocol="grpc", messages=1),
+        kit.send(kit.at(1), client_id="b", protocol="remoting", messages=0, topic="bank%x"),
+    ]
+    answer = migration(kit.requests(spark, rows), None)
+    expected = kit.expected(
+        spark,
+        "tenant string, clients_remoting long, clients_grpc long, messages_remoting long, messages_grpc long, "
+        "grpc_share double",
+        [("shop", 1, 1, 3, 1, 0.25), ("bank", 1, 0, 0, 0, None)],
+    )
+    assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
+
+
+def test_sessions_are_put_together(spark: SparkSession) -> None:
+    closing = {"event": "close", "cause": "reset", "client_id": "c", "age_ms": 60_000, "requests": 5}
+    rows = [
+        # From before the records began.
+        kit.connection(kit.at(0.5), **closing, connection=9),
+        kit.connection(kit.at(1)),
+        kit.connection(kit.at(2), **closing),
+        # Its process died; the number is given anew.
+        kit.connection(kit.at(3)),
+        kit.connection(kit.at(4)),
+        kit.connection(kit.at(5), **(closing | {"cause": "peer"})),
+        # Still open.
+        kit.connection(kit.at(6), connection=2),
+    ]
+    answer = sessions(kit.connections(spark, rows)).select(
+        "connection", "opened", "closed", "duration_ms", "cause", "crashed", "client_id", "requests"
+    )
+    expected = kit.expected(
+        spark,
+        "connection long, opened timestamp, closed timestamp, duration_ms long, cause string, crashed boolean, "
+        "client_id string, requests long",
+        [
+            (9, kit.at(-0.5), kit.at(0.5), 60_000, "reset", True, "c", 5),
+            (1, kit.at(1), kit.at(2), 60_000, "reset", True, "c", 5),
+            (1, kit.at(3), None, None, "lost", True, None, None),
+            (1, kit.at(4), kit.at(5), 60_000, "peer", False, "c", 5),
+            (2, kit.at(6), None, None, None, False, None, None),
+        ],
+    )
+    assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
+    changes = {row["time"]: row for row in kit.contents(churn(kit.connections(spark, rows)))}
+    assert [changes[kit.at(0)][name] for name in ("opened", "closed", "crashed")] == [3, 2, 2]
+
+
+def test_a_takeover_is_timed(spark: SparkSession) -> None:
+    members = [
+        kit.member(kit.at(0), client_id="told"),
+        kit.member(kit.at(1), client_id="told", event="left", cause="closed"),
+        kit.member(kit.at(1, 2.5), client_id="told", replica="gantry-1"),
+        # Its replica died: nobody wrote that it left.
+        kit.member(kit.at(0), client_id="lost"),
+        kit.member(kit.at(5), client_id="lost", replica="gantry-1"),
+        # A day later is another story.
+        kit.member(kit.at(0), client_id="late", event="left", cause="expired"),
+        kit.member(kit.at(1440), client_id="late"),
+        # A second process's word of a member that is there already, and one that is merely repeated.
+        kit.member(kit.at(7), client_id="lost", replica="gantry-1"),
+    ]
+    requests = [kit.receive(kit.at(4, 50), client_id="lost"), kit.receive(kit.at(6), client_id="lost")]
+    answer = takeovers(kit.members(spark, members), kit.requests(spark, requests)).drop("group", "kind")
+    expected = kit.expected(
+        spark,
+        "client_id string, left timestamp, joined timestamp, gap_ms long, from_replica string, to_replica string, "
+        "cause string",
+        [
+            ("told", kit.at(1), kit.at(1, 2.5), 2500, "gantry-0", "gantry-1", "closed"),
+            ("lost", kit.at(4, 50), kit.at(5), 10_000, "gantry-0", "gantry-1", "lost"),
+        ],
+    )
+    assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
+
+
+def test_a_rush_of_connections_is_a_storm(spark: SparkSession) -> None:
+    rows = []
+    for minute in range(0, 600, 10):
+        rows += [kit.connection(kit.at(minute)), kit.connection(kit.at(minute), event="close", cause="peer")]
+    rows += [kit.connection(kit.at(300), event="close", cause="reset", connection=n) for n in range(40)]
+    rows += [kit.connection(kit.at(301), replica="gantry-1", connection=n) for n in range(40)]
+    # Another replica dies without a word, and its clients come here.
+    rows += [kit.connection(kit.at(500), connection=n) for n in range(30)]
+    found = {each["start"]: each for each in kit.contents(storms(kit.connections(spark, rows)))}
+    assert set(found) == {kit.at(300), kit.at(500)}
+    assert found[kit.at(300)]["text"].startswith("41 connections ended at replica gantry-0")
+    assert found[kit.at(500)]["text"].startswith("31 connections came at replica gantry-0")
+
+
+def test_what_nobody_would_miss(spark: SparkSession) -> None:
+    now = kit.at(60 * 24 * 20)
+    rows = [
+        kit.send(kit.at(0), topic="old"),
+        kit.receive(kit.at(1), topic="old", group="old-group"),
+        kit.send(now - timedelta(days=1), topic="unread"),
+        kit.receive(now - timedelta(hours=1), topic="unfilled", group="waiting", messages=0, attempt=None),
+        kit.send(now - timedelta(days=1), topic="busy"),
+        kit.receive(now - timedelta(days=1), topic="busy", group="working"),
+        # After the time that is asked for.
+        kit.send(now + timedelta(days=1), topic="future"),
+    ]
+    members = [
+        kit.member(kit.at(0), group="waiting"),
+        kit.member(kit.at(0), group="old-group"),
+        kit.member(kit.at(1), group="old-group", event="left"),
+        kit.member(kit.at(0), group="never-polled"),
+    ]
+    answer = idle(kit.requests(spark, rows), kit.members(spark, members), now)
+    reasons = {(row["kind"], row["name"]): (row["reason"], row["idle_days"]) for row in kit.contents(answer)}
+    assert reasons == {
+        ("topic", "old"): ("no traffic", pytest.approx(20, abs=0.01)),
+        ("topic", "unread"): ("sent to, but nobody receives from it", 1.0),
+        ("topic", "unfilled"): ("polled, but nothing is sent to it", None),
+        ("group", "old-group"): ("no traffic and no members", pytest.approx(20, abs=0.01)),
+        ("group", "waiting"): ("has members, but receives nothing", None),
+        ("group", "never-polled"): ("has members, but receives nothing", None),
+    }
+
+
+def test_a_traced_message_is_followed(spark: SparkSession) -> None:
+    rows = [
+        kit.send(kit.at(0), trace_id="t1", latency_us=1000),
+        kit.receive(kit.at(0), trace_id="t1", latency_us=501_000),
+        # Delivered again later: the first time counts.
+        kit.receive(kit.at(1), trace_id="t1", latency_us=0, attempt=2),
+        kit.receive(kit.at(0, 2), code="AckMessage", trace_id="t1", latency_us=1000),
+        kit.send(kit.at(3), trace_id="t2"),
+        kit.receive(kit.at(4), trace_id="of a send before the records"),
+        kit.send(kit.at(5)),
+    ]
+    requests = kit.requests(spark, rows)
+    answer = traces(requests).select("trace_id", "topic", "group", "to_receive_us", "to_ack_us")
+    expected = kit.expected(
+        spark,
+        "trace_id string, topic string, group string, to_receive_us long, to_ack_us long",
+        [("t1", "shop%orders", "shop%orders-billing", 500_000, 2_000_000), ("t2", "shop%orders", None, None, None)],
+    )
+    assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
+    summary = kit.only(end_to_end(requests, None))
+    assert (summary["traces"], summary["receive_p50_us"], summary["ack_p99_us"]) == (1, 500_000, 2_000_000)
+
+
+def test_costs_are_shared_by_tenant(spark: SparkSession) -> None:
+    rows = [
+        kit.send(kit.at(0), topic="shop%orders", bytes_in=10**9, broker_us=10**6),
+        kit.receive(kit.at(0), topic=None, group="shop%x", bytes_out=2 * 10**9),
+        kit.send(kit.at(0), topic="plain", bytes_in=10**9),
+    ]
+    prices = Prices(million_requests=0, million_messages=0, gigabyte_in=1.0, gigabyte_out=0.5, broker_hour=3600.0)
+    answer = costs(kit.requests(spark, rows), prices).select(
+        "tenant", "requests", "bytes_out", "broker_s", "cost", "share"
+    )
+    expected = kit.expected(
+        spark,
+        "tenant string, requests long, bytes_out long, broker_s double, cost double, share double",
+        [("shop", 2, 2 * 10**9, 1.0, 3.0, 0.75), ("default", 1, 0, 0.0, 1.0, 0.25)],
+    )
+    assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)

@@ -1,0 +1,177 @@
+"""Reading: what is damaged is reported, what is old is completed, what is not asked for is not opened."""
+
+import shutil
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from analytics import generator
+from analytics.generator.files import directory, name, schema, write
+from analytics.records import NoRecords, read, short, stream
+from analytics.schema import REQUESTS, struct, table
+from proxy.traffic.schema import TABLES
+from tests.analytics import kit
+
+
+def _write(root: Path, begin: datetime, rows: list[kit.Row], sequence: int = 0) -> Path:
+    """One file as the proxy writes it."""
+    arrow = schema(REQUESTS)
+    complete = [{field: row.get(field) for field in arrow.names} for row in rows]
+    stem = name("gantry-0", 0, begin, sequence)
+    write(root, REQUESTS, begin, pa.Table.from_pylist(complete, schema=arrow), stem)
+    return directory(root, REQUESTS, begin) / f"{stem}.parquet"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Three hours of twenty requests each, and what a writer is at."""
+    for hour in range(3):
+        begin = kit.at(hour * 60)
+        path = _write(tmp_path, begin, [kit.send(begin + timedelta(minutes=n)) for n in range(20)])
+    (path.parent / f"_{path.name}.tmp").write_bytes(b"half of some")
+    return tmp_path
+
+
+def test_every_column_has_its_type(spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A file that has answered for itself is not asked why it has not: that would be a job for each.
+    monkeypatch.setattr("analytics.records._reason", None)
+    records = read(spark, str(root))
+    assert records.frame.schema.fieldNames() == [*(column.name for column in REQUESTS.columns), "date", "hour"]
+    assert [field.dataType for field in records.frame.schema] == [
+        field.dataType for field in struct(REQUESTS, partitions=True)
+    ]
+    assert (records.files, records.rows, records.skipped, dict(records.versions)) == (3, 60, (), {1: 60})
+    row = kit.contents(records.frame.where("hour = 1").orderBy("time").limit(1))[0]
+    assert (row["time"], row["topic"], row["ok"], row["weight"]) == (kit.at(60), "shop%orders", True, None)
+
+
+def test_damaged_files_are_reported_and_left_out(spark: SparkSession, root: Path) -> None:
+    good = next(root.rglob("*.parquet"))
+    contents = good.read_bytes()
+    place = good.parent
+    (place / "half.parquet").write_bytes(contents[: len(contents) // 2])
+    (place / "empty.parquet").write_bytes(b"")
+    (place / "text.parquet").write_text("this is no Parquet file at all")
+    records = read(spark, str(root))
+    assert {short(each.path).rsplit("/", 1)[1] for each in records.skipped} == {
+        "half.parquet",
+        "empty.parquet",
+        "text.parquet",
+    }
+    no_parquet = "it is no Parquet file, or only the beginning of one"
+    assert [each.reason for each in records.skipped] == ["it is empty", no_parquet, no_parquet]
+    assert (records.files, records.rows, records.frame.count()) == (3, 60, 60)
+
+
+def test_damage_inside_a_file_is_found_by_a_thorough_reading(spark: SparkSession, root: Path) -> None:
+    good = next(root.rglob("*.parquet"))
+    bent = good.parent / "bent.parquet"
+    shutil.copy(good, bent)
+    contents = bytearray(bent.read_bytes())
+    offset = pq.ParquetFile(bent).metadata.row_group(0).column(1).data_page_offset
+    contents[offset + 20 : offset + 60] = bytes(40)
+    bent.write_bytes(contents)
+    # Not fatal in any case, even where it is met on the way.
+    assert read(spark, str(root)).frame.selectExpr("max(time)", "sum(latency_us)").count() == 1
+    records = read(spark, str(root), thorough=True)
+    assert [short(each.path).rsplit("/", 1)[1] for each in records.skipped] == ["bent.parquet"]
+    assert records.frame.selectExpr("count(time)").head() == (60,)
+
+
+def test_two_schema_versions_are_one_table(spark: SparkSession, root: Path) -> None:
+    """A file from before `weight` came, and one from a future that has a column more."""
+    begin = kit.at(0)
+    old = schema(REQUESTS).remove(schema(REQUESTS).get_field_index("weight"))
+    new = schema(REQUESTS).append(pa.field("colour", pa.string()))
+    for version, arrow in ((0, old), (2, new)):
+        row = {field: kit.send(begin).get(field) for field in arrow.names} | {"schema": version}
+        rows = pa.Table.from_pylist([row], schema=arrow)
+        pq.write_table(rows, directory(root, REQUESTS, begin) / f"version-{version}.parquet")
+    records = read(spark, str(root))
+    assert (dict(records.versions), records.skipped) == ({0: 1, 1: 60, 2: 1}, ())
+    assert records.frame.where("schema <> 1 AND weight IS NULL AND topic = 'shop%orders'").count() == 2
+
+
+def test_a_span_prunes_partitions_and_cuts_rows(spark: SparkSession, root: Path) -> None:
+    # The same instant, told elsewhere.
+    berlin = timezone(timedelta(hours=2))
+    records = read(spark, str(root), since=kit.at(5).astimezone(berlin), until=kit.at(65))
+    assert (records.files, records.rows) == (2, 40)
+    assert records.frame.count() == 15 + 5
+    assert read(spark, str(root), since=kit.at(60 * 24 * 9)).frame.count() == 0
+    with pytest.raises(ValueError, match="names no time zone"):
+        read(spark, str(root), since=datetime(2026, 10, 19))
+
+
+def test_what_is_not_there_gets_a_sentence(spark: SparkSession, root: Path) -> None:
+    with pytest.raises(NoRecords, match=r"there is no directory .*/nowhere: it should hold requests/"):
+        read(spark, str(root / "nowhere"))
+    with pytest.raises(
+        ValueError, match="no table 'request' among the traffic records: requests, connections, members"
+    ):
+        read(spark, str(root), "request")
+    with pytest.raises(NoRecords, match="let the proxy write there first"):
+        stream(spark, str(root), "members")
+    empty = read(spark, str(root), "members")
+    assert (empty.files, empty.frame.columns[:3], empty.frame.collect()) == (0, ["schema", "time", "replica"], [])
+
+
+def test_nothing_but_damage_is_an_empty_frame(spark: SparkSession, tmp_path: Path) -> None:
+    place = directory(tmp_path, REQUESTS, kit.at(0))
+    place.mkdir(parents=True)
+    (place / "bad.parquet").write_bytes(b"PAR1")
+    records = read(spark, str(tmp_path))
+    assert (records.files, len(records.skipped), records.frame.count()) == (0, 1, 0)
+
+
+def test_the_stream_reads_what_the_batch_reads(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+    frame = stream(spark, str(root), options={"maxFilesPerTrigger": "1"})
+    assert frame.columns == read(spark, str(root)).frame.columns
+    query = (
+        frame.writeStream.format("parquet")
+        .option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(90)
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 60
+
+
+def test_tables_are_those_of_the_definition() -> None:
+    assert [table(each.name) for each in TABLES] == list(TABLES)
+
+
+def test_the_generator_is_deterministic_and_keeps_the_layout(tmp_path: Path) -> None:
+    plan = generator.Plan(records=3000, days=1, tenants=2, seed=7)
+    one, two = (tmp_path / place for place in ("one", "two"))
+    truth = generator.generate(one, plan)
+    again = generator.generate(two, plan)
+    assert truth == again == generator.load(one)
+    files = sorted(path.relative_to(one) for path in one.rglob("*.parquet"))
+    assert files == sorted(path.relative_to(two) for path in two.rglob("*.parquet"))
+    assert all((one / path).read_bytes() == (two / path).read_bytes() for path in files)
+    assert truth.records["requests"] == pytest.approx(3000, rel=0.2)
+    for each in TABLES:
+        paths = [path for path in files if path.parts[0] == each.name]
+        assert sum(pq.read_metadata(one / path).num_rows for path in paths) == truth.records[each.name]
+        for path in paths:
+            file = pq.ParquetFile(one / path)
+            assert file.schema_arrow.equals(schema(each))
+            assert file.schema_arrow.metadata[b"gantry.schema"] == b"1"
+            hour = datetime.strptime("/".join(path.parts[1:3]), "date=%Y-%m-%d/hour=%H").replace(tzinfo=UTC)
+            times = file.read(["time"])["time"].to_pylist()
+            assert all(hour <= time < hour + timedelta(hours=1) for time in times)
+    with pytest.raises(FileExistsError, match="choose an empty directory"):
+        generator.generate(one, plan)
+
+
+@pytest.mark.parametrize("wrong", [{"records": 0}, {"days": 0}, {"tenants": 0}, {"incidents": -1}])
+def test_a_plan_that_is_none_gets_a_sentence(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be at least"):
+        generator.Plan(**wrong)
