@@ -210,8 +210,12 @@ def post(url: str, content: dict[str, Any], key: str, pauses: Sequence[float] = 
         try:
             with urllib.request.urlopen(request, timeout=_PATIENCE):
                 return True
-        except (urllib.error.URLError, OSError) as error:
-            failure = error
+        except urllib.error.HTTPError as error:
+            # It is the answer, too, and holds its socket.
+            error.close()
+            failure = str(error)
+        except OSError as error:
+            failure = str(error)
         if pause is not None:
             time.sleep(pause)
     _log.error("the webhook did not take alerts of batch %s: %s", key, failure)
