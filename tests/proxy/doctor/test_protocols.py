@@ -34,7 +34,7 @@ async def test_the_embedded_brokers_own_socket(tmp_path: Path) -> None:
     async with replica(tmp_path, embedded={"listen": f"127.0.0.1:{port}"}):
         found = await visit(HostPort("127.0.0.1", port))
     assert "embedded broker" in only(found, "endpoint.found").text
-    assert {"grpc.elsewhere", "health.none"} <= codes(found)
+    assert {"grpc.elsewhere", "health.none", "clock.unknown"} <= codes(found)
 
 
 async def test_a_cluster_that_cannot_be_reached(cluster: Cluster) -> None:
