@@ -38,7 +38,7 @@ def daily(traffic: DataFrame, zone: str = "UTC") -> DataFrame:
         (f.sum(f.col("bytes_in") + f.col("bytes_out")) / 3600).alias("bytes_per_s"),
     )
     local = f.from_utc_timestamp("time", zone_name(zone))
-    days = hours.select(*keys("1 day", zone)[:1], f.hour(local).alias("hour"), *MEASURES)
+    days = hours.select(*keys("1 day", zone), f.hour(local).alias("hour"), *MEASURES)
     busiest = days.groupBy("time").agg(
         *(f.max(name).alias(name) for name in MEASURES),
         f.max_by("hour", f.struct("requests_per_s", "hour")).alias("busy_hour"),

@@ -11,7 +11,7 @@ from analytics.transforms.periods import keys, named
 from analytics.transforms.responses import meaning
 from analytics.transforms.rollup import measures, require, rollup, whole
 
-_SUSPECTS = ("broker", "client_id", "group", "code")
+_SUSPECTS = ("client_id", "group", "broker", "code")
 # A rate that is never remarkable.
 _FLOOR = 0.002
 

@@ -58,13 +58,3 @@ def union(frames: Iterable[DataFrame]) -> DataFrame:
 def graded(measure: Column, warning: float, critical: float) -> Column:
     """A severity by a measure."""
     return f.when(measure >= critical, "critical").when(measure >= warning, "warning").otherwise("info")
-
-
-def percent(share: Column) -> Column:
-    """A share as text, "12 %"."""
-    return f.format_string("%.1f %%", share * 100)
-
-
-def number(value: Column) -> Column:
-    """A number as text, with separators, "12,345"."""
-    return f.format_number(value, 0)

@@ -24,23 +24,9 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     NACK: ("CONSUMER_SEND_MSG_BACK", "CHANGE_MESSAGE_INVISIBLETIME", "ChangeInvisibleDuration"),
     BURY: ("ForwardMessageToDeadLetterQueue",),
 }
-UPKEEP = "upkeep"
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
-
-
-def operation(code: Column) -> Column:
-    """send, receive, ack, nack, bury or upkeep."""
-    return _case(code).otherwise(f.lit(UPKEEP))
-
-
-def _case(code: Column) -> Column:
-    column: Column | None = None
-    for name, codes in OPERATIONS.items():
-        column = f.when(code.isin(*codes), name) if column is None else column.when(code.isin(*codes), name)
-    assert column is not None
-    return column
 
 
 def doing(*operations: str) -> Column:

@@ -24,9 +24,9 @@ def outbreaks(cells: DataFrame, levels: Sequence[str], suspects: Sequence[str], 
     """Outbreaks at every value of each of the columns `levels`.
 
     cells: time (windows `every` long), the columns `levels` and `suspects`, bad, total. floor: the rate that is never
-    remarkable. A suspect is likely if it has nearly all that is bad, though not nearly all that there is; of several
-    the one with the greatest difference is named, so that a client is not mistaken for its version: it has less of
-    everything.
+    remarkable. A suspect is likely if it has nearly all that is bad, though not nearly all that there is. Of several
+    the one with the greatest difference is named, and of those about alike the first of `suspects`: let clients come
+    before their versions.
 
     level, subject, start, end, bad, total, observed and expected (rates), score (of the worst window); dimension, name
     and share of the likely culprit, null where there is none.
@@ -63,7 +63,14 @@ def _blamed(found: DataFrame, suspects: Sequence[str]) -> DataFrame:
     """With the likely culprit in place of the evidence. A level is no suspect of its own."""
     kept = [*_KEYS, "start", "end", "bad", "total", "observed", "expected", "score"]
     each = f.explode(
-        f.array(*(f.struct(f.lit(name).alias("dimension"), f.col(f"part.{name}").alias("name")) for name in suspects))
+        f.array(
+            *(
+                f.struct(
+                    f.lit(-place).alias("place"), f.lit(name).alias("dimension"), f.col(f"part.{name}").alias("name")
+                )
+                for place, name in enumerate(suspects)
+            )
+        )
     )
     named = found.select(*kept, f.explode("parts").alias("part")).select(
         *kept, each.alias("suspect"), f.col("part.bad").alias("part_bad"), f.col("part.total").alias("part_total")
@@ -80,8 +87,9 @@ def _blamed(found: DataFrame, suspects: Sequence[str]) -> DataFrame:
         & (share >= SHARE)
         & (lift >= LIFT)
     )
-    # The name decides where two are equal, so that every run says the same.
-    case = f.when(likely, f.struct(lift.alias("lift"), "suspect.dimension", "suspect.name", share.alias("share")))
+    # Of those that are about alike the first; at last the name, so that every run says the same.
+    rank = (f.round(lift, 1).alias("lift"), "suspect.place", "suspect.name")
+    case = f.when(likely, f.struct(*rank, "suspect.dimension", share.alias("share")))
     best = sums.groupBy(*kept).agg(f.max(case).alias("case"))
     return best.select(*kept, *(f.col(f"case.{name}").alias(name) for name in ("dimension", "name", "share")))
 

@@ -9,7 +9,7 @@ from analytics.transforms.operations import SEND, doing
 from analytics.transforms.periods import keys, named
 from analytics.transforms.rollup import weight
 
-# Times the fair share; times what the fullest queue of the topic usually has; messages in the window at least.
+# Times the fair share that are remarkable, if the window has so many messages at least.
 _TIMES = 3.0
 _LEAST = 100
 

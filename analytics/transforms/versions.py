@@ -9,9 +9,3 @@ def numbers(version: Column) -> Column:
     Null if it has none."""
     found = f.slice(f.regexp_extract_all(version, f.lit(r"(\d{1,9})"), f.lit(1)), 1, 3)
     return f.when(f.size(found) > 0, f.transform(found, lambda part: part.cast("int")))
-
-
-def plain(version: Column) -> Column:
-    """The version as people write it: "4.9.4"; null if it has no number."""
-    found = numbers(version)
-    return f.when(found.isNotNull(), f.concat_ws(".", found.cast("array<string>")))

@@ -25,6 +25,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.log.level": "ERROR",
         "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
     }
     spark = session("gantry-tests", "local[1]", memory="1g", options=options)
