@@ -9,6 +9,7 @@ The OpenTelemetry SDK is an extra of the installation (`tracing`), and is import
 
 import random
 import re
+import struct
 import time
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
+from remoting.messages import StoredMessage
 from remoting.requests import Action
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 TRACEPARENT = "traceparent"
 # Version ff is none, and version 00 has nothing behind the flags (W3C Trace Context, section 3.2.2).
 _TRACEPARENT = re.compile(r"(?!ff|00.{54})[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?").fullmatch
+_CARRIED = (TRACEPARENT.encode(), properties.TRACE_CONTEXT.encode())
+# Of a stored record: its size.
+_size = struct.Struct(">i").unpack_from
 _SAMPLED = 0x01
 # Seconds that the collector has to take a batch.
 _PATIENCE = 3.0
@@ -134,15 +139,10 @@ class Tracing:
 
     def delivered(self, context: Context, reply: RemotingCommand, began: int) -> "list[SpanContext]":
         """A span in each sampled trace of which a message goes out with this answer; the messages' contexts."""
-        body = reply.body
-        if reply.code != ResponseCode.SUCCESS or not _may_carry(body):
-            return []
-        try:
-            found = messages.decode_messages(body)
-        except BodyError:
+        if reply.code != ResponseCode.SUCCESS:
             return []
         carried = []
-        for message in found:
+        for message in _carriers(bytes(reply.body)):
             parent = _context_of(message.properties)
             if parent is None:
                 continue
@@ -252,9 +252,29 @@ def _who(context: Context, name: str, kind: str | None) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-def _may_carry(body: bytes | memoryview) -> bool:
-    data = bytes(body)
-    return TRACEPARENT.encode() in data or properties.TRACE_CONTEXT.encode() in data
+def _carriers(body: bytes) -> list[StoredMessage]:
+    """The stored records that may carry a context; no others are decoded. Of a body that breaks off, the whole ones."""
+    found: list[StoredMessage] = []
+    start = 0
+    try:
+        while (place := _next(body, start)) >= 0:
+            (size,) = _size(body, start)
+            while 0 < size <= place - start:
+                start += size
+                (size,) = _size(body, start)
+            if size <= 0:
+                break
+            found += messages.decode_messages(body[start : start + size])
+            start += size
+    except (struct.error, BodyError):
+        # Clients see to that.
+        pass
+    return found
+
+
+def _next(body: bytes, start: int) -> int:
+    """Where a context's name is next; -1: nowhere."""
+    return min((place for name in _CARRIED if (place := body.find(name, start)) >= 0), default=-1)
 
 
 def _context_of(text: str) -> "SpanContext | None":

@@ -263,3 +263,21 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ValidationError, match=r"rocketmq-gantry\[tracing\]"):
         tracing.TraceSettings(endpoint="http://collector:4318/v1/traces")
     assert tracing.TraceSettings().endpoint is None
+
+
+def test_only_records_that_carry_something_are_decoded() -> None:
+    def record(text: str, body: bytes = b"x" * 30) -> bytes:
+        return messages.encode_message(messages.StoredMessage(topic="orders", body=body, properties=text))
+
+    plain, carrying = record(properties.encode({"KEYS": "k"})), record(properties.encode({"traceparent": SAMPLED}))
+    other = record(properties.encode({properties.TRACE_CONTEXT: SAMPLED}))
+    body = plain + carrying + plain + plain + other + carrying + plain
+    found = [properties.decode(one.properties) for one in tracing._carriers(body)]
+    assert [set(one) for one in found] == [{"traceparent"}, {properties.TRACE_CONTEXT}, {"traceparent"}]
+    assert tracing._carriers(plain * 3) == []
+    assert tracing._carriers(b"") == []
+    # A body that says the name is no context, and one that breaks off is no harm.
+    assert [one.get("traceparent") for one in tracing._carriers(record("", b"traceparent"))] == [None]
+    for cut in range(len(carrying)):
+        assert len(tracing._carriers(carrying + carrying[:cut])) == 1
+    assert tracing._carriers(bytes(40) + b"traceparent") == []
