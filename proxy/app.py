@@ -5,8 +5,8 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, cast
 
 import anyio
@@ -49,6 +49,7 @@ from remoting.codes import RequestCode
 from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
 from remoting.errors import RemotingError
 from remoting.tasks import spawn_quietly
+from remoting.ticking import ticking
 from remoting.wheel import TimeoutWheel
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class App:
         Raises OSError, TlsError, and StorageError where what was written could not be kept.
         """
         async with AsyncExitStack() as stack:
-            stack.enter_context(self._ticking())
+            stack.enter_context(ticking(self._wheel))
             stack.enter_context(self.metrics.running())
             if self.traffic is not None:
                 self.traffic.start()
@@ -381,23 +382,6 @@ class App:
         """Take the certificates as their files are now, where they have changed."""
         if self._tls is not None and await anyio.to_thread.run_sync(self._tls.refresh) is Refresh.FAILED:
             _log.error("the changed TLS certificate is not usable, the former stays in use: %s", self._tls.error)
-
-    @contextmanager
-    def _ticking(self) -> Iterator[None]:
-        """Drive the timeout wheel."""
-        loop = asyncio.get_running_loop()
-        handle = loop.call_later(self._wheel.tick, lambda: tick())
-
-        def tick() -> None:
-            nonlocal handle
-            # First: whatever happens, the next tick comes.
-            handle = loop.call_later(self._wheel.tick, tick)
-            self._wheel.advance()
-
-        try:
-            yield
-        finally:
-            handle.cancel()
 
     # Counting.
 

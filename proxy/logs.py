@@ -17,9 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.connections import ConnectionEvent
-from proxy.observation import Observation, Observer, identity
+from proxy.observation import POLLS, Observation, Observer, identity, shown
 from remoting.codes import ResponseCode
-from remoting.requests import REQUESTS
 
 _connections = logging.getLogger("gantry.connections")
 _slow = logging.getLogger("gantry.slow")
@@ -35,8 +34,6 @@ _ANSWERS: dict[str, dict[int, str]] = {
     "remoting": {code.value: code.name for code in ResponseCode},
     "grpc": {number: name for name, number in Code.items()},
 }
-# They take as long as their client wants them to.
-_POLLS = {"ReceiveMessage", "PullMessage", *(spec.name for spec in REQUESTS.values() if spec.poll is not None)}
 
 
 class LogSettings(BaseModel):
@@ -190,7 +187,7 @@ class _Slow:
         self._seconds = seconds
 
     def __call__(self, seen: Observation) -> None:
-        if seen.seconds >= self._seconds and seen.code not in _POLLS:
+        if seen.seconds >= self._seconds and seen.code not in POLLS:
             _slow.warning("slow: %s", _described(seen), extra={"fields": _fields(seen)})
 
 
@@ -206,26 +203,10 @@ def _described(seen: Observation) -> str:
 
 
 def _fields(seen: Observation) -> dict[str, Any]:
-    who = identity(seen.channel)
     return {
-        "protocol": seen.protocol,
-        "code": seen.code,
-        "response": seen.response,
-        "ok": seen.ok,
-        "address": str(seen.peer.address),
-        "client_id": who.client_id,
-        "language": who.language,
-        "version": who.version,
-        "topic": seen.topic,
-        "group": seen.group,
-        "broker": seen.broker,
-        "queue": seen.queue,
-        "messages": seen.messages,
-        "bytes_in": seen.bytes_in,
-        "bytes_out": seen.bytes_out,
+        **shown(seen),
         "latency_ms": round(seen.seconds * 1000, 3),
         "broker_ms": None if seen.broker_seconds is None else round(seen.broker_seconds * 1000, 3),
-        "trace_id": seen.trace_id,
     }
 
 

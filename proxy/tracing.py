@@ -11,13 +11,13 @@ import random
 import re
 import struct
 import time
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from proxy.context import Context
+from proxy.metrics.process import product_version
 from proxy.observation.request import is_ok
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
@@ -107,7 +107,7 @@ class Tracing:
 
             # A collector that hangs must not hold up the end.
             exporter = OTLPSpanExporter(settings.endpoint, timeout=_PATIENCE)
-        release = version("rocketmq-gantry")
+        release = product_version()
         resource = Resource.create(
             {"service.name": settings.service, "service.version": release, "service.instance.id": replica}
         )

@@ -18,6 +18,7 @@ from proxy.admin.paging import BadCursor
 from proxy.admin.problems import Problem, Refused
 from proxy.admin.routes import cluster, connections, groups, health, metrics, replica, traffic
 from proxy.live import routes as live
+from proxy.metrics.process import product_version
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError, ConsumerNotOnline, Overloaded, RemotingError, ServiceUnavailable, TopicNotExist
 from remoting.errors import RequestTimeout as RemotingTimeout
@@ -56,7 +57,7 @@ def make(app: "App") -> FastAPI:
     """The application of a replica."""
     api = FastAPI(
         title="Gantry admin API",
-        version=replica.package_version(),
+        version=product_version(),
         description=_TEXT,
         openapi_tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
         openapi_url="/openapi.json",

@@ -2,24 +2,12 @@
 
 from dataclasses import dataclass
 
-from proxy.observation import Observation
+from proxy.observation import POLLS, Observation
 
 # Weight of the newest answer in the moving average.
 _NEW = 0.05
 # Codes and brokers remembered; there are far fewer of both.
 _MOST = 1_000
-# Held by brokers on purpose: how long they take says nothing.
-_POLLS = frozenset(
-    (
-        "PULL_MESSAGE",
-        "LITE_PULL_MESSAGE",
-        "POP_MESSAGE",
-        "POP_LITE_MESSAGE",
-        "NOTIFICATION",
-        "ReceiveMessage",
-        "PullMessage",
-    )
-)
 
 
 @dataclass(slots=True)
@@ -58,7 +46,7 @@ class Tally:
         if not seen.ok:
             code.failed += 1
         seconds = seen.broker_seconds
-        if seconds is not None and seen.broker is not None and seen.code not in _POLLS:
+        if seconds is not None and seen.broker is not None and seen.code not in POLLS:
             self._observe_broker(seen.broker, seconds)
 
     def _observe_broker(self, name: str, seconds: float) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from proxy.observation import Observation, Observer, identity
+from proxy.observation import Observation, Observer, identity, shown
 
 # Requests that wait for one watcher; more are dropped, and counted.
 _MOST_WAITING = 1_000
@@ -140,30 +140,14 @@ async def events(watcher: Watcher) -> AsyncIterator[bytes]:
 
 
 def described(seen: Observation) -> dict[str, Any]:
-    """A request as watchers are told of it. Its key is not: keys may be customers' names."""
-    who = identity(seen.channel)
+    """A request as watchers are told of it."""
     # Observations have the monotonic clock's time.
     at = time.time() - (time.monotonic() - seen.started)
     return {
         "time": round(at, 6),
-        "protocol": seen.protocol,
-        "code": seen.code,
-        "response": seen.response,
-        "ok": seen.ok,
-        "address": str(seen.peer.address),
-        "client_id": who.client_id,
-        "language": who.language,
-        "version": who.version,
-        "topic": seen.topic,
-        "group": seen.group,
-        "broker": seen.broker,
-        "queue": seen.queue,
-        "messages": seen.messages,
-        "bytes_in": seen.bytes_in,
-        "bytes_out": seen.bytes_out,
+        **shown(seen),
         "milliseconds": round(seen.seconds * 1000, 3),
         "broker_milliseconds": None if seen.broker_seconds is None else round(seen.broker_seconds * 1000, 3),
         "attempt": seen.attempt,
         "delay_ms": seen.delay_ms,
-        "trace_id": seen.trace_id,
     }

@@ -1,7 +1,6 @@
 """ChangeLogLevel and GetProxyRuntimeStats: the replica itself."""
 
 import socket
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from grpc_gateway.status import Refused
@@ -11,6 +10,7 @@ from proxy.admin.log_levels import ROOT
 from proxy.admin_grpc import answers
 from proxy.admin_grpc.throughput import Throughput
 from proxy.clients import INNER_PRODUCER
+from proxy.metrics.process import product_version
 
 if TYPE_CHECKING:
     from proxy.app import App
@@ -40,7 +40,7 @@ async def runtime_stats(
     return pb.GetProxyRuntimeStatsResponse(
         status=answers.well(),
         proxy_name=app.settings.replica or socket.gethostname(),
-        version=version("rocketmq-gantry"),
+        version=product_version(),
         in_tps=sent,
         out_tps=delivered,
         connections=len(app.channels) + len(app.grpc.server.connections),

@@ -1,8 +1,8 @@
 """The embedded broker on a socket: name server and broker in one, for official clients and tools."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import cast
 
 import anyio
@@ -20,6 +20,7 @@ from proxy.messaging import Reply
 from proxy.remoting_channel import RemotingChannel
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
+from remoting.ticking import ticking
 from remoting.wheel import TimeoutWheel
 
 # Seconds that a client has to answer the broker.
@@ -81,7 +82,7 @@ class Server:
         """Listens inside; at the end all connections are closed. Raises OSError where it cannot listen."""
         await self._listener.start()
         try:
-            with self._ticking():
+            with ticking(self._wheel):
                 yield
         finally:
             await self._listener.abort()
@@ -115,23 +116,6 @@ class Server:
         for channel in list(self.channels):
             if now - channel.read_at > _IDLE and not channel.under_way:
                 channel.close(CloseCause.IDLE)
-
-    @contextmanager
-    def _ticking(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-
-        handle = loop.call_later(self._wheel.tick, lambda: tick())
-
-        def tick() -> None:
-            nonlocal handle
-            # First: whatever happens, the next tick comes.
-            handle = loop.call_later(self._wheel.tick, tick)
-            self._wheel.advance()
-
-        try:
-            yield
-        finally:
-            handle.cancel()
 
 
 def _forget(_: Outcome, __: object, ___: bytes) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import socket
 import time
 from collections.abc import Mapping
-from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import orjson
 
 from proxy.admin import upstreams
 from proxy.live.traffic import LINGER, Traffic
+from proxy.metrics.process import product_version
 
 if TYPE_CHECKING:
     from proxy.app import App
@@ -39,7 +39,7 @@ class Figures:
 
     def __init__(self, app: "App") -> None:
         self._app = app
-        self._release = version("rocketmq-gantry")
+        self._release = product_version()
         self.traffic = Traffic(app.core.observers)
         self._end: asyncio.TimerHandle | None = None
 

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from itertools import accumulate
 
-from proxy.observation import Observation
+from proxy.observation import POLLS, Observation
 
 # Upper bounds of latencies in milliseconds, each 1.25 times the one before: percentiles are exact to a quarter.
 _BOUNDS = [0.1 * 1.25**step for step in range(64)]
@@ -11,18 +11,7 @@ _BOUNDS = [0.1 * 1.25**step for step in range(64)]
 MOST = 2_000
 OTHERS = "(others)"
 # They take as long as their client wants them to: no latency to speak of.
-_POLLS = frozenset(
-    {
-        "PULL_MESSAGE",
-        "LITE_PULL_MESSAGE",
-        "POP_MESSAGE",
-        "POP_LITE_MESSAGE",
-        "NOTIFICATION",
-        "ReceiveMessage",
-        "PullMessage",
-        "Telemetry",
-    }
-)
+_POLLS = POLLS | {"Telemetry"}
 _IN = frozenset({"SEND_MESSAGE", "SEND_MESSAGE_V2", "SEND_BATCH_MESSAGE", "SendMessage"})
 _OUT = _POLLS | {"PEEK_MESSAGE"}
 

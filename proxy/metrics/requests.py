@@ -5,12 +5,12 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
+from grpc_gateway.validation import SYSTEM_TOPICS
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.metrics.family import Distribution, Family, Kind, Labels, Samples, Value
 from proxy.metrics.shown import OTHER
-from proxy.observation import Observation
+from proxy.observation import POLLS, Observation
 from remoting.codes import ResponseCode
-from remoting.requests import REQUESTS
 
 # Upper bounds of latencies in seconds. Between a few and a hundred milliseconds is where brokers differ.
 BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -42,22 +42,7 @@ _ACTIONS: dict[str, str] = {
     "ForwardMessageToDeadLetterQueue": "dead_letter",
 }
 _DELIVERIES = frozenset(code for code, action in _ACTIONS.items() if action in ("pulled", "popped"))
-_POLLS = frozenset(spec.name for spec in REQUESTS.values() if spec.poll is not None) | {"ReceiveMessage", "PullMessage"}
 _SYSTEM_PREFIX = "rmq_sys_"
-_SYSTEM = frozenset(
-    {
-        "BenchmarkTest",
-        "CHECKPOINT_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "SCHEDULE_TOPIC_XXXX",
-        "SELF_TEST_TOPIC",
-        "TBW102",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-    }
-)
 
 _BY_REQUEST = ("protocol", "code")
 REQUEST_COUNT = Family(
@@ -374,7 +359,7 @@ def _rpc(key: tuple[str, str, int], cell: _Cell) -> Labels:
     protocol, code, response = key
     result = "success" if cell.ok else "process_request_failed"
     name = code.lower() if protocol == "remoting" else code
-    return protocol, name, _response(protocol, response), str(code in _POLLS).lower(), result
+    return protocol, name, _response(protocol, response), str(code in POLLS).lower(), result
 
 
 def _response(protocol: str, number: int) -> str:
@@ -394,4 +379,4 @@ def _milliseconds(cell: _Cell) -> Distribution:
 
 def is_system(topic: str) -> bool:
     """Whether a topic is RocketMQ's own (TopicValidator of the Java code)."""
-    return topic in _SYSTEM or topic.startswith(_SYSTEM_PREFIX)
+    return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)

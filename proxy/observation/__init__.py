@@ -6,10 +6,11 @@ that an rpc sends through the core are its own work and make none.
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 from protocol_negotiation.peer import Peer
 from proxy.channel import NOBODY, Channel, ChannelProtocol, Identity
+from remoting.requests import REQUESTS
 
 _log = logging.getLogger("gantry.messaging")
 
@@ -17,6 +18,8 @@ _P = ParamSpec("_P")
 
 # Characters that are kept of names that clients make up, which may be of any length.
 LONGEST = 255
+# Codes and rpcs that take as long as their client wants them to.
+POLLS = frozenset(spec.name for spec in REQUESTS.values() if spec.poll is not None) | {"ReceiveMessage", "PullMessage"}
 
 
 class Observation:
@@ -114,3 +117,26 @@ def tell(
 def identity(channel: Channel | None) -> Identity:
     """Who is at the other end of a channel, as it says itself."""
     return NOBODY if channel is None else channel.identity
+
+
+def shown(seen: Observation) -> dict[str, Any]:
+    """What anybody may be told of a request, but for its times. Its key is not: keys may be customers' names."""
+    who = identity(seen.channel)
+    return {
+        "protocol": seen.protocol,
+        "code": seen.code,
+        "response": seen.response,
+        "ok": seen.ok,
+        "address": str(seen.peer.address),
+        "client_id": who.client_id,
+        "language": who.language,
+        "version": who.version,
+        "topic": seen.topic,
+        "group": seen.group,
+        "broker": seen.broker,
+        "queue": seen.queue,
+        "messages": seen.messages,
+        "bytes_in": seen.bytes_in,
+        "bytes_out": seen.bytes_out,
+        "trace_id": seen.trace_id,
+    }

@@ -4,7 +4,6 @@ import platform
 import ssl
 import sys
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path
@@ -17,10 +16,10 @@ from proxy.admin.log_levels import LoggerLevel
 from proxy.admin.problems import Refused
 from proxy.admin.recent import now
 from proxy.admin.routes.common import Replica
+from proxy.metrics.process import product_version
 
 router = APIRouter(prefix="/v1", tags=["replica"])
 
-_PACKAGE = "rocketmq-gantry"
 LoggerName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,200}$", examples=["gantry.cluster"])]
 
 
@@ -64,18 +63,10 @@ class LevelOrder(Question):
     seconds: float | None = Field(None, gt=0, le=86_400, description="after which it is reset; null: never")
 
 
-def package_version() -> str:
-    """The version that is installed."""
-    try:
-        return version(_PACKAGE)
-    except PackageNotFoundError:
-        return "unknown"
-
-
 @router.get("/version", summary="Version, build, and since when")
 async def get_version(replica: Replica) -> Version:
     return Version(
-        version=package_version(),
+        version=product_version(),
         python=platform.python_version(),
         platform=f"{sys.platform} {platform.machine()}",
         event_loop=type(replica.admin.loop).__module__.partition(".")[0],
