@@ -23,7 +23,10 @@ def is_batch(code: int, fields: Mapping[str, str]) -> bool:
     if code == RequestCode.SEND_BATCH_MESSAGE:
         return True
     flag = _FLAGS.get(code)
-    return flag is not None and fields.get(flag, "").lower() == "true"
+    if flag is None:
+        return False
+    value = fields.get(flag, "false")
+    return value != "false" and value.lower() == "true"
 
 
 def count(body: bytes) -> int:

@@ -23,13 +23,17 @@ class TokenBucket:
     def tokens(self, now: float) -> float:
         """How many there are; negative: how many are owed."""
         if now > self._at:
-            self._tokens = min(self.capacity, self._tokens + (now - self._at) * self.rate)
+            tokens = self._tokens + (now - self._at) * self.rate
+            self._tokens = tokens if tokens < self.capacity else self.capacity
             self._at = now
         return self._tokens
 
     def wait(self, amount: float, now: float) -> float:
         """Seconds until so many may be taken: what is more than the capacity may be taken from a full bucket."""
-        missing = min(amount, self.capacity) - self.tokens(now)
+        tokens = self.tokens(now)
+        if tokens >= amount:
+            return 0.0
+        missing = min(amount, self.capacity) - tokens
         return max(0.0, missing / self.rate)
 
     def take(self, amount: float, now: float) -> None:

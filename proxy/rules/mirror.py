@@ -8,7 +8,7 @@ from typing import NamedTuple
 from proxy.backend import Backend
 from proxy.messaging import Reply
 from proxy.rules.batches import is_batch
-from proxy.rules.judge import Active
+from proxy.rules.effects import Active
 from proxy.rules.model import Mirror
 from remoting import command as commands
 from remoting import messages, properties

@@ -26,8 +26,11 @@ from proxy.metrics import Metrics
 from proxy.metrics.family import Family, Kind, Merge, Samples
 from proxy.observation.request import count
 from proxy.rules import deferral
+from proxy.rules.effects import Active, Counts
 from proxy.rules.errors import FlowControlled, UnderMaintenance
-from proxy.rules.judge import Active, ActiveConnections, Counts, Judge, Refusal, Verdict
+from proxy.rules.judge import Judge
+from proxy.rules.limits import ActiveConnections
+from proxy.rules.matching import LONGEST
 from proxy.rules.mirror import Mirrors
 from proxy.rules.model import Alias, Connections, Namespace, RuleFile, RulesError, parse
 from proxy.rules.names import Names
@@ -35,6 +38,7 @@ from proxy.rules.resources import ResourceNames
 from proxy.rules.settings import RulesSettings
 from proxy.rules.subjects import ConnectionSubject, RequestSubject
 from proxy.rules.turned_away import FAREWELLS, GrpcFarewell, RemotingFarewell
+from proxy.rules.verdict import Refusal, Verdict
 from remoting import command as commands
 from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -52,8 +56,6 @@ _BRIEF = 1.0
 _SIGNED = 5.0
 # However long the client would wait, which may be for ever: it is asked for again after that.
 _LONGEST = 60.0
-# Characters of a client's name that are logged.
-_LONGEST_NAME = 255
 # Seconds between lines in the log about what rules did.
 _REPORT = 10.0
 
@@ -415,7 +417,7 @@ def _read(file: Path, known: object = None) -> _File | None:
 
 def _said(name: str | None) -> str:
     """A name in a line of the log, whatever a client has put into it."""
-    name = (name or "-")[:_LONGEST_NAME]
+    name = (name or "-")[:LONGEST]
     return name if name.isprintable() else repr(name)
 
 

@@ -94,7 +94,9 @@ class RequestSubject:
     @property
     def client_id(self) -> str | None:
         channel = self.context.channel
-        return channel.session.client_id or channel.identity.client_id
+        known = channel.session.client_id
+        # A remoting client's identity is what its session has.
+        return known if known or channel.protocol == "remoting" else channel.identity.client_id
 
     @property
     def language(self) -> str | None:

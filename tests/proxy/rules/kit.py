@@ -12,7 +12,7 @@ from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from proxy.app import App
 from proxy.config import Settings
-from proxy.rules.judge import Counts
+from proxy.rules.effects import Counts
 from remoting import command as commands
 from remoting import properties
 from remoting.codes import RequestCode

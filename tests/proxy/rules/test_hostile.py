@@ -11,7 +11,9 @@ from proxy.context import Context
 from proxy.rules import bodies
 from proxy.rules.batches import count, is_batch
 from proxy.rules.bodies import Walk
-from proxy.rules.judge import ActiveLimit, Judge, Record
+from proxy.rules.judge import Judge
+from proxy.rules.limits import ActiveLimit
+from proxy.rules.matching import Record
 from proxy.rules.model import RulesError, parse
 from proxy.rules.rules import _patience
 from proxy.rules.turned_away import GrpcFarewell

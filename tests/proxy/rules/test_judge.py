@@ -3,7 +3,8 @@
 import pytest
 
 from protos.apache.rocketmq.v2 import service_pb2
-from proxy.rules.judge import RPCS, Judge, Record, matcher, would_hit
+from proxy.rules.judge import Judge, would_hit
+from proxy.rules.matching import RPCS, Record, matcher
 from proxy.rules.model import Match, parse
 from remoting.codes import RequestCode
 from remoting.requests import REQUESTS

@@ -1,0 +1,148 @@
+"""Limits: of what goes through per second, by token buckets, and of connections that are open. Pure."""
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from proxy.rules.buckets import Buckets, TokenBucket
+from proxy.rules.effects import Active
+from proxy.rules.matching import LONGEST, Subject
+from proxy.rules.model import RECEIVES, Connections, Limit
+from proxy.rules.verdict import Refusal, Verdict
+
+
+def _first(names: tuple[str, ...]) -> str:
+    return names[0][:LONGEST] if names else ""
+
+
+_KEYS: dict[str, Callable[[Subject], Hashable]] = {
+    # Who has not said yet who it is, is known by where it is.
+    "client": lambda subject: (subject.client_id or subject.address)[:LONGEST],
+    "group": lambda subject: _first(subject.groups),
+    "topic": lambda subject: _first(subject.topics),
+    "address": lambda subject: subject.address,
+    "connection": lambda subject: subject.connection,
+}
+_AMOUNTS: dict[str, Callable[[Subject], float]] = {
+    "messages": lambda subject: subject.messages,
+    "bytes": lambda subject: subject.size,
+    "requests": lambda _: 1,
+}
+
+
+class ActiveLimit(Active[Limit]):
+    """Sends are paid for in advance, receives afterwards: what they bring is not known before."""
+
+    def __init__(self, rule: Limit, dry: bool, chance: Callable[[], float]) -> None:
+        super().__init__(rule, dry, chance)
+        self._key = _key(rule.per)
+        rates = {"messages": rule.messages, "bytes": rule.bytes, "requests": rule.requests}
+        self._fill({unit: Buckets(rate, rule.burst) for unit, rate in rates.items() if rate is not None})
+
+    def _fill(self, buckets: dict[str, Buckets]) -> None:
+        self._buckets = buckets
+        self._units = tuple((unit, kept, _AMOUNTS[unit]) for unit, kept in buckets.items())
+
+    def inherit(self, former: Active[Any]) -> None:
+        super().inherit(former)
+        if isinstance(former, ActiveLimit) and former.rule.model_copy(update={"match": None}) == self.rule.model_copy(
+            update={"match": None}
+        ):
+            # Changing who it is about, or another rule, forgives nobody.
+            self._fill(former._buckets)
+
+    def apply(self, subject: Subject, verdict: Verdict, now: float) -> None:
+        if subject.code in RECEIVES:
+            self._receive(self._key(subject), verdict, now)
+        else:
+            self._send(subject, verdict, now)
+
+    def _send(self, subject: Subject, verdict: Verdict, now: float) -> None:
+        key = self._key(subject)
+        spending: list[tuple[TokenBucket, float]] = []
+        longest, most = "", 0.0
+        for unit, buckets, amount_of in self._units:
+            bucket, amount = buckets.get(key, now), amount_of(subject)
+            wait = bucket.wait(amount, now)
+            if wait > most:
+                longest, most = unit, wait
+            spending.append((bucket, amount))
+        if most > 0:
+            if self.hit():
+                text = f"{self._limit(longest)} of {self._whose(subject)} is used up, try again in {most:.3f} s"
+                verdict.refusal = Refusal("limit", self.name, f"{text} (rule {self.name})")
+        elif self.dry:
+            # A limit that is tried out fills up as one in force would.
+            for bucket, amount in spending:
+                bucket.take(amount, now)
+        else:
+            verdict.take(spending)
+
+    def _receive(self, key: Hashable, verdict: Verdict, now: float) -> None:
+        # Until what was received before is paid for, and there is something for this one.
+        # What a receive needs at least, to be worth its while, is one of each.
+        least = {unit: buckets.get(key, now) for unit, buckets, _ in self._units}
+        wait = max(bucket.wait(1.0, now) for bucket in least.values())
+        if wait > 0 and self.hit() and wait > verdict.wait:
+            verdict.wait, verdict.waits_for = wait, self.name
+        if not wait or not self.dry:
+            requests = least.get("requests")
+            if requests is not None:
+                verdict.take([(requests, 1.0)])
+            verdict.meter(self._received, key)
+
+    def _received(self, key: Hashable, messages: int, size: int, now: float) -> None:
+        for unit, amount in (("messages", messages), ("bytes", size)):
+            buckets = self._buckets.get(unit)
+            if buckets is not None and amount:
+                buckets.get(key, now).take(amount, now)
+
+    def _limit(self, unit: str) -> str:
+        return f"the limit of {getattr(self.rule, unit):g} {unit}/s"
+
+    def _whose(self, subject: Subject) -> str:
+        """Who shares the count, in words."""
+        return " and ".join(f"{name} {_KEYS[name](subject)}" for name in self.rule.per) or "all together"
+
+
+def _key(per: tuple[str, ...]) -> Callable[[Subject], Hashable]:
+    """What tells those apart that have a count of their own."""
+    if len(per) == 1:
+        return _KEYS[per[0]]
+    reads = tuple(_KEYS[name] for name in per)
+    return lambda subject: tuple(read(subject) for read in reads)
+
+
+class ActiveConnections(Active[Connections]):
+    """How many connections there are, by what they share."""
+
+    def __init__(self, rule: Connections, dry: bool, chance: Callable[[], float]) -> None:
+        super().__init__(rule, dry, chance)
+        self._open: dict[Hashable, int] = {}
+
+    def _key(self, subject: Subject) -> Hashable:
+        return tuple(subject.address if name == "address" else subject.listener for name in self.rule.per)
+
+    def refuses(self, subject: Subject) -> str | None:
+        """What the client is told if there are too many of its kind already."""
+        if not self.matches(subject):
+            return None
+        self.counts.matched += 1
+        if self._open.get(self._key(subject), 0) < self.rule.most or not self.hit():
+            return None
+        return f"{self.rule.most} connections are open, which is the most (rule {self.name})"
+
+    def opened(self, subject: Subject) -> None:
+        """A connection has opened."""
+        if self.matches(subject):
+            key = self._key(subject)
+            self._open[key] = self._open.get(key, 0) + 1
+
+    def closed(self, subject: Subject) -> None:
+        """A connection that had opened has closed."""
+        if self.matches(subject):
+            key = self._key(subject)
+            left = self._open.get(key, 0) - 1
+            if left > 0:
+                self._open[key] = left
+            else:
+                self._open.pop(key, None)
