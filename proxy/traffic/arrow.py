@@ -18,6 +18,9 @@ TYPES: dict[Kind, pa.DataType] = {
     Kind.DOUBLE: pa.float64(),
     Kind.BOOLEAN: pa.bool_(),
 }
+_BITS = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64, Kind.TIMESTAMP: 64}
+# Beyond this power of two a double does not hold every whole number.
+_EXACT = 53
 # Characters that are kept of a text: clients can send names of any length.
 LONGEST = 512
 _HOUR = 3_600_000_000
@@ -44,9 +47,20 @@ def array(values: Sequence[Any], column: Column) -> pa.Array:
     return made
 
 
-def microseconds(seconds: Sequence[float | None]) -> pa.Array:
-    """A column of seconds in whole microseconds."""
-    return pc.cast(pc.round(pc.multiply(pa.array(seconds, pa.float64()), 1e6)), pa.int64())
+def fitting(doubles: pa.Array, column: Column) -> pa.Array:
+    """A column of numbers that came as doubles; NaN, or one that does not fit, as in `array`."""
+    kind = TYPES[column.kind]
+    if column.kind is Kind.DOUBLE:
+        return pc.if_else(pc.is_nan(doubles), None, doubles)
+    try:
+        # Mostly all do, and each call costs more than what it does to a few thousand numbers.
+        return doubles.cast(pa.int64()).cast(kind)
+    except pa.ArrowInvalid:
+        pass
+    most = 2.0 ** min(_BITS[column.kind] - 1, _EXACT)
+    # Of NaN neither holds.
+    fits = pc.and_(pc.greater_equal(doubles, -most), pc.less(doubles, most))
+    return pc.if_else(fits, doubles, None if column.nullable else 0.0).cast(pa.int64()).cast(kind)
 
 
 def _fitting(value: Any, column: Column, kind: pa.DataType) -> Any:
@@ -58,15 +72,15 @@ def _fitting(value: Any, column: Column, kind: pa.DataType) -> Any:
         return None if column.nullable else "" if column.kind is Kind.STRING else 0
 
 
-def by_hour(batch: pa.RecordBatch, times: Sequence[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batch in parts, each with the hours since 1970 that its rows' times (microseconds) are in."""
-    first, last = min(times) // _HOUR, max(times) // _HOUR
-    if first == last:
-        yield first, batch
+def by_hour(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batch in parts, each with the hours since 1970 that its rows' times are in."""
+    hours = pc.floor(pc.divide(batch.column("time").cast(pa.int64()).cast(pa.float64()), _HOUR)).cast(pa.int64())
+    distinct = sorted(hours.unique().to_pylist())
+    if len(distinct) == 1:
+        yield distinct[0], batch
         return
-    hours = [time // _HOUR for time in times]
-    for hour in sorted(set(hours)):
-        yield hour, batch.filter(pa.array([each == hour for each in hours]))
+    for hour in distinct:
+        yield hour, batch.filter(pc.equal(hours, hour))
 
 
 def rows(table: Table, made: Iterable[Sequence[Any]]) -> pa.RecordBatch:

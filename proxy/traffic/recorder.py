@@ -1,7 +1,7 @@
 """The recorder: takes what there is to record on the event loop, and has it written by a thread of its own.
 
-What a request costs the loop is one append. The thread converts what it is handed and writes it; when it does not keep
-up, because the store is slow, further records are dropped and counted, and nothing else happens.
+What a request costs the loop is packing some numbers. The thread makes columns of what it is handed and writes them;
+when it does not keep up, because the store is slow, further records are dropped and counted, and nothing else happens.
 """
 
 import asyncio
@@ -13,14 +13,16 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import anyio.to_thread
+from pyarrow import RecordBatch
 
 from proxy.clients import Movement
 from proxy.connections import ConnectionEvent
 from proxy.metrics import Metrics
 from proxy.observation import Observation
-from proxy.traffic import arrow, requests, rows
+from proxy.traffic import arrow, rows
 from proxy.traffic.counts import Counts, Drop
 from proxy.traffic.origin import Origin
+from proxy.traffic.requests import RequestColumns
 from proxy.traffic.retention import Retention
 from proxy.traffic.sampling import Sampling
 from proxy.traffic.schema import CONNECTIONS, MEMBERS, REQUESTS, Table
@@ -30,9 +32,10 @@ from proxy.traffic.writer import Writer
 
 _log = logging.getLogger("gantry.traffic")
 
-# Observations that are converted at a time, and seconds after which fewer are.
-_BATCH = 4_096
-_TURN = 0.25
+# Requests that are handed over at a time, and seconds after which fewer are: making columns of many costs little more
+# than of a few.
+_BATCH = 16_384
+_TURN = 1.0
 # Seconds between looks at what is to be removed.
 _CARE = 300.0
 # Seconds that the thread has at the end.
@@ -44,7 +47,7 @@ class _Batch:
     """What was recorded in one turn; since: `time.monotonic` of the former one."""
 
     since: float
-    observations: list[Observation]
+    requests: RequestColumns
     events: list[tuple[Table, tuple[Any, ...]]]
 
 
@@ -66,15 +69,19 @@ class Recorder:
             # It may come back; the proxy does not wait for it.
             _log.warning("%s cannot be reached now: %s", shown(settings.directory), error)
         self._origin = Origin(replica, worker, time.time_ns() // 1000)
-        self._sampling = Sampling(settings.rules)
-        self.counts.left_out = self._sampling.left_out
+        self._sampling = Sampling(settings.rules) if settings.rules else None
+        if self._sampling is not None:
+            self.counts.left_out = self._sampling.left_out
         self._writer = Writer(self._store, self._origin, self.counts, settings.interval, settings.file_size)
         self._retention = Retention(
             settings.retention_time, settings.retention_size, 2 * settings.interval + 60.0, self.counts.removed
         )
         self._most = settings.buffer
-        self._interval = settings.interval
-        self._observations: list[Observation] = []
+        # Of a small buffer, a part: or all would be dropped that is handed over at once.
+        self._batch = min(_BATCH, self._most // 4)
+        # Seconds between turns.
+        self._pace = min(_TURN, settings.interval / 4)
+        self._requests = RequestColumns()
         self._events: list[tuple[Table, tuple[Any, ...]]] = []
         self._since = time.monotonic()
         # Records handed to the thread: written here only; and done with: written there only.
@@ -104,9 +111,11 @@ class Recorder:
 
     def observe(self, observation: Observation) -> None:
         """Observer: record a request."""
-        observations = self._observations
-        observations.append(observation)
-        if len(observations) >= _BATCH:
+        weight = 1.0 if self._sampling is None else self._sampling.weight(observation)
+        if weight is None:
+            return
+        self._requests.add(observation, weight)
+        if len(self._requests) >= self._batch:
             self._hand_over()
 
     def note_connection(self, event: ConnectionEvent) -> None:
@@ -132,16 +141,16 @@ class Recorder:
     @property
     def pending(self) -> int:
         """Records that are in no complete file yet."""
-        waiting = len(self._observations) + len(self._events) + self._handed - self._done
+        waiting = len(self._requests) + len(self._events) + self._handed - self._done
         return waiting + self._writer.rows
 
     def lag(self, now: float) -> float:
         """How long ago the oldest record came that is in no complete file, in seconds."""
-        since = [self._writer.since, self._at, self._since if self._observations or self._events else None]
+        since = [self._writer.since, self._at, self._since if self._requests or self._events else None]
         return max((now - each for each in since if each is not None), default=0.0)
 
     def _schedule(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(_TURN, self._turn)
+        self._timer = asyncio.get_running_loop().call_later(self._pace, self._turn)
 
     def _turn(self) -> None:
         # First: whatever happens, the next turn comes.
@@ -151,11 +160,11 @@ class Recorder:
     def _hand_over(self) -> None:
         """Give the thread what there is, unless it has too much already."""
         since, self._since = self._since, time.monotonic()
-        size = len(self._observations) + len(self._events)
+        size = len(self._requests) + len(self._events)
         if not size:
             return
-        batch = _Batch(since, self._observations, self._events)
-        self._observations, self._events = [], []
+        batch = _Batch(since, self._requests, self._events)
+        self._requests, self._events = RequestColumns(), []
         if self._handed - self._done + size > self._most:
             self.counts.dropped[Drop.FULL] += size
             return
@@ -171,7 +180,7 @@ class Recorder:
                 self._care()
                 care_at = time.monotonic() + _CARE
             try:
-                batch = self._queue.get(timeout=min(_TURN, self._interval / 4))
+                batch = self._queue.get(timeout=self._pace)
             except Empty:
                 pass
             else:
@@ -182,7 +191,7 @@ class Recorder:
         self._writer.finish(everything=True)
 
     def _take(self, batch: _Batch) -> None:
-        size = len(batch.observations) + len(batch.events)
+        size = len(batch.requests) + len(batch.events)
         self._at = batch.since
         try:
             self._convert(batch)
@@ -195,17 +204,16 @@ class Recorder:
             self._at = None
 
     def _convert(self, batch: _Batch) -> None:
-        chosen, weights = self._sampling.choose(batch.observations)
-        parts: list[tuple[Table, Any, list[int]]] = []
-        if chosen:
+        parts: list[tuple[Table, RecordBatch]] = []
+        if batch.requests:
             offset = time.time() - time.monotonic()
-            parts.append((REQUESTS, *requests.columns(chosen, weights, self._origin, offset)))
+            parts.append((REQUESTS, batch.requests.batch(self._origin, offset)))
         for table in (CONNECTIONS, MEMBERS):
             made = [row for kind, row in batch.events if kind is table]
             if made:
-                parts.append((table, arrow.rows(table, made), [row[rows.TIME] for row in made]))
-        for table, columns, times in parts:
-            for hour, part in arrow.by_hour(columns, times):
+                parts.append((table, arrow.rows(table, made)))
+        for table, columns in parts:
+            for hour, part in arrow.by_hour(columns):
                 self._writer.write(table, hour, part, batch.since)
 
     def _care(self) -> None:

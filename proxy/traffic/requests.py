@@ -1,45 +1,35 @@
 """Observations as columns of the table `requests`.
 
-This runs in a thread beside the event loop, which waits whenever Python runs here. So it pauses between columns: the
-loop has its turn within some hundred microseconds, however many records there are.
+What differs from request to request are numbers; they are packed on the event loop, where they are at hand, and nothing
+of a request is kept alive for them. What many requests have in common, their kind, is kept once. So the thread beside
+the loop, which waits whenever Python runs there, has little Python to run: the rest is Arrow's, on whole columns.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from array import array
 from hashlib import blake2b
-from itertools import islice
 from operator import attrgetter
+from struct import Struct
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from proxy.channel import Channel, Identity
 from proxy.observation import Observation, identity
 from proxy.traffic import arrow
 from proxy.traffic.origin import Origin
 from proxy.traffic.schema import REQUESTS, VERSION
 
-# Seconds of Python after which it pauses, and for how long. Each pause costs a change of threads, which a busy loop
-# grants after 5 ms at the latest.
-_STINT = 0.0002
-_BREATH = 0.00005
-# Keys that are hashed without a pause.
-_KEYS = 512
-
 _SCHEMA = arrow.schema(REQUESTS)
 _COLUMNS = {column.name: column for column in REQUESTS.columns}
-
-
-class _Breath:
-    """Pauses, when it is time to."""
-
-    def __init__(self) -> None:
-        self._since = time.perf_counter()
-
-    def __call__(self) -> None:
-        if time.perf_counter() - self._since >= _STINT:
-            time.sleep(_BREATH)
-            self._since = time.perf_counter()
+# A request's own numbers, in this order; all as doubles, which hold whole numbers up to 2**53. NaN: not known.
+_NUMBERS = (
+    *("kind", "weight", "time", "latency_us", "broker_us"),
+    *("queue", "messages", "bytes_in", "bytes_out", "attempt"),
+)
+_pack = Struct(f"={len(_NUMBERS)}d").pack
+_SIZE = 8 * len(_NUMBERS)
+_NAN = float("nan")
+_MICROSECONDS = 1e6
 
 
 def key_hash(key: str) -> int:
@@ -51,66 +41,106 @@ def key_hash(key: str) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-def columns(
-    batch: Sequence[Observation],
-    weights: Sequence[float | None],
-    origin: Origin,
-    offset: float,
-    breathe: Callable[[], None] | None = None,
-) -> tuple[pa.RecordBatch, list[int]]:
-    """A batch of records, and their times; `offset`: seconds from `time.monotonic` to the time since 1970."""
-    size = len(batch)
-    breathe = breathe or _Breath()
-    times = [round((seen.started + offset) * 1e6) for seen in batch]
-    breathe()
-    who = _identities(batch)
-    breathe()
-    known: dict[str, pa.Array] = {
-        "schema": pa.repeat(pa.scalar(VERSION, pa.int16()), size),
-        "replica": pa.repeat(pa.scalar(origin.replica), size),
-        "worker": pa.repeat(pa.scalar(origin.worker, pa.int16()), size),
-        "time": arrow.array(times, _COLUMNS["time"]),
-        "weight": arrow.array(weights, _COLUMNS["weight"]),
-        "key_hash": arrow.array(_hashes(batch, breathe), _COLUMNS["key_hash"]),
-    }
-    for name, values in zip(("client_id", "language", "version"), zip(*who, strict=True), strict=True):
-        known[name] = arrow.array(values, _COLUMNS[name])
-        breathe()
-    for name, take in _TAKE.items():
-        known[name] = arrow.array(list(map(take, batch)), _COLUMNS[name])
-        breathe()
-    for name, take in _TAKE_SECONDS.items():
-        known[name] = arrow.microseconds(list(map(take, batch)))
-        breathe()
-    return pa.RecordBatch.from_arrays([known[column.name] for column in REQUESTS.columns], schema=_SCHEMA), times
+class RequestColumns:
+    """Requests on their way to a file. `add` is for the event loop; `batch` for whoever has it when it is complete."""
 
+    __slots__ = ("_delays", "_first", "_keys", "_kinds", "_numbers", "_traces")
 
-def _identities(batch: Sequence[Observation]) -> list[Identity]:
-    known: dict[Channel | None, Identity] = {}
-    for seen in batch:
-        if seen.channel not in known:
-            known[seen.channel] = identity(seen.channel)
-    return [known[seen.channel] for seen in batch]
+    def __init__(self) -> None:
+        self._numbers = bytearray()
+        # Kinds by what they have in common, and the first request of each.
+        self._kinds: dict[tuple[object, ...], int] = {}
+        self._first: list[Observation] = []
+        # What few requests have, by row.
+        self._delays: dict[int, int] = {}
+        self._keys: dict[int, str] = {}
+        self._traces: dict[int, str] = {}
 
+    def __len__(self) -> int:
+        return len(self._numbers) // _SIZE
 
-def _hashes(batch: Sequence[Observation], breathe: Callable[[], None]) -> list[int | None]:
-    hashes: list[int | None] = []
-    keys = iter([seen.key for seen in batch])
-    while some := tuple(islice(keys, _KEYS)):
-        hashes += [None if key is None else key_hash(key) for key in some]
-        breathe()
-    return hashes
-
-
-_TAKE: dict[str, Callable[[Observation], Any]] = {
-    **{
-        name: attrgetter(name)
-        for name in (
-            *("protocol", "code", "topic", "group", "broker", "queue", "messages", "bytes_in", "bytes_out"),
-            *("response", "ok", "attempt", "delay_ms", "trace_id"),
+    def add(self, seen: Observation, weight: float = 1.0) -> None:
+        """One more row, which stands for `weight` requests."""
+        # The first of the kind keeps the peer alive, so nobody else has its id.
+        kind = (seen.channel, id(seen.peer), seen.code, seen.response, seen.topic, seen.group, seen.broker)
+        number = self._kinds.get(kind)
+        if number is None:
+            number = self._kinds[kind] = len(self._first)
+            self._first.append(seen)
+        broker_seconds, queue, attempt = seen.broker_seconds, seen.queue, seen.attempt
+        self._numbers += _pack(
+            number,
+            weight,
+            seen.started,
+            seen.seconds,
+            _NAN if broker_seconds is None else broker_seconds,
+            _NAN if queue is None else queue,
+            seen.messages,
+            seen.bytes_in,
+            seen.bytes_out,
+            _NAN if attempt is None else attempt,
         )
-    },
-    "address": attrgetter("peer.address.host"),
-    "tls": lambda seen: seen.peer.tls is not None,
-}
-_TAKE_SECONDS = {"latency_us": attrgetter("seconds"), "broker_us": attrgetter("broker_seconds")}
+        if seen.delay_ms is not None:
+            self._delays[len(self) - 1] = seen.delay_ms
+        if seen.key is not None:
+            self._keys[len(self) - 1] = seen.key
+        if seen.trace_id is not None:
+            self._traces[len(self) - 1] = seen.trace_id
+
+    def batch(self, origin: Origin, offset: float) -> pa.RecordBatch:
+        """All rows; `offset`: seconds from `time.monotonic` to the time since 1970."""
+        size = len(self)
+        numbers = array("d", bytes(self._numbers))
+        raw = {name: _doubles(numbers[place :: len(_NUMBERS)]) for place, name in enumerate(_NUMBERS)}
+        raw["time"] = _microseconds(pc.add(raw["time"], offset))
+        for name in ("latency_us", "broker_us"):
+            raw[name] = _microseconds(raw[name])
+        known: dict[str, pa.Array] = {
+            "schema": pa.repeat(pa.scalar(VERSION, pa.int16()), size),
+            "replica": pa.repeat(pa.scalar(origin.replica), size),
+            "worker": pa.repeat(pa.scalar(origin.worker, pa.int16()), size),
+            "delay_ms": _sparse(self._delays, size, "delay_ms"),
+            "key_hash": _sparse({row: key_hash(key) for row, key in self._keys.items()}, size, "key_hash"),
+            "trace_id": _sparse(self._traces, size, "trace_id"),
+        }
+        raw["weight"] = pc.if_else(pc.equal(raw["weight"], 1.0), _NAN, raw["weight"])
+        kinds = raw.pop("kind").cast(pa.int32())
+        common = self._common().take(kinds)
+        known.update(zip(common.schema.names, common.columns, strict=True))
+        for name, doubles in raw.items():
+            known[name] = arrow.fitting(doubles, _COLUMNS[name])
+        return pa.RecordBatch.from_arrays([known[column.name] for column in REQUESTS.columns], schema=_SCHEMA)
+
+    def _common(self) -> pa.RecordBatch:
+        """What requests of a kind have in common, a row for each kind."""
+        first = self._first
+        # Who a client is may have become known since.
+        who = [identity(seen.channel) for seen in first]
+        values = {
+            **{name: list(map(attrgetter(name), first)) for name in _COMMON},
+            "address": [seen.peer.address.host for seen in first],
+            "tls": [seen.peer.tls is not None for seen in first],
+            "client_id": [each.client_id for each in who],
+            "language": [each.language for each in who],
+            "version": [each.version for each in who],
+        }
+        return pa.RecordBatch.from_arrays([arrow.array(values[name], _COLUMNS[name]) for name in values], list(values))
+
+
+_COMMON = ("protocol", "code", "topic", "group", "broker", "response", "ok")
+
+
+def _doubles(values: "array[float]") -> pa.Array:
+    return pa.Array.from_buffers(pa.float64(), len(values), [None, pa.py_buffer(values)])
+
+
+def _microseconds(seconds: pa.Array) -> pa.Array:
+    return pc.round(pc.multiply(seconds, _MICROSECONDS))
+
+
+def _sparse(values: dict[int, Any], size: int, name: str) -> pa.Array:
+    """A column of a few values by row; the others are null."""
+    column = _COLUMNS[name]
+    if not values:
+        return pa.nulls(size, arrow.TYPES[column.kind])
+    return arrow.array(list(map(values.get, range(size))), column)

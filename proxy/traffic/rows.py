@@ -8,9 +8,6 @@ from proxy.connections import ConnectionEvent
 from proxy.traffic.origin import Origin
 from proxy.traffic.schema import VERSION
 
-# Where a row has its time.
-TIME = 1
-
 
 def connection(origin: Origin, event: ConnectionEvent, now: float, clock: float) -> tuple[Any, ...]:
     """A row of `connections`; now: seconds since 1970, clock: of the loop's clock."""

@@ -24,23 +24,15 @@ class Sampling:
         self._chance = chance
         self._known: dict[str, tuple[str, float]] = {}
 
-    def choose(self, batch: Sequence[Observation]) -> tuple[Sequence[Observation], list[float | None]]:
-        """Those to record, and for how many requests each stands; None: for itself."""
-        if not self._rules:
-            return batch, [None] * len(batch)
-        chosen: list[Observation] = []
-        weights: list[float | None] = []
-        for seen in batch:
-            pattern, share = self._rule(seen.topic or "") if seen.ok else _ALL
-            if share >= 1.0:
-                weights.append(None)
-            elif self._chance() < share:
-                weights.append(1.0 / share)
-            else:
-                self.left_out[pattern] += 1
-                continue
-            chosen.append(seen)
-        return chosen, weights
+    def weight(self, seen: Observation) -> float | None:
+        """For how many requests the record of this one is to stand; None: it is to leave none."""
+        pattern, share = self._rule(seen.topic or "") if seen.ok else _ALL
+        if share >= 1.0:
+            return 1.0
+        if self._chance() < share:
+            return 1.0 / share
+        self.left_out[pattern] += 1
+        return None
 
     def _rule(self, topic: str) -> tuple[str, float]:
         found = self._known.get(topic)

@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from protocol_negotiation.peer import HostPort, Peer, Tls
 from proxy.channel import ChannelProtocol, Identity
 from proxy.observation import Observation
+from proxy.traffic.origin import Origin
+from proxy.traffic.requests import RequestColumns
+
+_ORIGIN = Origin("r", 0, 1)
 
 
 def seen(
@@ -42,6 +47,14 @@ class FakeClient:
 def client(client_id: str | None, language: str = "JAVA", version: str = "5.3.2") -> FakeClient:
     """A client that has said who it is."""
     return FakeClient(Identity(client_id, language, version))
+
+
+def batch(*observed: Observation, origin: Origin = _ORIGIN, offset: float = 0.0) -> pa.RecordBatch:
+    """The rows of these requests."""
+    columns = RequestColumns()
+    for each in observed:
+        columns.add(each)
+    return columns.batch(origin, offset)
 
 
 def files(directory: Path, table: str = "*") -> list[Path]:

@@ -126,7 +126,8 @@ async def test_our_own_mistakes_do_not_end_the_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with recording(tmp_path) as recorder:
-        recorder.observe(None)  # type: ignore[arg-type]
+        # No client.
+        recorder.observe(seen(channel="c1"))
         recorder._hand_over()
         await until(lambda: recorder.counts.dropped["fault"])
         recorder.observe(seen("after"))

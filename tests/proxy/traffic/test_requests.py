@@ -1,24 +1,24 @@
 """Observations become rows."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import product
+from struct import error as StructError
 from typing import Any
 
 import pytest
 
 from proxy.channel import Identity
 from proxy.observation import Observation
-from proxy.traffic import arrow, requests
+from proxy.traffic import arrow
 from proxy.traffic.origin import Origin
-from proxy.traffic.requests import key_hash
-from proxy.traffic.schema import REQUESTS
-from tests.proxy.traffic.kit import client, column, seen
+from proxy.traffic.requests import RequestColumns, key_hash
+from tests.proxy.traffic.kit import batch, client, column, seen
 
 NOW = 1_795_000_000.0
 
 
-def rows(*batch: Observation, offset: float = NOW) -> list[dict[str, Any]]:
-    made, _ = requests.columns(batch, [None] * len(batch), Origin("replica-1", 2, 7), offset, lambda: None)
-    found: list[dict[str, Any]] = made.to_pylist()
+def rows(*observed: Observation) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = batch(*observed, origin=Origin("replica-1", 2, 7), offset=NOW).to_pylist()
     return found
 
 
@@ -95,6 +95,42 @@ def test_a_value_that_does_not_fit_costs_no_other_row(name: str, value: Any, kep
     assert {**odd, name: first[name]} == first
 
 
+def test_a_row_may_stand_for_several_requests() -> None:
+    columns = RequestColumns()
+    for weight in (1.0, 4.0):
+        columns.add(seen(), weight)
+    assert columns.batch(Origin("r", 0, 1), NOW).column("weight").to_pylist() == [None, 4.0]
+
+
+def test_what_requests_have_in_common_is_not_mixed_up() -> None:
+    """Rows of one kind are told apart by their numbers, kinds by all else."""
+    one, two = client("c1"), client("c2")
+    given = [
+        seen(f"t{number % 3}", channel=channel, tls=tls, ok=ok, queue=number, key=key)
+        for number, (channel, tls, ok, key) in enumerate(
+            product((one, two, None), (False, True), (True, False), (None, "k"))
+        )
+    ]
+    found = rows(*given, *given)
+    assert found[: len(given)] == found[len(given) :]
+    for row, observed in zip(found, given, strict=False):
+        assert row["topic"] == observed.topic
+        assert row["queue"] == observed.queue
+        assert row["ok"] is observed.ok
+        assert row["tls"] is (observed.peer.tls is not None)
+        assert row["client_id"] == (None if observed.channel is None else observed.channel.identity.client_id)
+        assert row["key_hash"] == (None if observed.key is None else key_hash(observed.key))
+
+
+def test_a_row_that_cannot_be_packed_leaves_the_others_whole() -> None:
+    columns = RequestColumns()
+    columns.add(seen("a"))
+    with pytest.raises(StructError):
+        columns.add(seen("b", bytes_in="many"))
+    columns.add(seen("c"))
+    assert columns.batch(Origin("r", 0, 1), NOW).column("topic").to_pylist() == ["a", "c"]
+
+
 def test_who_a_client_is_may_become_known_later() -> None:
     channel = client(None)
     observed = seen(channel=channel)
@@ -105,20 +141,7 @@ def test_who_a_client_is_may_become_known_later() -> None:
 def test_rows_are_parted_by_the_hours_of_their_own_time() -> None:
     midnight = datetime(2026, 11, 22, tzinfo=UTC)
     moments = [midnight + timedelta(microseconds=each) for each in (-1, 0, 1, 3_600_000_000, -2)]
-    batch = [seen(str(number), started=moment.timestamp()) for number, moment in enumerate(moments)]
-    columns, times = requests.columns(batch, [None] * 5, Origin("r", 0, 1), 0.0, lambda: None)
+    made = batch(*(seen(str(number), started=moment.timestamp()) for number, moment in enumerate(moments)))
     hour = int(midnight.timestamp()) // 3600
-    parts = {each: column(part.to_pylist(), "topic") for each, part in arrow.by_hour(columns, times)}
+    parts = {each: column(part.to_pylist(), "topic") for each, part in arrow.by_hour(made)}
     assert parts == {hour - 1: ["0", "4"], hour: ["1", "2"], hour + 1: ["3"]}
-
-
-def test_the_loop_gets_its_turn_between_columns() -> None:
-    breaths = 0
-
-    def breathe() -> None:
-        nonlocal breaths
-        breaths += 1
-
-    requests.columns([seen(key=str(each)) for each in range(1_000)], [None] * 1_000, Origin("r", 0, 1), NOW, breathe)
-    # After every column that is made here, and among the keys.
-    assert breaths >= len(REQUESTS.columns) - len(("schema", "replica", "worker", "weight")) + 1_000 // 512

@@ -12,45 +12,38 @@ from tests.proxy.traffic.kit import seen
 RULES = (("audit", 1.0), ("logs-*", 0.25), ("none-?", 0.0))
 
 
-def test_without_rules_all_are_kept() -> None:
-    batch = [seen("a"), seen(None)]
-    assert Sampling(()).choose(batch) == (batch, [None, None])
-
-
 def test_a_share_of_a_topic_is_kept_and_stands_for_the_rest() -> None:
     sampling = Sampling(RULES, random.Random(1).random)
-    chosen, weights = sampling.choose([seen("logs-a") for _ in range(10_000)])
+    weights = [weight for _ in range(10_000) if (weight := sampling.weight(seen("logs-a"))) is not None]
     assert set(weights) == {4.0}
-    assert len(chosen) + sampling.left_out["logs-*"] == 10_000
+    assert len(weights) + sampling.left_out["logs-*"] == 10_000
     # Five standard deviations.
-    assert abs(len(chosen) - 2_500) < 5 * (10_000 * 0.25 * 0.75) ** 0.5
+    assert abs(len(weights) - 2_500) < 5 * (10_000 * 0.25 * 0.75) ** 0.5
 
 
 @pytest.mark.parametrize("topic", ["audit", "other", None, "none-10", "LOGS-a"])
 def test_what_no_rule_bounds_is_kept(topic: str | None) -> None:
     sampling = Sampling(RULES, lambda: 0.999)
-    assert [*map(len, sampling.choose([seen(topic)] * 3))] == [3, 3]
+    assert sampling.weight(seen(topic)) == 1.0
     assert not sampling.left_out
 
 
 def test_a_failure_is_kept_whatever_the_share() -> None:
     sampling = Sampling(RULES, lambda: 0.999)
-    failure = seen("none-1", ok=False)
-    assert sampling.choose([failure, seen("none-1")]) == ([failure], [None])
+    assert [sampling.weight(seen("none-1", ok=False)), sampling.weight(seen("none-1"))] == [1.0, None]
     assert sampling.left_out == {"none-?": 1}
 
 
 def test_the_first_rule_that_fits_counts() -> None:
     sampling = Sampling((("a*", 1.0), ("*", 0.0)), lambda: 0.5)
-    chosen, _ = sampling.choose([seen("ab"), seen("b"), seen(None)])
-    assert [each.topic for each in chosen] == ["ab"]
+    assert [sampling.weight(seen(topic)) for topic in ("ab", "b", None)] == [1.0, None, None]
     assert sampling.left_out == {"*": 2}
 
 
 def test_made_up_topics_do_not_fill_the_memory() -> None:
     sampling = Sampling(RULES)
-    for start in range(0, 25_000, 1_000):
-        sampling.choose([seen(f"t{each}") for each in range(start, start + 1_000)])
+    for number in range(25_000):
+        sampling.weight(seen(f"t{number}"))
     assert len(sampling._known) <= 10_000
 
 

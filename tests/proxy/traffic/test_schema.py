@@ -6,10 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from proxy.traffic import arrow, requests
-from proxy.traffic.origin import Origin
+from proxy.traffic import arrow
 from proxy.traffic.schema import MEMBERS, REQUESTS, TABLES, VERSION, Kind, Table
-from tests.proxy.traffic.kit import seen
+from tests.proxy.traffic.kit import batch, seen
 
 README = (Path(__file__).resolve().parents[3] / "README.md").read_text()
 
@@ -54,6 +53,6 @@ def test_version_1_stays_what_it_is() -> None:
 
 
 def test_a_batch_is_of_the_schema() -> None:
-    batch, _ = requests.columns([seen()], [None], Origin("r", 0, 1), 1.7e9, lambda: None)
-    assert batch.schema.equals(arrow.schema(REQUESTS), check_metadata=True)
-    batch.validate(full=True)
+    made = batch(seen())
+    assert made.schema.equals(arrow.schema(REQUESTS), check_metadata=True)
+    made.validate(full=True)

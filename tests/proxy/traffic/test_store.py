@@ -15,16 +15,16 @@ from proxy.traffic import arrow
 from proxy.traffic.errors import TrafficError
 from proxy.traffic.file import RecordFile
 from proxy.traffic.origin import Origin
-from proxy.traffic.requests import columns
 from proxy.traffic.schema import REQUESTS
 from proxy.traffic.store import Store, partition, shown
+from tests.proxy.traffic import kit
 from tests.proxy.traffic.kit import seen
 
 PATH = f"{partition('requests', 500_000)}/r-0-1-0.parquet"
 
 
 def batch(rows: int = 10) -> pa.RecordBatch:
-    return columns([seen() for _ in range(rows)], [None] * rows, Origin("r", 0, 1), 1.8e9, lambda: None)[0]
+    return kit.batch(*(seen() for _ in range(rows)), offset=1.8e9)
 
 
 def write(store: Store, path: str = PATH, rows: int = 10) -> int:

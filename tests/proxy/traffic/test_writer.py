@@ -13,19 +13,18 @@ import pytest
 from proxy.traffic import file as record_file
 from proxy.traffic.counts import Counts
 from proxy.traffic.origin import Origin
-from proxy.traffic.requests import columns
 from proxy.traffic.schema import REQUESTS
 from proxy.traffic.store import Store
 from proxy.traffic.writer import Writer
 from tests.proxy.kit import Clock
+from tests.proxy.traffic import kit
 from tests.proxy.traffic.kit import files, read, seen
 
 HOUR = 500_000
 
 
 def batch(rows: int = 100, **more: Any) -> pa.RecordBatch:
-    observed = [seen(started=HOUR * 3600 + each, key=f"key {each}", **more) for each in range(rows)]
-    return columns(observed, [None] * rows, Origin("r", 0, 1), 0.0, lambda: None)[0]
+    return kit.batch(*(seen(started=HOUR * 3600 + each, key=f"key {each}", **more) for each in range(rows)))
 
 
 class Bench:
