@@ -24,17 +24,18 @@ class Sums:
     def __init__(self) -> None:
         self.requests = self.failed = self.sent = self.delivered = self.bytes_in = self.bytes_out = 0
 
-    def add(self, seen: Observation) -> None:
-        """One more request."""
-        self.requests += 1
-        if not seen.ok:
-            self.failed += 1
-        if seen.code in _IN:
-            self.sent += seen.messages
-        elif seen.code in _OUT:
-            self.delivered += seen.messages
-        self.bytes_in += seen.bytes_in
-        self.bytes_out += seen.bytes_out
+    @classmethod
+    def of(cls, code: str, ok: bool, requests: int, messages: int, bytes_in: int, bytes_out: int) -> "Sums":
+        """Requests of one code that all failed, or did not."""
+        sums = cls()
+        sums.requests, sums.bytes_in, sums.bytes_out = requests, bytes_in, bytes_out
+        if not ok:
+            sums.failed = requests
+        if code in _IN:
+            sums.sent = messages
+        elif code in _OUT:
+            sums.delivered = messages
+        return sums
 
     def join(self, other: "Sums", times: int = 1) -> None:
         """Add another second's; -1 times: take it away again."""
@@ -51,7 +52,7 @@ class Sums:
 
 
 class Second:
-    """What was answered within one second. `at`: seconds since 1970."""
+    """What was answered within one second. `at`: seconds since 1970. The sums are there once it is complete."""
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -59,18 +60,34 @@ class Second:
         self.topics: dict[str, Sums] = {}
         self.groups: dict[str, Sums] = {}
         self.codes: dict[str, int] = {}
+        # Requests that are alike, with how many they are, their messages, and bytes in and out.
+        self._alike: dict[tuple[str, str, bool, str | None, str | None], list[int]] = {}
         self._latencies = [0] * (len(_BOUNDS) + 1)
 
     def add(self, seen: Observation) -> None:
         """A request has been answered."""
-        self.protocols[seen.protocol].add(seen)
-        self.codes[seen.code] = self.codes.get(seen.code, 0) + 1
-        if seen.topic:
-            _add(self.topics, seen.topic, seen)
-        if seen.group:
-            _add(self.groups, seen.group, seen)
+        kind = (seen.protocol, seen.code, seen.ok, seen.topic, seen.group)
+        counts = self._alike.get(kind)
+        if counts is None:
+            counts = self._alike[kind] = [0, 0, 0, 0]
+        counts[0] += 1
+        counts[1] += seen.messages
+        counts[2] += seen.bytes_in
+        counts[3] += seen.bytes_out
         if seen.code not in _POLLS:
             self._latencies[bisect_left(_BOUNDS, seen.seconds * 1000)] += 1
+
+    def complete(self) -> None:
+        """It is over: sum up."""
+        for (protocol, code, ok, topic, group), counts in self._alike.items():
+            sums = Sums.of(code, ok, *counts)
+            self.protocols[protocol].join(sums)
+            self.codes[code] = self.codes.get(code, 0) + sums.requests
+            if topic:
+                _join(self.topics, topic, sums)
+            if group:
+                _join(self.groups, group, sums)
+        self._alike.clear()
 
     def percentile(self, share: float) -> float | None:
         """The latency in ms below which this share of the requests but polls were; None: there were none."""
@@ -91,10 +108,10 @@ class Second:
         }
 
 
-def _add(table: dict[str, Sums], name: str, seen: Observation) -> None:
-    sums = table.get(name)
-    if sums is None:
+def _join(table: dict[str, Sums], name: str, sums: Sums) -> None:
+    known = table.get(name)
+    if known is None:
         if len(table) >= MOST:
             name = OTHERS
-        sums = table.setdefault(name, Sums())
-    sums.add(seen)
+        known = table.setdefault(name, Sums())
+    known.join(sums)

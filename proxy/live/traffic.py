@@ -24,6 +24,8 @@ class Traffic:
         self._seconds: deque[Second] = deque(maxlen=KEPT)
         self._recent = {"topics": Recent(), "groups": Recent()}
         self._looked_at = 0.0
+        # When the second that runs does so no more.
+        self._over = 0
         self._watching = False
 
     @property
@@ -39,7 +41,9 @@ class Traffic:
 
     def observe(self, seen: Observation) -> None:
         """A request has been answered."""
-        self._second().add(seen)
+        if self._clock() >= self._over:
+            self._second()
+        self._seconds[-1].add(seen)
 
     def tidy(self) -> None:
         """Stop watching where nobody looks any more; called every few seconds."""
@@ -75,8 +79,8 @@ class Traffic:
                 counts[code] = counts.get(code, 0) + count
         return counts
 
-    def _second(self) -> Second:
-        """The one that runs; those in which nothing happened are there, too."""
+    def _second(self) -> None:
+        """Let the second that runs be the last one; those in which nothing happened are there, too."""
         now = int(self._clock())
         if not self._seconds or now - self._seconds[-1].at > KEPT:
             self._forget()
@@ -84,11 +88,12 @@ class Traffic:
         while self._seconds[-1].at < now:
             self._complete()
             self._seconds.append(Second(self._seconds[-1].at + 1))
-        return self._seconds[-1]
+        self._over = now + 1
 
     def _complete(self) -> None:
         """The last second is; of the one that is not among the `RECENT` any more, the totals stay."""
         last = self._seconds[-1]
+        last.complete()
         old = self._seconds[-1 - RECENT] if len(self._seconds) > RECENT else None
         for kind, table in self._recent.items():
             table.add(getattr(last, kind))
@@ -98,6 +103,7 @@ class Traffic:
 
     def _forget(self) -> None:
         self._seconds.clear()
+        self._over = 0
         for kind in self._recent:
             self._recent[kind] = Recent()
 

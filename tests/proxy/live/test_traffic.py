@@ -43,6 +43,7 @@ def test_a_second() -> None:
         second.add(seen(topic="orders", group="p", messages=2, bytes_in=10))
     second.add(seen("POP_MESSAGE", topic="orders", group="g", messages=5, bytes_out=50, seconds=9.0))
     second.add(seen(ok=False, topic="orders"))
+    second.complete()
     assert second.protocols["remoting"].shown() == {
         "requests": 5,
         "failed": 1,
@@ -77,6 +78,7 @@ def test_topics_without_end_go_under_one_name() -> None:
     second = Second(0)
     for number in range(MOST + 50):
         second.add(seen(topic=f"t{number}"))
+    second.complete()
     assert len(second.topics) == MOST + 1
     assert second.topics[OTHERS].requests == 50
 
