@@ -44,7 +44,6 @@ from proxy.rules.named_channel import NamedChannel
 from proxy.rules.rules import Rules
 from proxy.sync.exchange import Exchange
 from proxy.sync.topic import SyncTopic
-from proxy.tracing import Tracing
 from remoting.codes import RequestCode
 from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
 from remoting.errors import RemotingError
@@ -54,6 +53,7 @@ from remoting.wheel import TimeoutWheel
 
 if TYPE_CHECKING:
     from proxy.admin_grpc.server import AdminServer
+    from proxy.tracing.tracing import Tracing
     from proxy.traffic.recorder import Recorder
 
 _log = logging.getLogger("gantry")
@@ -87,8 +87,7 @@ class App:
         self.channels: set[RemotingChannel] = set()
         self._wheel = TimeoutWheel(loop.time)
         self._limits = _limits(settings)
-        traced = settings.tracing.endpoint is not None
-        self.tracing = Tracing(settings.tracing, settings.replica or socket.gethostname()) if traced else None
+        self.tracing = _trace(settings)
         transactions = Transactions(forward)
         self.metrics.add(transactions.read)
         self.core = Messaging(
@@ -401,6 +400,16 @@ class App:
             metrics.counter("gantry_spans", "Spans of sampled requests and deliveries.", "kind", self.tracing.spans)
         if self._node is not None:
             self._node.watch(metrics)
+
+
+def _trace(settings: Settings) -> "Tracing | None":
+    """Begin to trace, where it is wanted."""
+    if settings.tracing.endpoint is None:
+        return None
+    # What it needs is an extra of the installation.
+    from proxy.tracing.tracing import Tracing
+
+    return Tracing(settings.tracing, settings.replica or socket.gethostname())
 
 
 def _limits(settings: Settings) -> Limits:

@@ -43,7 +43,7 @@ from proxy.embedded.store.options import StoreOptions
 from proxy.logs import LogSettings
 from proxy.metrics.settings import MetricsSettings
 from proxy.rules.settings import RulesSettings
-from proxy.tracing import TraceSettings
+from proxy.tracing.settings import TraceSettings
 from proxy.traffic.settings import TrafficSettings
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -18,10 +18,10 @@ from protos.apache.rocketmq.v2 import definition_pb2 as types
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
-from proxy import tracing
 from proxy.app import App
 from proxy.config import EmbeddedSettings, Settings
 from proxy.observation import Observation
+from proxy.tracing import context, settings
 from remoting import messages, properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -128,7 +128,7 @@ async def test_a_messages_trace_goes_from_its_producer_to_its_consumer(collector
     assert delivered.parent_span_id == sent.span_id
     # The consumer goes on from there.
     [message] = messages.decode_messages(pulled.body)
-    assert message.get(tracing.TRACEPARENT) == f"00-{TRACE}-{sent.span_id.hex()}-01"
+    assert message.get(context.TRACEPARENT) == f"00-{TRACE}-{sent.span_id.hex()}-01"
     attributes = _attributes(sent)
     assert attributes["messaging.destination.name"] == "orders"
     assert attributes["messaging.rocketmq.broker"] == "broker-a"
@@ -155,7 +155,7 @@ async def test_a_share_of_the_others_is_sampled(collector: Collector, tmp_path: 
     [link] = received.links
     assert link.span_id == sent.span_id
     [message] = messages.decode_messages(pulled.body)
-    assert message.get(tracing.TRACEPARENT) == f"00-{sent.trace_id.hex()}-{sent.span_id.hex()}-01"
+    assert message.get(context.TRACEPARENT) == f"00-{sent.trace_id.hex()}-{sent.span_id.hex()}-01"
 
 
 async def test_errors_are_marked(collector: Collector, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ async def test_signed_messages_stay_as_they_are(collector: Collector, tmp_path: 
         await client.ask(signed)
         pulled = await client.ask(request(RequestCode.PULL_MESSAGE, **PULL))
     [message] = messages.decode_messages(pulled.body)
-    assert message.get(tracing.TRACEPARENT) is None
+    assert message.get(context.TRACEPARENT) is None
     assert collector.one("send orders").trace_id
 
 
@@ -219,14 +219,14 @@ async def test_grpc_clients_messages_carry_it_in_their_trace_context(collector: 
     ],
 )
 def test_contexts_that_make_no_sense_are_none(text: str) -> None:
-    assert tracing._context_of(properties.encode({"traceparent": text})) is None
+    assert context.of_message(properties.encode({"traceparent": text})) is None
 
 
 @pytest.mark.parametrize("text", [SAMPLED, f"01-{TRACE}-{SPAN}-01", f"cc-{TRACE}-{SPAN}-01-of a later version"])
 def test_contexts(text: str) -> None:
-    found = tracing._context_of(properties.encode({"traceparent": text}))
+    found = context.of_message(properties.encode({"traceparent": text}))
     assert found is not None
-    assert f"{found.trace_id:032x}" == TRACE
+    assert found.trace_id == TRACE
 
 
 async def carried(pairs: dict[str, str], collector: Collector, directory: Path) -> dict[str, str]:
@@ -259,10 +259,10 @@ async def test_properties_never_become_too_long_by_ours(collector: Collector, tm
 
 
 def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "find_spec", lambda _: None)
+    monkeypatch.setattr(settings, "find_spec", lambda _: None)
     with pytest.raises(ValidationError, match=r"rocketmq-gantry\[tracing\]"):
-        tracing.TraceSettings(endpoint="http://collector:4318/v1/traces")
-    assert tracing.TraceSettings().endpoint is None
+        settings.TraceSettings(endpoint="http://collector:4318/v1/traces")
+    assert settings.TraceSettings().endpoint is None
 
 
 def test_only_records_that_carry_something_are_decoded() -> None:
@@ -272,12 +272,12 @@ def test_only_records_that_carry_something_are_decoded() -> None:
     plain, carrying = record(properties.encode({"KEYS": "k"})), record(properties.encode({"traceparent": SAMPLED}))
     other = record(properties.encode({properties.TRACE_CONTEXT: SAMPLED}))
     body = plain + carrying + plain + plain + other + carrying + plain
-    found = [properties.decode(one.properties) for one in tracing._carriers(body)]
+    found = [properties.decode(one.properties) for one in context.carriers(body)]
     assert [set(one) for one in found] == [{"traceparent"}, {properties.TRACE_CONTEXT}, {"traceparent"}]
-    assert tracing._carriers(plain * 3) == []
-    assert tracing._carriers(b"") == []
+    assert context.carriers(plain * 3) == []
+    assert context.carriers(b"") == []
     # A body that says the name is no context, and one that breaks off is no harm.
-    assert [one.get("traceparent") for one in tracing._carriers(record("", b"traceparent"))] == [None]
+    assert [one.get("traceparent") for one in context.carriers(record("", b"traceparent"))] == [None]
     for cut in range(len(carrying)):
-        assert len(tracing._carriers(carrying + carrying[:cut])) == 1
-    assert tracing._carriers(bytes(40) + b"traceparent") == []
+        assert len(context.carriers(carrying + carrying[:cut])) == 1
+    assert context.carriers(bytes(40) + b"traceparent") == []
