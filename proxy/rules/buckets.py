@@ -40,6 +40,20 @@ class TokenBucket:
         """Take so many, whether they are there or not."""
         self._tokens = self.tokens(now) - amount
 
+    def spend(self, amount: float, now: float) -> float:
+        """Take so many if they are there; else seconds until they may be."""
+        if self.tokens(now) >= amount:
+            self._tokens -= amount
+            return 0.0
+        wait = self.wait(amount, now)
+        if not wait:
+            self._tokens -= amount
+        return wait
+
+    def give_back(self, amount: float) -> None:
+        """What was taken is not needed."""
+        self._tokens += amount
+
 
 class Buckets:
     """A bucket for each key; those that are full, or fullest, make room for others."""

@@ -104,7 +104,7 @@ class Judge:
             active.apply(subject, verdict, now)
             if verdict.refusal is not None:
                 break
-        verdict.conclude(now)
+        verdict.conclude()
         return verdict
 
 

@@ -58,24 +58,25 @@ class ActiveLimit(Active[Limit]):
 
     def _send(self, subject: Subject, verdict: Verdict, now: float) -> None:
         key = self._key(subject)
-        spending: list[tuple[TokenBucket, float]] = []
         longest, most = "", 0.0
+        spent: list[tuple[TokenBucket, float]] = []
         for unit, buckets, amount_of in self._units:
             bucket, amount = buckets.get(key, now), amount_of(subject)
-            wait = bucket.wait(amount, now)
+            wait = bucket.spend(amount, now)
             if wait > most:
                 longest, most = unit, wait
-            spending.append((bucket, amount))
-        if most > 0:
-            if self.hit():
-                text = f"{self._limit(longest)} of {self._whose(subject)} is used up, try again in {most:.3f} s"
-                verdict.refusal = Refusal("limit", self.name, f"{text} (rule {self.name})")
-        elif self.dry:
+            elif not wait:
+                spent.append((bucket, amount))
+        if not most:
             # A limit that is tried out fills up as one in force would.
-            for bucket, amount in spending:
-                bucket.take(amount, now)
-        else:
-            verdict.take(spending)
+            if not self.dry:
+                verdict.spend(spent)
+            return
+        for bucket, amount in spent:
+            bucket.give_back(amount)
+        if self.hit():
+            text = f"{self._limit(longest)} of {self._whose(subject)} is used up, try again in {most:.3f} s"
+            verdict.refusal = Refusal("limit", self.name, f"{text} (rule {self.name})")
 
     def _receive(self, key: Hashable, verdict: Verdict, now: float) -> None:
         # Until what was received before is paid for, and there is something for this one.
@@ -87,7 +88,8 @@ class ActiveLimit(Active[Limit]):
         if not wait or not self.dry:
             requests = least.get("requests")
             if requests is not None:
-                verdict.take([(requests, 1.0)])
+                requests.take(1.0, now)
+                verdict.spend([(requests, 1.0)])
             verdict.meter(self._received, key)
 
     def _received(self, key: Hashable, messages: int, size: int, now: float) -> None:

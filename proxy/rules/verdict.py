@@ -1,6 +1,6 @@
 """What the rules say of one request. Pure."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from proxy.rules.buckets import TokenBucket
@@ -19,8 +19,6 @@ class Refusal(NamedTuple):
     code: int = 0
 
 
-# What a request takes: from which bucket, how much.
-Spending = Sequence[tuple[TokenBucket, float]]
 # Told of the messages and bytes that the answer to a receive brought: whose count (the limit's key), and when.
 Meter = Callable[[Hashable, int, int, float], None]
 
@@ -32,7 +30,7 @@ class Verdict:
     copies of its messages go.
     """
 
-    __slots__ = ("_metered", "_taken", "allowed", "mirrors", "refusal", "wait", "waits_for")
+    __slots__ = ("_metered", "_spent", "allowed", "mirrors", "refusal", "wait", "waits_for")
 
     def __init__(self) -> None:
         # Most verdicts stay as they are made here: nothing is made for them.
@@ -41,7 +39,7 @@ class Verdict:
         self.waits_for = ""
         self.allowed = False
         self.mirrors: tuple[Active[Mirror], ...] = ()
-        self._taken: tuple[tuple[TokenBucket, float], ...] = ()
+        self._spent: tuple[tuple[TokenBucket, float], ...] = ()
         self._metered: tuple[tuple[Meter, Hashable], ...] = ()
 
     @property
@@ -51,8 +49,7 @@ class Verdict:
 
     def served(self, now: float) -> None:
         """The request is served now, so it counts. To be told only of one that waited for a limit."""
-        taken, self._taken = self._taken, ()
-        for bucket, amount in taken:
+        for bucket, amount in self._spent:
             bucket.take(amount, now)
 
     def answered(self, messages: int, size: int, now: float) -> None:
@@ -65,17 +62,20 @@ class Verdict:
     def copy_to(self, mirror: "Active[Mirror]") -> None:
         self.mirrors += (mirror,)
 
-    def take(self, spending: Spending) -> None:
-        self._taken += tuple(spending)
+    def spend(self, spent: Iterable[tuple[TokenBucket, float]]) -> None:
+        """So much was taken of these buckets, and is given back unless the request is served now."""
+        self._spent += tuple(spent)
 
     def meter(self, meter: Meter, key: Hashable) -> None:
         self._metered += ((meter, key),)
 
-    def conclude(self, now: float) -> None:
+    def conclude(self) -> None:
         """All rules have been asked."""
+        if self.refusal is None and not self.waits_for:
+            return
+        for bucket, amount in self._spent:
+            bucket.give_back(amount)
         if self.refusal is not None:
-            self._taken = ()
+            self._spent = ()
             self._metered = ()
             self.mirrors = ()
-        elif self._taken and not self.waits_for:
-            self.served(now)

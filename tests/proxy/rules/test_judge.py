@@ -111,6 +111,36 @@ def test_traffic_of_the_past() -> None:
     assert counts == {"limit": 15, "deny": 0}
 
 
+@pytest.mark.parametrize("dry", [False, True])
+def test_what_one_unit_forbids_costs_nothing_of_the_others(dry: bool) -> None:
+    judge = Judge(
+        parse(f'dry_run = {str(dry).lower()}\n[[rule]]\nname = "l"\nkind = "limit"\nmessages = 3\nbytes = 10')
+    )
+    counts = judge.rules[0].counts
+    for size, beyond in ((10, 0), (10, 1), (10, 2), (0, 2), (0, 2), (0, 3)):
+        judge.judge(Record(code=SEND, messages=1, size=size), 0.0)
+        assert (counts.dry_run if dry else counts.enforced) == beyond
+
+
+def test_what_a_later_rule_refuses_is_not_counted_by_a_limit() -> None:
+    limited = '[[rule]]\nname = "l"\nkind = "limit"\nmessages = 1\n'
+    judge = Judge(parse(limited + '[[rule]]\nname = "d"\nkind = "deny"\nmatch.topics = ["closed"]'))
+    for topics, kind in ((("closed",), "deny"), (("closed",), "deny"), (("open",), None), (("open",), "limit")):
+        verdict = judge.judge(Record(code=SEND, topics=topics, messages=1), 0.0)
+        assert verdict is not None
+        assert (None if verdict.refusal is None else verdict.refusal.kind) == kind
+
+
+def test_made_up_names_do_not_fill_the_memory() -> None:
+    judge = Judge(parse('[[rule]]\nname = "d"\nkind = "deny"\nmatch.topics = ["closed"]'))
+    known = judge._dockets[SEND]._known
+    judge.judge(Record(code=SEND, topics=("t" * 100_000,)), 0.0)
+    assert not known
+    for number in range(12_000):
+        judge.judge(Record(code=SEND, topics=(f"t{number}",)), 0.0)
+    assert len(known) <= 10_000
+
+
 def test_receives_are_paid_for_by_what_they_brought() -> None:
     judge = Judge(parse(ORDER))
     record = Record(code=RequestCode.PULL_MESSAGE, topics=("orders",))
