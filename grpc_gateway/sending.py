@@ -18,6 +18,7 @@ from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ConnectionLost, RemotingError, ServiceUnavailable
 from remoting.ids import OffsetMessageId
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.properties import MessageType
 from remoting.routes import TopicRoute
 
@@ -25,7 +26,7 @@ from remoting.routes import TopicRoute
 _DEFAULT_TOPIC = "TBW102"
 _DEFAULT_QUEUES = "4"
 # Topics of messages that are on their way back to a consumer take every type.
-_UNTYPED_PREFIXES = ("%RETRY%", "%DLQ%")
+_UNTYPED_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 # Messages of one request, each of which is a request to a broker.
 _MOST_MESSAGES = 1_024
 # How many brokers a message is offered to that could not be reached.

@@ -10,6 +10,7 @@ from grpc_gateway.options import Options
 from grpc_gateway.status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
 from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest
+from remoting.names import is_system
 
 _ALPHABET = frozenset("%|_-ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
 _LITE_ALPHABET = _ALPHABET - {"%", "|"}
@@ -17,21 +18,6 @@ _LONGEST_TOPIC = 127
 _LONGEST_GROUP = 120
 _LONGEST_MESSAGE_GROUP = 63
 # Topics of the brokers' own, which no client has any business with (RocketMQ's TopicValidator).
-SYSTEM_TOPICS = frozenset(
-    {
-        "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
-        "BenchmarkTest",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "CHECKPOINT_TOPIC",
-    }
-)
-_SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 # Names that were valid; there are few, and each is asked for with every message.
@@ -45,7 +31,7 @@ def topic(resource: Resource) -> str:
     name = resource.name
     if name not in _topics:
         _named(name, "topic", _LONGEST_TOPIC, Code.ILLEGAL_TOPIC)
-        if name in SYSTEM_TOPICS or name.startswith(_SYSTEM_TOPIC_PREFIX):
+        if is_system(name):
             raise Refused(Code.ILLEGAL_TOPIC, f"{name} is a system topic")
         _remember(_topics, name)
     return name

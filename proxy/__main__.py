@@ -65,7 +65,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         from proxy.embedded.store import StorageError
         from proxy.rules.model import RulesError
         from proxy.traffic.errors import TrafficError
-        from proxy.workers.settings import check_workers, of_worker
+        from proxy.workers.settings import WorkerSources, check_workers, of_worker
         from proxy.workers.supervisor import supervise
 
     try:
@@ -84,6 +84,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         number, descriptor = options.worker or (0, None)
         if descriptor is not None:
             settings = of_worker(settings, number)
+            sources = WorkerSources(sources.file, sources.flags, number)
         loop = {"use_uvloop": _has_uvloop()}
         anyio.run(_serve, settings, sources, greet, number, descriptor, backend_options=loop)
     except (OSError, TlsError, StorageError, TrafficError, RulesError) as error:

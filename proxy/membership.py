@@ -17,6 +17,7 @@ from proxy.messaging import Messaging
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from remoting.names import RETRY_PREFIX
 from remoting.routes import TopicRoute
 from remoting.tasks import spawn_quietly
 
@@ -144,7 +145,7 @@ def notify(core: Messaging, change: Change) -> None:
 async def _subscribed(core: Messaging, topics: Collection[str]) -> set[str]:
     """Brokers of the subscribed topics; a topic whose route cannot be had now has none."""
     # A retry topic is where the group's topics are, and comes into being only with this heartbeat.
-    wanted = [topic for topic in topics if not topic.startswith("%RETRY%")]
+    wanted = [topic for topic in topics if not topic.startswith(RETRY_PREFIX)]
     found = [core.backend.cached_route(topic) for topic in wanted]
     cold = [core.backend.route(topic) for topic, known in zip(wanted, found, strict=True) if known is None]
     loaded = await asyncio.gather(*cold, return_exceptions=True) if cold else []

@@ -13,10 +13,10 @@ import orjson
 from remoting import fastjson, properties
 from remoting.errors import BodyError
 from remoting.messages import StoredMessage
+from remoting.names import RETRY_PREFIX
 
 # The revive queue of messages that were popped in order.
 ORDER_REVIVE_QUEUE = 999
-RETRY_PREFIX = "%RETRY%"
 LMQ_PREFIX = "%LMQ%"
 _LMQ_SEPARATOR = ","
 _LMQ_QUEUE_ID = 0

@@ -16,11 +16,11 @@ from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.ids import OffsetMessageId
 from remoting.messages import PullSysFlag, StoredMessage
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from proxy.app import App
 
-_DEAD, _RETRY = "%DLQ%", "%RETRY%"
 # A group that brokers have from their start, for tools (MixAll.TOOLS_CONSUMER_GROUP).
 _GROUP = "TOOLS_CONSUMER"
 # Producer group of what is sent again (MixAll.CLIENT_INNER_PRODUCER_GROUP).
@@ -94,7 +94,7 @@ class Resent(Answer):
 
 async def newest(app: "App", group: str, count: int) -> list[DeadLetter]:
     """The newest of a group's dead letters. Raises RemotingError (TopicNotExist: it never had any)."""
-    topic = _DEAD + group
+    topic = DLQ_PREFIX + group
     route = await app.core.backend.route(topic)
     found: list[DeadLetter] = []
     for queues in route.queues:
@@ -188,12 +188,12 @@ def _noted(message: StoredMessage) -> str:
 
 def _pop_retry_prefixes(group: str) -> tuple[str, str]:
     """Of a group's retry topics for consumers that pop: as brokers name them, and with enableRetryTopicV2."""
-    return f"{_RETRY}{group}_", f"{_RETRY}{group}+"
+    return f"{RETRY_PREFIX}{group}_", f"{RETRY_PREFIX}{group}+"
 
 
 async def resend(app: "App", group: str, wanted: Resend) -> list[Resent]:
     """Send dead letters once more, one after the other. Raises RemotingError (TopicNotExist: there are none)."""
-    topic = _DEAD + group
+    topic = DLQ_PREFIX + group
     brokers = (await app.core.backend.route(topic)).brokers
     return [await _resend(app, group, brokers, message_id, wanted.to) for message_id in wanted.message_ids]
 
@@ -213,7 +213,7 @@ async def _resend(app: "App", group: str, brokers: tuple[str, ...], message_id: 
 
 async def _look_up(app: "App", group: str, broker: str, message_id: str) -> StoredMessage | None:
     fields = {
-        "topic": _DEAD + group,
+        "topic": DLQ_PREFIX + group,
         "key": message_id,
         "maxNum": "32",
         "beginTimestamp": "0",
@@ -237,8 +237,8 @@ async def _target(app: "App", group: str, broker: str, message: StoredMessage, t
                 f"the broker {broker} gives its pop retry topics names that it takes no messages for "
                 "(enableRetryTopicV2 without retrieveMessageFromPopRetryTopicV1): resend to the topic"
             )
-        return f"{_RETRY}{group}_{_origin(message, group)}"
-    return _RETRY + group
+        return f"{RETRY_PREFIX}{group}_{_origin(message, group)}"
+    return RETRY_PREFIX + group
 
 
 def _pops(app: "App", group: str, message: StoredMessage) -> bool:

@@ -12,6 +12,7 @@ from proxy.handlers.groups import consumer_connections
 from remoting.bodies import json_object
 from remoting.codes import RequestCode, version_text
 from remoting.errors import RemotingError
+from remoting.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from proxy.app import App
@@ -180,7 +181,7 @@ def _wanted(members: list[Member], group: str) -> dict[str, dict[str, tuple[str,
         member.client_id: {
             item.topic: (item.expression, item.kind)
             for item in _subscriptions(member, group)
-            if not item.topic.startswith("%RETRY%")
+            if not item.topic.startswith(RETRY_PREFIX)
         }
         for member in members
         if group in member.parts

@@ -11,6 +11,7 @@ from proxy.admin.turns import Turns
 from remoting.bodies import json_object
 from remoting.codes import RequestCode
 from remoting.errors import BodyError, RemotingError
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system
 from remoting.properties import MessageType
 from remoting.routes import BrokerQueues
 
@@ -52,18 +53,8 @@ class TopicDetail(Answer):
     brokers: list[RouteBroker]
 
 
-# Prefixes and names of what no application has made.
-_SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_", "CID_RMQ_SYS_")
-_SYSTEM = frozenset(
-    (
-        "TBW102",
-        "SELF_TEST_TOPIC",
-        "BenchmarkTest",
-        "OFFSET_MOVED_EVENT",
-        "SCHEDULE_TOPIC_XXXX",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-    )
-)
+# What begins like this no application has made; nor have brokers' system topics.
+_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_", "CID_RMQ_SYS_")
 
 
 async def topics(app: "App") -> list[Topic]:
@@ -99,7 +90,7 @@ def _topic(name: str, configs: list[tuple[str, dict[str, Any]]], own: set[str]) 
         brokers=[broker for broker, _ in configs],
         read_queues=sum(int(config.get("readQueueNums", 0)) for _, config in configs),
         write_queues=sum(int(config.get("writeQueueNums", 0)) for _, config in configs),
-        system=name in _SYSTEM or name in own or name.startswith(_SYSTEM_PREFIXES) or name.endswith("_REPLY_TOPIC"),
+        system=is_system(name) or name in own or name.startswith(_PREFIXES) or name.endswith("_REPLY_TOPIC"),
     )
 
 

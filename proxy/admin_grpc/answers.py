@@ -13,10 +13,10 @@ from protos.apache.rocketmq.v2.definition_pb2 import (
     Resource,
     Status,
 )
+from remoting.names import RETRY_PREFIX
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_+-]{1,255}", re.ASCII)
 _SQL = "SQL92"
-_RETRY = "%RETRY%"
 
 
 def topic(resource: Resource) -> str:
@@ -37,7 +37,7 @@ def _name(name: str, what: str, code: Code) -> str:
 
 def is_retry(name: str) -> bool:
     """Whether a topic holds a group's redeliveries: nobody subscribes to one on purpose."""
-    return name.startswith(_RETRY)
+    return name.startswith(RETRY_PREFIX)
 
 
 def well(missing: Sequence[str] = ()) -> Status:

@@ -17,6 +17,7 @@ from proxy.admin_grpc.brokers import Answers
 from remoting.bodies import json_object
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
+from remoting.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from proxy.app import App
@@ -25,7 +26,6 @@ _Accumulation = pb.DescribeGroupAccumulationResponse.GroupAccumulation
 
 # Topics of one request, each of which is several requests to each broker.
 _MOST_TOPICS = 100
-_RETRY = "%RETRY%"
 # Between group and topic in the names of the topics from which pop consumers get messages again, old and new.
 _SEPARATORS = ("_", "+")
 
@@ -92,13 +92,13 @@ async def _stats(app: "App", group: str, topics: list[str]) -> list[Answers]:
 
 
 def _retry_topics(topic: str, group: str) -> list[str]:
-    return [f"{_RETRY}{group}{separator}{topic}" for separator in _SEPARATORS]
+    return [f"{RETRY_PREFIX}{group}{separator}{topic}" for separator in _SEPARATORS]
 
 
 def _origin(topic: str, group: str) -> str:
     """The topic whose messages a retry topic of the group has; the group's common one has those of all."""
     for separator in _SEPARATORS:
-        prefix = f"{_RETRY}{group}{separator}"
+        prefix = f"{RETRY_PREFIX}{group}{separator}"
         if topic.startswith(prefix):
             return topic.removeprefix(prefix)
     return topic

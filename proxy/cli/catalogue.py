@@ -12,6 +12,7 @@ from remoting.bodies import json_object
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError
 from remoting.fastjson import ObjectKeys
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system
 
 _C = RequestCode
 # Questions under way at a time.
@@ -46,7 +47,7 @@ async def topics(client: Client, *, system: bool = False) -> dict[str, Configura
 
 
 def _is_internal(topic: str) -> bool:
-    return names.is_system(topic) or topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))
+    return is_system(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
 async def _tables(client: Client, brokers: Iterable[str], code: RequestCode, key: str) -> dict[str, Configurations]:

@@ -5,12 +5,12 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
-from grpc_gateway.validation import SYSTEM_TOPICS
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.metrics.family import Distribution, Family, Kind, Labels, Samples, Value
 from proxy.metrics.shown import OTHER
 from proxy.observation import POLLS, Observation
 from remoting.codes import ResponseCode
+from remoting.names import RETRY_PREFIX, is_system
 
 # Upper bounds of latencies in seconds. Between a few and a hundred milliseconds is where brokers differ.
 BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -42,7 +42,6 @@ _ACTIONS: dict[str, str] = {
     "ForwardMessageToDeadLetterQueue": "dead_letter",
 }
 _DELIVERIES = frozenset(code for code, action in _ACTIONS.items() if action in ("pulled", "popped"))
-_SYSTEM_PREFIX = "rmq_sys_"
 
 _BY_REQUEST = ("protocol", "code")
 REQUEST_COUNT = Family(
@@ -214,7 +213,8 @@ class Requests:
         counts[1] += seen.bytes_out
 
     def _new_row(self, seen: Observation) -> _Row:
-        topic = seen.topic
+        # In the series, none and an empty one are the same.
+        topic = seen.topic or None
         if topic is not None:
             if (seen.protocol, seen.response) in _NO_TOPIC:
                 topic = None
@@ -322,7 +322,7 @@ class Requests:
                 continue
             system = _TEXTS[is_system(topic)]
             if row.groups is not None:
-                retry = _TEXTS[topic.startswith("%RETRY%")]
+                retry = _TEXTS[topic.startswith(RETRY_PREFIX)]
                 for group, (messages, size) in row.groups.items():
                     out = topic, group, system, retry
                     messages_out[out] += messages
@@ -375,8 +375,3 @@ _RESPONSES = frozenset(map(int, ResponseCode))
 def _milliseconds(cell: _Cell) -> Distribution:
     exemplars = {slot: (trace, seconds * 1000, when) for slot, (trace, seconds, when) in cell.exemplars.items()}
     return Distribution(list(cell.total), cell.seconds * 1000, exemplars)
-
-
-def is_system(topic: str) -> bool:
-    """Whether a topic is RocketMQ's own (TopicValidator of the Java code)."""
-    return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)

@@ -14,10 +14,9 @@ from remoting import pop, properties
 from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
+from remoting.names import RETRY_PREFIX
 
 _UNKNOWN = "unknown"
-# Where a pulling consumer's messages come again; those of other topics come for the first time.
-_RETRY = "%RETRY%"
 # The answer says that there is nothing, not that something went wrong.
 _OK = frozenset(
     {
@@ -104,7 +103,8 @@ def _delivered(seen: Observation, context: Context, reply: RemotingCommand | Non
     _queue(seen, context.fields.get("queueId"))
     if reply is not None and seen.response == ResponseCode.SUCCESS:
         seen.messages = count(reply.body)
-        if seen.topic is not None and seen.topic.startswith(_RETRY):
+        # Where a pulling consumer's messages come again; those of other topics come for the first time.
+        if seen.topic is not None and seen.topic.startswith(RETRY_PREFIX):
             seen.attempt = attempt(reply.body)
         elif seen.messages:
             seen.attempt = 1

@@ -10,9 +10,9 @@ from functools import cached_property
 
 from proxy.clients import INNER_PRODUCER
 from remoting.errors import NotPermitted
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 
-RETRY = "%RETRY%"
-_PREFIXES = (RETRY, "%DLQ%")
+_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 # Between group and topic in the name of a POP retry topic, new and old.
 _NEW, _OLD = "+", "_"
 # Names that mean the same to everybody: the model of new topics, traces, and where replies go (of every cluster).

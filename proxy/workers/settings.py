@@ -1,7 +1,9 @@
 """What each worker has of the settings, and which settings cannot be shared."""
 
+from dataclasses import dataclass
+
 from protocol_negotiation.peer import HostPort
-from proxy.config import ConfigError, EmbeddedSettings, Settings
+from proxy.config import ConfigError, EmbeddedSettings, Settings, Sources
 
 _LOCAL = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -20,6 +22,19 @@ def check_workers(settings: Settings) -> None:
             "workers: the embedded broker is in one of them, and the others have to reach it: "
             "set embedded.listen (--embedded-listen HOST:PORT), or workers = 1"
         )
+
+
+@dataclass(frozen=True)
+class WorkerSources(Sources):
+    """Where the settings of one worker come from: read again, they are still that worker's."""
+
+    number: int = 0
+
+    def load(self) -> Settings:
+        """The worker's settings as the sources are now. Raises ConfigError."""
+        settings = super().load()
+        check_workers(settings)
+        return of_worker(settings, self.number)
 
 
 def of_worker(settings: Settings, number: int) -> Settings:

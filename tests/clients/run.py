@@ -6,6 +6,10 @@ The backend is a real cluster of two brokers, or the embedded broker.
 
 The port is the route of remoting and of gRPC clients alike. Those that verify its certificate trust the
 authority that signed it. Clients that name no broker have a door to the second one: the proxy's second listener.
+
+The proxy keeps traffic records. When it has ended, the analytics count them, and every count must be that of the
+proxy's metrics (`agreement.py`). They are read when all clients are gone and nothing is under way: after that, nothing
+is counted any more. Broker, tools and clients that go round the proxy are in neither.
 """
 
 import argparse
@@ -13,22 +17,31 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import trustme
 
-from tests.cluster.kit import HOST, PEERS, Cluster, Gantry, free_port
+from analytics.session import session
+from tests.clients.agreement import Agreement, Samples, compare
+from tests.cluster.kit import HOST, PEERS, Cluster, Failed, Gantry, free_port
 
 _MATRIX = PEERS.with_name("matrix")
 # Messages of the trace topic are looked for, and SQL filters are used, by rows of the matrix.
 _CLUSTER = ("--second-broker", "--fast-timers")
 _AUTHORITY = "authority.pem"
+_RECORDS = "traffic"
+# What must be none before the metrics are final.
+_LEFT = ("gantry_connections", "gantry_requests_under_way")
+# Seconds that connections and requests of clients that have ended may go on, and between two looks.
+_PATIENCE, _GLANCE = 60.0, 0.5
 
 
 def main() -> int:
-    """Run the matrix; 0 where every row has passed."""
+    """Run the matrix; 0 where every row has passed, and records and metrics agree."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", choices=("cluster", "embedded"), default="cluster")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="rows whose label holds this text")
@@ -43,9 +56,14 @@ def main() -> int:
         directory = Path(name)
         if options.list:
             return _matrix(directory, HOST, options.only, "--list")
-        with _BACKENDS[options.backend](directory) as gantry:
+        metrics_port = free_port()
+        with _BACKENDS[options.backend](directory, _observed(directory, metrics_port)) as gantry:
             words = ("--ca", str(directory / _AUTHORITY), "--jobs", options.jobs, "--json", options.json)
-            return _matrix(directory, gantry.address, options.only, *words)
+            status = _matrix(directory, gantry.address, options.only, *words)
+            metrics = _last_metrics(f"http://{HOST}:{metrics_port}/metrics")
+        agreement = _agreement(metrics, directory / _RECORDS)
+        print(f"\n{agreement}")
+        return status or bool(agreement.differences)
 
 
 def _matrix(directory: Path, address: str, only: list[str], *words: str) -> int:
@@ -55,9 +73,10 @@ def _matrix(directory: Path, address: str, only: list[str], *words: str) -> int:
 
 
 @contextmanager
-def _before_a_cluster(directory: Path) -> Iterator[Gantry]:
+def _before_a_cluster(directory: Path, observed: str) -> Iterator[Gantry]:
     port, door = free_port(), free_port()
     config = f"""
+        {observed}
         {_tls(directory)}
 
         [[listen]]
@@ -75,10 +94,11 @@ def _before_a_cluster(directory: Path) -> Iterator[Gantry]:
 
 
 @contextmanager
-def _embedded(directory: Path) -> Iterator[Gantry]:
+def _embedded(directory: Path, observed: str) -> Iterator[Gantry]:
     port = free_port()
     # Transactions are asked about as soon as by the cluster.
     config = f"""
+        {observed}
         {_tls(directory)}
 
         [embedded]
@@ -94,6 +114,49 @@ def _embedded(directory: Path) -> Iterator[Gantry]:
 
 
 _BACKENDS = {"cluster": _before_a_cluster, "embedded": _embedded}
+
+
+def _observed(directory: Path, port: int) -> str:
+    """What has everything recorded, and every topic and group shown until the end."""
+    return f"""
+        metrics_listen = "{HOST}:{port}"
+
+        [metrics]
+        top = 10_000
+        idle = 86_400
+
+        [traffic]
+        directory = "{directory / _RECORDS}"
+        interval = 5
+    """
+
+
+def _last_metrics(url: str) -> str:
+    """The metrics once nobody is connected and nothing under way. Raises Failed where that does not come.
+
+    An rpc whose connection is lost is counted some turns of the loop later: hence two looks.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    quiet = False
+    while True:
+        with urlopen(url, timeout=10) as answer:
+            text: str = answer.read().decode()
+        samples = Samples(text)
+        left = {gauge: counts for gauge in _LEFT if (counts := samples.sums(gauge, "protocol"))}
+        if quiet and not left:
+            return text
+        quiet = not left
+        if left and time.monotonic() > deadline:
+            raise Failed(f"the clients have ended, and something is left of them: {left}")
+        time.sleep(_GLANCE)
+
+
+def _agreement(metrics: str, records: Path) -> Agreement:
+    spark = session("gantry-clients", options={"spark.log.level": "ERROR"})
+    try:
+        return compare(spark, metrics, str(records))
+    finally:
+        spark.stop()
 
 
 def _tls(directory: Path) -> str:

@@ -7,6 +7,7 @@ from grpc_gateway import validation
 from grpc_gateway.options import Options
 from grpc_gateway.status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
+from remoting.names import SYSTEM_TOPICS
 from tests.grpc_gateway.kit import resource
 
 
@@ -15,9 +16,7 @@ def test_topics(name: str) -> None:
     assert validation.topic(resource(name)) == validation.topic(resource(name)) == name
 
 
-@pytest.mark.parametrize(
-    "name", ["", "  ", "a b", "x" * 128, "é", "a.b", *validation.SYSTEM_TOPICS, "rmq_sys_wheel_timer"]
-)
+@pytest.mark.parametrize("name", ["", "  ", "a b", "x" * 128, "é", "a.b", *SYSTEM_TOPICS, "rmq_sys_wheel_timer"])
 def test_names_that_are_no_topics(name: str) -> None:
     with pytest.raises(Refused) as refused:
         validation.topic(resource(name))

@@ -13,6 +13,7 @@ from remoting import command as commands
 from remoting import messages, pop, properties
 from remoting.codes import ResponseCode
 from remoting.errors import RemotingError
+from remoting.names import RETRY_PREFIX
 from remoting.pop import BatchAck, BatchAckBody, ExtraInfo
 
 _log = logging.getLogger("gantry.embedded")
@@ -154,7 +155,7 @@ def _revive(broker: Broker, point: Checkpoint) -> None:
         broker.checkpoints.drop(point)
         return
     target = point.topic
-    if not target.startswith(names.RETRY_PREFIX):
+    if not target.startswith(RETRY_PREFIX):
         target = names.pop_retry_topic(point.topic, point.group, broker.settings.retry_topic_v2)
     topic = broker.topics.create(target, _POP_RETRY_QUEUES)
     stored = []

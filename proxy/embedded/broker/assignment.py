@@ -5,7 +5,6 @@ from typing import Any
 
 import orjson
 
-from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.pulling import existing_topic
 from proxy.embedded.broker.request import Answer, Refused, Request
@@ -14,6 +13,7 @@ from remoting import command as commands
 from remoting.bodies import json_object
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError
+from remoting.names import RETRY_PREFIX
 
 _PULL, _POP = "PULL", "POP"
 _BROADCASTING = "BROADCASTING"
@@ -88,7 +88,7 @@ def _allocate(
 
 def _mode(broker: Broker, topic: str, group: str) -> tuple[str, int]:
     value = broker.modes.get(_key(topic, group))
-    if value is None or topic.startswith(names.RETRY_PREFIX):
+    if value is None or topic.startswith(RETRY_PREFIX):
         return _PULL, -1
     mode, share = value.decode().split()
     return mode, int(share)
@@ -98,7 +98,7 @@ def set_mode(broker: Broker, request: Request) -> Answer:
     """Whether a group pulls or pops a topic, and how many clients share a queue."""
     data = _body(request)
     topic, group = _text(data, "topic"), _text(data, "consumerGroup")
-    if topic.startswith(names.RETRY_PREFIX):
+    if topic.startswith(RETRY_PREFIX):
         raise Refused(ResponseCode.NO_PERMISSION, "a retry topic follows its group's topics")
     existing_topic(broker, topic)
     known_group(broker, group)

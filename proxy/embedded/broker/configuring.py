@@ -15,6 +15,7 @@ from remoting import command as commands
 from remoting.bodies import json_object
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError, InvalidRequest
+from remoting.names import is_system
 from remoting.properties import MessageType
 
 _ATTRIBUTES: dict[str, frozenset[str] | None] = {
@@ -58,7 +59,7 @@ def create_topics(broker: Broker, request: Request) -> Answer:
 
 def _put_topic(broker: Broker, topic: Topic) -> None:
     names.check_topic(topic.name)
-    if names.is_system(topic.name):
+    if is_system(topic.name):
         raise InvalidRequest(f"topic {topic.name} belongs to the brokers")
     if not (0 <= topic.read <= _MOST_QUEUES and 0 <= topic.write <= _MOST_QUEUES):
         raise InvalidRequest(f"a topic cannot have {topic.read} queues to read from and {topic.write} to write to")
@@ -91,7 +92,7 @@ def _altered(topic: Topic | None, changes: Mapping[str, str]) -> dict[str, str]:
 def delete_topic(broker: Broker, request: Request) -> Answer:
     """DELETE_TOPIC_IN_BROKER: the topic with its messages, its offsets, and its retry topics of groups that pop it."""
     name = request.text("topic")
-    if names.is_system(name):
+    if is_system(name):
         raise InvalidRequest(f"topic {name} belongs to the brokers")
     doomed = [name]
     for group in broker.groups:

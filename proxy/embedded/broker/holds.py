@@ -11,6 +11,8 @@ from typing import Generic, TypeVar
 
 from proxy.embedded.broker.filters import Filter
 from proxy.embedded.broker.request import Reply, Request
+from remoting import command as commands
+from remoting.codes import ResponseCode
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -19,12 +21,13 @@ _Key = TypeVar("_Key", bound=Hashable)
 class Held:
     """A request that waits until a time (ms), for a message that its filter wants (None: any).
 
-    offset: for a pull, where in the queue it wants to go on.
+    nothing: the response code that says that none came. offset: for a pull, where in the queue it wants to go on.
     """
 
     request: Request
     until: int
     reply: Reply
+    nothing: ResponseCode
     wanted: Filter | None = None
     offset: int = 0
 
@@ -33,6 +36,11 @@ class Held:
         """Whether nobody wants its answer any more."""
         channel = self.request.channel
         return self.reply.done() or (channel is not None and channel.closed)
+
+    def dismiss(self) -> None:
+        """Let it end with nothing: the client has gone, but who counts what is under way has not."""
+        if not self.reply.done():
+            self.reply.set_result(commands.response(self.nothing))
 
 
 class Holds(Generic[_Key]):
@@ -60,15 +68,13 @@ class Holds(Generic[_Key]):
         """All that wait for this and fit; they wait no longer."""
         waiting = self._waiting.get(key, {})
         found = [number for number, held in waiting.items() if held.gone or fits(held)]
-        return [held for held in [self._end(key, number) for number in found] if not held.gone]
+        return [held for number in found if (held := self._end(key, number)) is not None]
 
     def take_one(self, key: _Key, fits: Callable[[Held], bool]) -> Held | None:
         """The one that has waited longest of those that fit."""
         for number, held in list(self._waiting.get(key, {}).items()):
-            if held.gone:
-                self._end(key, number)
-            elif fits(held):
-                return self._end(key, number)
+            if (held.gone or fits(held)) and (wanting := self._end(key, number)) is not None:
+                return wanting
         return None
 
     def due(self, now: int) -> list[Held]:
@@ -76,16 +82,18 @@ class Holds(Generic[_Key]):
         found = []
         while self._deadlines and self._deadlines[0][0] <= now:
             _, number, key = heapq.heappop(self._deadlines)
-            if number in self._waiting.get(key, {}):
-                held = self._end(key, number)
-                if not held.gone:
-                    found.append(held)
+            if number in self._waiting.get(key, {}) and (held := self._end(key, number)) is not None:
+                found.append(held)
         return found
 
-    def _end(self, key: _Key, number: int) -> Held:
+    def _end(self, key: _Key, number: int) -> Held | None:
+        """One that waits no longer; None where nobody wants its answer any more."""
         waiting = self._waiting[key]
         held = waiting.pop(number)
         if not waiting:
             del self._waiting[key]
         self.total -= 1
+        if held.gone:
+            held.dismiss()
+            return None
         return held

@@ -16,6 +16,7 @@ from remoting import messages, properties
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError, RemotingError
 from remoting.messages import TRANSACTION_MASK, StoredMessage, SysFlag
+from remoting.names import RETRY_PREFIX
 
 _log = logging.getLogger("gantry.embedded")
 
@@ -77,7 +78,7 @@ class Intake:
 
     def check(self, topic: str, body: bytes, text: str = "") -> None:
         """Raise MessageIllegal for what is beyond a broker's limits."""
-        longest = _LONGEST_RETRY_TOPIC if topic.startswith(names.RETRY_PREFIX) else _LONGEST_TOPIC
+        longest = _LONGEST_RETRY_TOPIC if topic.startswith(RETRY_PREFIX) else _LONGEST_TOPIC
         size = len(topic) if topic.isascii() else len(topic.encode())
         if size > longest:
             raise MessageIllegal(f"a topic of {size} bytes is longer than {longest}")

@@ -3,9 +3,7 @@
 import re
 
 from remoting.errors import InvalidRequest
-
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 
 DEFAULT_TOPIC = "TBW102"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -17,7 +15,6 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 _SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 _BENCHMARK_TOPIC = "BenchmarkTest"
 _OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
-_SYSTEM_PREFIX = "rmq_sys_"
 
 # System topics that are the same on every broker, with their number of queues.
 FIXED_TOPICS = {
@@ -34,7 +31,6 @@ FIXED_TOPICS = {
 FORBIDDEN_TOPICS = frozenset(
     (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, UNCHECKED_TOPIC, _SELF_TEST_TOPIC, _OFFSET_MOVED_TOPIC)
 )
-_SYSTEM_TOPICS = frozenset(FIXED_TOPICS) | {DEFAULT_TOPIC, UNCHECKED_TOPIC, "CHECKPOINT_TOPIC"}
 
 # Consumer groups that are there from the start.
 SYSTEM_GROUPS = (
@@ -78,11 +74,6 @@ def retry_group(topic: str) -> str:
     """The group of a retry topic; of a popping group's new retry topic too (RocketMQ's KeyBuilder.parseGroup)."""
     name = topic.removeprefix(RETRY_PREFIX)
     return name.partition("+")[0] if "+" in name else name
-
-
-def is_system(topic: str) -> bool:
-    """Whether a topic belongs to the brokers."""
-    return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
 
 
 def check_topic(topic: str) -> None:

@@ -31,7 +31,7 @@ def notify(broker: Broker, request: Request) -> Answer:
     until, key = request.born + wait - _AHEAD, (topic.name, group.name, queue_id)
     room = broker.room(key)
     if wait > 0 and request.now <= until and room:
-        held = Held(request, until, broker.future())
+        held = Held(request, until, broker.future(), ResponseCode.SUCCESS)
         broker.notices.add(key, held)
         return held.reply
     return commands.success({"hasMsg": "false", "pollingFull": yes(not room)})

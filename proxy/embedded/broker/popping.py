@@ -18,6 +18,7 @@ from remoting import command as commands
 from remoting import messages, pop, properties
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError, InvalidRequest
+from remoting.names import RETRY_PREFIX
 from remoting.pop import ExtraInfo, Retry
 from remoting.properties import MessageType
 
@@ -111,7 +112,7 @@ def _wait(broker: Broker, taken: _Pop, queue_id: int, until: int, wait: int) -> 
     code = ResponseCode.POLLING_TIMEOUT
     if wait > 0 and taken.request.now <= until - _AHEAD:
         if broker.room(key):
-            held = Held(taken.request, until - _AHEAD, broker.future(), taken.wanted)
+            held = Held(taken.request, until - _AHEAD, broker.future(), code, taken.wanted)
             broker.pops.add(key, held)
             if taken.rest > 0:
                 # There is more than one look can take in: the next one comes soon.
@@ -207,7 +208,7 @@ def _offset(broker: Broker, taken: _Pop, topic: str, queue_id: int) -> int:
         return offset
     least, most = broker.store.bounds(topic, queue_id)
     # A queue that is still young is consumed from its start, whatever the client says.
-    from_start = taken.first or topic.startswith(names.RETRY_PREFIX) or least <= 0 < most
+    from_start = taken.first or topic.startswith(RETRY_PREFIX) or least <= 0 < most
     offset = least if from_start else max(most - 1, 0)
     broker.offsets.commit(topic, group, queue_id, offset)
     return offset

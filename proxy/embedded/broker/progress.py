@@ -4,7 +4,6 @@ from typing import Any
 
 import orjson
 
-from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.pulling import existing_topic
 from proxy.embedded.broker.queues import store_timestamp
@@ -17,6 +16,7 @@ from remoting import fastjson
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import ConsumerNotOnline, InvalidRequest
 from remoting.fastjson import ObjectKeys
+from remoting.names import RETRY_PREFIX
 
 _END = -1
 _CPP = "CPP"
@@ -135,7 +135,7 @@ def clone(broker: Broker, request: Request) -> Answer:
     source, target = request.text("srcGroup"), request.text("destGroup")
     wanted = request.fields.get("topic")
     for topic in {wanted} if wanted else broker.offsets.topics(source):
-        if topic.startswith(names.RETRY_PREFIX):
+        if topic.startswith(RETRY_PREFIX):
             continue
         for queue_id, offset in broker.offsets.of(topic, source).items():
             broker.offsets.commit(topic, target, queue_id, offset)

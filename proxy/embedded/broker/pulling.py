@@ -49,7 +49,7 @@ def pull(broker: Broker, request: Request) -> Answer:
         with suppress(StorageError):
             broker.offsets.commit(topic.name, group.name, queue_id, commit)
     if code == ResponseCode.PULL_NOT_FOUND and not request.resumed and sys_flag & PullSysFlag.SUSPEND:
-        held = Held(request, request.now + wait, broker.future(), wanted, offset)
+        held = Held(request, request.now + wait, broker.future(), code, wanted, offset)
         broker.pulls.add((topic.name, queue_id), held)
         return held.reply
     broker.offsets.pulled(topic.name, group.name, queue_id, found.next_offset)

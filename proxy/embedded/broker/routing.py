@@ -12,6 +12,7 @@ from proxy.embedded.broker.topics import UNIT, UNIT_SUBSCRIPTION
 from remoting import command as commands
 from remoting import fastjson, routes
 from remoting.codes import STANDARD_JSON_VERSION, ResponseCode
+from remoting.names import is_system
 from remoting.routes import MASTER_ID, TopicRoute
 
 _ORDERED = "ORDER_TOPIC_CONFIG"
@@ -87,7 +88,7 @@ def brokers_system_topics(broker: Broker, _: Request) -> Answer:
 def _system_topics(broker: Broker) -> list[str]:
     settings = broker.settings
     own = {settings.cluster, settings.name, names.reply_topic(settings.cluster)}
-    return [topic.name for topic in broker.topics if names.is_system(topic.name) or topic.name in own]
+    return [topic.name for topic in broker.topics if is_system(topic.name) or topic.name in own]
 
 
 def unit_topics(broker: Broker, _: Request) -> Answer:

@@ -16,6 +16,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import InvalidRequest, RemotingError
 from remoting.ids import OffsetMessageId, RecallHandle
 from remoting.messages import StoredMessage, SysFlag
+from remoting.names import RETRY_PREFIX
 from remoting.properties import MessageType
 
 # The one-letter names of SEND_MESSAGE_V2.
@@ -98,7 +99,7 @@ def _send_one(broker: Broker, request: Request, header: Header, topic: Topic) ->
     pairs = sent_pairs(broker, header)
     pairs.setdefault(properties.UNIQ_CLIENT_MESSAGE_ID, secrets.token_hex(16).upper())
     message = composed(broker, request, header, topic)
-    if topic.name.startswith(names.RETRY_PREFIX):
+    if topic.name.startswith(RETRY_PREFIX):
         message = _retried(broker, header, message, pairs)
     message = _prioritized(message, topic, pairs)
     if (
@@ -114,7 +115,7 @@ def _send_one(broker: Broker, request: Request, header: Header, topic: Topic) ->
     fields = _where(broker, stored, message.queue_id)
     fields["transactionId"] = pairs[properties.UNIQ_CLIENT_MESSAGE_ID]
     due, real_topic = pairs.get(properties.TIMER_OUT_MS), pairs.get(properties.REAL_TOPIC, "")
-    if due is not None and not real_topic.startswith(names.RETRY_PREFIX) and real_topic:
+    if due is not None and not real_topic.startswith(RETRY_PREFIX) and real_topic:
         # One more than the time, because that has been rounded down.
         fields["recallHandle"] = str(
             RecallHandle(real_topic, broker.settings.name, int(due) + 1, pairs[properties.UNIQ_CLIENT_MESSAGE_ID])
@@ -123,7 +124,7 @@ def _send_one(broker: Broker, request: Request, header: Header, topic: Topic) ->
 
 
 def _send_batch(broker: Broker, request: Request, header: Header, topic: Topic) -> Answer:
-    if topic.name.startswith(names.RETRY_PREFIX):
+    if topic.name.startswith(RETRY_PREFIX):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"batches cannot go to the retry topic {topic.name}")
     body = request.command.body
     broker.intake.check(topic.name, body)
@@ -151,7 +152,7 @@ def writable_topic(broker: Broker, header: Header) -> Topic:
         names.check_topic(name)
         if name in names.FORBIDDEN_TOPICS:
             raise Refused(ResponseCode.NO_PERMISSION, f"nobody may send to topic {name}")
-        retry = name.startswith(names.RETRY_PREFIX)
+        retry = name.startswith(RETRY_PREFIX)
         sys_flag = 0 if not header.unit_mode else UNIT_SUBSCRIPTION if retry else UNIT
         topic = broker.topics.create_by_send(name, header.default_topic, header.default_queues, sys_flag)
         if topic is None and retry:

@@ -237,11 +237,12 @@ async def test_one_message_wakes_one_client(bench: Bench) -> None:
 async def test_a_client_that_is_gone_takes_nothing(bench: Bench) -> None:
     bench.topic("t")
     gone = FakeChannel()
-    bench.begin(RequestCode.POP_MESSAGE, bench.pop_fields("t", pollTime=10_000), channel=gone)
+    left = bench.begin(RequestCode.POP_MESSAGE, bench.pop_fields("t", pollTime=10_000), channel=gone)
     waiting = bench.begin(RequestCode.POP_MESSAGE, bench.pop_fields("t", pollTime=10_000))
     gone.closed = True
     bench.send("t", b"x")
     assert texts(bench.popped(waiting.result(), "t")) == [b"x"]
+    assert left.result().code == ResponseCode.POLLING_TIMEOUT
 
 
 async def test_a_filter_decides_who_is_woken(bench: Bench) -> None:

@@ -18,10 +18,10 @@ from proxy.metrics.requests import (
     UPSTREAM_ERRORS,
     UPSTREAM_SECONDS,
     Requests,
-    is_system,
 )
 from proxy.metrics.shown import OTHER
 from remoting.codes import ResponseCode
+from remoting.names import is_system
 from tests.proxy.kit import Clock
 from tests.proxy.metrics.kit import observation, read
 
@@ -148,6 +148,13 @@ def test_topics_that_are_nowhere_are_no_labels() -> None:
         ("grpc", "QueryRoute", "40402", ""): 100,
         ("grpc", "SendMessage", "40002", ""): 100,
     }
+
+
+def test_no_topic_and_an_empty_one_are_one_series() -> None:
+    requests = Requests()
+    for topic in (None, "", None, ""):
+        requests.observe(observation("GET_ROUTEINFO_BY_TOPIC", 1, topic))
+    assert read(requests.read(), REQUEST_COUNT) == {("remoting", "GET_ROUTEINFO_BY_TOPIC", "1", ""): 4}
 
 
 def test_what_fails_leaves_room_for_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,15 +24,19 @@ _METADATA = (("x-mq-client-id", "c1"), ("x-mq-language", "PYTHON"), ("x-mq-clien
 
 
 class Process:
-    """`gantry serve` on an embedded broker, with metrics."""
+    """`gantry serve` on an embedded broker, with metrics; admin: where the first worker has its admin API."""
 
-    def __init__(self, folder: Path, workers: int) -> None:
+    def __init__(self, folder: Path, workers: int, admin: str = "off") -> None:
         self.port, self.metrics, broker = free_port(), free_port(), free_port()
         self.log = folder / "log"
         words = ["--listen", f"127.0.0.1:{self.port}", "--embedded", str(folder / "store")]
         words += ["--embedded-listen", f"127.0.0.1:{broker}", "--workers", str(workers)]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("GANTRY_")}
-        environment |= {"GANTRY_METRICS_LISTEN": f"127.0.0.1:{self.metrics}", "GANTRY_ADMIN__LISTEN": "off"}
+        environment |= {
+            "GANTRY_METRICS_LISTEN": f"127.0.0.1:{self.metrics}",
+            "GANTRY_ADMIN__LISTEN": admin,
+            "GANTRY_ADMIN__LOCAL": "write",
+        }
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "proxy", "serve", *words], cwd=ROOT, env=environment, stdout=log, stderr=log

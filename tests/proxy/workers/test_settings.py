@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from proxy.config import ConfigError, Settings
-from proxy.workers.settings import check_workers, of_worker
+from proxy.config import ConfigError, Settings, Sources
+from proxy.workers.settings import WorkerSources, check_workers, of_worker
 
 
 def settings(**more: Any) -> Settings:
@@ -55,3 +55,15 @@ def test_the_first_has_the_embedded_broker(listen: str, reached: str) -> None:
     # They share what they know.
     assert first.shared
     assert second.shared
+
+
+def test_what_a_worker_reads_again_is_still_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "gantry.toml"
+    file.write_text('workers = 3\nmetrics_listen = ":9090"\n[cluster]\nnamesrv = "ns:9876"\n')
+    flags = {"admin": {"listen": "127.0.0.1:8090"}}
+    whole = Sources(file, flags)
+    for number in range(3):
+        assert WorkerSources(file, flags, number).load() == of_worker(whole.load(), number)
+    file.write_text('workers = 3\nlisten = ":0"\n[cluster]\nnamesrv = "ns:9876"\n')
+    with pytest.raises(ConfigError, match="another port"):
+        WorkerSources(file, flags, 1).load()

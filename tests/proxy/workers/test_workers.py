@@ -1,5 +1,7 @@
 """Workers and their parent, as processes."""
 
+import contextlib
+import json
 import os
 import signal
 import socket
@@ -8,6 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -126,7 +130,33 @@ def test_a_worker_that_cannot_start_is_not_started_again(tmp_path: Path) -> None
     assert "worker 0 ended with 1 before it served anybody" in done.stderr
 
 
-def _free() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+def _free(many: int = 1) -> int:
+    """A port that nobody listens on, and as many that follow it."""
+    while True:
+        with contextlib.ExitStack() as stack:
+            port: int = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            with contextlib.suppress(OSError, OverflowError):
+                for more in range(1, many):
+                    stack.enter_context(socket.create_server(("127.0.0.1", port + more)))
+                return port
+
+
+def _ask(port: int, path: str, body: bytes | None = None) -> Any:
+    """What a worker's admin API answers, as JSON."""
+    request = Request(f"http://127.0.0.1:{port}{path}", body, {"content-type": "application/json"})
+    with urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def test_each_worker_tells_its_own_configuration_and_finds_it_unchanged(tmp_path: Path) -> None:
+    first = _free(2)
+    process = Process(tmp_path, 2, f"127.0.0.1:{first}")
+    try:
+        for port in (first, first + 1):
+            values = {item["key"]: item["value"] for item in _ask(port, "/v1/config")["items"]}
+            assert values["admin.listen"] == f"127.0.0.1:{port}"
+            assert _ask(port, "/v1/config/reload", b"{}") == {"dry_run": False, "changes": []}
+        process.end()
+    finally:
+        process.process.kill()
+        process.process.wait()

@@ -1,0 +1,26 @@
+"""Names of topics that mean something to brokers (RocketMQ's TopicValidator and MixAll)."""
+
+# Before a consumer group's name: where its messages wait for another delivery, and where they go that it gave up.
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+
+SYSTEM_TOPICS = frozenset(
+    {
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+_SYSTEM_PREFIX = "rmq_sys_"
+
+
+def is_system(topic: str) -> bool:
+    """Whether a topic belongs to the brokers."""
+    return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
