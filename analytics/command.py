@@ -10,20 +10,25 @@ import sys
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from analytics.facts import Facts
     from analytics.jobs.report import Order
+    from proxy.rules.model import RuleFile
 
 # What the extra brings; another module that is missing is a mistake of ours.
-_EXTRA = {"jinja2", "markupsafe", "matplotlib", "numpy", "pandas", "py4j", "pyarrow", "pyspark"}
+_EXTRA = {"jinja2", "markupsafe", "matplotlib", "numpy", "pandas", "py4j", "pyarrow", "pydantic", "pyspark"}
 _MEMORY = "2g"
+
+_T = TypeVar("_T")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,11 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from analytics.generator.__main__ import main as generate
 
         return generate(given[1:])
-    options = _parser().parse_args(given)
-    logging.basicConfig(
-        format="%(message)s", level=logging.INFO if getattr(options, "verbose", False) else logging.ERROR
-    )
     try:
+        options = _parser().parse_args(given)
+        logging.basicConfig(
+            format="%(message)s", level=logging.INFO if getattr(options, "verbose", False) else logging.ERROR
+        )
         return int(options.run(options))
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
@@ -68,8 +73,11 @@ def _refuse(sentence: str) -> int:
 def _report(options: argparse.Namespace) -> int:
     from analytics.jobs.report import report
 
+    order = replace(_order(options), rules=options.rules)
+    if options.facts is not None:
+        order = replace(order, facts=options.facts)
     with _spark(options) as spark:
-        made = report(spark, options.records, options.out, _order(options))
+        made = report(spark, options.records, options.out, order)
     for each in made.skipped:
         print(f"skipped {each.path}: {each.reason}", file=sys.stderr)
     print(f"{made.page}: {made.requests:,} requests, {len(made.findings)} findings")
@@ -141,15 +149,15 @@ def _spark(options: argparse.Namespace) -> "Iterator[SparkSession]":
     """The session, stopped at the end. Under spark-submit it is what that says, unless --master is given."""
     from analytics.session import session
 
-    settings = dict(options.option)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     master = options.master or (None if submitted else "local[*]")
-    if master is not None and master.startswith("local"):
-        # Listing directories by a job of a task each is for object stores.
-        settings = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "100000", **settings}
-    spark = session(f"gantry-{options.command}", master, memory=options.memory, options=settings)
-    if not options.verbose:
-        spark.sparkContext.setLogLevel("ERROR")
+    spark = session(
+        f"gantry-{options.command}",
+        master,
+        memory=options.memory,
+        options=dict(options.option),
+        quiet=not options.verbose,
+    )
     try:
         yield spark
     finally:
@@ -174,6 +182,13 @@ def _fill_report(command: argparse.ArgumentParser) -> None:
     _records(command)
     _out(command, "report.html and tables/ go to")
     _span(command)
+    command.add_argument(
+        "--rules",
+        type=_rules,
+        metavar="FILE",
+        help="traffic rules, as the proxy reads them: who would hit their limits",
+    )
+    command.add_argument("--facts", type=_facts, metavar="FILE", help="prices, limits and newest versions, as TOML")
     command.add_argument("--open", action="store_true", help="show it in the browser")
     _common(command)
 
@@ -269,6 +284,33 @@ _COMMANDS: tuple[
 
 
 # Values.
+
+
+def _rules(path: str) -> "RuleFile":
+    from proxy.rules.model import RulesError, parse
+
+    return _parsed(path, parse, RulesError)
+
+
+def _facts(path: str) -> "Facts":
+    from analytics.facts import FactsError, parse
+
+    return _parsed(path, parse, FactsError)
+
+
+def _parsed(path: str, parse: Callable[[str], _T], mistake: type[Exception]) -> _T:
+    """What a file says."""
+    try:
+        return parse(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise argparse.ArgumentTypeError(f"{path} is no text in UTF-8") from None
+    except mistake as error:
+        # One mistake a line.
+        first, *others = str(error).splitlines()
+        more = f" (and {len(others)} more)" if others else ""
+        raise argparse.ArgumentTypeError(f"{path}: {first}{more}") from None
 
 
 def _zone(text: str) -> str:

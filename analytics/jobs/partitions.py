@@ -88,8 +88,6 @@ def stage(frame: DataFrame, place: Place, folder: str, by: list[str], order: lis
     if "hour" in by:
         # As the proxy's writer names it.
         frame = frame.withColumn("hour", f.format_string("%02d", "hour"))
-    # As all other readers want it; Spark's default is a form that Parquet has given up.
-    frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     whole = frame.repartition(*by).sortWithinPartitions(*by, *order)
     whole.write.partitionBy(*by).option("compression", "zstd").parquet(f"{place.uri}/{staging}")
     return dict(_staged(place, staging, len(by)))

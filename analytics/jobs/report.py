@@ -17,14 +17,14 @@ from pyspark.sql import functions as f
 
 from analytics import records
 from analytics.detect import detect
+from analytics.facts import Facts
 from analytics.jobs.place import Place, place
 from analytics.report import page
 from analytics.report.page import Origin
 from analytics.report.sections import POLLS, Section, Traffic, sections
 from analytics.transforms import latency, rollup
-from analytics.transforms.capacity import Limits
-from analytics.transforms.costs import Prices
 from analytics.transforms.periods import zone_name
+from proxy.rules.model import RuleFile
 
 _log = logging.getLogger("gantry.analytics")
 
@@ -37,15 +37,15 @@ _UNUSED = ("schema", "worker", "tls", "delay_ms", "date", "hour")
 
 @dataclass(frozen=True)
 class Order:
-    """What the report shall be about. since, until: aware, half open; zone: whose days and clocks they are."""
+    """What the report shall be about. since, until: aware, half open; zone: whose days and clocks they are; rules:
+    traffic rules that it shall try on the records."""
 
     title: str = "Traffic"
     since: datetime | None = None
     until: datetime | None = None
     zone: str = "UTC"
-    limits: Limits = field(default_factory=Limits)
-    prices: Prices = field(default_factory=Prices)
-    newest: Mapping[str, str] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
+    rules: RuleFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +116,8 @@ def _traffic(found: Mapping[str, records.Records], root: str, order: Order) -> I
             start,
             end,
             order.zone,
-            order.limits,
-            order.prices,
-            order.newest,
+            order.facts,
+            order.rules,
         )
         if traffic.every != "5 minutes":
             traffic = replace(traffic, cells=keep(rollup.rollup(cells, rollup.CELL, _step(order.zone, start, end))))

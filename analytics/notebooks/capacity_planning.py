@@ -20,11 +20,11 @@
 # it on your machines.
 
 # %%
+from analytics.facts import Limits
 from analytics.notebooks.opening import opened
 from analytics.notebooks.showing import Picture, table
 from analytics.report import charts
 from analytics.transforms import capacity, costs, load
-from analytics.transforms.capacity import Limits
 
 traffic = opened()
 limits = Limits(replicas=2, headroom=0.6)

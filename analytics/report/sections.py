@@ -3,7 +3,7 @@
 A section asks Spark once for each table, draws what comes back, and keeps it for the Parquet files.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from analytics.facts import Facts
 from analytics.report import charts
 from analytics.transforms import (
     balance,
@@ -29,11 +30,11 @@ from analytics.transforms import (
     load,
     neighbours,
     queues,
+    quotas,
     redelivery,
     sessions,
 )
-from analytics.transforms.capacity import Limits
-from analytics.transforms.costs import Prices
+from proxy.rules.model import RuleFile
 
 # Rows of a table on the page; the Parquet beside it has all of them.
 ROWS = 15
@@ -54,7 +55,7 @@ class Traffic:
     """What a report is made from, each kept by Spark.
 
     cells: the requests' roll-up by CELL, in periods that make up hours and days of the zone. start, end: of the
-    records, aware.
+    records, aware. rules: traffic rules whose limits are tried on it.
     """
 
     requests: DataFrame
@@ -65,9 +66,8 @@ class Traffic:
     start: datetime
     end: datetime
     zone: str = "UTC"
-    limits: Limits = field(default_factory=Limits)
-    prices: Prices = field(default_factory=Prices)
-    newest: Mapping[str, str] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
+    rules: RuleFile | None = None
 
     @property
     def every(self) -> str:
@@ -299,7 +299,7 @@ def _end_to_end(traffic: Traffic) -> Section | None:
 
 
 def _clients(traffic: Traffic) -> Section:
-    versions = _table(inventory.versions(traffic.requests, traffic.newest))
+    versions = _table(inventory.versions(traffic.requests, traffic.facts.newest))
     clients = _table(inventory.clients(traffic.requests))
     migration = _table(inventory.migration(traffic.requests, every=traffic.every, zone=traffic.zone))
     known = rows(versions, traffic.zone).sort_values("clients", ascending=False)
@@ -340,7 +340,7 @@ def _sessions(traffic: Traffic) -> Section | None:
 
 
 def _tenants(traffic: Traffic) -> Section | None:
-    table = _table(costs.costs(traffic.cells, traffic.prices))
+    table = _table(costs.costs(traffic.cells, traffic.facts.prices))
     billed = rows(table, traffic.zone).sort_values("cost", ascending=False)
     if len(billed) < 2:
         return None
@@ -360,8 +360,49 @@ def _tenants(traffic: Traffic) -> Section | None:
 _LOUDEST = 10_000
 
 
+def _quotas(traffic: Traffic) -> Section | None:
+    if traffic.rules is None:
+        return None
+    table = _table(quotas.what_if(traffic.requests, traffic.rules))
+    over = rows(table, traffic.zone).sort_values(["over_share", "rule", "subject"], ascending=[False, True, True])
+    over["name"] = over["rule"] + ": " + over["subject"] + ", " + over["unit"]
+    figures = [charts.bars(over, "name", "seconds_over", "seconds beyond the limit")] if len(over) else []
+    return Section(
+        "quotas",
+        "What this rules file would do",
+        verdict(traffic.rules, over),
+        figures,
+        over.drop(columns=["name"]),
+        {"quotas": table},
+    )
+
+
+def verdict(rules: RuleFile, over: pd.DataFrame) -> str:
+    """Which limits would have been hit, and what of the file that does not say. over: rows of what_if, worst first."""
+    limits, unjudged = quotas.limits(rules), quotas.unjudged(rules)
+    judged, others = len(limits) - len(unjudged), len(rules.rule) - len(limits)
+    told = []
+    if not judged:
+        told.append("It has no limit that could be judged.")
+    elif over.empty:
+        told.append(f"Of {_many(judged, 'limit')} none would have been hit.")
+    else:
+        hit, worst = over["rule"].nunique(), over.iloc[0]
+        subjects = _many(len(over[["rule", "subject"]].drop_duplicates()), "subject")
+        told.append(f"Of {_many(judged, 'limit')} {_count(hit)} would have been hit, by {subjects}.")
+        who = "all together" if worst.subject == "*" else worst.subject
+        told.append(
+            f"Hardest hit: {who} by {worst.rule}, {_percent(worst.over_share)} of its {worst.unit} refused"
+            " (sends) or held (receives)."
+        )
+    told += [f"{name} is not judged: {reason}." for name, reason in unjudged.items()]
+    if others:
+        told.append(f"{_many(others, 'rule')} of other kinds {'is' if others == 1 else 'are'} not judged.")
+    return " ".join(told)
+
+
 def _capacity(traffic: Traffic) -> Section:
-    table = _table(capacity.forecast(traffic.cells, traffic.limits, traffic.zone))
+    table = _table(capacity.forecast(traffic.cells, traffic.facts.limits, traffic.zone))
     days = _table(capacity.daily(traffic.cells, traffic.zone))
     over = rows(days, traffic.zone).sort_values("time")
     lines = rows(table, traffic.zone)
@@ -372,7 +413,7 @@ def _capacity(traffic: Traffic) -> Section:
         "capacity",
         "Capacity",
         f"The busy hour of each day, {over.iloc[-1].busy_hour}:00 on the last, and where it goes:"
-        f" {until} with {_many(traffic.limits.replicas, 'replica')}.",
+        f" {until} with {_many(traffic.facts.limits.replicas, 'replica')}.",
         several,
         lines,
         {"capacity": table, "busy_hours": days},
@@ -407,6 +448,7 @@ _SECTIONS: tuple[Callable[[Traffic], Section | None], ...] = (
     _clients,
     _sessions,
     _tenants,
+    _quotas,
     _capacity,
     _idle,
 )

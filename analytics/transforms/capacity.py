@@ -1,28 +1,15 @@
 """Capacity: the busy hour, how it grows, and when it will be too much."""
 
-from dataclasses import dataclass
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from analytics.facts import Limits
 from analytics.transforms.periods import keys, zone_name
 from analytics.transforms.rollup import measures
 
 MEASURES = ("requests_per_s", "messages_per_s", "bytes_per_s")
 # A day of which less was recorded says nothing about its busy hour.
 _COMPLETE = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one replica can do, per second, in its busy hour; how many there are; what share of it may be used."""
-
-    requests_per_s: float = 20_000.0
-    messages_per_s: float = 40_000.0
-    bytes_per_s: float = 100e6
-    replicas: int = 2
-    headroom: float = 0.6
-    ahead_days: int = 90
 
 
 def daily(traffic: DataFrame, zone: str = "UTC") -> DataFrame:

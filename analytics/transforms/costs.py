@@ -1,24 +1,12 @@
 """Costs: what each tenant takes, in money."""
 
-from dataclasses import dataclass
-
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
+from analytics.facts import Prices
 from analytics.transforms.periods import keys, named
 from analytics.transforms.rollup import measures, require, whole
 from analytics.transforms.tenants import owner
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """Prices in one currency, whichever. The defaults only weigh one thing against another."""
-
-    million_requests: float = 0.5
-    million_messages: float = 0.5
-    gigabyte_in: float = 0.05
-    gigabyte_out: float = 0.05
-    broker_hour: float = 0.1
 
 
 def costs(traffic: DataFrame, prices: Prices | None = None, every: str | None = None, zone: str = "UTC") -> DataFrame:

@@ -1,10 +1,9 @@
 """Inventory: which clients there are, which are outdated, and how far the move to gRPC has come."""
 
-from collections.abc import Mapping
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from analytics.facts import Newest
 from analytics.transforms.periods import keys, named
 from analytics.transforms.rollup import weight
 from analytics.transforms.tenants import owner
@@ -34,9 +33,9 @@ def clients(requests: DataFrame) -> DataFrame:
     )
 
 
-def versions(requests: DataFrame, newest: Mapping[str, str] | None = None) -> DataFrame:
-    """The versions in use. newest: version by language, as operators want it; where it is not given, the newest seen of
-    the language and protocol.
+def versions(requests: DataFrame, newest: Newest | None = None) -> DataFrame:
+    """The versions in use. newest: as operators want it, languages in any case; where it is not given, the newest seen
+    of the language and protocol.
 
     protocol, language, version, newest, outdated, clients, requests, last_seen
     """
@@ -56,10 +55,12 @@ def versions(requests: DataFrame, newest: Mapping[str, str] | None = None) -> Da
     return compared.select("protocol", "language", "version", "newest", outdated, "clients", "requests", "last_seen")
 
 
-def _given(newest: Mapping[str, str]) -> Column:
+def _given(newest: Newest) -> Column:
     column: Column = f.lit(None).cast("string")
-    for language, version in newest.items():
-        column = f.when(f.upper("language") == language.upper(), version).otherwise(column)
+    for protocol, versions_of in newest.items():
+        for language, version in versions_of.items():
+            its = (f.col("protocol") == protocol) & (f.upper("language") == language.upper())
+            column = f.when(its, version).otherwise(column)
     return column
 
 

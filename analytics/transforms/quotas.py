@@ -55,7 +55,7 @@ _UNKNOWN = ("listeners", "server_names", "subjects")
 
 def unjudged(rules: RuleFile) -> dict[str, str]:
     """The limits that request records cannot judge, with the reason: `what_if` leaves them out."""
-    return {rule.name: reason for rule in _limits(rules) if (reason := _reason(rule.match)) is not None}
+    return {rule.name: reason for rule in limits(rules) if (reason := _reason(rule.match)) is not None}
 
 
 def what_if(requests: DataFrame, rules: RuleFile) -> DataFrame:
@@ -73,7 +73,7 @@ def what_if(requests: DataFrame, rules: RuleFile) -> DataFrame:
     skipped = unjudged(rules)
     found = [
         _judged(requests, rule, unit, float(getattr(rule, unit)))
-        for rule in _limits(rules)
+        for rule in limits(rules)
         if rule.name not in skipped
         for unit in _UNITS
         if getattr(rule, unit) is not None
@@ -83,7 +83,8 @@ def what_if(requests: DataFrame, rules: RuleFile) -> DataFrame:
     return reduce(DataFrame.unionByName, found)
 
 
-def _limits(rules: RuleFile) -> list[Limit]:
+def limits(rules: RuleFile) -> list[Limit]:
+    """The rules that are limits: others are not judged here."""
     return [rule for rule in rules.rule if isinstance(rule, Limit)]
 
 

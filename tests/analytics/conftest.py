@@ -27,6 +27,9 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
+        # Calls to the JVM for each column, and descriptions of each plan, for nobody.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.ui.explainMode": "simple",
     }
     spark = session("gantry-tests", "local[1]", memory="1g", options=options)
     yield spark

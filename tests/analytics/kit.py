@@ -103,7 +103,9 @@ def members(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
 
 def _frame(spark: SparkSession, rows: Sequence[Row], table: Any) -> DataFrame:
     schema = struct(table)
-    return spark.createDataFrame([tuple(row.get(name) for name in schema.fieldNames()) for row in rows], schema)
+    frame = spark.createDataFrame([tuple(row.get(name) for name in schema.fieldNames()) for row in rows], schema)
+    # What is known to be one partition is grouped and joined without shuffles.
+    return frame.coalesce(1)
 
 
 def expected(spark: SparkSession, columns: str, rows: Sequence[tuple[Any, ...]]) -> DataFrame:

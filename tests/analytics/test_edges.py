@@ -147,14 +147,22 @@ DETECTORS: dict[str, _Transform] = {
 EVERY = TRANSFORMS | {name: (_FINDINGS, detector) for name, detector in DETECTORS.items()}
 
 
-def _asked(spark: SparkSession, name: str, rows: list[kit.Row]) -> DataFrame:
-    """The transform over records that hold no more than these rows do."""
-    return EVERY[name][1](kit.requests(spark, rows), kit.connections(spark, rows), kit.members(spark, rows))
+Tables = tuple[DataFrame, DataFrame, DataFrame]
+
+
+def _tables(spark: SparkSession, rows: list[kit.Row]) -> Tables:
+    """Records of each kind that hold no more than these rows do."""
+    return kit.requests(spark, rows), kit.connections(spark, rows), kit.members(spark, rows)
+
+
+@pytest.fixture(scope="module")
+def nothing(spark: SparkSession) -> Tables:
+    return _tables(spark, [])
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_nothing_in_nothing_out(spark: SparkSession, name: str) -> None:
-    answer = _asked(spark, name, [])
+def test_nothing_in_nothing_out(nothing: Tables, name: str) -> None:
+    answer = EVERY[name][1](*nothing)
     assert answer.columns == EVERY[name][0].split()
     assert answer.collect() == []
 
@@ -167,8 +175,9 @@ def test_nulls_break_nothing_and_quiet_rows_are_no_findings(spark: SparkSession)
         kit.send(kit.DAY),
         kit.failed(kit.DAY) | {"event": "close"},
     ]
-    for name in EVERY:
-        found = _asked(spark, name, rows).collect()
+    tables = _tables(spark, rows)
+    for name, (_, transform) in EVERY.items():
+        found = transform(*tables).collect()
         assert len(found) <= (0 if name in DETECTORS else len(rows)), name
 
 
@@ -184,7 +193,7 @@ _DREADED = (
 
 
 @pytest.fixture(scope="module")
-def scans(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[DataFrame, DataFrame, DataFrame]:
+def scans(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """Records in files: what is in memory is planned in another way."""
     root = tmp_path_factory.mktemp("records")
     for table in (REQUESTS, CONNECTIONS, MEMBERS):
@@ -197,9 +206,7 @@ def scans(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_plans_have_no_product_no_global_sort_and_no_udf(
-    spark: SparkSession, scans: tuple[DataFrame, DataFrame, DataFrame], name: str
-) -> None:
+def test_plans_have_no_product_no_global_sort_and_no_udf(spark: SparkSession, scans: Tables, name: str) -> None:
     # As on large tables: nothing is small enough to be sent everywhere unless the transform says so.
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     try:

@@ -7,9 +7,10 @@ from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from analytics.facts import Limits
 from analytics.transforms import globs
 from analytics.transforms.anomalies import anomalies, series
-from analytics.transforms.capacity import Limits, daily, forecast
+from analytics.transforms.capacity import daily, forecast
 from analytics.transforms.quotas import unjudged, what_if
 from proxy.rules.model import parse
 from tests.analytics import kit

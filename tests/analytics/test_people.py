@@ -7,7 +7,8 @@ from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from analytics.transforms.costs import Prices, costs
+from analytics.facts import Prices
+from analytics.transforms.costs import costs
 from analytics.transforms.end_to_end import end_to_end, traces
 from analytics.transforms.idle import idle
 from analytics.transforms.inventory import clients, migration, versions
@@ -52,7 +53,9 @@ def test_clients_and_their_versions(spark: SparkSession) -> None:
     assert set(known) == {"a", "b", "c"}
     assert (known["a"]["version"], known["a"]["topics"], known["a"]["first_seen"]) == ("5.0.7", 2, kit.at(0))
     assert (known["b"]["groups"], known["b"]["requests"], known["b"]["errors"]) == (["shop%orders-billing", "z"], 2, 1)
-    answer = versions(requests, {"java": "5.0.6"}).select("language", "version", "newest", "outdated", "clients")
+    answer = versions(requests, {"grpc": {"java": "5.0.6"}, "remoting": {"java": "5.3.2"}}).select(
+        "language", "version", "newest", "outdated", "clients"
+    )
     expected = kit.expected(
         spark,
         "language string, version string, newest string, outdated boolean, clients long",

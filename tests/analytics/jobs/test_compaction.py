@@ -1,5 +1,6 @@
 """Compaction: the same rows in fewer files, whatever happens meanwhile."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,22 @@ def fill(root: Path) -> None:
     write(root, [connection(at(7))], of="connections")
 
 
+@pytest.fixture(scope="module")
+def compacted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records, compacted once: what tests begin with, in copies."""
+    folder = tmp_path_factory.mktemp("compacted")
+    fill(folder / "records")
+    compact(spark, str(folder / "records"), str(folder / "compact"))
+    return folder
+
+
+@pytest.fixture
+def places(compacted: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """Records, and what they were compacted to."""
+    shutil.copytree(compacted, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "records", tmp_path / "compact"
+
+
 def files(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*.parquet"))
 
@@ -41,10 +58,8 @@ def test_the_rows_are_the_same_and_the_files_few(spark: SparkSession, tmp_path: 
     ]
 
 
-def test_only_hours_with_new_files_are_written_again(spark: SparkSession, tmp_path: Path) -> None:
-    root, out = tmp_path / "records", tmp_path / "compact"
-    fill(root)
-    compact(spark, str(root), str(out))
+def test_only_hours_with_new_files_are_written_again(spark: SparkSession, places: tuple[Path, Path]) -> None:
+    root, out = places
     before = {path: path.stat().st_ino for path in out.rglob("*.parquet")}
     assert compact(spark, str(root), str(out)).partitions == 0
     # Late, and in a file of its own.
@@ -56,11 +71,9 @@ def test_only_hours_with_new_files_are_written_again(spark: SparkSession, tmp_pa
     assert changed == {"hour=01"}
 
 
-def test_what_retention_removes_stays(spark: SparkSession, tmp_path: Path) -> None:
-    root, out = tmp_path / "records", tmp_path / "compact"
-    fill(root)
+def test_what_retention_removes_stays(spark: SparkSession, places: tuple[Path, Path]) -> None:
+    root, out = places
     before = rows(root / "requests")
-    compact(spark, str(root), str(out))
     next(root.rglob("requests/*/hour=00/*.parquet")).unlink()
     assert compact(spark, str(root), str(out)).partitions == 0
     assert rows(out / "requests") == before
@@ -68,12 +81,10 @@ def test_what_retention_removes_stays(spark: SparkSession, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("dies_at", range(3))
 def test_dying_on_the_way_costs_nothing(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_at: int
+    spark: SparkSession, places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, dies_at: int
 ) -> None:
     """Before anything is in place, between two partitions, and before it is written down."""
-    root, out = tmp_path / "records", tmp_path / "compact"
-    fill(root)
-    compact(spark, str(root), str(out))
+    root, out = places
     old = rows(out / "requests")
     write(root, [send(at(minute), latency_us=99) for minute in (6, 66)], "replica-1-0-0")
     moved: list[str] = []

@@ -35,6 +35,12 @@ def counted(out: Path, table: str, measure: str, *by: str) -> Counts:
     return +counts
 
 
+def quotas(out: Path) -> bool:
+    """If the page or its tables speak of a rules file."""
+    page = (out / "report.html").read_text()
+    return "What this rules file would do" in page or (out / "tables" / "quotas.parquet").exists()
+
+
 async def test_the_counts_are_those_of_the_metrics(spark: SparkSession, tmp_path: Path) -> None:
     async with replica(tmp_path) as app:
         await remoting_work(app)
@@ -42,6 +48,8 @@ async def test_the_counts_are_those_of_the_metrics(spark: SparkSession, tmp_path
     out = tmp_path / "out"
     made = report(spark, str(tmp_path / "traffic"), str(out))
     assert not made.skipped
+    # Without a rules file there is no word of one.
+    assert not quotas(out)
     requests = metric(app, "gantry_requests", "protocol", "code", "response")
     assert made.requests == requests.total() > 10
     assert counted(out, "load", "requests", "protocol") == metric(app, "gantry_requests", "protocol")

@@ -6,10 +6,37 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from analytics import facts
 from analytics.jobs.report import Order, report
 from analytics.records import NoRecords
+from proxy.rules import model as rules
 from tests.analytics.jobs.kit import write
 from tests.analytics.kit import at, send
+
+RULES = """
+[[rule]]
+name = "few"
+kind = "limit"
+messages = 2
+
+[[rule]]
+name = "by-certificate"
+kind = "limit"
+requests = 1
+match = { subjects = ["CN=a"] }
+
+[[rule]]
+name = "closed"
+kind = "deny"
+"""
+FACTS = """
+[limits]
+requests_per_s = 7
+messages_per_s = 7
+bytes_per_s = 7
+replicas = 1
+headroom = 1.0
+"""
 
 
 def test_nothing_gets_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
@@ -25,12 +52,13 @@ def test_nothing_gets_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_one_row_with_nothing_in_it_makes_a_page(spark: SparkSession, tmp_path: Path) -> None:
-    """All that may be null is null; a damaged file lies beside it."""
+    """All that may be null is null; a damaged file lies beside it. What the rules file and the facts say is in it."""
     unknown = dict.fromkeys(("protocol", "client_id", "language", "version", "topic", "broker"))
-    write(tmp_path, [send(at(5), **unknown)])
+    write(tmp_path, [send(at(5), messages=3, **unknown)])
     damaged = next(tmp_path.rglob("*.parquet")).with_name("damaged.parquet")
     damaged.write_bytes(b"half")
-    made = report(spark, str(tmp_path), str(tmp_path / "out"), Order(title="One", zone="Asia/Kolkata"))
+    order = Order(title="One", zone="Asia/Kolkata", rules=rules.parse(RULES), facts=facts.parse(FACTS))
+    made = report(spark, str(tmp_path), str(tmp_path / "out"), order)
     page = Path(made.page).read_text()
     assert "Monday 19 October 2026, 05:35 to 05:35 (Asia/Kolkata)" in page
     assert "Nothing stood out" in page
@@ -41,11 +69,17 @@ def test_one_row_with_nothing_in_it_makes_a_page(spark: SparkSession, tmp_path: 
             "protocol": None,
             "requests": 1,
             "errors": 0,
-            "messages": 1,
+            "messages": 3,
             "bytes_in": 100,
             "bytes_out": 0,
             "error_rate": 0.0,
         }
     ]
-    # Again, over what is there.
+    assert "Of 1 limit 1 would have been hit, by 1 subject." in page
+    assert "Hardest hit: all together by few, 33 % of its messages refused (sends) or held (receives)." in page
+    assert "by-certificate is not judged: records of requests say nothing about subjects." in page
+    assert "1 rule of other kinds is not judged." in page
+    (hit,) = pq.read_table(tmp_path / "out/tables/quotas.parquet").to_pylist()
+    assert (hit["rule"], hit["subject"], hit["peak"], hit["refused"], hit["first"]) == ("few", "*", 3.0, 1.0, at(5))
+    assert {row["limit"] for row in pq.read_table(tmp_path / "out/tables/capacity.parquet").to_pylist()} == {7.0}
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "tables"]

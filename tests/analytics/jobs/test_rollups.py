@@ -1,5 +1,6 @@
 """Kept roll-ups: by the hour and the day, what they would be if made at once."""
 
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,6 +23,22 @@ def fill(root: Path) -> None:
     write(root, [receive(time + timedelta(seconds=1), group="g") for time in times], "replica-1-0-0")
 
 
+@pytest.fixture(scope="module")
+def rolled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records, rolled up once: what tests begin with, in copies."""
+    folder = tmp_path_factory.mktemp("rolled")
+    fill(folder / "records")
+    assert roll(spark, str(folder / "records"), str(folder / "rolled")) == Rolled(hours=7, days=3, kept=0)
+    return folder
+
+
+@pytest.fixture
+def places(rolled: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """Records, and what they were rolled up to."""
+    shutil.copytree(rolled, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "records", tmp_path / "rolled"
+
+
 def expected(spark: SparkSession, root: Path, every: str, zone: str = "UTC") -> list[str]:
     rolled = rollup(records.read(spark, str(root)).frame, CELL, every, zone)
     return sorted(map(str, contents(rolled.select(*sorted(rolled.columns)))))
@@ -32,10 +49,8 @@ def kept(spark: SparkSession, out: Path, name: str) -> list[str]:
     return sorted(map(str, contents(frame.select(*sorted(frame.columns)))))
 
 
-def test_they_are_what_the_records_make(spark: SparkSession, tmp_path: Path) -> None:
-    root, out = tmp_path / "records", tmp_path / "rolled"
-    fill(root)
-    assert roll(spark, str(root), str(out)) == Rolled(hours=7, days=3, kept=0)
+def test_they_are_what_the_records_make(spark: SparkSession, places: tuple[Path, Path]) -> None:
+    root, out = places
     assert kept(spark, out, HOURLY) == expected(spark, root, "1 hour")
     assert kept(spark, out, DAILY) == expected(spark, root, "1 day")
     # Again, nothing is done.
@@ -44,10 +59,8 @@ def test_they_are_what_the_records_make(spark: SparkSession, tmp_path: Path) -> 
     assert {path: path.stat().st_ino for path in out.rglob("*.parquet")} == before
 
 
-def test_late_records_change_their_hour_and_day_only(spark: SparkSession, tmp_path: Path) -> None:
-    root, out = tmp_path / "records", tmp_path / "rolled"
-    fill(root)
-    roll(spark, str(root), str(out))
+def test_late_records_change_their_hour_and_day_only(spark: SparkSession, places: tuple[Path, Path]) -> None:
+    root, out = places
     write(root, [failed(at(1445))], "replica-0-9-0")
     assert roll(spark, str(root), str(out)) == Rolled(hours=1, days=1, kept=7)
     assert kept(spark, out, HOURLY) == expected(spark, root, "1 hour")
@@ -88,10 +101,8 @@ def test_dying_between_hours_and_days_is_made_good(
     assert kept(spark, out, DAILY) == expected(spark, root, "1 day")
 
 
-def test_records_that_have_gone_stay_rolled_up(spark: SparkSession, tmp_path: Path) -> None:
-    root, out = tmp_path / "records", tmp_path / "rolled"
-    fill(root)
-    roll(spark, str(root), str(out))
+def test_records_that_have_gone_stay_rolled_up(spark: SparkSession, places: tuple[Path, Path]) -> None:
+    root, out = places
     before = rows(out / DAILY)
     for path in root.rglob("date=2026-10-19/*/*.parquet"):
         path.unlink()

@@ -1,0 +1,41 @@
+"""What the page says of a rules file, in words."""
+
+import pandas as pd
+import pytest
+
+from analytics.report.sections import verdict
+from proxy.rules.model import parse
+
+FEW = '[[rule]]\nname = "few"\nkind = "limit"\nmessages = 2\nbytes = 9\nper = ["client"]\n'
+ALL = '[[rule]]\nname = "all"\nkind = "limit"\nrequests = 2\n'
+LISTENER = '[[rule]]\nname = "inner"\nkind = "limit"\nrequests = 2\nmatch = { listeners = ["inner"] }\n'
+DENY = '[[rule]]\nname = "closed"\nkind = "deny"\n'
+
+
+@pytest.mark.parametrize(
+    ("rules", "over", "said"),
+    [
+        ("", [], "It has no limit that could be judged."),
+        (FEW + ALL, [], "Of 2 limits none would have been hit."),
+        (
+            FEW + ALL,
+            [("few", "messages", "a", 0.5), ("few", "bytes", "a", 0.4), ("few", "messages", "b", 0.1)],
+            "Of 2 limits 1 would have been hit, by 2 subjects. Hardest hit: a by few, 50 % of its messages refused"
+            " (sends) or held (receives).",
+        ),
+        (
+            ALL + DENY,
+            [("all", "requests", "*", 0.25)],
+            "Of 1 limit 1 would have been hit, by 1 subject. Hardest hit: all together by all, 25 % of its requests"
+            " refused (sends) or held (receives). 1 rule of other kinds is not judged.",
+        ),
+        (
+            LISTENER + DENY + DENY.replace("closed", "shut"),
+            [],
+            "It has no limit that could be judged. inner is not judged: records of requests say nothing about"
+            " listeners. 2 rules of other kinds are not judged.",
+        ),
+    ],
+)
+def test_the_verdict_on_a_rules_file(rules: str, over: list[tuple[str, str, str, float]], said: str) -> None:
+    assert verdict(parse(rules), pd.DataFrame(over, columns=["rule", "unit", "subject", "over_share"])) == said
