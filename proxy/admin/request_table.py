@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from proxy.admin.answers import Answer
-from proxy.admin.tally import CodeTally
+from proxy.metrics.requests import CodeSum
 from remoting.requests import REQUESTS
 
 if TYPE_CHECKING:
     from proxy.app import App
 
-_NOTHING = CodeTally()
+_NOTHING = CodeSum()
 
 
 class Request(Answer):
@@ -30,10 +30,10 @@ class Request(Answer):
 
 def requests(app: "App") -> list[Request]:
     """Every row of the request table, and what else has been asked."""
-    tallies = dict(app.admin.tally.codes)
+    sums = app.metrics.requests.codes()
     rows = []
     for spec in sorted(REQUESTS.values(), key=lambda spec: spec.code):
-        tally = tallies.pop(("remoting", spec.name), _NOTHING)
+        answered = sums.pop(("remoting", spec.name), _NOTHING)
         rows.append(
             Request(
                 protocol="remoting",
@@ -42,10 +42,10 @@ def requests(app: "App") -> list[Request]:
                 action=str(spec.action),
                 sender=str(spec.direction),
                 rip55=spec.rip55,
-                **_counts(tally),
+                **_counts(answered),
             )
         )
-    for (protocol, name), tally in sorted(tallies.items()):
+    for (protocol, name), answered in sorted(sums.items(), key=lambda item: item[0]):
         rows.append(
             Request(
                 protocol="grpc" if protocol == "grpc" else "remoting",
@@ -54,12 +54,12 @@ def requests(app: "App") -> list[Request]:
                 action=None,
                 sender=None,
                 rip55=None,
-                **_counts(tally),
+                **_counts(answered),
             )
         )
     return rows
 
 
-def _counts(tally: CodeTally) -> dict[str, int | float | None]:
-    average = round(tally.seconds / tally.answered * 1000, 3) if tally.answered else None
-    return {"answered": tally.answered, "failed": tally.failed, "average_milliseconds": average}
+def _counts(of: CodeSum) -> dict[str, int | float | None]:
+    average = round(of.seconds / of.answered * 1000, 3) if of.answered else None
+    return {"answered": of.answered, "failed": of.failed, "average_milliseconds": average}

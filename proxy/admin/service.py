@@ -20,7 +20,6 @@ from proxy.admin.audit import Audit
 from proxy.admin.health import Health
 from proxy.admin.log_levels import LogLevels
 from proxy.admin.recent import Closed, Ring, Trouble
-from proxy.admin.tally import Tally
 from proxy.admin.tap import Tap
 from proxy.config import Sources
 from proxy.connections import ConnectionEvent
@@ -60,7 +59,6 @@ class Admin:
         self.closed: Ring[Closed] = Ring(self.settings.kept)
         self.troubles: Ring[Trouble] = Ring(self.settings.kept)
         self.audit = Audit(self.settings.kept)
-        self.tally = Tally()
         self.tap = Tap(app.core.observers, self.settings.streams)
         self.log_levels = LogLevels()
         self.requests: Counter[str] = Counter()
@@ -71,7 +69,6 @@ class Admin:
         self._closing = False
         self._ended = asyncio.Event()
         if self.settings.address is not None:
-            app.core.observers.append(self.tally.observe)
             app.connection_listeners.append(self._note_connection)
         self._watch()
 

@@ -117,11 +117,11 @@ def _address(number: int, address: str, own: list[Link]) -> BrokerAddress:
 
 
 def _latency(app: "App", name: str) -> dict[str, int | float | None]:
-    tally = app.admin.tally.brokers.get(name)
-    if tally is None:
+    times = app.metrics.requests.brokers.get(name)
+    if times is None or not times.answers:
         return {"answers": 0, "average_milliseconds": None, "longest_milliseconds": None}
     return {
-        "answers": tally.answers,
-        "average_milliseconds": round(tally.average * 1000, 3),
-        "longest_milliseconds": round(tally.longest * 1000, 3),
+        "answers": times.answers,
+        "average_milliseconds": round(times.average * 1000, 3),
+        "longest_milliseconds": round(times.longest * 1000, 3),
     }

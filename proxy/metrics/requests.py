@@ -4,6 +4,7 @@ import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.metrics.family import Distribution, Family, Kind, Labels, Samples, Value
@@ -17,6 +18,8 @@ BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 # Rows beyond which requests about further topics are counted as of `OTHER`. Those that fail find half of the room:
 # names that are made up shall not take it from those that are not.
 _MOST_ROWS = 10_000
+# Weight of the newest answer in a broker's moving average.
+_NEWEST = 0.05
 # The longest name that a topic or group can have.
 _LONGEST = 255
 # What says that there is no such topic, or can be none: then the name is anybody's invention.
@@ -109,13 +112,26 @@ THROUGHPUT_OUT = Family(
 )
 
 
+@dataclass(slots=True)
+class CodeSum:
+    """Of one request code or rpc: how many were answered, how many of these by an error, and how long all took (s)."""
+
+    answered: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+
+
 class _Cell:
     """Requests of one protocol, code and response code. Times are in seconds, lists are buckets."""
 
-    __slots__ = ("broker", "broker_seconds", "exemplars", "ok", "queueing", "queueing_seconds", "seconds", "total")
+    __slots__ = (
+        *("broker", "broker_seconds", "exemplars", "ok", "poll", "queueing"),
+        *("queueing_seconds", "seconds", "total"),
+    )
 
-    def __init__(self, ok: bool) -> None:
+    def __init__(self, ok: bool, poll: bool) -> None:
         self.ok = ok
+        self.poll = poll
         self.total, self.broker, self.queueing = ([0] * (len(BOUNDS) + 1) for _ in range(3))
         self.seconds = self.broker_seconds = self.queueing_seconds = 0.0
         self.exemplars: dict[int, tuple[str, float, float]] = {}
@@ -136,15 +152,16 @@ class _Row:
         self.groups: dict[str, list[int]] | None = {} if delivers else None
 
 
-class _Broker:
-    """Requests that one broker served."""
+class Broker:
+    """Requests that one broker served. answers: those but polls; average, longest: their moving average and the longest
+    of them, in seconds."""
 
-    __slots__ = ("buckets", "errors", "seconds")
+    __slots__ = ("answers", "average", "buckets", "errors", "longest", "seconds")
 
     def __init__(self) -> None:
         self.buckets = [0] * (len(BOUNDS) + 1)
-        self.seconds = 0.0
-        self.errors = 0
+        self.seconds = self.average = self.longest = 0.0
+        self.errors = self.answers = 0
 
 
 _Key = tuple[str, str, int, str | None]
@@ -158,7 +175,7 @@ class Requests:
         self._clock = clock
         self._rows: dict[_Key, _Row] = {}
         self._cells: dict[tuple[str, str, int], _Cell] = {}
-        self._brokers: dict[str, _Broker] = {}
+        self.brokers: dict[str, Broker] = {}
         # Of rows that were dropped, by protocol, code and response code, so that sums over topics never fall: bytes in,
         # bytes out, messages, redeliveries.
         self._dropped: dict[tuple[str, str, int], list[int]] = {}
@@ -190,13 +207,18 @@ class Requests:
             rest = seconds - broker_seconds
             cell.queueing[bisect_left(BOUNDS, rest)] += 1
             cell.queueing_seconds += rest
-            broker = self._brokers.get(seen.broker or "")
+            broker = self.brokers.get(seen.broker or "")
             if broker is None:
                 broker = self._new_broker(seen.broker or "")
             broker.buckets[slot] += 1
             broker.seconds += broker_seconds
             if not cell.ok:
                 broker.errors += 1
+            if not cell.poll:
+                broker.average += (broker_seconds - broker.average) * (_NEWEST if broker.answers else 1.0)
+                broker.answers += 1
+                if broker_seconds > broker.longest:
+                    broker.longest = broker_seconds
 
     def _delivered(self, row: _Row, seen: Observation) -> None:
         groups = row.groups
@@ -225,14 +247,14 @@ class Requests:
         if row is None:
             cell = self._cells.get(key[:3])
             if cell is None:
-                cell = self._cells[key[:3]] = _Cell(seen.ok)
+                cell = self._cells[key[:3]] = _Cell(seen.ok, seen.code in POLLS)
             row = self._rows[key] = _Row(cell, seen.code in _DELIVERIES)
         return row
 
-    def _new_broker(self, name: str) -> _Broker:
-        if len(self._brokers) >= _MOST_ROWS or len(name) > _LONGEST:
+    def _new_broker(self, name: str) -> Broker:
+        if len(self.brokers) >= _MOST_ROWS or len(name) > _LONGEST:
             name = OTHER
-        return self._brokers.setdefault(name, _Broker())
+        return self.brokers.setdefault(name, Broker())
 
     # What was counted.
 
@@ -242,6 +264,18 @@ class Requests:
         for key, cell in self._cells.items():
             counts[key] = sum(cell.total)
         return counts
+
+    def codes(self) -> dict[tuple[str, str], CodeSum]:
+        """Requests by protocol and code."""
+        sums: dict[tuple[str, str], CodeSum] = {}
+        for key, cell in self._cells.items():
+            joint = sums.setdefault(_request(key), CodeSum())
+            answered = sum(cell.total)
+            joint.answered += answered
+            joint.seconds += cell.seconds
+            if not cell.ok:
+                joint.failed += answered
+        return sums
 
     def outcomes(self, protocol: str) -> Counter[bool]:
         """Requests of a protocol by whether all went well."""
@@ -270,7 +304,7 @@ class Requests:
         yield LATENCY, {_rpc(key, cell): _milliseconds(cell) for key, cell in self._cells.items()}
         yield BROKER_SECONDS, self._by_request(lambda cell: Distribution(cell.broker, cell.broker_seconds))
         yield QUEUEING_SECONDS, self._by_request(lambda cell: Distribution(cell.queueing, cell.queueing_seconds))
-        brokers = self._brokers.items()
+        brokers = self.brokers.items()
         yield (
             UPSTREAM_SECONDS,
             {(name,): Distribution(list(broker.buckets), broker.seconds) for name, broker in brokers},

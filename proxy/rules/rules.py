@@ -234,9 +234,8 @@ class Rules:
         judge = self._judge
         if not judge.concerns(context.code):
             return serve(context)
-        subject = RequestSubject(context)
-        verdict = judge.judge(subject, time.monotonic())
-        if verdict is None:
+        verdict = judge.judge(RequestSubject(context), context.started)
+        if verdict is None or verdict.unconditional:
             return serve(context)
         if verdict.refusal is not None:
             return self._refuse(context, verdict, verdict.refusal)
@@ -262,7 +261,7 @@ class Rules:
 
     def _serve(self, context: Context, verdict: Verdict, serve: Serve) -> Handling:
         """Serve it, and see to what comes after its answer."""
-        if context.channel.closed and verdict.wait:
+        if verdict.wait and context.channel.closed:
             raise ConnectionLost("the client is gone")
         mirrors = verdict.mirrors
         # A forwarded command is overwritten on its way, but for its fields and body.

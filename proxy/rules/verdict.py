@@ -43,6 +43,11 @@ class Verdict:
         self._metered: tuple[tuple[Meter, Hashable], ...] = ()
 
     @property
+    def unconditional(self) -> bool:
+        """Whether the request is served at once, and nothing is left to do after it."""
+        return self.refusal is None and not (self.wait or self.mirrors or self._metered)
+
+    @property
     def metered(self) -> bool:
         """Whether the answer's messages are to be told to `answered`."""
         return bool(self._metered)

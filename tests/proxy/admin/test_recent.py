@@ -10,7 +10,6 @@ import pytest
 from protocol_negotiation.peer import HostPort, Peer
 from proxy.admin.log_levels import LogLevels
 from proxy.admin.recent import Ring
-from proxy.admin.tally import Tally
 from proxy.admin.tap import Tap, Wanted, events
 from proxy.observation import Observation, Observer
 
@@ -67,18 +66,6 @@ def test_a_ring_keeps_the_newest() -> None:
         ring.add(item)
     assert list(ring.newest()) == [(3, "c"), (2, "b")]
     assert ring.total == 3
-
-
-def test_polls_say_nothing_of_a_brokers_speed() -> None:
-    tally = Tally()
-    tally.observe(observation(broker="b", broker_seconds=0.001))
-    tally.observe(observation(broker="b", broker_seconds=0.003, ok=False))
-    tally.observe(observation("POP_MESSAGE", broker="b", broker_seconds=20.0))
-    broker = tally.brokers["b"]
-    assert (broker.answers, broker.longest) == (2, 0.003)
-    assert 0.001 < broker.average < 0.002
-    code = tally.codes["remoting", "SEND_MESSAGE_V2"]
-    assert (code.answered, code.failed, round(code.seconds, 3)) == (2, 1, 0.004)
 
 
 @pytest.fixture

@@ -214,3 +214,21 @@ def test_all_of_a_protocol() -> None:
 @pytest.mark.parametrize(("topic", "system"), [("rmq_sys_x", True), ("TBW102", True), ("orders", False)])
 def test_system_topics(topic: str, system: bool) -> None:
     assert is_system(topic) is system
+
+
+def test_polls_say_nothing_of_a_brokers_speed() -> None:
+    requests = Requests()
+    for seconds, response in ((0.001, 0), (0.003, 2)):
+        requests.observe(observation(response=response, broker="b", broker_seconds=seconds))
+    requests.observe(observation("POP_MESSAGE", broker="b", broker_seconds=20.0))
+    broker = requests.brokers["b"]
+    assert (broker.answers, broker.longest) == (2, 0.003)
+    assert broker.average == pytest.approx(0.0011)
+
+
+def test_by_code() -> None:
+    requests = Requests()
+    for response in (0, 0, 2):
+        requests.observe(observation(response=response, seconds=0.5))
+    found = requests.codes()["remoting", "SEND_MESSAGE_V2"]
+    assert (found.answered, found.failed, found.seconds) == (3, 1, 1.5)
