@@ -13,7 +13,9 @@ TRACEPARENT = "traceparent"
 _TRACEPARENT = re.compile(r"(?!ff|00.{54})[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?").fullmatch
 _NONE = ("0" * 32, "0" * 16)
 _SAMPLED = 0x01
-_CARRIED = (TRACEPARENT.encode(), properties.TRACE_CONTEXT.encode())
+# What messages say that carry a context: from here, and from anywhere.
+OURS = (TRACEPARENT.encode(),)
+ANYBODYS = (*OURS, properties.TRACE_CONTEXT.encode())
 # Of a stored record: its size.
 _size = struct.Struct(">i").unpack_from
 
@@ -58,12 +60,13 @@ def carried_by(text: str, context: TraceContext) -> str:
     return properties.append(carrying, properties.TRACE_CONTEXT, carried)
 
 
-def carriers(body: bytes) -> list[StoredMessage]:
-    """The stored records that may carry a context; no others are decoded. Of a body that breaks off, the whole ones."""
+def carriers(body: bytes, names: tuple[bytes, ...] = ANYBODYS) -> list[StoredMessage]:
+    """The stored records that may carry a context by one of these names; no others are decoded. Of a body that breaks
+    off, the whole ones."""
     found: list[StoredMessage] = []
     start = 0
     try:
-        while (place := _next(body, start)) >= 0:
+        while (place := _next(body, names, start)) >= 0:
             (size,) = _size(body, start)
             while 0 < size <= place - start:
                 start += size
@@ -78,6 +81,8 @@ def carriers(body: bytes) -> list[StoredMessage]:
     return found
 
 
-def _next(body: bytes, start: int) -> int:
+def _next(body: bytes, names: tuple[bytes, ...], start: int) -> int:
     """Where a context's name is next; -1: nowhere."""
-    return min((place for name in _CARRIED if (place := body.find(name, start)) >= 0), default=-1)
+    if len(names) == 1:
+        return body.find(names[0], start)
+    return min((place for name in names if (place := body.find(name, start)) >= 0), default=-1)

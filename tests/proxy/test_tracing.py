@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -12,6 +12,8 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from pydantic import ValidationError
 
 from protos.apache.rocketmq.v2 import definition_pb2 as types
@@ -20,12 +22,14 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
 from proxy.app import App
 from proxy.config import EmbeddedSettings, Settings
+from proxy.context import Context
 from proxy.observation import Observation
 from proxy.tracing import context, settings
+from proxy.tracing.tracing import Tracing
 from remoting import messages, properties
 from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
-from tests.proxy.kit import request
+from remoting.command import RemotingCommand, response
+from tests.proxy.kit import FakeChannel, request
 from tests.proxy.replica import Client, running
 
 pytestmark = pytest.mark.anyio
@@ -281,3 +285,31 @@ def test_only_records_that_carry_something_are_decoded() -> None:
     for cut in range(len(carrying)):
         assert len(context.carriers(carrying + carrying[:cut])) == 1
     assert context.carriers(bytes(40) + b"traceparent") == []
+
+
+def test_contexts_of_others_are_looked_for_now_and_then_until_there_are_some() -> None:
+    class Exporter(SpanExporter):
+        """Nobody looks at the spans."""
+
+        def export(self, _: Sequence[ReadableSpan]) -> SpanExportResult:
+            return SpanExportResult.SUCCESS
+
+    tracing = Tracing(settings.TraceSettings(share=0), "r1", Exporter())
+    pull = Context(FakeChannel(), request(RequestCode.PULL_MESSAGE, **PULL), None, 0.0)
+
+    def found(text: str) -> int:
+        record = messages.encode_message(messages.StoredMessage(topic="orders", properties=text))
+        return len(tracing.delivered(pull, response(0, body=record), 0))
+
+    theirs = properties.encode({properties.TRACE_CONTEXT: SAMPLED})
+    ours = properties.encode({context.TRACEPARENT: SAMPLED})
+    none = properties.encode({"KEYS": "k"})
+    assert [found(theirs), found(ours)] == [1, 1]
+    for _ in range(20_000):
+        found(none)
+    # One of sixteen; once it is there, all.
+    first = next(number for number in range(16) if found(theirs))
+    assert first < 16
+    assert [found(theirs) for _ in range(100)] == [1] * 100
+    assert [found(ours) for _ in range(100)] == [1] * 100
+    tracing.close()
