@@ -183,7 +183,8 @@ class Guard:
                 request.scope.get("query_string", b"").decode("ascii", "replace"),
                 _audited(body),
                 status,
-            )
+            ),
+            stranger=status == 401,
         )
 
 

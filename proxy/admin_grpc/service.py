@@ -168,7 +168,8 @@ class AdminService:
             return
         who = "nobody" if caller is None else caller.name
         path = f"/{SERVICE}/{name}"
-        self._admin.audit.note(Write(recent.now(), who, address, "POST", path, "", rpc.audited(request), code))
+        write = Write(recent.now(), who, address, "POST", path, "", rpc.audited(request), code)
+        self._admin.audit.note(write, stranger=code == Code.UNAUTHORIZED)
 
 
 class _Denied(Exception):

@@ -108,7 +108,7 @@ def _error(item: Trouble) -> ProtocolError:
 
 @router.get("/audit", tags=["operations"], summary="Writes of late, done or refused, the latest first")
 async def list_writes(replica: Replica, limit: Limit = 100) -> Many[AuditEntry]:
-    return Many(items=[_write(item) for _, item in replica.admin.audit.writes.newest()][:limit])
+    return Many(items=[_write(item) for item in replica.admin.audit.newest()[:limit]])
 
 
 def _write(item: Write) -> AuditEntry:

@@ -5,9 +5,11 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 
 from protocol_negotiation.peer import HostPort, Peer
+from proxy.admin.audit import Audit, Write
 from proxy.admin.log_levels import LogLevels
 from proxy.admin.recent import Ring
 from proxy.admin.tap import Tap, Wanted, events
@@ -94,3 +96,23 @@ async def test_at_the_end_every_level_is_as_before(logger: logging.Logger) -> No
     levels.set(logger.name, "debug", 600)
     levels.close()
     assert logger.level == logging.WARNING
+
+
+def test_strangers_do_not_push_out_who_wrote(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gantry.audit")
+    now = 0.0
+    audit = Audit(5, lambda: now)
+
+    def write(at: float, caller: str, status: int) -> Write:
+        return Write(at, caller, "192.0.2.7", "POST", "/v1/drain", "", None, status)
+
+    audit.note(write(0.0, "operator", 200))
+    for number in range(1_000):
+        audit.note(write(1.0 + number / 1_000, "nobody", 401), stranger=True)
+    assert len(caplog.messages) == 11
+    now = 60.0
+    audit.note(write(60.0, "nobody", 401), stranger=True)
+    assert orjson.loads(caplog.messages[-1])["unlogged"] == 990
+    newest = audit.newest()
+    assert [one.caller for one in newest] == ["nobody"] * 5 + ["operator"]
+    assert [one.at for one in newest] == sorted((one.at for one in newest), reverse=True)

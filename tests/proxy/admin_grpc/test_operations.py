@@ -15,7 +15,7 @@ from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.admin_pb2_grpc import AdminStub
 from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterExpression, MessageType, Status, SystemProperties
 from protos.apache.rocketmq.v2.service_pb2 import TelemetryCommand, ThreadStackTrace, VerifyMessageResult
-from proxy.admin.recent import Ring
+from proxy.admin.audit import Audit
 from proxy.app import App
 from proxy.config import Settings
 from proxy.workers.settings import of_worker
@@ -36,14 +36,14 @@ UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMI
 @pytest.fixture
 def own(served: Stage) -> Stage:
     """The replica of all tests here, without what former ones left in its audit."""
-    served.app.admin.audit.writes = Ring(100)
+    served.app.admin.audit = Audit(100)
     served.app.admin.refusals.clear()
     return served
 
 
 def audited(own: Stage) -> list[tuple[str, str, Any, int]]:
     """The audit, the oldest first."""
-    writes = [write for _, write in own.app.admin.audit.writes.newest()]
+    writes = own.app.admin.audit.newest()
     assert {(write.address, write.method) for write in writes} <= {("127.0.0.1", "POST")}
     return [(write.caller, write.path.rpartition("/")[2], write.what, write.status) for write in reversed(writes)]
 
@@ -341,7 +341,7 @@ async def test_it_has_the_admin_apis_certificates_and_asks_for_the_callers(tmp_p
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
                     await AdminStub(channel).GetProxyRuntimeStats(request)
                 assert refused.value.code() is code
-        ((_, write),) = app.admin.audit.writes.newest()
+        (write,) = app.admin.audit.newest()
         assert write.caller != "local"
         async with grpc.aio.insecure_channel(where(app)) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
