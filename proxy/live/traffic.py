@@ -24,7 +24,8 @@ class Traffic:
         self._seconds: deque[Second] = deque(maxlen=KEPT)
         self._recent = {"topics": Recent(), "groups": Recent()}
         self._looked_at = 0.0
-        # When the second that runs does so no more.
+        # The second that runs, and when it does so no more.
+        self._running = Second(0)
         self._over = 0
         self._watching = False
 
@@ -43,7 +44,7 @@ class Traffic:
         """A request has been answered."""
         if self._clock() >= self._over:
             self._second()
-        self._seconds[-1].add(seen)
+        self._running.add(seen)
 
     def tidy(self) -> None:
         """Stop watching where nobody looks any more; called every few seconds."""
@@ -89,6 +90,7 @@ class Traffic:
             self._complete()
             self._seconds.append(Second(self._seconds[-1].at + 1))
         self._over = now + 1
+        self._running = self._seconds[-1]
 
     def _complete(self) -> None:
         """The last second is; of the one that is not among the `RECENT` any more, the totals stay."""

@@ -20,13 +20,11 @@ _LEAST = 22
 
 def is_batch(code: int, fields: Mapping[str, str]) -> bool:
     """Whether a request's body is, or may be, a batch."""
-    if code == RequestCode.SEND_BATCH_MESSAGE:
-        return True
     flag = _FLAGS.get(code)
     if flag is None:
         return False
     value = fields.get(flag, "false")
-    return value != "false" and value.lower() == "true"
+    return code == RequestCode.SEND_BATCH_MESSAGE or (value != "false" and value.lower() == "true")
 
 
 def count(body: bytes) -> int:

@@ -49,6 +49,13 @@ class Active(Generic[_R]):
         """Say what the rule does to a request that it is about."""
         raise NotImplementedError
 
+    def passes(self, subject: Subject, now: float) -> bool:
+        """Whether the rule lets a request through as if it were not there; if it is the only one about it.
+
+        False: `apply` says what it does.
+        """
+        return False
+
     def inherit(self, former: "Active[Any]") -> None:
         """Take over what the rule of this name and kind has counted."""
         self.counts = former.counts

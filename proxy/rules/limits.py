@@ -50,6 +50,13 @@ class ActiveLimit(Active[Limit]):
             # Changing who it is about, or another rule, forgives nobody.
             self._fill(former._buckets)
 
+    def passes(self, subject: Subject, now: float) -> bool:
+        # As most limits are: of one unit, and not used up.
+        if len(self._units) != 1 or subject.code in RECEIVES:
+            return False
+        _, buckets, amount_of = self._units[0]
+        return not buckets.get(self._key(subject), now).spend(amount_of(subject), now)
+
     def apply(self, subject: Subject, verdict: Verdict, now: float) -> None:
         if subject.code in RECEIVES:
             self._receive(self._key(subject), verdict, now)

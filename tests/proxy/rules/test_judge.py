@@ -88,25 +88,24 @@ match.groups = ["shop"]
 """
 
 
+def refused(judge: Judge, subject: Record, at: float = 0.0) -> str | None:
+    """The kind of rule that refuses a request; None: it is served."""
+    verdict = judge.judge(subject, at)
+    return None if verdict is None or verdict.refusal is None else verdict.refusal.kind
+
+
 def test_whatever_is_refused_further_down_costs_nothing() -> None:
     judge = Judge(parse(ORDER))
-    for _ in range(3):
-        verdict = judge.judge(BASE, 0.0)
-        assert verdict is not None
-        assert verdict.refusal is not None
-        assert verdict.refusal.kind == "deny"
+    assert [refused(judge, BASE) for _ in range(3)] == ["deny"] * 3
     allowed = Record(code=SEND, topics=("orders",), groups=("else",), messages=1)
-    verdict = judge.judge(allowed, 0.0)
-    assert verdict is not None
-    assert verdict.refusal is None
+    assert [refused(judge, allowed) for _ in range(2)] == [None, "limit"]
 
 
 def test_traffic_of_the_past() -> None:
     judge = Judge(parse(ORDER))
     record = Record(code=SEND, topics=("orders",), messages=1)
-    refused = [at for at in range(20) if (told := judge.judge(record, at / 4)) is None or told.refusal is not None]
     # Four a second, of which one passes.
-    assert len(refused) == 15
+    assert [refused(judge, record, at / 4) for at in range(20)] == [None, "limit", "limit", "limit"] * 5
     counts = {active.name: active.counts.enforced for active in judge.rules}
     assert counts == {"limit": 15, "deny": 0}
 
@@ -126,9 +125,7 @@ def test_what_a_later_rule_refuses_is_not_counted_by_a_limit() -> None:
     limited = '[[rule]]\nname = "l"\nkind = "limit"\nmessages = 1\n'
     judge = Judge(parse(limited + '[[rule]]\nname = "d"\nkind = "deny"\nmatch.topics = ["closed"]'))
     for topics, kind in ((("closed",), "deny"), (("closed",), "deny"), (("open",), None), (("open",), "limit")):
-        verdict = judge.judge(Record(code=SEND, topics=topics, messages=1), 0.0)
-        assert verdict is not None
-        assert (None if verdict.refusal is None else verdict.refusal.kind) == kind
+        assert refused(judge, Record(code=SEND, topics=topics, messages=1)) == kind
 
 
 def test_made_up_names_do_not_fill_the_memory() -> None:
@@ -158,8 +155,7 @@ def test_chance_decides_on_shares() -> None:
     text = '[[rule]]\nname = "f"\nkind = "fault"\nerror = 1\npercent = 25'
     numbers = iter([0.0, 24.9, 25.0, 99.9])
     judge = Judge(parse(text), chance=lambda: next(numbers))
-    told = [judge.judge(BASE, 0.0) for _ in range(4)]
-    assert [verdict is not None and verdict.refusal is not None for verdict in told] == [True, True, False, False]
+    assert [refused(judge, BASE) for _ in range(4)] == ["fault", "fault", None, None]
 
 
 def test_counts_and_debts_outlive_a_reload() -> None:
@@ -167,15 +163,11 @@ def test_counts_and_debts_outlive_a_reload() -> None:
     record = Record(code=SEND, topics=("orders",), messages=1)
     first.judge(record, 0.0)
     second = Judge(parse(ORDER.replace('["orders"]', '["orders", "more"]')), first)
-    verdict = second.judge(record, 0.0)
-    assert verdict is not None
-    assert verdict.refusal is not None
+    assert refused(second, record) == "limit"
     assert second.rules[0].counts.matched == 2
     # Another limit under the same name is a new one.
     third = Judge(parse(ORDER.replace("messages = 1", "messages = 2")), second)
-    verdict = third.judge(record, 0.0)
-    assert verdict is not None
-    assert verdict.refusal is None
+    assert refused(third, record) is None
     assert third.rules[0].counts.matched == 3
 
 
