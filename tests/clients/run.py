@@ -13,6 +13,7 @@ is counted any more. Broker, tools and clients that go round the proxy are in ne
 """
 
 import argparse
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,8 @@ from tests.cluster.kit import HOST, PEERS, Cluster, Failed, Gantry, free_port
 _MATRIX = PEERS.with_name("matrix")
 # Messages of the trace topic are looked for, and SQL filters are used, by rows of the matrix.
 _CLUSTER = ("--second-broker", "--fast-timers")
+# How it ends.
+_CLOSING = re.compile(r"(\d+) passed, (\d+) failed")
 _AUTHORITY = "authority.pem"
 _RECORDS = "traffic"
 # What must be none before the metrics are final.
@@ -55,21 +58,36 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="gantry-clients-") as name:
         directory = Path(name)
         if options.list:
-            return _matrix(directory, HOST, options.only, "--list")
+            return subprocess.run(_matrix(directory, HOST, options.only, "--list")).returncode
         metrics_port = free_port()
         with _BACKENDS[options.backend](directory, _observed(directory, metrics_port)) as gantry:
             words = ("--ca", str(directory / _AUTHORITY), "--jobs", options.jobs, "--json", options.json)
-            status = _matrix(directory, gantry.address, options.only, *words)
+            passed, failed = _rows(_matrix(directory, gantry.address, options.only, *words))
             metrics = _last_metrics(f"http://{HOST}:{metrics_port}/metrics")
         agreement = _agreement(metrics, directory / _RECORDS)
-        print(f"\n{agreement}")
-        return status or bool(agreement.differences)
+        agrees = not agreement.differences
+        print(f"\n{agreement}\n\n{passed + agrees} passed, {failed + (not agrees)} failed")
+        return int(failed > 0 or not agrees)
 
 
-def _matrix(directory: Path, address: str, only: list[str], *words: str) -> int:
+def _rows(matrix: list[str]) -> tuple[int, int]:
+    """Run the matrix: how many rows have passed, and failed. Raises Failed where it does not come to its end."""
+    closing = None
+    with subprocess.Popen(matrix, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            closing = _CLOSING.fullmatch(line.strip())
+            if closing is None:
+                print(line, end="", flush=True)
+    if closing is None:
+        raise Failed(f"the matrix ended with {process.returncode}, without saying how many rows have passed")
+    return int(closing[1]), int(closing[2])
+
+
+def _matrix(directory: Path, address: str, only: list[str], *words: str) -> list[str]:
     routes = [word for protocol in ("--remoting", "--grpc") for word in (protocol, f"gantry={address}")]
     chosen = [word for text in only for word in ("--only", text)]
-    return subprocess.run([sys.executable, str(_MATRIX), "--dir", str(directory), *routes, *chosen, *words]).returncode
+    return [sys.executable, str(_MATRIX), "--dir", str(directory), *routes, *chosen, *words]
 
 
 @contextmanager
@@ -152,7 +170,7 @@ def _last_metrics(url: str) -> str:
 
 
 def _agreement(metrics: str, records: Path) -> Agreement:
-    spark = session("gantry-clients", options={"spark.log.level": "ERROR"})
+    spark = session("gantry-clients", quiet=True)
     try:
         return compare(spark, metrics, str(records))
     finally:
