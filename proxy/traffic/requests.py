@@ -1,8 +1,9 @@
 """Observations as columns of the table `requests`.
 
 What differs from request to request are numbers; they are packed on the event loop, where they are at hand, and nothing
-of a request is kept alive for them. What many requests have in common, their kind, is kept once. So the thread beside
-the loop, which waits whenever Python runs there, has little Python to run: the rest is Arrow's, on whole columns.
+of a request is kept alive for them. What many requests have in common, who asked and what for, is kept once. So the
+thread beside the loop, which waits whenever Python runs there, has little Python to run: the rest is Arrow's, on whole
+columns.
 """
 
 from array import array
@@ -23,7 +24,7 @@ _SCHEMA = arrow.schema(REQUESTS)
 _COLUMNS = {column.name: column for column in REQUESTS.columns}
 # A request's own numbers, in this order; all as doubles, which hold whole numbers up to 2**53. NaN: not known.
 _NUMBERS = (
-    *("kind", "weight", "time", "latency_us", "broker_us"),
+    *("who", "what", "weight", "time", "latency_us", "broker_us"),
     *("queue", "messages", "bytes_in", "bytes_out", "attempt"),
 )
 _pack = Struct(f"={len(_NUMBERS)}d").pack
@@ -44,16 +45,16 @@ def key_hash(key: str) -> int:
 class RequestColumns:
     """Requests on their way to a file. `add` is for the event loop; `batch` for whoever has it when it is complete."""
 
-    __slots__ = ("_delays", "_first", "_keys", "_kinds", "_numbers", "_traces")
+    __slots__ = ("_delays", "_keys", "_numbers", "_traces", "_what", "_who")
 
     def __init__(self) -> None:
         self._numbers = bytearray()
-        # Kinds by what they have in common, and the first request of each.
-        self._kinds: dict[tuple[object, ...], int] = {}
-        self._first: list[Observation] = []
+        # Requests that are alike in the one respect or the other, with the first of each kind, in the kinds' order.
+        self._who: dict[tuple[object, int], tuple[int, Observation]] = {}
+        self._what: dict[tuple[object, ...], tuple[int, Observation]] = {}
         # What few requests have, by row.
         self._delays: dict[int, int] = {}
-        self._keys: dict[int, str] = {}
+        self._keys: dict[int, int] = {}
         self._traces: dict[int, str] = {}
 
     def __len__(self) -> int:
@@ -62,14 +63,18 @@ class RequestColumns:
     def add(self, seen: Observation, weight: float = 1.0) -> None:
         """One more row, which stands for `weight` requests."""
         # The first of the kind keeps the peer alive, so nobody else has its id.
-        kind = (seen.channel, id(seen.peer), seen.code, seen.response, seen.topic, seen.group, seen.broker)
-        number = self._kinds.get(kind)
-        if number is None:
-            number = self._kinds[kind] = len(self._first)
-            self._first.append(seen)
+        kind = (seen.channel, id(seen.peer))
+        who = self._who.get(kind)
+        if who is None:
+            who = self._who[kind] = (len(self._who), seen)
+        matter = (seen.protocol, seen.code, seen.response, seen.topic, seen.group, seen.broker)
+        what = self._what.get(matter)
+        if what is None:
+            what = self._what[matter] = (len(self._what), seen)
         broker_seconds, queue, attempt = seen.broker_seconds, seen.queue, seen.attempt
         self._numbers += _pack(
-            number,
+            who[0],
+            what[0],
             weight,
             seen.started,
             seen.seconds,
@@ -83,7 +88,8 @@ class RequestColumns:
         if seen.delay_ms is not None:
             self._delays[len(self) - 1] = seen.delay_ms
         if seen.key is not None:
-            self._keys[len(self) - 1] = seen.key
+            # Here, too: in the thread, thousands at once would hold the loop up for milliseconds.
+            self._keys[len(self) - 1] = key_hash(seen.key)
         if seen.trace_id is not None:
             self._traces[len(self) - 1] = seen.trace_id
 
@@ -100,34 +106,41 @@ class RequestColumns:
             "replica": pa.repeat(pa.scalar(origin.replica), size),
             "worker": pa.repeat(pa.scalar(origin.worker, pa.int16()), size),
             "delay_ms": _sparse(self._delays, size, "delay_ms"),
-            "key_hash": _sparse({row: key_hash(key) for row, key in self._keys.items()}, size, "key_hash"),
+            "key_hash": _sparse(self._keys, size, "key_hash"),
             "trace_id": _sparse(self._traces, size, "trace_id"),
         }
         raw["weight"] = pc.if_else(pc.equal(raw["weight"], 1.0), _NAN, raw["weight"])
-        kinds = raw.pop("kind").cast(pa.int32())
-        common = self._common().take(kinds)
-        known.update(zip(common.schema.names, common.columns, strict=True))
+        for name, kinds in (("who", self._askers()), ("what", self._matters())):
+            rows = kinds.take(raw.pop(name).cast(pa.int32()))
+            known.update(zip(rows.schema.names, rows.columns, strict=True))
         for name, doubles in raw.items():
             known[name] = arrow.fitting(doubles, _COLUMNS[name])
         return pa.RecordBatch.from_arrays([known[column.name] for column in REQUESTS.columns], schema=_SCHEMA)
 
-    def _common(self) -> pa.RecordBatch:
-        """What requests of a kind have in common, a row for each kind."""
-        first = self._first
+    def _askers(self) -> pa.RecordBatch:
+        """Who asked, a row for each kind."""
+        first = [seen for _, seen in self._who.values()]
         # Who a client is may have become known since.
         who = [identity(seen.channel) for seen in first]
-        values = {
-            **{name: list(map(attrgetter(name), first)) for name in _COMMON},
-            "address": [seen.peer.address.host for seen in first],
-            "tls": [seen.peer.tls is not None for seen in first],
-            "client_id": [each.client_id for each in who],
-            "language": [each.language for each in who],
-            "version": [each.version for each in who],
-        }
-        return pa.RecordBatch.from_arrays([arrow.array(values[name], _COLUMNS[name]) for name in values], list(values))
+        return _table(
+            address=[seen.peer.address.host for seen in first],
+            tls=[seen.peer.tls is not None for seen in first],
+            client_id=[each.client_id for each in who],
+            language=[each.language for each in who],
+            version=[each.version for each in who],
+        )
+
+    def _matters(self) -> pa.RecordBatch:
+        """What was asked for, and answered, a row for each kind."""
+        first = [seen for _, seen in self._what.values()]
+        return _table(**{name: list(map(attrgetter(name), first)) for name in _MATTER})
 
 
-_COMMON = ("protocol", "code", "topic", "group", "broker", "response", "ok")
+_MATTER = ("protocol", "code", "response", "ok", "topic", "group", "broker")
+
+
+def _table(**columns: list[Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([arrow.array(columns[name], _COLUMNS[name]) for name in columns], list(columns))
 
 
 def _doubles(values: "array[float]") -> pa.Array:
