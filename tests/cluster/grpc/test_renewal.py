@@ -68,15 +68,20 @@ async def test_another_replica_acknowledges_what_was_renewed(
         assert await consumer.receive(wait=10) == []
 
 
-async def test_what_a_client_holds_that_says_farewell_is_for_others(cluster: Cluster, replica: Replica) -> None:
-    async with await _consumer(cluster, replica) as consumer, await _consumer(cluster, replica, consumer) as second:
+async def test_what_a_client_holds_that_says_farewell_is_for_others(cluster: Cluster) -> None:
+    # Long enough to tell what was given back from what has expired: a broker takes seconds over either.
+    async with (
+        Replica(cluster.namesrv, unique("a"), **_OPTIONS | {"renewal": 30.0}) as replica,
+        await _consumer(cluster, replica) as consumer,
+        await _consumer(cluster, replica, consumer) as second,
+    ):
         await consumer.send(b"0")
         await consumer.all(1, auto_renew=True)
         answer = await consumer.call("NotifyClientTermination", pb.NotifyClientTerminationRequest(group=consumer.group))
         assert answer.status.code == Code.OK
         begin = time.monotonic()
         assert bodies(await second.all(1)) == [b"0"]
-        assert time.monotonic() - begin < 4
+        assert time.monotonic() - begin < 20
         assert len(replica.renewal) == 0
 
 
