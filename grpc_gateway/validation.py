@@ -17,7 +17,6 @@ _LITE_ALPHABET = _ALPHABET - {"%", "|"}
 _LONGEST_TOPIC = 127
 _LONGEST_GROUP = 120
 _LONGEST_MESSAGE_GROUP = 63
-# Topics of the brokers' own, which no client has any business with (RocketMQ's TopicValidator).
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 # Names that were valid; there are few, and each is asked for with every message.

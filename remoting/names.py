@@ -4,6 +4,7 @@
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
+# Topics of the brokers' own, which no client has any business with.
 SYSTEM_TOPICS = frozenset(
     {
         "TBW102",

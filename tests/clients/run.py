@@ -62,16 +62,23 @@ def main() -> int:
         metrics_port = free_port()
         with _BACKENDS[options.backend](directory, _observed(directory, metrics_port)) as gantry:
             words = ("--ca", str(directory / _AUTHORITY), "--jobs", options.jobs, "--json", options.json)
-            passed, failed = _rows(_matrix(directory, gantry.address, options.only, *words))
+            status, passed, failed = _rows(_matrix(directory, gantry.address, options.only, *words))
             metrics = _last_metrics(f"http://{HOST}:{metrics_port}/metrics")
+        if not passed + failed:
+            # Nothing was recorded.
+            print("\n0 passed, 0 failed")
+            return status
         agreement = _agreement(metrics, directory / _RECORDS)
         agrees = not agreement.differences
         print(f"\n{agreement}\n\n{passed + agrees} passed, {failed + (not agrees)} failed")
-        return int(failed > 0 or not agrees)
+        return status or int(not agrees)
 
 
-def _rows(matrix: list[str]) -> tuple[int, int]:
-    """Run the matrix: how many rows have passed, and failed. Raises Failed where it does not come to its end."""
+def _rows(matrix: list[str]) -> tuple[int, int, int]:
+    """Run the matrix: its exit status (no rows at all are wrong, too), and how many rows have passed, and failed.
+
+    Raises Failed where it does not come to its end.
+    """
     closing = None
     with subprocess.Popen(matrix, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -81,7 +88,7 @@ def _rows(matrix: list[str]) -> tuple[int, int]:
                 print(line, end="", flush=True)
     if closing is None:
         raise Failed(f"the matrix ended with {process.returncode}, without saying how many rows have passed")
-    return int(closing[1]), int(closing[2])
+    return process.returncode, int(closing[1]), int(closing[2])
 
 
 def _matrix(directory: Path, address: str, only: list[str], *words: str) -> list[str]:
