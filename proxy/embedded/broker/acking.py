@@ -91,9 +91,10 @@ def change_invisible(broker: Broker, request: Request) -> Answer:
     least, most = broker.store.bounds(topic, queue_id)
     if not least <= offset < most:
         raise Refused(ResponseCode.NO_MESSAGE, f"queue {queue_id} of topic {topic} has no message {offset}")
-    visible_at = request.now + request.number("invisibleTime")
+    invisible_time = request.number("invisibleTime")
     fields = {"reviveQid": str(handle.revive_queue_id)}
     if handle.is_order:
+        visible_at = request.now + invisible_time
         if offset < broker.offsets.get(topic, group, queue_id):
             return commands.success()
         broker.orders.postpone((topic, group, queue_id), offset, handle.pop_time, visible_at)
@@ -101,13 +102,13 @@ def change_invisible(broker: Broker, request: Request) -> Answer:
         fields |= {"popTime": str(handle.pop_time), "invisibleTime": str(visible_at - handle.pop_time)}
     else:
         key = (topic, group, queue_id, handle.start_offset, handle.pop_time)
-        pop_time = _move(broker, key, offset, request.now, visible_at)
-        fields |= {"popTime": str(pop_time), "invisibleTime": str(visible_at - pop_time)}
+        pop_time = _move(broker, key, offset, request.now, invisible_time)
+        fields |= {"popTime": str(pop_time), "invisibleTime": str(invisible_time)}
     return broker.durable(commands.success(fields))
 
 
-def _move(broker: Broker, key: tuple[str, str, int, int, int], offset: int, now: int, visible_at: int) -> int:
-    """Put a message into a checkpoint of its own, and tell its pop time.
+def _move(broker: Broker, key: tuple[str, str, int, int, int], offset: int, now: int, invisible_time: int) -> int:
+    """Put a message into a checkpoint of its own, and tell its pop time (ms).
 
     A message that has been acknowledged or revived meanwhile stays so.
     """
@@ -117,7 +118,7 @@ def _move(broker: Broker, key: tuple[str, str, int, int, int], offset: int, now:
     # Start offset and pop time name a checkpoint: within one millisecond they may name the one that it leaves.
     while (topic, group, queue_id, offset, now) in broker.checkpoints:
         now += 1
-    point = Checkpoint(topic, group, queue_id, offset, now, visible_at, (offset,))
+    point = Checkpoint(topic, group, queue_id, offset, now, now + invisible_time, (offset,))
     with broker.store.transaction():
         broker.checkpoints.ack(key, (offset,))
         broker.checkpoints.write(point)

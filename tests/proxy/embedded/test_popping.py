@@ -119,6 +119,20 @@ async def test_the_invisible_time_is_changed(bench: Bench) -> None:
     assert texts(bench.pop("t")) == [b"x"]
 
 
+async def test_the_invisible_time_is_changed_in_the_millisecond_of_the_pop(bench: Bench) -> None:
+    """Both handles would have the same pop time; the new one has the next, and all of its invisible time."""
+    bench.topic("t")
+    bench.send("t", b"x")
+    [popped] = bench.pop("t")
+    handle = popped.extra_info.changed(_change(bench, popped, 20_000))
+    assert (handle.pop_time, handle.invisible_time) == (bench.now + 1, 20_000)
+    bench.ack("t", popped)
+    bench.pass_time(20_000)
+    assert bench.pop("t") == []
+    bench.pass_time(1)
+    assert texts(bench.pop("t")) == [b"x"]
+
+
 async def test_a_change_that_comes_too_late_brings_nothing_back(bench: Bench) -> None:
     bench.topic("t")
     bench.send("t", b"x")
