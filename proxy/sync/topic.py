@@ -25,9 +25,11 @@ _POLL = 15_000
 # A broker looks only every 5 s whether a poll's time is up; how much later than asked it may answer, in seconds.
 _LATE = 10.0
 _READ = 32
-# Seconds between tries after a failure, and between looks for new queues.
+# Seconds between tries after a failure, and between looks for new queues: of a topic that has only just been made
+# there is no route yet, and until there is one nothing is heard.
 _PAUSE = 3.0
 _LOOK = 10.0
+_FIRST_LOOK = 1.0
 # The topic that every new topic is modelled after; brokers insist on the field.
 _MODEL = "TBW102"
 # Only we ourselves send it, so it has no row in the request table.
@@ -42,6 +44,7 @@ class SyncTopic:
         self._backend = backend
         self._group = f"CID_{topic}"
         self._turn = itertools.count()
+        self._trouble = ""
 
     async def send(self, bodies: Sequence[bytes]) -> None:
         """Write messages, on the first of the topic's brokers that takes them. Raises RemotingError."""
@@ -81,7 +84,7 @@ class SyncTopic:
                     if queue not in reading:
                         reading.add(queue)
                         group.start_soon(self._read_queue, *queue, take)
-                await anyio.sleep(_LOOK)
+                await anyio.sleep(_LOOK if reading else _FIRST_LOOK)
 
     async def _queues(self) -> list[tuple[str, int]]:
         """The topic's queues; the topic is made where a broker lacks it."""
@@ -89,8 +92,11 @@ class SyncTopic:
             await self._make()
             route = await self._backend.route(self.topic)
         except RemotingError as error:
-            _log.info("no heartbeat sync for now: %s", error)
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                _log.info("no heartbeat sync for now: %s", error)
             return []
+        self._trouble = ""
         return [
             (data["brokerName"], number)
             for data in route.data["queueDatas"]

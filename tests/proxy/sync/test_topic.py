@@ -107,6 +107,7 @@ async def reading(backend: Brokers, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     """The topic is read inside; what was taken so far."""
     monkeypatch.setattr(topics, "_PAUSE", 0.01)
     monkeypatch.setattr(topics, "_LOOK", 0.02)
+    monkeypatch.setattr(topics, "_FIRST_LOOK", 0.02)
     taken: list[str] = []
     task = asyncio.ensure_future(SyncTopic(backend, "sync").read(lambda body: taken.append(body.decode())))
     try:
@@ -118,7 +119,7 @@ async def reading(backend: Brokers, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():
             await anyio.sleep(0.005)
 
@@ -232,6 +233,27 @@ async def test_the_topic_is_made_where_it_is_missing(monkeypatch: pytest.MonkeyP
         await until(lambda: taken == ["news"])
     # No queue is read twice.
     assert [sent.broker for sent in backend.codes(_PULL)].count("broker-a") == 1
+
+
+async def test_a_topic_that_has_just_been_made_is_read_as_soon_as_it_has_a_route(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A route cache keeps for a second that there was none, and name servers hear of it only then."""
+
+    class Late(Brokers):
+        async def route(self, topic: str) -> TopicRoute:
+            if len(self.codes(_CREATE)) < 3:
+                raise TopicNotExist(f"no route info of topic {topic}")
+            return await super().route(topic)
+
+    backend = Late("broker-a", having=())
+    caplog.set_level(logging.INFO, "gantry.sync")
+    async with reading(backend, monkeypatch) as taken:
+        monkeypatch.setattr(topics, "_LOOK", 3600)
+        await until(lambda: backend.codes(_PULL))
+        backend.write("broker-a", "news")
+        await until(lambda: taken == ["news"])
+    assert caplog.text.count("no heartbeat sync for now") == 1
 
 
 async def test_a_broker_that_refuses_the_topic_is_no_hindrance(
