@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -18,7 +18,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
 from remoting.messages import StoredMessage
 from remoting.wheel import TimeoutWheel
-from tests.cluster.kit import Failed, eventually
+from tests.cluster.kit import PATIENCE, Failed, eventually
 
 BROKER = "broker-a"
 _numbers = itertools.count(1)
@@ -102,7 +102,7 @@ class Client:
             self._ticking.cancel()
         self._wire.close(CloseCause.LOCAL)
         with suppress(Failed):
-            await eventually(lambda: self._wire.closed, 2)
+            await eventually(lambda: self._wire.closed, timeout=2)
 
     @property
     def closed(self) -> bool:
@@ -137,7 +137,7 @@ class Client:
     # Requests.
 
     def begin(
-        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", timeout: float = 10.0
+        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", timeout: float = PATIENCE
     ) -> "asyncio.Future[RemotingCommand]":
         """Send a request; the future of its answer."""
         future = self._wire.request(self._command(code, fields, body), timeout)
@@ -151,7 +151,7 @@ class Client:
         fields: Mapping[str, object] | None = None,
         body: bytes = b"",
         *,
-        timeout: float = 10.0,
+        timeout: float = PATIENCE,
         version: int | None = None,
     ) -> RemotingCommand:
         """Send a request and wait for its answer, whatever it is."""
@@ -161,7 +161,7 @@ class Client:
         return await self._wire.request(command, timeout)
 
     async def get(
-        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", *, timeout: float = 10.0
+        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", *, timeout: float = PATIENCE
     ) -> RemotingCommand:
         """As `ask`, but the answer must be SUCCESS."""
         return ok(await self.ask(code, fields, body, timeout=timeout))
@@ -194,9 +194,9 @@ class Client:
         """The pushes of this code so far."""
         return [command for command in self.pushes if command.code == code]
 
-    async def push(self, code: int, timeout: float = 5.0) -> RemotingCommand:
+    async def push(self, code: int, timeout: float = PATIENCE) -> RemotingCommand:
         """The first push of this code, waited for; it is taken off the list."""
-        await eventually(lambda: self.pushed(code), timeout, f"a push of {RequestCode(code).name}")
+        await eventually(lambda: self.pushed(code), f"a push of {RequestCode(code).name}", timeout)
         command = self.pushed(code)[0]
         self.pushes.remove(command)
         return command
@@ -236,12 +236,15 @@ class Client:
 
         A broker offers a message a moment after it answered its send, so tests that want one wait for it.
         """
+        end = time.monotonic() + wait / 1000
         fields = self.named(pull_fields(topic, group, queue, offset, wait))
-        reply = await self.ask(RequestCode.PULL_MESSAGE, fields, timeout=10 + wait / 1000)
-        if reply.code == ResponseCode.SUCCESS:
-            return messages.decode_messages(reply.body)
-        assert reply.code in {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY}, described(reply)
-        return []
+        while True:
+            reply = await self.ask(RequestCode.PULL_MESSAGE, fields, timeout=PATIENCE + wait / 1000)
+            if reply.code == ResponseCode.SUCCESS:
+                return messages.decode_messages(reply.body)
+            assert reply.code in {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY}, described(reply)
+            if reply.code == ResponseCode.PULL_NOT_FOUND or time.monotonic() > end:
+                return []
 
     async def pull_all(self, count: int, topic: str, group: str, queue: int = 0) -> list[StoredMessage]:
         """The first messages of a queue, all of this many."""
@@ -375,6 +378,15 @@ def message_queue(topic: str, queue: int, broker: str = BROKER) -> dict[str, obj
     return {"topic": topic, "brokerName": broker, "queueId": queue}
 
 
+def lists(client: Client, group: str, *members: str) -> Callable[[], Awaitable[bool]]:
+    """Whether these are the members of the group, by the client's proxy. The Java proxy knows no order."""
+
+    async def check() -> bool:
+        return sorted(await client.consumers(group)) == sorted(members)
+
+    return check
+
+
 async def create_topic(broker: str, name: str, queues: int = 1, kind: str = "NORMAL") -> str:
     """Create a topic of a unique name at this broker; the name."""
     topic = unique(name)
@@ -394,7 +406,9 @@ async def create_topic(broker: str, name: str, queues: int = 1, kind: str = "NOR
     return topic
 
 
-async def wait_until(check: Callable[[], Any], timeout: float = 10.0, what: str = "it", pause: float = 0.1) -> float:
+async def wait_until(
+    check: Callable[[], Any], what: str = "it", timeout: float = PATIENCE, pause: float = 0.1
+) -> float:
     """Wait until the awaited check() is true; how long that took, in seconds."""
     begin = time.monotonic()
     while not await check():

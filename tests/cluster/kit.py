@@ -21,6 +21,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "tests" / "peers" / "peers"
 HOST = "127.0.0.1"
+# Seconds for what has to happen: Java servers on a busy machine now and then take as many as a test here would not.
+PATIENCE = 45.0
 
 
 class Failed(AssertionError):
@@ -123,7 +125,7 @@ def started(factory: pytest.TempPathFactory, name: str, *options: str) -> Iterat
         yield cluster
 
 
-def run_client(name: str, *words: str, timeout: float = 90.0) -> dict[str, Any]:
+def run_client(name: str, *words: str, timeout: float = 180.0) -> dict[str, Any]:
     """Run one of the kit's official clients to its end; its report."""
     done = subprocess.run(
         [sys.executable, PEERS, "client", name, *words], capture_output=True, text=True, timeout=timeout
@@ -253,7 +255,7 @@ async def serving(gantry: Gantry) -> AsyncIterator[Gantry]:
         gantry.check(status)
 
 
-async def eventually(check: Callable[[], object], timeout: float = 10.0, what: str = "it") -> float:
+async def eventually(check: Callable[[], object], what: str = "it", timeout: float = PATIENCE) -> float:
     """Wait until check() is true; how long that took, in seconds."""
     begin = time.monotonic()
     while not check():

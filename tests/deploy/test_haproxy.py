@@ -146,7 +146,7 @@ async def test_a_drain_of_either_replica_fails_no_send(tmp_path: Path) -> None:
             haproxy = HAProxy(one, two)
             address = f"127.0.0.1:{haproxy.port}"
             with haproxy.running():
-                await eventually(haproxy.ready, 20, "HAProxy")
+                await eventually(haproxy.ready, "HAProxy")
                 async with sending(address) as (remoting, grpc):
                     for going in (one, two):
                         await progress(remoting, grpc)
@@ -154,7 +154,7 @@ async def test_a_drain_of_either_replica_fails_no_send(tmp_path: Path) -> None:
                         assert status == 0
                         await progress(remoting, grpc)
                         going.start()
-                        await eventually(haproxy.ready, 20, "the replica's return")
+                        await eventually(haproxy.ready, "the replica's return")
                 assert (remoting.failures, grpc.failures) == ([], [])
                 assert remoting.moves
                 # Their drain has been seen.
@@ -181,4 +181,4 @@ async def progress(*senders: Sender) -> None:
         assert [sender.failures for sender in senders] == [[], []]
         return all(sender.sent >= then + 20 for sender, then in zip(senders, before, strict=True))
 
-    await eventually(moved, 30, "sends")
+    await eventually(moved, "sends")

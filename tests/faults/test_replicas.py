@@ -16,7 +16,7 @@ from tests.cluster.kit import HOST, Cluster, Gantry, free_port, run_client, serv
 from tests.cluster.reports import figure
 from tests.faults.kit import relaying
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(150, func_only=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(300, func_only=True)]
 
 
 async def test_no_send_fails_while_a_replica_drains(pair: Cluster, tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ async def test_no_send_fails_while_a_replica_drains(pair: Cluster, tmp_path: Pat
     # As clients of a load balancer: all are told its address, it knows who is alive.
     async with relaying(lambda: targets) as balancer:
         (tmp_path / "one").mkdir()
-        config = f'drain_timeout = 5.0\n[[listen]]\naddress = "{{}}"\nadvertise = "{balancer.address}"\n'
+        config = f'drain_timeout = 25.0\n[[listen]]\naddress = "{{}}"\nadvertise = "{balancer.address}"\n'
         leaving = Gantry(tmp_path / "one", pair.namesrv, config.format(targets[0]), port=one, listen=False)
         staying = Gantry(tmp_path, pair.namesrv, config.format(targets[1]), port=two, listen=False)
         async with serving(leaving), serving(staying):
@@ -52,7 +52,7 @@ async def test_no_send_fails_while_a_replica_drains(pair: Cluster, tmp_path: Pat
             assert sent < 40_000, "the load was over too soon"
             assert reports[0]["failures"] == 0, reports
             figure(f"drained in {seconds:.2f} s after {sent} of 40000 sends, none failed")
-            assert seconds < 5
+            assert seconds < 20
 
 
 async def test_bad_neighbours_do_not_slow_a_good_client_down(pair: Cluster, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.cluster.client import Client, described, json, message_queue, queue_f
 from tests.cluster.kit import Cluster, Gantry, serving
 from tests.cluster.reports import figure
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(120, func_only=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 
 _BROKERS = ("broker-a", "broker-b")
 
@@ -58,14 +58,14 @@ async def test_members_are_known_again_to_a_restarted_broker(pair: Cluster, gant
             reply = await one.ask(RequestCode.GET_MAX_OFFSET, fields)
             assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE, described(reply)
             assert "broker-b" in (reply.remark or "")
-            assert time.monotonic() - begin < 1
+            assert time.monotonic() - begin < 2.5
             await one.send(topic, b"the other broker lives")
 
             async def gone() -> bool:
                 route = await one.route(topic)
                 return [queue["brokerName"] for queue in route["queueDatas"]] == ["broker-a"]
 
-            figure(f"the route is without the broker after {await wait_until(gone, 15, 'the new route'):.1f} s")
+            figure(f"the route is without the broker after {await wait_until(gone, 'the new route'):.1f} s")
             reply = await one.ask(RequestCode.GET_MAX_OFFSET, fields)
             assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE, described(reply)
         finally:
@@ -76,13 +76,13 @@ async def test_members_are_known_again_to_a_restarted_broker(pair: Cluster, gant
             async def members() -> bool:
                 return sorted(await direct.consumers(group)) == sorted([one.client_id, two.client_id])
 
-            await wait_until(members, 3, "both being members again")
+            await wait_until(members, "both being members again")
         figure(f"members again {time.monotonic() - begin:.2f} s after the broker is ready")
 
         async def served() -> bool:
             return (await one.ask(RequestCode.GET_MAX_OFFSET, fields)).code == ResponseCode.SUCCESS
 
-        figure(f"served again after {await wait_until(served, 15, 'requests to it'):.2f} s")
+        figure(f"served again after {await wait_until(served, 'requests to it'):.2f} s")
 
 
 async def test_traffic_goes_on_without_name_servers(pair: Cluster, gantry: Gantry, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ async def test_traffic_goes_on_without_name_servers(pair: Cluster, gantry: Gantr
             for _ in range(5):
                 await client.route(topic)
                 await client.send(topic, b"during")
-            assert time.monotonic() - begin < 3
+            assert time.monotonic() - begin < 12
             unknown = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": unique("unknown")})
             assert unknown.code in {ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.TOPIC_NOT_EXIST}
             assert unknown.remark
@@ -119,7 +119,7 @@ async def test_traffic_goes_on_without_name_servers(pair: Cluster, gantry: Gantr
                 )
                 return reply.code == 0 and len(json(reply)["queueDatas"]) == 2
 
-            await wait_until(registered, 60, "the brokers at the second name server")
+            await wait_until(registered, "the brokers at the second name server", 60)
         await anyio.to_thread.run_sync(pair.restart, "namesrv")
         # The first knows nothing, the second everything: a replica that has just been started is fine.
         async with serving(Gantry(tmp_path, pair.namesrv)) as fresh, Client(fresh.address) as another:
@@ -131,6 +131,6 @@ async def test_traffic_goes_on_without_name_servers(pair: Cluster, gantry: Gantr
                 # While the brokers come back to it one by one, it may know half of the topic.
                 return len((await another.route(later))["queueDatas"]) == 2
 
-            figure(f"a new replica has the whole route after {await wait_until(whole, 30, 'the whole route'):.1f} s")
+            figure(f"a new replica has the whole route after {await wait_until(whole, 'the whole route'):.1f} s")
             await another.send(later, b"through the one that knows")
             await client.send(topic, b"after")

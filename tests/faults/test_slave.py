@@ -15,9 +15,10 @@ from tests.cluster.kit import Cluster, Gantry, serving, started
 from tests.cluster.reports import figure
 from tests.faults.kit import relaying
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(120, func_only=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 
-_AT_ONCE = 1.0
+# Seconds. What waits for a broker that is gone waits for three and more.
+_AT_ONCE = 2.5
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ async def _prepare(cluster: Cluster, client: Client, topic: str, group: str) -> 
             fields = direct.named(pull_fields(topic, group))
             return len((await direct.ask(RequestCode.PULL_MESSAGE, fields)).body) > 5 * 80
 
-        await wait_until(copied, 20, "the copy at the slave")
+        await wait_until(copied, "the copy at the slave")
     return (await client.pull(topic, group))[0]
 
 
@@ -99,7 +100,7 @@ async def test_a_slave_is_read_and_nothing_goes_astray(slave: Cluster, tmp_path:
                 back = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group))
                 return sent.code == back.code == ResponseCode.SUCCESS
 
-            seconds = await wait_until(works, 15, "everything working again")
+            seconds = await wait_until(works, "everything working again")
             figure(f"all works {seconds:.2f} s after the master is ready ({time.monotonic() - begin:.1f} s in all)")
         assert set(watched.codes) <= {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO}
         assert watched.codes
@@ -138,7 +139,7 @@ async def test_an_acting_master_serves_what_it_may(acting: Cluster, tmp_path: Pa
                 back = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group))
                 return sent.code == back.code == ResponseCode.SUCCESS
 
-            await wait_until(works, 15, "everything working again")
+            await wait_until(works, "everything working again")
         assert set(watched.codes) <= {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO}
 
 

@@ -228,7 +228,7 @@ async def _broker(cluster: Cluster, collection: Collection) -> None:
             "properties": reply,
         }
         await tool.get(RequestCode.SEND_REPLY_MESSAGE, fields, b"reply")
-        await one.push(RequestCode.CHECK_TRANSACTION_STATE, 20)
+        await one.push(RequestCode.CHECK_TRANSACTION_STATE)
 
 
 # Programs of RocketMQ's own classes, and the kit's folder of jars that have them: 5.4.0, and 5.5.0.

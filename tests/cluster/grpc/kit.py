@@ -33,9 +33,10 @@ from proxy.relay import relay
 from proxy.sync.renewals import RenewalExchange
 from proxy.sync.topic import SyncTopic
 from remoting.wheel import TimeoutWheel
-from tests.cluster.client import BROKER, Client, unique
-from tests.cluster.kit import Cluster
+from tests.cluster.client import BROKER, Client, unique, wait_until
+from tests.cluster.kit import PATIENCE, Cluster
 
+_END: Any = {"query_offset_policy": d.END}
 # UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, which only tools send.
 _CREATE_GROUP = 200
 
@@ -135,7 +136,7 @@ class Consumer:
 
     async def call(self, name: str, request: Any) -> Any:
         """One unary rpc."""
-        return await getattr(self.stub, name)(request, metadata=self.metadata, timeout=10)
+        return await getattr(self.stub, name)(request, metadata=self.metadata, timeout=PATIENCE)
 
     def request(self, *, invisible: float = 30, wait: float = 5, queue: int = -1, **fields: Any) -> Any:
         """A ReceiveMessageRequest; of a push consumer if it says auto_renew."""
@@ -156,7 +157,7 @@ class Consumer:
 
     def stream(self, **fields: Any) -> Any:
         """A receive under way."""
-        return self.stub.ReceiveMessage(self.request(**fields), metadata=self.metadata, timeout=30)
+        return self.stub.ReceiveMessage(self.request(**fields), metadata=self.metadata, timeout=PATIENCE)
 
     async def responses(self, **fields: Any) -> list[Any]:
         """All responses of a receive."""
@@ -169,13 +170,25 @@ class Consumer:
         assert status.code in (Code.OK, Code.MESSAGE_NOT_FOUND), status
         return [response.message for response in responses if response.WhichOneof("content") == "message"]
 
-    async def all(self, count: int, timeout: float = 15, **fields: Any) -> list[Any]:
+    async def all(self, count: int, timeout: float = PATIENCE, **fields: Any) -> list[Any]:
         """So many messages, however many receives that takes."""
         found: list[Any] = []
         deadline = time.monotonic() + timeout
         while len(found) < count and time.monotonic() < deadline:
             found += await self.receive(**fields)
         return found
+
+    async def stored(self, count: int, queues: int = 1) -> None:
+        """Wait until so many messages are in the queues: a broker puts them there a moment after it took them."""
+
+        async def there() -> bool:
+            ends = [
+                await self.call("QueryOffset", pb.QueryOffsetRequest(message_queue=self.queue(number), **_END))
+                for number in range(queues)
+            ]
+            return bool(sum(end.offset for end in ends) >= count)
+
+        await wait_until(there, f"{count} messages in their queues")
 
     async def ack(self, *messages: Any) -> Any:
         """Acknowledge messages, or handles."""

