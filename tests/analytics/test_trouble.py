@@ -104,36 +104,34 @@ def test_a_storm_is_blamed_on_the_consumer_that_fails(spark: SparkSession) -> No
         assert (each["start"], each["end"]) == (kit.at(200), kit.at(240))
 
 
-def _refusals(bad: set[int]) -> list[kit.Row]:
+def _refusals(group: str, bad: set[int]) -> list[kit.Row]:
     """Eight answers every ten minutes, of which in some, by their minutes, three are refusals of one consumer."""
     rows = []
     for minute in range(0, 600, 10):
         refused = 3 if minute in bad else 0
-        rows += [kit.receive(kit.at(minute), client_id=f"c{n % 3}") for n in range(8 - refused)]
-        rows += [
-            kit.receive(kit.at(minute), client_id="c2", code="ChangeInvisibleDuration", messages=0)
-            for _ in range(refused)
-        ]
+        rows += [kit.receive(kit.at(minute), group=group, client_id=f"c{n % 3}") for n in range(8 - refused)]
+        refusal = {"code": "ChangeInvisibleDuration", "messages": 0, "client_id": "c2"}
+        rows += [kit.receive(kit.at(minute), group=group, **refusal) for _ in range(refused)]
     return rows
 
 
-def test_a_thin_storm_is_seen_in_longer_windows(spark: SparkSession) -> None:
-    # Of one long window; and of two, in neither of which it is remarkable.
-    first, second = (
-        kit.requests(spark, _refusals({minute, minute + 10, minute + 20, minute + 30})) for minute in (200, 220)
-    )
-    assert storms(first, [("10 minutes", "0 minutes")]).collect() == []
-    assert storms(second, [("10 minutes", "0 minutes"), ("40 minutes", "0 minutes")]).collect() == []
-    for requests, minute in ((first, 200), (second, 220)):
-        found = kit.only(storms(requests))
-        assert (found["kind"], found["group"], found["client_id"]) == ("redelivery_storm", "shop%orders-billing", "c2")
-        assert (found["start"], found["end"]) == (kit.at(minute), kit.at(minute + 40))
-        assert (found["observed"], found["severity"]) == (12 / 32, "warning")
-
-
-def test_refusals_now_and_then_are_no_storm(spark: SparkSession) -> None:
-    requests = kit.requests(spark, _refusals({0, 130, 200, 390, 410, 590}))
-    assert storms(requests).collect() == []
+def test_a_thin_storm_is_seen_in_longer_windows_that_overlap(spark: SparkSession) -> None:
+    rows = [
+        *_refusals("in-one", {200, 210, 220, 230}),
+        # In neither of two windows one after the other is it remarkable.
+        *_refusals("across-two", {220, 230, 240, 250}),
+        *_refusals("now-and-then", {0, 130, 200, 390, 410, 590}),
+    ]
+    requests = kit.requests(spark, rows)
+    short, long = ("10 minutes", "0 minutes"), ("40 minutes", "0 minutes")
+    assert storms(requests, [short]).collect() == []
+    assert [found["group"] for found in kit.contents(storms(requests, [short, long]))] == ["in-one"]
+    found = {each["group"]: each for each in kit.contents(storms(requests))}
+    times = {group: (each["start"], each["end"]) for group, each in found.items()}
+    assert times == {"in-one": (kit.at(200), kit.at(240)), "across-two": (kit.at(220), kit.at(260))}
+    for each in found.values():
+        assert (each["kind"], each["client_id"]) == ("redelivery_storm", "c2")
+        assert (each["observed"], each["severity"]) == (12 / 32, "warning")
 
 
 def test_what_one_frame_tells_later_ones_do_not(spark: SparkSession) -> None:
