@@ -16,9 +16,9 @@ _SUSPECTS = ("client_id", "version", "topic", "broker")
 _FLOOR = 0.02
 _DEAD_FLOOR = 0.005
 _SEND_BACK = OPERATIONS[NACK][0]
-# Windows in which storms are looked for: their length, a multiple of the first's, and where they begin. The first say
-# best when it was; in longer ones a storm adds up that is too thin for one of those to be remarkable; the last are for
-# what lies across the border of two long ones.
+# Windows in which storms are looked for: their length and where they begin, multiples of the first length. The first
+# say best when it was; in longer ones a storm adds up that is too thin for one of those to be remarkable; the last are
+# for what lies across the border of two long ones.
 _WINDOWS = (("10 minutes", "0 minutes"), ("40 minutes", "0 minutes"), ("40 minutes", "20 minutes"))
 
 
