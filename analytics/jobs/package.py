@@ -5,14 +5,15 @@ import zipfile
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
-# The records' schema and the form of the traffic rules are the proxy's; nothing else of it goes along.
+# The records' schema and the form of the traffic rules are the proxy's, request codes and prefixes of topics are
+# remoting's; nothing else of them goes along.
 _PARTS = (
     "analytics",
     *(
         f"proxy/{name}.py"
         for name in ("__init__", "traffic/__init__", "traffic/schema", "rules/__init__", "rules/model")
     ),
-    *(f"remoting/{name}.py" for name in ("__init__", "codes", "requests")),
+    *(f"remoting/{name}.py" for name in ("__init__", "codes", "names", "requests")),
 )
 _TIME = (2026, 1, 1, 0, 0, 0)
 

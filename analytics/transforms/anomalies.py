@@ -34,7 +34,8 @@ def series(
 
     measure: messages, and p99_us of their latency. Periods without any are 0 messages, not missing, from the first
     to the last that the topic has. usual: the baseline; spread: the usual deviation, as a share of it
-    (0.2: a fifth more or less); score: deviations of that size, negative below.
+    (0.2: a fifth more or less); score: deviations of that size, negative below, of the square root: a count's chance is
+    alike there above and below, while of the count itself a drop to nothing is never more than 1 / spread.
     Null where fewer than three days have this time of day.
     traffic: records, or a roll-up with code and topic, its periods no longer than `every`.
 
@@ -97,6 +98,7 @@ def _judged(long: DataFrame, zone: str) -> DataFrame:
     # What chance alone does to a count of that size, as a share of it.
     count = f.when(f.col("measure") == "messages", usual).otherwise(f.col("of"))
     spread = f.sqrt(f.col("deviation") ** 2 + 1 / f.greatest(count, f.lit(1.0)))
+    score = 2 * (f.sqrt((f.col("value") + 1) / (usual + 1)) - 1) / spread
     known = f.col("days") >= _DAYS
     return polished.select(
         "time",
@@ -104,7 +106,7 @@ def _judged(long: DataFrame, zone: str) -> DataFrame:
         "value",
         f.when(known, usual).alias("usual"),
         f.when(known, spread).alias("spread"),
-        f.when(known, (f.col("value") - usual) / (usual * spread + 1)).alias("score"),
+        f.when(known, score).alias("score"),
     )
 
 

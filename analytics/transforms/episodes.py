@@ -1,6 +1,7 @@
 """Episodes: windows in which something is wrong, put together where they follow each other."""
 
 from collections.abc import Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
@@ -27,3 +28,19 @@ def episodes(
         .agg(f.min("time").alias("start"), end.alias("end"), *measures)
         .drop("episode")
     )
+
+
+def told_first(found: Sequence[DataFrame], keys: Sequence[str]) -> DataFrame:
+    """Episodes of several frames in one: without those that overlap one of the same keys in an earlier frame."""
+    frames = (frame.withColumn("place", f.lit(place)) for place, frame in enumerate(found))
+    together = reduce(DataFrame.unionByName, frames)
+    # A window, not a join: that would make the episodes anew. There are few.
+    episode = f.struct("place", "start", "end")
+    others = together.withColumn("others", f.collect_list(episode).over(Window.partitionBy(*keys)))
+    told = f.exists(
+        "others",
+        lambda other: (
+            (other["place"] < f.col("place")) & (other["start"] < f.col("end")) & (other["end"] > f.col("start"))
+        ),
+    )
+    return others.where(~told).drop("place", "others")

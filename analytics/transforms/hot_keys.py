@@ -9,10 +9,12 @@ from analytics.transforms.operations import SEND, doing
 from analytics.transforms.periods import keys, named
 from analytics.transforms.rollup import weight
 
-# A share that is remarkable, how many times the topic's usual, and of how many messages at least.
+# A share that is remarkable, how many times the topic's usual, and of how many messages at least; and that it is no
+# chance: deviations of a Poisson count.
 _SHARE = 0.25
 _TIMES = 3.0
-_LEAST = 50
+_LEAST = 20
+_SCORE = 6.0
 
 
 def hot_keys(requests: DataFrame, every: str | None = "1 hour", zone: str = "UTC", top: int = 10) -> DataFrame:
@@ -45,8 +47,12 @@ def findings(requests: DataFrame, every: str = "30 minutes") -> DataFrame:
     first = hot_keys(requests, every, top=1)
     of_topic = Window.partitionBy("topic")
     usual = f.greatest(f.percentile_approx("share", 0.5).over(of_topic), f.col("expected_share"))
+    expected = f.col("messages") * f.col("usual") / f.col("share")
     hot = first.withColumn("usual", usual).where(
-        (f.col("messages") >= _LEAST) & (f.col("share") >= _SHARE) & (f.col("share") >= _TIMES * f.col("usual"))
+        (f.col("messages") >= _LEAST)
+        & (f.col("share") >= _SHARE)
+        & (f.col("share") >= _TIMES * f.col("usual"))
+        & (f.col("messages") - expected - 0.5 >= _SCORE * f.sqrt(expected + 1))
     )
     measures = (
         f.sum("messages").alias("messages"),

@@ -9,10 +9,11 @@ from analytics.transforms.periods import keys, seconds
 from analytics.transforms.rollup import measures, require, whole
 from analytics.transforms.tenants import owner
 
-# Times its usual load; share of everything in the window; requests in the window.
+# Times its usual load; share of everything in the window; requests in the window (so many where an eighth is usual are
+# nine deviations of a Poisson count).
 _TIMES = 8.0
 _SHARE = 0.08
-_LEAST = 50.0
+_LEAST = 20.0
 
 
 def neighbours(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX
+
 SEND, RECEIVE, ACK, NACK, BURY = "send", "receive", "ack", "nack", "bury"
 
 # Names of remoting's request codes and of the v2 rpcs. Whatever is not here is upkeep: routes, heartbeats, tools.
@@ -24,9 +26,6 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     NACK: ("CONSUMER_SEND_MSG_BACK", "CHANGE_MESSAGE_INVISIBLETIME", "ChangeInvisibleDuration"),
     BURY: ("ForwardMessageToDeadLetterQueue",),
 }
-
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
 
 
 def doing(*operations: str) -> Column:

@@ -31,9 +31,10 @@ SCHEMA = t.StructType(
     ]
 )
 
-# The remoting request codes that an rpc's record stands for, as rules name them.
+# The request codes, as rules name them, that a replica asks its rules about for an rpc (grpc_gateway/). Routes and
+# assignments it answers without them; a heartbeat or a farewell may be several such requests, or none.
 _RPCS: Mapping[str, tuple[str, ...]] = {
-    "SendMessage": ("SEND_MESSAGE_V2", "SEND_BATCH_MESSAGE"),
+    "SendMessage": ("SEND_MESSAGE_V2",),
     "ReceiveMessage": ("POP_MESSAGE", "POP_LITE_MESSAGE"),
     "PullMessage": ("PULL_MESSAGE",),
     "AckMessage": ("ACK_MESSAGE", "BATCH_ACK_MESSAGE"),
@@ -41,10 +42,10 @@ _RPCS: Mapping[str, tuple[str, ...]] = {
     "ForwardMessageToDeadLetterQueue": ("CONSUMER_SEND_MSG_BACK",),
     "EndTransaction": ("END_TRANSACTION",),
     "RecallMessage": ("RECALL_MESSAGE",),
-    "QueryRoute": ("GET_ROUTEINFO_BY_TOPIC",),
-    "QueryAssignment": ("QUERY_ASSIGNMENT",),
     "UpdateOffset": ("UPDATE_CONSUMER_OFFSET",),
     "GetOffset": ("QUERY_CONSUMER_OFFSET",),
+    "QueryOffset": ("GET_MIN_OFFSET", "GET_MAX_OFFSET", "SEARCH_OFFSET_BY_TIMESTAMP"),
+    "SyncLiteSubscription": ("LITE_SUBSCRIPTION_CTL",),
 }
 
 _PER = {"client": "client_id", "group": "group", "topic": "topic", "address": "address", "connection": "client_id"}

@@ -1,8 +1,11 @@
 """Redelivery: messages that are delivered again, or given up, and storms of them."""
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from analytics.transforms.episodes import told_first
 from analytics.transforms.findings import finding, graded
 from analytics.transforms.operations import BURY, NACK, OPERATIONS, RECEIVE, doing
 from analytics.transforms.outbreaks import about, blame, outbreaks
@@ -13,6 +16,10 @@ _SUSPECTS = ("client_id", "version", "topic", "broker")
 _FLOOR = 0.02
 _DEAD_FLOOR = 0.005
 _SEND_BACK = OPERATIONS[NACK][0]
+# Windows in which storms are looked for: their length and where they begin, multiples of the first length. The first
+# say best when it was; in longer ones a storm adds up that is too thin for one of those to be remarkable; the last are
+# for what lies across the border of two long ones.
+_WINDOWS = (("10 minutes", "0 minutes"), ("40 minutes", "0 minutes"), ("40 minutes", "20 minutes"))
 
 
 def redelivery(traffic: DataFrame, every: str | None = "5 minutes", zone: str = "UTC") -> DataFrame:
@@ -45,13 +52,15 @@ def redelivery(traffic: DataFrame, every: str | None = "5 minutes", zone: str = 
     return sums.select(*columns, *counts, "highest_attempt", rate)
 
 
-def storms(traffic: DataFrame, every: str = "10 minutes") -> DataFrame:
+def storms(traffic: DataFrame, windows: Sequence[tuple[str, str]] = _WINDOWS) -> DataFrame:
     """Findings redelivery_storm and dlq_storm: groups that fail on far more messages than usual, with the client,
     version, topic or broker that it is confined to.
 
     Counted are answers, not messages: a batch with one repeated message is one event.
+    What is seen in several windows is told once, by the first of them.
     traffic: records, or a roll-up with code, group, topic, broker, client_id and version.
     """
+    every = windows[0][0]
     columns = ["time", "group", *_SUSPECTS]
     done = f.col("requests") - f.col("errors")
     counted = (
@@ -65,8 +74,8 @@ def storms(traffic: DataFrame, every: str = "10 minutes") -> DataFrame:
     )
     repeated = counted.withColumnRenamed("again", "bad").drop("dead")
     dead = counted.withColumnRenamed("dead", "bad").drop("again")
-    return _found(repeated, every, _FLOOR, "redelivery_storm", "were repeats or refusals", (0.1, 0.5)).unionByName(
-        _found(dead, every, _DEAD_FLOOR, "dlq_storm", "gave up a message", (0.01, 0.1))
+    return _found(repeated, windows, _FLOOR, "redelivery_storm", "were repeats or refusals", (0.1, 0.5)).unionByName(
+        _found(dead, windows, _DEAD_FLOOR, "dlq_storm", "gave up a message", (0.01, 0.1))
     )
 
 
@@ -81,8 +90,15 @@ def _deliveries(traffic: DataFrame, every: str | None, zone: str, by: tuple[str,
     return rows.select(*keys(every, zone), "code", *by, *measures(traffic))
 
 
-def _found(cells: DataFrame, every: str, floor: float, kind: str, words: str, levels: tuple[float, float]) -> DataFrame:
-    storms = outbreaks(cells, ["group"], _SUSPECTS, every, floor)
+def _found(
+    cells: DataFrame,
+    windows: Sequence[tuple[str, str]],
+    floor: float,
+    kind: str,
+    words: str,
+    levels: tuple[float, float],
+) -> DataFrame:
+    storms = told_first([_outbreaks(cells, *window, floor) for window in windows], ["subject"])
     text = f.format_string(
         f"%.1f %% of the deliveries to group %s {words} (%,.0f; usually %.1f %%)%s",
         f.col("observed") * 100,
@@ -93,3 +109,8 @@ def _found(cells: DataFrame, every: str, floor: float, kind: str, words: str, le
     )
     named = about(storms, "group", "topic", "broker", "client_id")
     return finding(named, kind, graded(f.col("observed"), *levels), f.col("subject"), text)
+
+
+def _outbreaks(cells: DataFrame, every: str, begins: str, floor: float) -> DataFrame:
+    time = f.window("time", every, every, begins)["start"]
+    return outbreaks(cells.withColumn("time", time), ["group"], _SUSPECTS, every, floor)

@@ -10,8 +10,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from analytics.transforms import histogram
-from analytics.transforms.operations import RECEIVE, RETRY_PREFIX, doing
+from analytics.transforms.operations import RECEIVE, doing
 from analytics.transforms.periods import keys, named
+from remoting.names import RETRY_PREFIX
 
 # How services do.
 SERVICE = ("protocol", "code", "topic", "broker")

@@ -1,12 +1,4 @@
-"""The judge: what rules say of a request. Pure: time and chance come in from outside, and nothing is done here.
-
-A replica judges the requests that it gets (`rules`); others may judge those that they have records of:
-
-    judge = Judge(parse(text))
-    verdict = judge.judge(Record(code=RequestCode.SEND_MESSAGE_V2, topics=("orders",), messages=1), at)
-
-with records in the order of their time. `would_hit` says which rules a single request comes within.
-"""
+"""The judge: what rules say of a request. Pure: time and chance come in from outside, and nothing is done here."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -15,7 +7,7 @@ from typing import Any
 
 from proxy.rules.effects import Active, ActiveAllow, ActiveDeny, ActiveFault, ActiveMaintenance, ActiveMirror
 from proxy.rules.limits import ActiveLimit
-from proxy.rules.matching import Subject, aspects, matcher
+from proxy.rules.matching import Subject, aspects
 from proxy.rules.model import Allow, Deny, Fault, Limit, Maintenance, Mirror, RuleFile
 from proxy.rules.verdict import Verdict
 
@@ -109,12 +101,3 @@ class Judge:
                 break
         verdict.conclude()
         return verdict
-
-
-def would_hit(file: RuleFile, subject: Subject) -> list[str]:
-    """The names of the rules that are about this request, or its connection, in their order."""
-    return [
-        rule.name
-        for rule in file.rule
-        if (subject.code in rule.codes or not rule.codes) and matcher(rule.match)(subject)
-    ]

@@ -1,34 +1,16 @@
 """Which requests a rule is about: what rules look at of a request, and the tests that a `match` is made of. Pure."""
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable
 from fnmatch import translate
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Protocol
 
 from proxy.rules.model import Match, Network
-from remoting.codes import RequestCode
 
 # Characters by which names that clients make up are told apart, in counts, and said again: they may be of any length.
 LONGEST = 255
-# The requests behind the rpcs that rules are about; what stands in a traffic record is the rpc's name.
-RPCS: Mapping[str, RequestCode] = {
-    "SendMessage": RequestCode.SEND_MESSAGE_V2,
-    "ReceiveMessage": RequestCode.POP_MESSAGE,
-    "AckMessage": RequestCode.ACK_MESSAGE,
-    "ChangeInvisibleDuration": RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-    "ForwardMessageToDeadLetterQueue": RequestCode.CONSUMER_SEND_MSG_BACK,
-    "EndTransaction": RequestCode.END_TRANSACTION,
-    "RecallMessage": RequestCode.RECALL_MESSAGE,
-    "PullMessage": RequestCode.PULL_MESSAGE,
-    "UpdateOffset": RequestCode.UPDATE_CONSUMER_OFFSET,
-    "GetOffset": RequestCode.QUERY_CONSUMER_OFFSET,
-    "SyncLiteSubscription": RequestCode.LITE_SUBSCRIPTION_CTL,
-    "Heartbeat": RequestCode.HEART_BEAT,
-    "NotifyClientTermination": RequestCode.UNREGISTER_CLIENT,
-}
 
 
 class Subject(Protocol):
@@ -67,26 +49,6 @@ class Subject(Protocol):
     def messages(self) -> int: ...
     @property
     def size(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A request of which this is known: a `Subject` made of a traffic record."""
-
-    code: int
-    protocol: str = "remoting"
-    listener: str = ""
-    server_name: str | None = None
-    certificate: str | None = None
-    address: str = ""
-    client_id: str | None = None
-    language: str | None = None
-    version: str | None = None
-    topics: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    connection: Hashable = None
-    messages: int = 0
-    size: int = 0
 
 
 _Predicate = Callable[[Subject], bool]

@@ -8,11 +8,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from analytics.facts import Limits
-from analytics.transforms import globs
+from analytics.transforms import globs, quotas
 from analytics.transforms.anomalies import anomalies, series
 from analytics.transforms.capacity import daily, forecast
 from analytics.transforms.quotas import unjudged, what_if
+from protos.apache.rocketmq.v2 import service_pb2
 from proxy.rules.model import parse
+from remoting.codes import RequestCode
+from remoting.requests import REQUESTS
 from tests.analytics import kit
 
 
@@ -33,9 +36,25 @@ def test_the_season_is_learnt_and_what_does_not_fit_it_is_told(spark: SparkSessi
     assert set(found) == {"traffic_drop", "traffic_surge"}
     drop, surge = found["traffic_drop"], found["traffic_surge"]
     assert (drop["start"], drop["end"]) == (kit.at(3 * 1440 + 600), kit.at(3 * 1440 + 660))
-    assert (drop["observed"], drop["severity"]) == (0.0, "warning")
+    assert (drop["observed"], drop["severity"]) == (0.0, "critical")
     assert (surge["start"], surge["observed"]) == (kit.at(5 * 1440 + 22 * 60), 402.0)
     assert surge["text"].startswith("topic shop%orders: 402 messages per 30 minutes, where 42 are usual")
+
+
+def test_silence_is_a_drop_where_there_is_little_that_varies(spark: SparkSession) -> None:
+    rows = []
+    for period in range(6 * 48):
+        messages = (36, 40, 44)[(period // 48 * 7 + period * 5) % 3]
+        if period == 100:
+            messages = 0
+        if period == 200:
+            messages //= 2
+        rows += [kit.send(kit.at(period * 30), messages=messages)] if messages else []
+    drop = kit.only(anomalies(kit.requests(spark, rows)))
+    assert (drop["kind"], drop["start"], drop["end"]) == ("traffic_drop", kit.at(3000), kit.at(3030))
+    # Counted by themselves, the 40 that were missed would be no more than this many of their deviations.
+    (odd,) = kit.contents(series(kit.requests(spark, rows), "30 minutes", measures=("messages",)).where("value = 0"))
+    assert 1 / odd["spread"] < 5 <= -odd["score"] == drop["score"]
 
 
 def test_the_season_follows_the_clock_on_the_wall(spark: SparkSession) -> None:
@@ -132,6 +151,19 @@ def test_who_would_hit_a_quota(spark: SparkSession) -> None:
     )
     assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
     assert unjudged(rules) == {"by-certificate": "records of requests say nothing about subjects"}
+
+
+def test_rpcs_are_the_contracts_and_stand_for_requests_that_rules_can_name() -> None:
+    methods = {method.name for method in service_pb2.DESCRIPTOR.services_by_name["MessagingService"].methods}
+    assert quotas._RPCS.keys() <= methods
+    assert all(RequestCode[name] in REQUESTS for names in quotas._RPCS.values() for name in names)
+
+
+def test_an_rpc_comes_within_a_limit_of_the_requests_behind_it_and_of_no_others(spark: SparkSession) -> None:
+    rows = [kit.send(kit.at(0), code=code) for code in ("QueryOffset", "QueryRoute") for _ in range(3)]
+    names = '["GET_MAX_OFFSET", "GET_ROUTEINFO_BY_TOPIC"]'
+    rules = parse(f'[[rule]]\nname = "few"\nkind = "limit"\nrequests = 1\nmatch.requests = {names}\n')
+    assert kit.only(what_if(kit.requests(spark, rows), rules))["peak"] == 3.0
 
 
 def test_a_whole_hour_within_the_limit_is_not_listed(spark: SparkSession) -> None:

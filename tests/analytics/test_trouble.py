@@ -1,9 +1,12 @@
 """Errors, redelivery, stalls, hot keys, skewed queues, noisy neighbours: that they are found, and who is blamed."""
 
+from typing import Any
+
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from analytics.transforms.balance import balance, stalls
+from analytics.transforms.episodes import told_first
 from analytics.transforms.errors import bursts, errors
 from analytics.transforms.hot_keys import findings, hot_keys
 from analytics.transforms.neighbours import neighbours, noisy
@@ -93,11 +96,67 @@ def test_a_storm_is_blamed_on_the_consumer_that_fails(spark: SparkSession) -> No
                 kit.receive(kit.at(minute), client_id=consumer, code="ForwardMessageToDeadLetterQueue")
                 for _ in range(6 if bad else 0)
             ]
-    found = {each["kind"]: each for each in kit.contents(storms(kit.requests(spark, rows)))}
-    assert set(found) == {"redelivery_storm", "dlq_storm"}
-    for each in found.values():
+    # Windows of either length see it, and it is told once.
+    found = kit.contents(storms(kit.requests(spark, rows)))
+    assert sorted(each["kind"] for each in found) == ["dlq_storm", "redelivery_storm"]
+    for each in found:
         assert (each["group"], each["client_id"]) == ("shop%orders-billing", "c2")
         assert (each["start"], each["end"]) == (kit.at(200), kit.at(240))
+
+
+def _refusals(group: str, bad: set[int]) -> list[kit.Row]:
+    """Eight answers every ten minutes, of which in some, by their minutes, three are refusals of one consumer."""
+    rows = []
+    for minute in range(0, 600, 10):
+        refused = 3 if minute in bad else 0
+        rows += [kit.receive(kit.at(minute), group=group, client_id=f"c{n % 3}") for n in range(8 - refused)]
+        refusal = {"code": "ChangeInvisibleDuration", "messages": 0, "client_id": "c2"}
+        rows += [kit.receive(kit.at(minute), group=group, **refusal) for _ in range(refused)]
+    return rows
+
+
+def test_a_thin_storm_is_seen_in_longer_windows_that_overlap(spark: SparkSession) -> None:
+    rows = [
+        *_refusals("in-one", {200, 210, 220, 230}),
+        # In neither of two windows one after the other is it remarkable.
+        *_refusals("across-two", {220, 230, 240, 250}),
+        *_refusals("now-and-then", {0, 130, 200, 390, 410, 590}),
+    ]
+    requests = kit.requests(spark, rows)
+    short, long = ("10 minutes", "0 minutes"), ("40 minutes", "0 minutes")
+    assert storms(requests, [short]).collect() == []
+    assert [found["group"] for found in kit.contents(storms(requests, [short, long]))] == ["in-one"]
+    found = {each["group"]: each for each in kit.contents(storms(requests))}
+    times = {group: (each["start"], each["end"]) for group, each in found.items()}
+    assert times == {"in-one": (kit.at(200), kit.at(240)), "across-two": (kit.at(220), kit.at(260))}
+    for each in found.values():
+        assert (each["kind"], each["client_id"]) == ("redelivery_storm", "c2")
+        assert (each["observed"], each["severity"]) == (12 / 32, "warning")
+
+
+def test_what_one_frame_tells_later_ones_do_not(spark: SparkSession) -> None:
+    columns = "subject string, start timestamp, end timestamp"
+    frames: list[list[tuple[Any, ...]]] = [
+        [
+            ("a", kit.at(40), kit.at(50)),
+            ("a", kit.at(60), kit.at(70)),
+            ("c", kit.at(40), kit.at(50)),
+        ],
+        [("a", kit.at(40), kit.at(60)), ("b", kit.at(40), kit.at(60)), ("b", kit.at(120), kit.at(140))],
+        [
+            # Around two of the first frame; of a subject that only the second tells; of one that nobody else does.
+            ("a", kit.at(40), kit.at(80)),
+            ("b", kit.at(0), kit.at(80)),
+            ("d", kit.at(40), kit.at(80)),
+            # They touch, and do not overlap.
+            ("c", kit.at(0), kit.at(40)),
+            ("c", kit.at(50), kit.at(80)),
+            (None, kit.at(40), kit.at(80)),
+        ],
+    ]
+    answer = told_first([kit.expected(spark, columns, rows) for rows in frames], ["subject"])
+    told = [*frames[0], *frames[1][1:], *frames[2][2:]]
+    assert_df_equality(answer, kit.expected(spark, columns, told), ignore_row_order=True, ignore_nullable=True)
 
 
 def test_the_backlog_is_what_was_sent_and_not_taken(spark: SparkSession) -> None:
@@ -162,11 +221,24 @@ def test_one_key_for_most_of_a_topic(spark: SparkSession) -> None:
     assert skew["text"].startswith("queue 3 of shop%orders at broker-a got 65 % of the messages")
 
 
+def test_a_key_is_hot_in_a_small_topic_too_unless_it_may_be_chance(spark: SparkSession) -> None:
+    rows = []
+    for half_hour in range(8):
+        for topic, messages, hot in (("small", 36, 24), ("chance", 80, 22), ("tiny", 12, 12)):
+            keys = [-5 if half_hour == 4 and n < hot else n % 12 for n in range(messages)]
+            rows += [kit.send(kit.at(half_hour * 30), topic=topic, key_hash=key) for key in keys]
+    found = kit.only(findings(kit.requests(spark, rows)))
+    assert (found["topic"], found["start"], found["end"]) == ("small", kit.at(120), kit.at(150))
+    assert (found["observed"], found["expected"]) == (24 / 36, 3 / 36)
+
+
 def test_a_neighbour_is_noisy_against_its_own_past(spark: SparkSession) -> None:
     rows = []
     for minute in range(0, 300, 5):
         rows += [kit.send(kit.at(minute), client_id="large") for _ in range(100)]
-        rows += [kit.send(kit.at(minute), client_id="loud") for _ in range(60 if 100 <= minute < 110 else 4)]
+        rows += [kit.send(kit.at(minute), client_id="loud") for _ in range(24 if 100 <= minute < 110 else 2)]
+        # Fifteen times its usual, and so few that nobody minds.
+        rows += [kit.send(kit.at(minute), client_id="brief") for _ in range(15 if minute == 200 else 1)]
         rows += [kit.send(kit.at(minute), client_id=None) for _ in range(40)]
     requests = kit.requests(spark, rows)
     found = kit.only(noisy(requests))
@@ -176,5 +248,5 @@ def test_a_neighbour_is_noisy_against_its_own_past(spark: SparkSession) -> None:
         kit.at(100),
         kit.at(110),
     )
-    loudest = max(kit.contents(neighbours(requests)), key=lambda row: row["ratio"])
-    assert (loudest["client_id"], loudest["requests"], loudest["usual"], loudest["ratio"]) == ("loud", 60, 4.0, 15.0)
+    loudest = max(kit.contents(neighbours(requests).where("client_id = 'loud'")), key=lambda row: row["ratio"])
+    assert (loudest["client_id"], loudest["requests"], loudest["usual"], loudest["ratio"]) == ("loud", 24, 2.0, 12.0)

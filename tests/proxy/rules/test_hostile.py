@@ -13,7 +13,6 @@ from proxy.rules.batches import count, is_batch
 from proxy.rules.bodies import Walk
 from proxy.rules.judge import Judge
 from proxy.rules.limits import ActiveLimit
-from proxy.rules.matching import Record
 from proxy.rules.model import RulesError, parse
 from proxy.rules.rules import _patience
 from proxy.rules.turned_away import GrpcFarewell
@@ -25,6 +24,7 @@ from remoting.requests import REQUESTS
 from tests.cluster.client import send_fields, v2
 from tests.proxy.kit import FakeChannel, complete
 from tests.proxy.rules.kit import grpc_send, replica, send
+from tests.proxy.rules.request import Request
 
 pytestmark = pytest.mark.anyio
 
@@ -108,7 +108,7 @@ def test_names_of_any_length_cost_no_memory_of_that_length() -> None:
     limit = parse('[[rule]]\nname = "l"\nkind = "limit"\nmessages = 1\nper = ["topic", "group", "client"]')
     judge = Judge(limit)
     long = "x" * 100_000
-    judge.judge(Record(RequestCode.SEND_MESSAGE_V2, client_id=long, topics=(long,), groups=(long,), messages=1), 0)
+    judge.judge(Request(RequestCode.SEND_MESSAGE_V2, client_id=long, topics=(long,), groups=(long,), messages=1), 0)
     (active,) = judge.rules
     assert isinstance(active, ActiveLimit)
     (key,) = active._buckets["messages"]._buckets

@@ -1,16 +1,15 @@
-"""What rules say of a request, without a proxy: as analytics asks them."""
+"""What rules say of a request, without a proxy."""
 
 import pytest
 
-from protos.apache.rocketmq.v2 import service_pb2
-from proxy.rules.judge import Judge, would_hit
-from proxy.rules.matching import RPCS, Record, matcher
+from proxy.rules.judge import Judge
+from proxy.rules.matching import matcher
 from proxy.rules.model import Match, parse
 from remoting.codes import RequestCode
-from remoting.requests import REQUESTS
+from tests.proxy.rules.request import Request
 
 SEND = RequestCode.SEND_MESSAGE_V2
-BASE = Record(
+BASE = Request(
     code=SEND,
     protocol="remoting",
     listener="main",
@@ -57,7 +56,7 @@ def test_matching(match: dict[str, object], fits: bool) -> None:
 
 
 def test_what_is_not_known_fits_nothing() -> None:
-    unknown = Record(code=SEND, address="unix:/run/gantry.sock")
+    unknown = Request(code=SEND, address="unix:/run/gantry.sock")
     for match in (
         {"clients": ["*"]},
         {"languages": ["*"]},
@@ -70,7 +69,7 @@ def test_what_is_not_known_fits_nothing() -> None:
 
 
 def test_addresses_in_ipv6_dress_are_ipv4s() -> None:
-    mapped = Record(code=SEND, address="::ffff:10.1.2.3")
+    mapped = Request(code=SEND, address="::ffff:10.1.2.3")
     assert matcher(Match.model_validate({"networks": ["10.0.0.0/8"]}))(mapped)
 
 
@@ -88,7 +87,7 @@ match.groups = ["shop"]
 """
 
 
-def refused(judge: Judge, subject: Record, at: float = 0.0) -> str | None:
+def refused(judge: Judge, subject: Request, at: float = 0.0) -> str | None:
     """The kind of rule that refuses a request; None: it is served."""
     verdict = judge.judge(subject, at)
     return None if verdict is None or verdict.refusal is None else verdict.refusal.kind
@@ -97,13 +96,13 @@ def refused(judge: Judge, subject: Record, at: float = 0.0) -> str | None:
 def test_whatever_is_refused_further_down_costs_nothing() -> None:
     judge = Judge(parse(ORDER))
     assert [refused(judge, BASE) for _ in range(3)] == ["deny"] * 3
-    allowed = Record(code=SEND, topics=("orders",), groups=("else",), messages=1)
+    allowed = Request(code=SEND, topics=("orders",), groups=("else",), messages=1)
     assert [refused(judge, allowed) for _ in range(2)] == [None, "limit"]
 
 
 def test_traffic_of_the_past() -> None:
     judge = Judge(parse(ORDER))
-    record = Record(code=SEND, topics=("orders",), messages=1)
+    record = Request(code=SEND, topics=("orders",), messages=1)
     # Four a second, of which one passes.
     assert [refused(judge, record, at / 4) for at in range(20)] == [None, "limit", "limit", "limit"] * 5
     counts = {active.name: active.counts.enforced for active in judge.rules}
@@ -117,7 +116,7 @@ def test_what_one_unit_forbids_costs_nothing_of_the_others(dry: bool) -> None:
     )
     counts = judge.rules[0].counts
     for size, beyond in ((10, 0), (10, 1), (10, 2), (0, 2), (0, 2), (0, 3)):
-        judge.judge(Record(code=SEND, messages=1, size=size), 0.0)
+        judge.judge(Request(code=SEND, messages=1, size=size), 0.0)
         assert (counts.dry_run if dry else counts.enforced) == beyond
 
 
@@ -125,22 +124,22 @@ def test_what_a_later_rule_refuses_is_not_counted_by_a_limit() -> None:
     limited = '[[rule]]\nname = "l"\nkind = "limit"\nmessages = 1\n'
     judge = Judge(parse(limited + '[[rule]]\nname = "d"\nkind = "deny"\nmatch.topics = ["closed"]'))
     for topics, kind in ((("closed",), "deny"), (("closed",), "deny"), (("open",), None), (("open",), "limit")):
-        assert refused(judge, Record(code=SEND, topics=topics, messages=1)) == kind
+        assert refused(judge, Request(code=SEND, topics=topics, messages=1)) == kind
 
 
 def test_made_up_names_do_not_fill_the_memory() -> None:
     judge = Judge(parse('[[rule]]\nname = "d"\nkind = "deny"\nmatch.topics = ["closed"]'))
     known = judge._dockets[SEND]._known
-    judge.judge(Record(code=SEND, topics=("t" * 100_000,)), 0.0)
+    judge.judge(Request(code=SEND, topics=("t" * 100_000,)), 0.0)
     assert not known
     for number in range(12_000):
-        judge.judge(Record(code=SEND, topics=(f"t{number}",)), 0.0)
+        judge.judge(Request(code=SEND, topics=(f"t{number}",)), 0.0)
     assert len(known) <= 10_000
 
 
 def test_receives_are_paid_for_by_what_they_brought() -> None:
     judge = Judge(parse(ORDER))
-    record = Record(code=RequestCode.PULL_MESSAGE, topics=("orders",))
+    record = Request(code=RequestCode.PULL_MESSAGE, topics=("orders",))
     verdict = judge.judge(record, 0.0)
     assert verdict is not None
     assert verdict.wait == 0
@@ -160,7 +159,7 @@ def test_chance_decides_on_shares() -> None:
 
 def test_counts_and_debts_outlive_a_reload() -> None:
     first = Judge(parse(ORDER))
-    record = Record(code=SEND, topics=("orders",), messages=1)
+    record = Request(code=SEND, topics=("orders",), messages=1)
     first.judge(record, 0.0)
     second = Judge(parse(ORDER.replace('["orders"]', '["orders", "more"]')), first)
     assert refused(second, record) == "limit"
@@ -169,16 +168,3 @@ def test_counts_and_debts_outlive_a_reload() -> None:
     third = Judge(parse(ORDER.replace("messages = 1", "messages = 2")), second)
     assert refused(third, record) is None
     assert third.rules[0].counts.matched == 3
-
-
-def test_which_rules_a_request_comes_within() -> None:
-    connection = '[[rule]]\nname = "c"\nkind = "connections"\nmost = 1\nmatch.listeners = ["main"]\n'
-    file = parse(connection + ORDER)
-    assert would_hit(file, BASE) == ["c", "limit", "deny"]
-    assert would_hit(file, Record(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, topics=("orders",))) == []
-
-
-def test_rpcs_are_the_contracts_and_stand_for_requests_that_clients_send() -> None:
-    methods = {method.name for method in service_pb2.DESCRIPTOR.services_by_name["MessagingService"].methods}
-    assert RPCS.keys() <= methods
-    assert all(code in REQUESTS for code in RPCS.values())
