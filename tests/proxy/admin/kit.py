@@ -72,17 +72,17 @@ async def replica(directory: Path, sources: Sources | None = None, **more: Any) 
 
         async def end() -> None:
             stop.set()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 await serving
 
         stack.push_async_callback(end)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await ready.wait()
         url = app.admin.url
         assert url is not None
-        read = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=20))
+        read = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30))
         headers = {"Authorization": f"Bearer {WRITE}"}
-        write = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=20, headers=headers))
+        write = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30, headers=headers))
         yield Replica(app, read, write)
 
 
@@ -132,7 +132,7 @@ async def stage(directory: Path, **more: Any) -> AsyncIterator[Stage]:
 
 async def eventually_a_member(app: App, group: str) -> None:
     """Wait until somebody is in a consumer group."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not app.registry.consumer_ids(group):
             await asyncio.sleep(0.01)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.proxy.embedded import kill
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 
 async def test_what_was_answered_survives(tmp_path: Path) -> None:

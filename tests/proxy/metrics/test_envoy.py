@@ -43,7 +43,7 @@ def values(app: App) -> dict[str, int]:
 
 
 async def until(check: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not check():
             await asyncio.sleep(0.01)
 

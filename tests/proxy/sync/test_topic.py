@@ -118,7 +118,7 @@ async def reading(backend: Brokers, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():
             await anyio.sleep(0.005)
 

@@ -16,7 +16,7 @@ from proxy.metrics.snapshot import decode
 from proxy.workers import supervisor
 from proxy.workers.control import Frames, controlled
 from proxy.workers.supervisor import Supervisor
-from tests.proxy.cluster.kit import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -127,7 +127,7 @@ async def test_a_worker_whose_metrics_fail_goes_on_and_notices_the_end(caplog: p
     ours, theirs = socket.socketpair()
     parent = await Frames.over(ours)
     ended = asyncio.Event()
-    async with asyncio.timeout(10), controlled(theirs.detach(), snapshot) as control:
+    async with asyncio.timeout(30), controlled(theirs.detach(), snapshot) as control:
         parent.write()
         assert await parent.read() == b"[]"
         failing = False
