@@ -89,7 +89,7 @@ async def test_connections(served: Stage) -> None:
     assert (client["client_id"], client["consumer_groups"]) == ("grpc@1", [PUSH_GROUP])
     assert grpc["in_flight"] == 1  # its telemetry stream
     assert grpc["bytes_in"] > 100 < grpc["bytes_out"]
-    assert 0 <= grpc["idle"] <= grpc["age"] < 120
+    assert 0 <= grpc["idle"] <= grpc["age"] < 3_600
 
 
 @pytest.mark.parametrize(
