@@ -185,6 +185,7 @@ async def test_what_is_under_way(cluster: Cluster) -> None:
         await until(lambda: shown(app.metrics, "gantry_requests_under_way") == {("remoting",): 2, ("grpc",): 1})
         assert shown(app.metrics, "gantry_long_polls") == {("remoting",): 1, ("grpc",): 0}
         assert shown(app.metrics, "gantry_upstream_requests_under_way") == {("broker-a",): 3}
+        await broker.until(lambda server: server.codes.count(310) == 2 and RequestCode.PULL_MESSAGE in server.codes)
         broker.stop()
         await soon(asyncio.gather(*asked, inner, return_exceptions=True))
         assert not app.core.under_way
