@@ -28,8 +28,8 @@ FILE = DEPLOY / "haproxy.cfg"
 TOPIC = "orders"
 # Longer than the two checks, a second apart, by which HAProxy sees that a replica drains.
 CONFIG = """
-drain_delay = 3.0
-drain_timeout = 5.0
+drain_delay = 5.0
+drain_timeout = 10.0
 admin.listen = "off"
 [[listen]]
 address = "127.0.0.1:{port}"
@@ -92,7 +92,7 @@ async def send_remoting(address: str, sender: Sender) -> None:
             while answered == ResponseCode.SUCCESS:
                 fields = client.named(v2(send_fields(TOPIC)))
                 try:
-                    answered = (await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"m")).code
+                    answered = (await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"m", timeout=60)).code
                 except ConnectionLost:
                     sender.failures.append("the connection was lost")
                     break
@@ -106,7 +106,7 @@ async def send_remoting(address: str, sender: Sender) -> None:
 
 async def send_grpc(address: str, sender: Sender) -> None:
     where = HostPort.parse(address)
-    async with rpc.calling(where, where, None, 10.0) as rpcs:
+    async with rpc.calling(where, where, None, 60.0) as rpcs:
         while True:
             try:
                 answer = await rpcs.send(TOPIC, b"m")

@@ -92,7 +92,7 @@ def one_round(directory: Path, told: Told, start: int, chance: random.Random) ->
         assert process.stdout.readline() == "ready\n"
         # Not the pipe's size: the process must not wait for us.
         timer = subprocess.Popen(["sleep", f"{chance.uniform(0.05, 0.8):.3f}"])
-        lines = []
+        lines: list[str] = []
         while timer.poll() is None or len(lines) < LEAST:
             lines.append(process.stdout.readline())
         assert process.poll() is None, "it ended by itself"
