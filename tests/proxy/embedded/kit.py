@@ -10,6 +10,9 @@ from typing import Self
 from tests.cluster.kit import HOST, PEERS, ROOT, Failed, accepts
 from tests.ports import free_port
 
+# How often mqadmin is asked that gives up by itself.
+_TRIES = 4
+
 
 @dataclass(frozen=True)
 class InProcess:
@@ -77,7 +80,12 @@ class EmbeddedCluster:
             self._process = None
 
     def admin(self, *words: str) -> str:
-        """What mqadmin prints."""
+        """What mqadmin prints. Its own patience is 5 s, its start included: too little for a busy machine."""
         command = [sys.executable, str(PEERS), "admin", *words, "-n", self.namesrv]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.stdout + done.stderr
+        said = "RemotingTimeoutException"
+        for _ in range(_TRIES):
+            if "RemotingTimeoutException" not in said:
+                break
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            said = done.stdout + done.stderr
+        return said
