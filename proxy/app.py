@@ -62,6 +62,8 @@ _log = logging.getLogger("gantry")
 _SWEEP = 5.0
 # Seconds in which clients that know GO_AWAY are told it.
 _GO_AWAY_TIME = 1.0
+# Seconds for connections to close and brokers to hear of it.
+_FAREWELL_TIME = 1.0
 # Seconds between looks whether a drain is complete.
 _GLANCE = 0.05
 
@@ -368,7 +370,7 @@ class App:
             await listener.abort()
         for channel in list(self.channels):
             channel.close(CloseCause.DRAIN)
-        with anyio.move_on_after(1.0):
+        with anyio.move_on_after(_FAREWELL_TIME):
             while self.channels or self._leaving:
                 await anyio.sleep(_GLANCE)
 

@@ -23,7 +23,7 @@ def test_only_the_noise_is_kept_back(capfd: pytest.CaptureFixture[str]) -> None:
 def test_a_java_that_does_not_start_is_told(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "analytics", "detect", str(tmp_path)]
     environment = os.environ | {"JAVA_HOME": str(tmp_path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2
     # Why, in the words of who knows; then what to do about it.
     *why, last = done.stderr.splitlines()

@@ -167,7 +167,7 @@ class Client:
         plain = socket.socket()
         if receive_buffer is not None:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        plain.settimeout(10)
+        plain.settimeout(30)
         plain.connect((HOST, port))
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = context.wrap_socket(plain, server_hostname=server_name) if context else plain
@@ -224,7 +224,7 @@ class Client:
         """Closes this side; the server may go on."""
         self._socket.shutdown(socket.SHUT_WR)
 
-    def blast(self, octets: bytes, seconds: float = 3.0) -> None:
+    def blast(self, octets: bytes, seconds: float = 30.0) -> None:
         """Sends and reads at the same time, until all is sent, or the server says GOAWAY or closes."""
         rest, deadline = memoryview(octets), time.monotonic() + seconds
         self._socket.setblocking(False)
@@ -236,9 +236,9 @@ class Client:
                 if writable and not self.closed:
                     rest = rest[self._send_some(rest[:_CHUNK]) :]
         finally:
-            self._socket.settimeout(10)
+            self._socket.settimeout(30)
 
-    def upload(self, stream: int, octets: bytes, *, end: bool = True, seconds: float = 10.0) -> None:
+    def upload(self, stream: int, octets: bytes, *, end: bool = True, seconds: float = 30.0) -> None:
         """DATA as the server's windows allow; TimeoutError if they do not."""
         self.until(lambda client: client.settings)
         rest = octets
@@ -257,7 +257,7 @@ class Client:
         initial = self.settings.get(Setting.INITIAL_WINDOW_SIZE, 0xFFFF)
         return min(self._windows[0], initial + self._windows.get(stream, 0))
 
-    def until(self, condition: "Callable[[Client], object]", seconds: float = 3.0) -> bool:
+    def until(self, condition: "Callable[[Client], object]", seconds: float = 30.0) -> bool:
         """Reads until the condition holds (True), or the connection ends or time is up (False, unless it holds)."""
         deadline = time.monotonic() + seconds
         while not condition(self):
@@ -268,13 +268,13 @@ class Client:
                 self._read()
         return True
 
-    def answer(self, stream: int, seconds: float = 3.0) -> Answer:
+    def answer(self, stream: int, seconds: float = 30.0) -> Answer:
         """The whole answer on a stream; TimeoutError if it does not come."""
         if not self.until(lambda client: stream in client.answers and client.answers[stream].finished, seconds):
             raise TimeoutError(f"stream {stream}: {self.answers.get(stream)}, {self.goaway}, closed: {self.closed}")
         return self.answers[stream]
 
-    def fate(self, seconds: float = 3.0) -> Code | None:
+    def fate(self, seconds: float = 30.0) -> Code | None:
         """The error code of GOAWAY; None where the connection ends, or time is up, without one."""
         self.until(lambda client: client.goaway, seconds)
         return self.goaway.code if self.goaway is not None else None
@@ -289,7 +289,7 @@ class Client:
             return 0
         except ConnectionError:
             # What the server said before it closed is still to be read.
-            self.until(lambda client: client.closed, 0.5)
+            self.until(lambda client: client.closed)
             self.closed = True
             return 0
 

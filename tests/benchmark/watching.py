@@ -20,7 +20,7 @@ from statistics import median
 from tests.benchmark import generator
 from tests.benchmark.processes import cpu_seconds
 from tests.benchmark.servers import HOST, BenchmarkError, Kit, Subject, gantry, say
-from tests.cluster.kit import free_port
+from tests.ports import free_port
 
 MOST_LOST = 0.15
 """The share of throughput that all of it may cost."""

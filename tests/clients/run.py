@@ -28,7 +28,8 @@ import trustme
 
 from analytics.session import session
 from tests.clients.agreement import Agreement, Samples, compare
-from tests.cluster.kit import HOST, PEERS, Cluster, Failed, Gantry, free_port
+from tests.cluster.kit import HOST, PEERS, Cluster, Failed, Gantry
+from tests.ports import free_port
 
 _MATRIX = PEERS.with_name("matrix")
 # Messages of the trace topic are looked for, and SQL filters are used, by rows of the matrix.

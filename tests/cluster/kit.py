@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -18,27 +17,17 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from tests.ports import HOST as HOST
+from tests.ports import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "tests" / "peers" / "peers"
-HOST = "127.0.0.1"
 # Seconds for what has to happen: Java servers on a busy machine now and then take as many as a test here would not.
 PATIENCE = 45.0
 
 
 class Failed(AssertionError):
     """A server or program did not do what it had to; the message holds what it said."""
-
-
-def free_port() -> int:
-    """A port to listen on, below the range that outgoing connections use."""
-    while True:
-        port = random.randrange(12000, 15000)
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return port
 
 
 def accepts(port: int) -> bool:
@@ -192,7 +181,7 @@ class Gantry:
                 self._command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         Gantry.running.append(self)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 2 * PATIENCE
         while not accepts(self.port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
@@ -210,7 +199,7 @@ class Gantry:
             return None
         self.signal(signal.SIGTERM)
         try:
-            status = self._process.wait(30)
+            status = self._process.wait(60)
         except subprocess.TimeoutExpired:
             self.kill()
             raise Failed(f"gantry did not end after SIGTERM:\n{self.tail()}") from None

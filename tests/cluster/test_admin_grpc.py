@@ -13,7 +13,8 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting import command as commands
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic, unique
-from tests.cluster.kit import HOST, PATIENCE, Cluster, Gantry, free_port
+from tests.cluster.kit import HOST, PATIENCE, Cluster, Gantry
+from tests.ports import free_port
 from tests.proxy.admin_grpc.kit import Caller, moment, name
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from protocol_negotiation.peer import HostPort
-from tests.cluster.kit import free_port
 from tests.deploy.kit import DEPLOY, ROOT, run
+from tests.ports import free_port
 from tests.proxy.doctor.kit import codes, visit
 
 FILE = DEPLOY / "Containerfile"
@@ -175,7 +175,7 @@ def test_what_the_build_makes_serves(built: Path, tmp_path: Path) -> None:
             if "ready" in line:
                 break
         assert "ready" in "".join(said[-1:]), "".join(said)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=30) as answer:
             assert answer.status == 200
         found = asyncio.run(visit(HostPort("127.0.0.1", port)))
         assert {"remoting.answers", "grpc.answers", "health.ready"} <= codes(found)

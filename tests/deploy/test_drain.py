@@ -1,11 +1,11 @@
 """What happens between SIGTERM and the end, in its order."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
@@ -24,8 +24,7 @@ from tests.proxy.doctor.kit import create_topic
 pytestmark = pytest.mark.anyio
 
 NEW = Speaker("JAVA", GO_AWAY_VERSION + 2)
-# Long enough for a slow machine to see all that is still served.
-DELAY = 4.0
+DELAY = 3600.0
 
 
 async def poll(opened: Opened, seconds: int) -> RemotingCommand:
@@ -60,38 +59,50 @@ async def receive(rpcs: rpc.Rpcs, seconds: int) -> list[Any]:
     return [answer.status.code async for answer in call if answer.HasField("status")]
 
 
-async def until(check: Callable[[], Awaitable[bool]]) -> float:
-    began = time.monotonic()
-    async with asyncio.timeout(10):
+async def until(check: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(30):
         while not await check():
             await asyncio.sleep(0.02)
-    return time.monotonic() - began
 
 
-async def test_the_whole_drain(tmp_path: Path) -> None:
+@pytest.fixture
+def delayed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """The drain's delay is over when this is set: how long a machine takes to see what is still served is no matter."""
+    over, sleep = asyncio.Event(), anyio.sleep
+
+    async def delay(seconds: float) -> None:
+        await (over.wait() if seconds == DELAY else sleep(seconds))
+
+    monkeypatch.setattr(anyio, "sleep", delay)
+    return over
+
+
+async def test_the_whole_drain(tmp_path: Path, delayed: asyncio.Event) -> None:
     app = App(
         Settings(
             listen=[{"address": "127.0.0.1:0"}],
             embedded={"directory": tmp_path, "sync": "os"},
             admin={"listen": "off"},
             drain_delay=DELAY,
-            drain_timeout=20.0,
+            # Longer than anything here is waited for.
+            drain_timeout=120.0,
         )
     )
     ready, stop = asyncio.Event(), asyncio.Event()
     serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         await ready.wait()
     create_topic(app, "orders")
     (address,) = app.addresses
     line = Line(address, "127.0.0.1", 30.0)
-    async with line.opened() as polling, line.opened() as asking, rpc.calling(address, address, None, 10.0) as rpcs:
+    async with line.opened() as polling, line.opened() as asking, rpc.calling(address, address, None, 30.0) as rpcs:
         assert (await wire.get(line, "/readyz")).status == 200
         assert await rpcs.health("") == "SERVING"
-        remoting_poll = asyncio.ensure_future(poll(polling, 25))
-        grpc_poll = asyncio.ensure_future(receive(rpcs, 15))
-        await asyncio.sleep(0.2)
-        began = time.monotonic()
+        remoting_poll = asyncio.ensure_future(poll(polling, 100))
+        grpc_poll = asyncio.ensure_future(receive(rpcs, 100))
+        async with asyncio.timeout(30):
+            while len(app.core.under_way) < 2:
+                await asyncio.sleep(0.02)
         stop.set()
 
         # First, health alone says no; whoever comes is served as before.
@@ -106,19 +117,17 @@ async def test_the_whole_drain(tmp_path: Path) -> None:
         assert (await rpcs.send("orders-nobody", b"m")).status.code != Code.OK
         assert not remoting_poll.done()
         assert not grpc_poll.done()
-        assert time.monotonic() - began < DELAY, "too slow to see anything"
 
         # Then nobody new is let in, and long polls return at once, long before their time.
+        delayed.set()
         assert (await remoting_poll).code == ResponseCode.GO_AWAY
-        assert time.monotonic() - began >= DELAY
         assert await grpc_poll in ([Code.MESSAGE_NOT_FOUND], [])
         assert (await wire.ask_route(asking, "orders", NEW)).code == ResponseCode.GO_AWAY
         with pytest.raises(Unreachable):
             await wire.ask_route(line, "orders", NEW)
         # Nothing is under way, so the end does not wait for the deadline.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await serving
-        assert time.monotonic() - began < DELAY + 8
 
 
 async def test_the_deadline(tmp_path: Path) -> None:
@@ -133,15 +142,13 @@ async def test_the_deadline(tmp_path: Path) -> None:
     )
     ready, stop = asyncio.Event(), asyncio.Event()
     serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         await ready.wait()
     create_topic(app, "orders")
     endpoint: HostPort = app.addresses[0]
     async with Line(endpoint, "", 30.0).opened() as opened:
         polling = asyncio.ensure_future(opened.exchange(b"", lambda _: False))
-        began = time.monotonic()
         stop.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await serving
-        assert time.monotonic() - began < 5
         assert (await polling).received == b""

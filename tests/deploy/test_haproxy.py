@@ -17,8 +17,9 @@ from proxy.doctor import rpc
 from remoting.codes import GO_AWAY_VERSION, RequestCode, ResponseCode
 from remoting.errors import ConnectionLost
 from tests.cluster.client import Client, send_fields, v2
-from tests.cluster.kit import Gantry, accepts, eventually, free_port
+from tests.cluster.kit import Gantry, accepts, eventually
 from tests.deploy.kit import DEPLOY, run
+from tests.ports import free_port
 from tests.proxy.embedded.kit import EmbeddedCluster
 
 pytestmark = pytest.mark.anyio
@@ -27,8 +28,8 @@ FILE = DEPLOY / "haproxy.cfg"
 TOPIC = "orders"
 # Longer than the two checks, a second apart, by which HAProxy sees that a replica drains.
 CONFIG = """
-drain_delay = 3.0
-drain_timeout = 5.0
+drain_delay = 5.0
+drain_timeout = 10.0
 admin.listen = "off"
 [[listen]]
 address = "127.0.0.1:{port}"
@@ -60,7 +61,7 @@ class HAProxy:
 
     def states(self) -> list[str]:
         """What it thinks of the replicas."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._status}/;json", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._status}/;json", timeout=30) as answer:
             rows = json.load(answer)
         found = []
         for row in rows:
@@ -91,7 +92,7 @@ async def send_remoting(address: str, sender: Sender) -> None:
             while answered == ResponseCode.SUCCESS:
                 fields = client.named(v2(send_fields(TOPIC)))
                 try:
-                    answered = (await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"m")).code
+                    answered = (await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"m", timeout=60)).code
                 except ConnectionLost:
                     sender.failures.append("the connection was lost")
                     break
@@ -105,7 +106,7 @@ async def send_remoting(address: str, sender: Sender) -> None:
 
 async def send_grpc(address: str, sender: Sender) -> None:
     where = HostPort.parse(address)
-    async with rpc.calling(where, where, None, 10.0) as rpcs:
+    async with rpc.calling(where, where, None, 60.0) as rpcs:
         while True:
             try:
                 answer = await rpcs.send(TOPIC, b"m")
@@ -132,7 +133,7 @@ async def sending(address: str) -> AsyncIterator[tuple[Sender, Sender]]:
         assert all(isinstance(end, asyncio.CancelledError) for end in ended), ended
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 async def test_a_drain_of_either_replica_fails_no_send(tmp_path: Path) -> None:
     def replica(broker: EmbeddedCluster) -> Gantry:
         port = free_port()
@@ -146,7 +147,7 @@ async def test_a_drain_of_either_replica_fails_no_send(tmp_path: Path) -> None:
             haproxy = HAProxy(one, two)
             address = f"127.0.0.1:{haproxy.port}"
             with haproxy.running():
-                await eventually(haproxy.ready, "HAProxy")
+                await eventually(haproxy.ready, "HAProxy", 60)
                 async with sending(address) as (remoting, grpc):
                     for going in (one, two):
                         await progress(remoting, grpc)
@@ -154,7 +155,7 @@ async def test_a_drain_of_either_replica_fails_no_send(tmp_path: Path) -> None:
                         assert status == 0
                         await progress(remoting, grpc)
                         going.start()
-                        await eventually(haproxy.ready, "the replica's return")
+                        await eventually(haproxy.ready, "the replica's return", 60)
                 assert (remoting.failures, grpc.failures) == ([], [])
                 assert remoting.moves
                 # Their drain has been seen.
@@ -181,4 +182,4 @@ async def progress(*senders: Sender) -> None:
         assert [sender.failures for sender in senders] == [[], []]
         return all(sender.sent >= then + 20 for sender, then in zip(senders, before, strict=True))
 
-    await eventually(moved, "sends")
+    await eventually(moved, "sends", 60)

@@ -21,7 +21,8 @@ from remoting.requests import REQUESTS
 from tests.deploy import queries
 from tests.deploy.kit import DEPLOY, ROOT, run
 from tests.deploy.queries import Use
-from tests.proxy.cluster.kit import free_port, running
+from tests.ports import free_port
+from tests.proxy.cluster.kit import running
 from tests.proxy.doctor.kit import create_topic, replica, visit
 from tests.proxy.kit import complete
 from tests.proxy.replica import Client, serving
@@ -134,7 +135,7 @@ async def _send(app: App) -> None:
 
 async def _metrics(port: int) -> dict[str, frozenset[str]]:
     def get() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             text: str = answer.read().decode()
         return text
 

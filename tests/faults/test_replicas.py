@@ -12,9 +12,10 @@ import pytest
 
 from remoting.codes import RequestCode, ResponseCode
 from tests.cluster.client import Client, create_topic, described, pull_fields, send_fields, strings, unique, v2
-from tests.cluster.kit import HOST, Cluster, Gantry, free_port, run_client, serving
+from tests.cluster.kit import HOST, Cluster, Gantry, run_client, serving
 from tests.cluster.reports import figure
 from tests.faults.kit import relaying
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(300, func_only=True)]
 

@@ -26,8 +26,9 @@ from remoting.codes import RequestCode
 from remoting.connection import RemotingConnection
 from tests.cluster.client import Client, create_topic, queue_fields, unique
 from tests.cluster.conftest import OPTIONS
-from tests.cluster.kit import HOST, PEERS, Cluster, Failed, Gantry, free_port, run_client
+from tests.cluster.kit import HOST, PEERS, Cluster, Failed, Gantry, run_client
 from tests.cluster.test_transactions import _half
+from tests.ports import free_port
 
 HERE = Path(__file__).resolve().parent
 # The codes that a binary header cuts, by what is left of them.

@@ -94,7 +94,7 @@ class Talk:
 
     async def read(self) -> TelemetryCommand | None:
         """What comes next; None at the end."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             return await self.got.get()
 
     async def told(self) -> TelemetryCommand:

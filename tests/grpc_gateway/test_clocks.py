@@ -2,7 +2,16 @@
 
 import time
 
+import pytest
+
 from grpc_gateway.clocks import BrokerClocks
+
+
+@pytest.fixture(autouse=True)
+def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own clock stands still."""
+    now = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now)
 
 
 def _now() -> int:

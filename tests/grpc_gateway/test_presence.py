@@ -318,9 +318,9 @@ def now() -> float:
 
 
 async def test_who_falls_silent_has_left() -> None:
-    stage = Stage()
+    stage, began = Stage(), now()
     client, _ = await connected(stage)
-    stage.presence.sweep(now() + 89)
+    stage.presence.sweep(began + 89)
     assert not is_closed(client)
     stage.presence.sweep(now() + 91)
     await settle()
@@ -330,12 +330,13 @@ async def test_who_falls_silent_has_left() -> None:
 
 async def test_who_lost_its_connection_has_a_moment_to_come_back() -> None:
     stage = Stage()
+    began = now()
     client, connection = await connected(stage)
     stage.clients.disconnected(connection)
-    stage.presence.sweep(now() + 9)
+    stage.presence.sweep(began + 9)
     assert not is_closed(client)
     stage.clients.call(stage.context(connection=FakeConnection()), "ReceiveMessage")
-    stage.presence.sweep(now() + 60)
+    stage.presence.sweep(began + 60)
     assert not is_closed(client)
     assert stage.codes == [HEART_BEAT]
 

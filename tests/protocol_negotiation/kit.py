@@ -107,7 +107,7 @@ class Recorder(asyncio.Protocol):
         self._note("resumed")
 
     async def until(self, condition: Callable[["Recorder"], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not condition(self):
                 self.changed.clear()
                 await self.changed.wait()
@@ -131,7 +131,7 @@ class Stage:
         self, context: ssl.SSLContext | None = None, host: str = "127.0.0.1"
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         names = {} if context is None else {"server_hostname": "rocketmq.test"}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             ends = await asyncio.open_connection(host, self.address.port, ssl=context, **cast(Any, names))
         self.writers.append(ends[1])
         return ends
@@ -144,7 +144,7 @@ class Stage:
 
 
 async def soon(awaitable: Awaitable[_T]) -> _T:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         return await awaitable
 
 

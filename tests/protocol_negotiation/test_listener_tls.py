@@ -296,7 +296,7 @@ def test_deadline_inside(
     run: Run, shared_authority: Authority, shared_source: TlsSource, data: bytes, outcome: Outcome
 ) -> None:
     async def scene() -> None:
-        async with listening(tls=shared_source, negotiation_timeout=0.5) as stage:
+        async with listening(tls=shared_source, negotiation_timeout=1.0) as stage:
             reader, writer = await stage.connect(shared_authority.client_context())
             writer.write(data)
             assert (await stage.outcome())[0] is outcome
@@ -309,7 +309,7 @@ def test_deadline_inside(
 @pytest.mark.parametrize("size", [6, 100, len(client_hello())])
 def test_deadline_in_the_handshake(run: Run, shared_source: TlsSource, size: int) -> None:
     async def scene() -> None:
-        async with listening(tls=shared_source, negotiation_timeout=0.1) as stage:
+        async with listening(tls=shared_source, negotiation_timeout=0.5) as stage:
             reader, writer = await stage.connect()
             writer.write(client_hello()[:size])
             outcome, peer, _ = await stage.outcome()

@@ -51,7 +51,7 @@ async def running(settings: Settings) -> AsyncIterator[App]:
 
 
 async def soon(work: Any) -> Any:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return await work
 
 

@@ -77,7 +77,7 @@ async def test_a_broker_reaches_a_client_and_the_answer_comes_back(cluster: Clus
 async def test_draining_lets_what_is_under_way_finish_and_sends_clients_elsewhere(cluster: Cluster) -> None:
     held: list[RemotingCommand] = []
     broker = await cluster.broker(answer=held.append)
-    async with serving(cluster, drain_timeout=5) as app:
+    async with serving(cluster, drain_timeout=60) as app:
         (address,) = app.addresses
         client = await Client.connect(app)
         sending = client.connection.request(complete(REQUESTS[310]), 5.0)
@@ -143,7 +143,7 @@ async def raw(app: App, data: bytes, until: Callable[[bytes], bool]) -> bytes:
     received = b""
     try:
         writer.write(data)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not until(received) and (chunk := await reader.read(65536)):
                 received += chunk
     except ConnectionError:

@@ -26,10 +26,12 @@ from tests.proxy.replica import Client, ask_route, certify, serving, soon, stops
 pytestmark = pytest.mark.anyio
 
 _PULL = RequestCode.PULL_MESSAGE
+# Seconds; far longer than `serving` waits for the end of a replica.
+_LONG = 120
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():
             await anyio.sleep(0.005)
 
@@ -46,16 +48,30 @@ def holding(*codes: int) -> Callable[[RemotingCommand], RemotingCommand | None]:
 # The sweep.
 
 
+@pytest.fixture
+def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweep all the time."""
+    monkeypatch.setattr(apps, "_SWEEP", 0.02)
+
+
+def silence(app: apps.App, seconds: float) -> None:
+    """As if nothing had been read from any client for so much longer."""
+    for channel in app.channels:
+        channel.read_at -= seconds
+
+
+@pytest.mark.usefixtures("frequent")
 async def test_silent_connections_are_closed_but_for_those_that_wait_for_an_answer(cluster: Cluster) -> None:
     broker = await cluster.broker(answer=holding(_PULL))
-    async with serving(cluster, limits={"idle_timeout": 0.2}) as app:
+    async with serving(cluster, limits={"idle_timeout": 600}) as app:
         polling, idle = await Client.connect(app), await Client.connect(app)
         waiting = polling.connection.request(poll(), 5.0)
         await idle.ask(ask_route("nowhere"))
         await broker.until(lambda server: _PULL in server.codes)
+        silence(app, 601)
         await soon(idle.gone.wait())
         # The next looks find it as silent as the other was.
-        await anyio.sleep(0.25)
+        await anyio.sleep(0.1)
         assert not polling.gone.is_set()
         assert app.metrics.connections.causes("remoting") == {"idle": 1}
         pull = next(command for command in broker.received if command.code == _PULL)
@@ -63,17 +79,20 @@ async def test_silent_connections_are_closed_but_for_those_that_wait_for_an_answ
             connection.send(commands.answer(commands.success({"at": "last"}), pull.opaque, 0))
         assert (await soon(waiting)).fields == {"at": "last"}
         await soon(polling.gone.wait())
+        await until(lambda: app.channels == set())
         assert app.metrics.connections.causes("remoting") == {"idle": 2}
-        assert app.channels == set()
 
 
+@pytest.mark.usefixtures("frequent")
 async def test_a_client_that_speaks_stays(cluster: Cluster) -> None:
-    async with serving(cluster, limits={"idle_timeout": 0.1}) as app:
+    async with serving(cluster, limits={"idle_timeout": 600}) as app:
         busy, idle = await Client.connect(app), await Client.connect(app)
         await idle.ask(ask_route("nowhere"))
-        while not idle.gone.is_set():
-            await busy.ask(ask_route("nowhere"))
-            await anyio.sleep(0.02)
+        await busy.ask(ask_route("nowhere"))
+        silence(app, 400)
+        await busy.ask(ask_route("nowhere"))
+        silence(app, 400)
+        await soon(idle.gone.wait())
         assert not busy.gone.is_set()
         await busy.close()
 
@@ -83,12 +102,6 @@ def age(member: Member | None, seconds: float) -> None:
     assert member is not None
     for seen in (member.producers, member.consumers):
         seen.update({group: time - seconds for group, time in seen.items()})
-
-
-@pytest.fixture
-def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sweep all the time."""
-    monkeypatch.setattr(apps, "_SWEEP", 0.02)
 
 
 @pytest.mark.usefixtures("frequent")
@@ -157,7 +170,7 @@ async def test_a_changed_certificate_is_shown_to_new_connections(
     async with serving(cluster, tls={**files, "reload_interval": 0.05}) as app:
         stays = await Client.connect(app, former)
         _, present = certify(tmp_path)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not await trusts(app, present):
                 await anyio.sleep(0.02)
         assert not await trusts(app, former)
@@ -170,7 +183,7 @@ async def test_a_changed_certificate_is_shown_to_new_connections(
         assert str(files["certificate"]) in caplog.text
         assert await trusts(app, present)
         _, latest = certify(tmp_path)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not await trusts(app, latest):
                 await anyio.sleep(0.02)
 
@@ -198,9 +211,13 @@ async def test_who_left_one_group_is_made_known_again_without_it(
 # The drain.
 
 
-async def test_polls_end_early_and_oneways_are_served_to_the_end(cluster: Cluster) -> None:
+async def test_polls_end_early_and_oneways_are_served_to_the_end(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Long enough for a slow machine to serve all that comes.
+    monkeypatch.setattr(apps, "_GO_AWAY_TIME", 2.0)
     broker = await cluster.broker(answer=holding(_PULL))
-    async with serving(cluster, drain_timeout=0.3) as app:
+    async with serving(cluster, drain_timeout=_LONG) as app:
         new, old = await Client.connect(app), await Client.connect(app)
         told, cut = (
             client.connection.request(poll(version), 5.0)
@@ -231,20 +248,19 @@ def test_the_time_to_send_clients_elsewhere_is_short() -> None:
 
 @pytest.fixture
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not take long to send clients elsewhere."""
+    """Do not take long to send clients elsewhere, but as long as it takes for them to have gone."""
     monkeypatch.setattr(apps, "_GO_AWAY_TIME", 0.1)
+    monkeypatch.setattr(apps, "_FAREWELL_TIME", _LONG)
 
 
 @pytest.mark.usefixtures("brisk")
 @pytest.mark.parametrize("version", [GO_AWAY_VERSION, GO_AWAY_VERSION + 1])
 async def test_polls_do_not_hold_a_drain_up(cluster: Cluster, version: int) -> None:
     broker = await cluster.broker(answer=holding(_PULL))
-    loop = asyncio.get_running_loop()
-    async with serving(cluster, drain_timeout=60) as app:
+    async with serving(cluster, drain_timeout=_LONG) as app:
         client = await Client.connect(app)
         waiting = client.connection.request(poll(version), 5.0)
         await broker.until(lambda server: _PULL in server.codes)
-        since = loop.time()
         stops[app].set()
         if version > GO_AWAY_VERSION:
             assert (await soon(waiting)).code == 1500
@@ -252,7 +268,6 @@ async def test_polls_do_not_hold_a_drain_up(cluster: Cluster, version: int) -> N
             with pytest.raises(ConnectionLost):
                 await soon(waiting)
         await soon(client.gone.wait())
-    assert loop.time() - since < 0.1 + 0.5
 
 
 @pytest.mark.usefixtures("brisk")
@@ -260,24 +275,23 @@ async def test_polls_do_not_hold_a_drain_up(cluster: Cluster, version: int) -> N
 async def test_a_drain_without_work_takes_no_time(cluster: Cluster, clients: int) -> None:
     await cluster.broker()
     cluster.topics["orders"] = ["broker-a"]
-    loop = asyncio.get_running_loop()
-    async with serving(cluster, drain_timeout=60) as app:
+    # `serving` does not wait that long for the end.
+    async with serving(cluster, drain_timeout=_LONG) as app:
         for number in range(clients):
             client = await Client.connect(app)
             await client.ask(heartbeat(f"c{number}", {"g": ["orders"]}))
-        since = loop.time()
-    assert loop.time() - since < 0.1 + 0.5
 
 
 @pytest.mark.usefixtures("brisk")
 async def test_a_drain_waits_for_what_is_under_way_and_for_nothing_that_comes_later(cluster: Cluster) -> None:
     broker = await cluster.broker(answer=holding(310))
-    async with serving(cluster, drain_timeout=60) as app:
+    async with serving(cluster, drain_timeout=_LONG) as app:
         client = await Client.connect(app)
         sending = client.connection.request(complete(REQUESTS[310]), 5.0)
         await broker.until(lambda server: 310 in server.codes)
         stops[app].set()
-        await anyio.sleep(0.3)
+        await until(lambda: all(channel.pauses for channel in app.channels))
+        await anyio.sleep(0.1)
         assert (app.core.busy, sending.done()) == (1, False)
         # An old client that goes on and on cannot put the end off.
         late = client.connection.request(complete(REQUESTS[310]), 5.0)
@@ -305,6 +319,7 @@ class Herald:
         self.sent, self.news = [*self.sent, *self.news], []
 
 
+@pytest.mark.usefixtures("brisk")
 async def test_everybody_is_told_who_left_before_the_end(cluster: Cluster) -> None:
     """However slow the brokers are, up to a point."""
     farewells: list[RemotingCommand] = []
@@ -347,7 +362,7 @@ async def test_unregistering_is_served_while_draining(cluster: Cluster) -> None:
 
     broker = await cluster.broker(answer=answer)
     cluster.topics["orders"] = ["broker-a"]
-    async with serving(cluster, drain_timeout=5) as app:
+    async with serving(cluster, drain_timeout=_LONG) as app:
         client = await Client.connect(app)
         await client.ask(heartbeat("c1", {"g": ["orders"]}))
         sending = client.connection.request(complete(REQUESTS[310]), 5.0)

@@ -141,7 +141,7 @@ async def test_requests_and_connections(stream: io.StringIO, tmp_path: Path) -> 
         client = await Client.connect(app)
         await client.ask(request(RequestCode.SEND_MESSAGE_V2, b"a secret body", **fields))
         await client.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not lines(stream, "gantry.connections"):
                 await asyncio.sleep(0.01)
     [access] = lines(stream, "gantry.access")

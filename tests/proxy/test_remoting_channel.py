@@ -69,7 +69,7 @@ async def test_pushes_to_it_reach_the_client(cluster: Cluster) -> None:
         (served,) = app.channels
         served.oneway(commands.request(40, {"consumerGroup": "g"}, oneway=True))
         asked = served.request(commands.request(307, {"clientId": "c1"}), 5.0)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(client.pushed) < 2:
                 await asyncio.sleep(0.005)
         assert [(command.code, command.is_oneway) for command in client.pushed] == [(40, True), (307, False)]

@@ -203,7 +203,7 @@ async def test_grpc_clients_messages_carry_it_in_their_trace_context(collector: 
             answer = await stub.SendMessage(pb.SendMessageRequest(messages=[message]), metadata=who)
             assert answer.status.code == Code.OK
             found: list[types.Message] = []
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while len(found) < 2:
                     responses = [one async for one in stub.ReceiveMessage(wanted, metadata=who)]
                     found += [one.message for one in responses if one.HasField("message")]

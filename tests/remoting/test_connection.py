@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import anyio
 import orjson
 import pytest
 
 from remoting import command as commands
+from remoting import connection as connections
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
@@ -550,14 +550,17 @@ async def test_rule_1_too_many_requests_stop_reading() -> None:
     assert len(end.replies) == 3
 
 
-async def test_rule_1_requests_that_wait_make_room_for_others() -> None:
+async def test_rule_1_requests_that_wait_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No moment passes but by this test's own hand.
+    monkeypatch.setattr(connections, "_PATIENCE", 1_000.0)
     end = End(limits=Limits(requests=2, waiting=5))
     end.receive(*map(numbered, range(1, 8)))
     served = []
     for _ in range(3):
         end.connection.stayed()
         served.append(end.connection.under_way)
-        await anyio.sleep(0.11)
+        assert end.connection._full_since is not None
+        end.connection._full_since -= 1_000.0
         end.connection.stayed()
         await turn()
     assert served == [2, 4, 5], "a moment at the bound lets two more in, up to five"

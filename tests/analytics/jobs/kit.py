@@ -20,7 +20,7 @@ from analytics.schema import table
 from tests.analytics.kit import Row
 
 # What a busy machine may take for what takes seconds.
-PATIENCE = 100.0
+PATIENCE = 300.0
 
 
 def write(root: Path, rows: Sequence[Row], name: str = "replica-0-1-0", of: str = "requests") -> None:

@@ -64,7 +64,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         yield match[1]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_what_is_shipped_says_the_same_on_a_cluster(spark: SparkSession, cluster: str, tmp_path: Path) -> None:
     root = tmp_path / "records"
     write(root, [send(at(minute), latency_us=1000 + minute) for minute in range(0, 120, 5)])
@@ -91,7 +91,7 @@ def test_what_is_shipped_says_the_same_on_a_cluster(spark: SparkSession, cluster
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"SPARK_HOME": str(HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=4 * PATIENCE, check=False
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr[-5000:]
     assert "2 hours and 1 days rolled up anew" in done.stdout

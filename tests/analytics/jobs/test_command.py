@@ -102,7 +102,7 @@ def test_without_the_extra_there_is_a_sentence(tmp_path: Path) -> None:
         "from analytics.command import main\n"
         "sys.exit(main(['report', 'records', '--out', 'out']))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2
     assert done.stderr == "gantry analytics: pyspark is not installed: pip install 'rocketmq-gantry[analytics]'\n"
 
@@ -131,6 +131,6 @@ def test_what_is_shipped_is_whole_and_the_same_each_time(tmp_path: Path) -> None
         "assert not [module for module in ours if '.zip' not in module.__file__]\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from analytics.jobs.streaming import Limits, Order, judged, post, stream, windows
 from analytics.records import NoRecords
-from tests.analytics.jobs.kit import job, kill, rows, until, write
+from tests.analytics.jobs.kit import PATIENCE, job, kill, rows, until, write
 from tests.analytics.kit import Row, at, contents, failed, receive, requests, send
 
 # Whose files make some batches of four.
@@ -59,7 +59,7 @@ def test_a_stream_makes_what_a_batch_makes(spark: SparkSession, tmp_path: Path) 
     assert sorted(path.name for path in (out / "windows").iterdir()) == before
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_killed_in_a_batch_and_started_again_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     root, out, log = tmp_path / "records", tmp_path / "out", tmp_path / "log"
     for minute in range(MINUTES):
@@ -77,7 +77,7 @@ def test_killed_in_a_batch_and_started_again_nothing_is_lost_or_doubled(tmp_path
         kill(process)
     write(root, LATER, "replica-0-99-0")
     with job(*arguments, "--once", log=log) as process:
-        assert process.wait(200) == 0, log.read_text()
+        assert process.wait(PATIENCE) == 0, log.read_text()
     counted = table(out)
     assert sum(row["requests"] for row in counted) == len(HOUR)
     assert len({(row["time"], row["topic"]) for row in counted}) == len(counted) == 2 * MINUTES

@@ -276,7 +276,7 @@ def test_many_windows_in_one_frame_cost_one_change() -> None:
     client = Client().greet()
     streams = [client.send(client.headers(number))[0] for number in range(1, 8192, 2)]
     values = b"".join(b"\0\4" + (65_535 + number % 5).to_bytes(4) for number in range(2700))
-    begin = time.perf_counter()
+    begin = time.process_time()
     client.send(frame(frames.SETTINGS, 0, 0, values))
-    assert time.perf_counter() - begin < 0.1
+    assert time.process_time() - begin < 0.5
     assert {stream.send_window for stream in streams} == {65_535 + 2699 % 5}

@@ -86,7 +86,13 @@ def opened(port: int, *options: tuple[str, Any]) -> Any:
     return grpc.aio.insecure_channel(f"127.0.0.1:{port}", options)
 
 
+async def settle() -> None:
+    """Let everything that is ready run, and what that makes ready."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.01)

@@ -261,9 +261,9 @@ async def test_deadline(kind: str) -> None:
 
     async def wait(_: bytes, context: Any) -> bytes:
         contexts.append(context)
-        assert 0 < context.time_remaining() < 0.21
+        assert 0 < context.time_remaining() < 1.1
         try:
-            await asyncio.sleep(10)
+            await asyncio.sleep(60)
         except asyncio.CancelledError:
             ended.append("cancelled")
             raise
@@ -277,7 +277,9 @@ async def test_deadline(kind: str) -> None:
 
     behaviour = wait if kind == "task" else immediate(wait_in_future)
     async with serving({"Wait": UNARY(behaviour)}) as (server, channel):
-        code, _ = await status_of(channel.unary_unary(path("Wait"))(b"", timeout=0.2))
+        # Once there is a connection, or its making might take all the time.
+        await channel.channel_ready()
+        code, _ = await status_of(channel.unary_unary(path("Wait"))(b"", timeout=1.0))
         assert code is grpc.StatusCode.DEADLINE_EXCEEDED
         await until(lambda: ended)
         assert ended == ["cancelled"]
@@ -303,7 +305,7 @@ async def test_the_client_cancels(kind: str) -> None:
     async def wait(_: Any, context: Any) -> bytes:
         context.add_done_callback(told.append)
         began.set()
-        await asyncio.sleep(10)
+        await asyncio.sleep(60)
         return b""
 
     async def wait_stream(requests: Any, context: Any) -> AsyncIterator[bytes]:
@@ -333,7 +335,7 @@ async def test_the_connection_is_lost() -> None:
     async def wait(_: Any, context: Any) -> bytes:
         began.set()
         try:
-            await asyncio.sleep(10)
+            await asyncio.sleep(60)
         finally:
             ended.append(context.cancelled())
         return b""
@@ -466,11 +468,12 @@ async def test_a_slow_reader_makes_the_writer_wait() -> None:
     async with serving({"Pour": UNARY_STREAM(pour)}, client_options=client_options) as (server, channel):
         call = channel.unary_stream(path("Pour"))(b"")
         assert len(await call.read()) == 100_000
-        await asyncio.sleep(0.3)
-        seen = written
+        seen = 0
+        async with asyncio.timeout(30):
+            while written != seen:
+                seen = written
+                await asyncio.sleep(0.3)
         assert seen < 150
-        await asyncio.sleep(0.1)
-        assert written == seen
         count = 1
         while await call.read() is not grpc.aio.EOF:
             count += 1

@@ -38,7 +38,7 @@ async def test_a_drain_has_an_end() -> None:
     async with serving({"Slow": UNARY(slow)}) as (server, channel):
         call = channel.unary_unary(path("Slow"))(b"60")
         await until(lambda: server.open_streams)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await server.drain(0.2)
         assert (await status_of(call))[0] is grpc.StatusCode.UNAVAILABLE
         assert server.stats.cancelled == 1
@@ -47,8 +47,8 @@ async def test_a_drain_has_an_end() -> None:
 async def test_a_drain_of_idle_clients_is_quick() -> None:
     async with serving({"Slow": UNARY(slow)}) as (server, channel):
         await channel.unary_unary(path("Slow"))(b"0")
-        async with asyncio.timeout(3):
-            await server.drain(60)
+        async with asyncio.timeout(30):
+            await server.drain(120)
         assert not server.connections
 
 

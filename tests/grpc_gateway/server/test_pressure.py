@@ -12,7 +12,7 @@ from grpc_gateway.http2 import CloseCause, Limits, frames
 from grpc_gateway.server import Server, ServerOptions
 from grpc_gateway.server.compression import decompress
 from tests.grpc_gateway.http2.kit import END, data, settings
-from tests.grpc_gateway.server.kit import SERVICE, STREAM, STREAM_UNARY, UNARY, UNARY_STREAM, until
+from tests.grpc_gateway.server.kit import SERVICE, STREAM, STREAM_UNARY, UNARY, UNARY_STREAM, settle, until
 from tests.grpc_gateway.server.wire import Wire, message
 
 pytestmark = pytest.mark.anyio
@@ -91,7 +91,7 @@ async def test_a_full_socket_is_shared_fairly(server: Server, wire: Wire) -> Non
     numbers = range(1, 100, 2)
     wire.say(b"".join(wire.call(number, "Pour") + data(number, message(b""), END) for number in numbers))
     for _ in range(100):
-        await asyncio.sleep(0.001)
+        await settle()
         assert wire.transport.buffer_size <= 600 * _KIB
         wire.transport.drain()
     counts = [pourer.written.get(number, 0) // (100 * _KIB) for number in numbers]
@@ -104,13 +104,13 @@ async def test_a_writer_that_goes_while_it_waits_holds_up_nobody(server: Server,
     server.add_registered_method_handlers(SERVICE, {"Pour": UNARY_STREAM(pourer)})
     wire.transport.room = 256 * _KIB
     wire.say(_WIDE + b"".join(wire.call(number, "Pour") + data(number, message(b""), END) for number in (1, 3, 5)))
-    await asyncio.sleep(0.01)
+    await settle()
     wire.transport.drain()
     for call in tuple(wire.channel.calls):
         if call.stream.id == 3:
             call.cancel()
     for _ in range(10):
-        await asyncio.sleep(0.001)
+        await settle()
         wire.transport.drain()
     assert pourer.written[1] > 600 * _KIB
     assert pourer.written[5] > 600 * _KIB
@@ -129,7 +129,7 @@ async def test_two_tasks_write_to_one_stream(server: Server, wire: Wire) -> None
 
     server.add_registered_method_handlers(SERVICE, {"Push": UNARY_STREAM(push)})
     wire.say(wire.call(1, "Push") + data(1, message(b""), END))
-    await asyncio.sleep(0.01)
+    await settle()
     wire.say(_WIDE)
     await until(lambda: ended == 3)
 
@@ -159,7 +159,7 @@ async def test_a_client_that_hangs_up_is_not_written_for(server: Server, wire: W
     wire.channel.eof_received()
     await until(lambda: not wire.channel.calls and not wire.channel.lingering)
     written = pourer.written[1]
-    await asyncio.sleep(0.01)
+    await settle()
     assert pourer.written[1] == written
     assert wire.channel.cause is CloseCause.PEER
     await until(lambda: wire.transport.aborted)
@@ -226,24 +226,24 @@ async def test_two_readers_of_one_stream(server: Server, wire: Wire) -> None:
 
     server.add_registered_method_handlers(SERVICE, {"Both": STREAM(both)})
     wire.say(wire.call(1, "Both"))
-    await asyncio.sleep(0.01)
+    await settle()
     wire.say(data(1, message(b"a"), END))
     assert (await wire.answer())[1] == message(b"a")
 
 
 def test_gzip_of_many_members_is_refused() -> None:
     """Each costs a whole inflater; what is left of the data would be copied as often."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(ValueError, match="members"):
         decompress("gzip", gzip.compress(b"") * 50_000, 2**20)
-    assert time.perf_counter() - begin < 0.5
+    assert time.process_time() - begin < 0.5
 
 
 async def test_what_comes_behind_the_answer_is_thrown_away(server: Server, wire: Wire) -> None:
     """The answer waits for the client, which still sends: the others' share of the window is not used up by that."""
     server.add_registered_method_handlers(SERVICE, {"Early": STREAM_UNARY(early)})
     wire.say(settings(initial_window_size=0) + wire.call(1, "Early"))
-    await asyncio.sleep(0.01)
+    await settle()
     [stream] = wire.channel.http2.streams.values()
     assert stream.finished
     for _ in range(200):
@@ -264,7 +264,7 @@ async def test_reset_requests_that_were_not_taken_up_are_forgotten(server: Serve
     wire = Wire(server)
     wire.say(settings(initial_window_size=0))
     wire.say(wire.call(1, "Echo") + data(1, message(bytes(2000)), END))
-    await asyncio.sleep(0.01)
+    await settle()
     assert wire.channel.http2.waiting > 1000
     for number in range(3, 2003, 2):
         wire.say(wire.call(number, "Echo"))
@@ -277,7 +277,7 @@ async def test_requests_that_are_not_taken_up_are_held_as_what_they_are(server: 
     wire = Wire(server)
     wire.say(settings(initial_window_size=0))
     wire.say(wire.call(1, "Echo") + data(1, message(bytes(2000)), END))
-    await asyncio.sleep(0.01)
+    await settle()
     wire.say(wire.call(3, "Echo"))
     for _ in range(100):
         wire.say(data(3, b"ab") * 1000)

@@ -89,7 +89,7 @@ class Wire(Client):
 
     async def answer(self, stream_id: int = 1) -> tuple[dict[str, str], bytes, dict[str, str]]:
         """Head, data and trailers of an answer; trailers are empty where the head is all."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not any(found.stream_id == stream_id and found.flags & END for found in self.listen()):
                 await asyncio.sleep(0.001)
         head, *trailers = self.blocks[stream_id]

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import orjson
+import pytest
 
 from protos.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 from proxy.app import App
@@ -24,6 +25,8 @@ from tests.grpc_gateway.kit import consumer_settings
 READ, WRITE = "a-token-for-readers", "a-token-for-writers"
 GROUP, PUSH_GROUP, PRODUCERS = "billing", "shipping", "shop"
 UNIQUE_ID = "7F000001000018B4AAC2000000000001"
+# Seconds.
+_NEVER = 36_000.0
 
 
 @dataclass
@@ -72,17 +75,17 @@ async def replica(directory: Path, sources: Sources | None = None, **more: Any) 
 
         async def end() -> None:
             stop.set()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 await serving
 
         stack.push_async_callback(end)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await ready.wait()
         url = app.admin.url
         assert url is not None
-        read = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=20))
+        read = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30))
         headers = {"Authorization": f"Bearer {WRITE}"}
-        write = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=20, headers=headers))
+        write = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30, headers=headers))
         yield Replica(app, read, write)
 
 
@@ -104,8 +107,17 @@ class Stage:
 
 @asynccontextmanager
 async def stage(directory: Path, **more: Any) -> AsyncIterator[Stage]:
-    """The replica with everything that there is to see."""
-    async with replica(directory, **more) as replica_, AsyncExitStack() as stack:
+    """The replica with everything that there is to see.
+
+    Its clients say nothing more, and whole modules of tests look at them: on a busy machine for longer than the 90 s
+    after which silent clients are forgotten. So nobody is looked for who is silent.
+    """
+    more = {"limits": {"idle_timeout": 2 * _NEVER}, **more}
+    async with AsyncExitStack() as stack:
+        patches = stack.enter_context(pytest.MonkeyPatch.context())
+        patches.setattr("proxy.app._SWEEP", _NEVER)
+        patches.setattr("proxy.grpc_service._SWEEP", _NEVER)
+        replica_ = await stack.enter_async_context(replica(directory, **more))
         topic = await create_topic(replica_.address, "orders", 2)
         remoting = await stack.enter_async_context(Client(replica_.address, "192.0.2.7@4711"))
         remoting.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda command: _running_info(command, topic)
@@ -132,7 +144,7 @@ async def stage(directory: Path, **more: Any) -> AsyncIterator[Stage]:
 
 async def eventually_a_member(app: App, group: str) -> None:
     """Wait until somebody is in a consumer group."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not app.registry.consumer_ids(group):
             await asyncio.sleep(0.01)
 

@@ -26,7 +26,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 
 async def ask(app: App, path: str) -> tuple[int, Any]:
-    async with httpx.AsyncClient(base_url=app.admin.url or "", timeout=20) as client:
+    async with httpx.AsyncClient(base_url=app.admin.url or "", timeout=30) as client:
         answer = await client.get(path)
         return answer.status_code, answer.json()
 

@@ -192,7 +192,7 @@ async def exchange(running: Replica, *parts: bytes) -> bytes:
         writer.write(part)
         await writer.drain()
         await asyncio.sleep(0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         told = await reader.read()
     writer.close()
     return told
@@ -246,7 +246,7 @@ async def test_a_replica_without_an_admin_api_tells_health_too(tmp_path: Path) -
     ready, stop = asyncio.Event(), asyncio.Event()
     serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await ready.wait()
         reader, writer = await asyncio.open_connection("127.0.0.1", app.addresses[0].port)
         writer.write(b"GET /readyz HTTP/1.0\r\n\r\n")

@@ -29,7 +29,7 @@ async def own(anyio_backend: Any, tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -63,7 +63,7 @@ async def test_health_is_forced_to_fail_on_both_ports(own: Stage) -> None:
         assert answer.status_code == 503
         assert answer.json()["checks"]["forced"] == {"status": "fail", "reason": "moving house"}
     assert (await own.replica.read.get("/livez")).status_code == 200
-    async with httpx.AsyncClient(base_url=f"http://{app.addresses[0]}") as clients_port:
+    async with httpx.AsyncClient(base_url=f"http://{app.addresses[0]}", timeout=30) as clients_port:
         assert (await clients_port.get("/readyz")).status_code == 503
         assert (await own.replica.post("/v1/health/pass"))["ready"]
         assert (await clients_port.get("/readyz")).status_code == 200
@@ -75,7 +75,7 @@ async def test_health_by_grpc_follows(own: Stage) -> None:
         watch = stub.Watch(health_pb2.HealthCheckRequest(service=""))
 
         async def told() -> str:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 answer = await watch.read()
             status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
             # The service and the replica go together, as long as there are brokers.
@@ -236,7 +236,7 @@ async def test_the_skew_of_a_group_is_told(own: Stage) -> None:
 async def event(lines: AsyncIterator[str]) -> tuple[str, Any]:
     """The next event of a stream: its name and its data."""
     name = ""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         async for line in lines:
             if line.startswith("event: "):
                 name = line.removeprefix("event: ")

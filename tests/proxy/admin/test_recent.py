@@ -85,7 +85,7 @@ async def test_a_level_comes_back_by_itself(logger: logging.Logger) -> None:
     levels.set(logger.name, "debug", 0.01)
     assert logger.level == logging.DEBUG
     assert levels.one(logger.name).changed
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while levels.one(logger.name).changed:
             await asyncio.sleep(0.005)
     assert logger.level == logging.WARNING

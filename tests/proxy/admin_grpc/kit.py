@@ -28,7 +28,7 @@ class Caller:
 
     async def __call__(self, rpc: str, request: Any, code: Code = Code.OK) -> Any:
         """One rpc, whose answer must have this code."""
-        answer = await getattr(self.stub, rpc)(request, metadata=self.metadata, timeout=20)
+        answer = await getattr(self.stub, rpc)(request, metadata=self.metadata, timeout=30)
         assert answer.status.code == code, answer
         return answer
 

@@ -87,7 +87,7 @@ async def test_subscriptions_of_a_group(served: Stage) -> None:
     assert (info.expression.type, info.expression.expression) == (FilterType.TAG, "*")
     assert info.message_model == pb.MessageModel.CLUSTERING
     assert info.subscription_consistency
-    assert time.time() - 60 < info.last_update_timestamp.seconds <= time.time() + 1
+    assert time.time() - 600 < info.last_update_timestamp.seconds <= time.time() + 1
 
 
 async def test_subscriptions_to_a_topic(served: Stage) -> None:
@@ -180,8 +180,8 @@ async def test_accumulation(served: Stage) -> None:
         assert list(answer.topic_accumulation) == [topic]
         for row in (answer.accumulation, answer.topic_accumulation[topic]):
             assert (row.accumulation, row.ready_messages, row.inflight_messages) == (3, 3, 0)
-            assert 0 <= row.deliver_delay_time.ToMilliseconds() < 60_000
-            assert abs(row.last_consume_timestamp / 1000 - time.time()) < 60
+            assert 0 <= row.deliver_delay_time.ToMilliseconds() < 600_000
+            assert abs(row.last_consume_timestamp / 1000 - time.time()) < 600
         assert answer.status.message == "OK"
     request = pb.DescribeGroupAccumulationRequest(group=name(group), topics=[name("nowhere")])
     await served.read("DescribeGroupAccumulation", request, Code.TOPIC_NOT_FOUND)
@@ -317,15 +317,21 @@ async def test_a_query_that_cannot_be(served: Stage, wanted: dict[str, Any], cod
 async def test_what_the_replica_has_to_do(served: Stage) -> None:
     client = served.clients.remoting
     topic = await create_topic(served.clients.replica.address, "counted", 1)
-    before = await served.read("GetProxyRuntimeStats", pb.GetProxyRuntimeStatsRequest())
+
+    async def stats_now() -> Any:
+        return await served.read("GetProxyRuntimeStats", pb.GetProxyRuntimeStatsRequest())
+
+    before, deadline = await stats_now(), time.monotonic() + 30
+    # Whose connection was closed a moment ago may still be counted.
+    while before.connections > 2 and time.monotonic() < deadline:
+        before = await stats_now()
     assert (before.connections, before.producers, before.consumers) == (2, 1, 2)
     assert before.proxy_name
     assert before.version
     await client.send(topic, b"1")
     await client.pull(topic, GROUP)
-    stats = before
-    deadline = time.monotonic() + 10
+    stats, deadline = before, time.monotonic() + 30
     while not (stats.in_tps and stats.out_tps) and time.monotonic() < deadline:
-        stats = await served.read("GetProxyRuntimeStats", pb.GetProxyRuntimeStatsRequest())
+        stats = await stats_now()
     assert stats.in_tps > 0
     assert stats.out_tps > 0

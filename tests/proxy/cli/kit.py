@@ -25,7 +25,7 @@ from tests.cluster.kit import ROOT, Failed
 
 COMMAND = (sys.executable, "-m", "proxy")
 # Seconds within which every command here has to be done.
-LIMIT = 60.0
+LIMIT = 100.0
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Shell:
                 except OSError:
                     # The other end has gone.
                     break
-            status = process.wait(10)
+            status = process.wait(LIMIT)
         finally:
             process.kill()
             process.wait()

@@ -37,7 +37,7 @@ def test_where_to_begin() -> None:
     assert arguments.start("2026-11-21T12:30") == Start(time=int(moment.timestamp() * 1000))
     ago = arguments.start("10m").time
     assert ago is not None
-    assert 0 <= time.time() * 1000 - 600_000 - ago < 5000
+    assert 0 <= time.time() * 1000 - 600_000 - ago < 60_000
 
 
 def test_filters() -> None:

@@ -66,7 +66,7 @@ def test_reset(shell: Shell) -> None:
     assert shell.ok(*words, middle, "--json").object == {"group": "moved", "topic": topic, "done": "reset"}
     assert _state(shell, "moved") == (4, [5, 5])
     # And that is where it goes on.
-    assert len(shell.ok("receive", topic, "--group", "moved", "--wait", "1s", "--json").objects) == 4
+    assert len(shell.ok("receive", topic, "--group", "moved", "--max", 4, "--json").objects) == 4
 
 
 def test_what_is_refused(shell: Shell) -> None:

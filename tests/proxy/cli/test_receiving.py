@@ -20,7 +20,7 @@ def _lag(shell: Shell, group: str) -> int:
 
 def test_what_is_received_is_acknowledged(shell: Shell) -> None:
     topic = _fill(shell, "receive-all")
-    found = shell.ok("receive", topic, "--group", "receivers", "--wait", "1s", "--json").objects
+    found = shell.ok("receive", topic, "--group", "receivers", "--max", 5, "--json").objects
     assert _bodies(found) == ["m0", "m1", "m2", "m3", "m4"]
     assert {message["attempt"] for message in found} == {1}
     assert shell.ok("receive", topic, "--group", "receivers", "--wait", "1s").out == ""
@@ -48,9 +48,9 @@ def test_tags_and_conditions(shell: Shell) -> None:
     topic = shell.topic("receive-some")
     for tag, price in (("a", 1), ("b", 2), ("c", 3)):
         shell.ok("send", topic, "--tag", tag, "--property", f"price={price}", f"{tag}{price}")
-    tagged = shell.ok("receive", topic, "--group", "tagged", "--filter", "a || c", "--wait", "1s", "--json").objects
+    tagged = shell.ok("receive", topic, "--group", "tagged", "--filter", "a || c", "--max", 2, "--json").objects
     assert _bodies(tagged) == ["a1", "c3"]
-    fitting = shell.ok("receive", topic, "--group", "sql", "--sql", "price > 1", "--wait", "1s", "--json").objects
+    fitting = shell.ok("receive", topic, "--group", "sql", "--sql", "price > 1", "--max", 2, "--json").objects
     assert _bodies(fitting) == ["b2", "c3"]
     assert "character 7" in shell.refused("receive", topic, "--group", "bad", "--sql", "price >")
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.cluster.kit import HOST, ROOT, Gantry, free_port
-from tests.proxy.cli.kit import Shell, embedded, environment
+from tests.cluster.kit import HOST, ROOT, Gantry
+from tests.ports import free_port
+from tests.proxy.cli.kit import LIMIT, Shell, embedded, environment
 
 _ESCAPE = "\x1b["
 
@@ -36,8 +37,8 @@ def test_nobody_there(words: tuple[str, ...]) -> None:
 def test_somebody_who_does_not_answer() -> None:
     with socket.create_server((HOST, 0)) as silent:
         endpoint = f"{HOST}:{silent.getsockname()[1]}"
-        told = Shell(endpoint).refused("topics", "--timeout", "300ms")
-    assert told == f"{endpoint} did not answer GET_ROUTEINFO_BY_TOPIC within 0.3 s"
+        told = Shell(endpoint).refused("topics", "--timeout", "1s")
+    assert told == f"{endpoint} did not answer GET_ROUTEINFO_BY_TOPIC within 1 s"
 
 
 def test_the_endpoint_of_the_environment_gives_way_to_the_flag(shell: Shell) -> None:
@@ -78,7 +79,7 @@ def test_a_reader_that_has_seen_enough(shell: Shell) -> None:
     shell.ok("send", topic, "--size", 2000, "--count", 2000)
     command = f"{sys.executable} -m proxy tail {topic} --from earliest | head -n 1"
     done = subprocess.run(
-        command, shell=True, capture_output=True, cwd=ROOT, env=environment(shell.endpoint), timeout=60, check=True
+        command, shell=True, capture_output=True, cwd=ROOT, env=environment(shell.endpoint), timeout=LIMIT, check=True
     )
     assert (len(done.stdout.splitlines()), done.stderr) == (1, b"")
 

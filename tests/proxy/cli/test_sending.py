@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.kit import ROOT
-from tests.proxy.cli.kit import Shell, environment, messages_of
+from tests.proxy.cli.kit import LIMIT, Shell, environment, messages_of
 
 
 def test_a_message_with_everything_in_it(shell: Shell) -> None:
@@ -54,7 +54,7 @@ def test_lines_and_a_body_through_a_pipe(shell: Shell) -> None:
     command = f"seq 3 | {sys.executable} -m proxy send {topic} --lines --in-flight 1 --json"
     command += f" && printf 'a\\nb' | {sys.executable} -m proxy send {topic} - --json"
     done = subprocess.run(
-        command, shell=True, capture_output=True, cwd=ROOT, env=environment(shell.endpoint), timeout=60, check=True
+        command, shell=True, capture_output=True, cwd=ROOT, env=environment(shell.endpoint), timeout=LIMIT, check=True
     )
     assert (len(done.stdout.splitlines()), done.stderr) == (2, b"")
     assert [message["body"] for message in messages_of(shell, topic)] == ["1", "2", "3", "a\nb"]
@@ -106,8 +106,9 @@ def test_a_summary_for_programs(shell: Shell) -> None:
 
 def test_ctrl_c_tells_what_has_been_sent(shell: Shell) -> None:
     topic = shell.topic("send-break")
-    with shell.following("send", topic, "x", "--count", 100_000, "--rate", "50/s", "--json") as sending:
-        deadline = time.monotonic() + 30
+    words = ("--count", 100_000, "--rate", "50/s", "--in-flight", 1, "--json")
+    with shell.following("send", topic, "x", *words) as sending:
+        deadline = time.monotonic() + LIMIT
         while not messages_of(shell, topic):
             assert time.monotonic() < deadline
         done = sending.interrupt()

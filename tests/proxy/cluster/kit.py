@@ -1,7 +1,6 @@
 """A cluster in this process: name servers and brokers that are the far end of our own connections."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,17 +15,10 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
 from remoting.wheel import TimeoutWheel
+from tests.ports import free_port
 from tests.proxy.kit import Reply
 
 Answer = Callable[[RemotingCommand], RemotingCommand | None]
-
-
-def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Server:
@@ -67,7 +59,7 @@ class Server:
         self._changed.set()
 
     async def until(self, condition: Callable[["Server"], bool]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not condition(self):
                 self._changed.clear()
                 await self._changed.wait()

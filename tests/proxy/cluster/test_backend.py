@@ -14,7 +14,8 @@ from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS
-from tests.proxy.cluster.kit import Cluster, Server, free_port, running
+from tests.ports import free_port
+from tests.proxy.cluster.kit import Cluster, Server, running
 from tests.proxy.kit import FakeChannel, Reply, complete, heartbeat, request, settle
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +38,7 @@ def ask(backend: ClusterBackend, code: int, channel: FakeChannel | None = None, 
 
 async def by(reply: Reply) -> str:
     """Who answered."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return (await reply).fields["by"]
 
 

@@ -10,7 +10,8 @@ from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
 from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable
 from remoting.wheel import TimeoutWheel
-from tests.proxy.cluster.kit import Cluster, Server, free_port
+from tests.ports import free_port
+from tests.proxy.cluster.kit import Cluster, Server
 from tests.proxy.kit import Clock, FakeChannel, Reply, request, settle
 
 pytestmark = pytest.mark.anyio
@@ -43,7 +44,7 @@ class Bench:
         return future
 
     async def connect(self) -> RemotingConnection:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await self.ask(ANSWERED)
         assert self.link.connection is not None
         return self.link.connection
@@ -73,7 +74,7 @@ async def test_a_congested_connection_is_still_read(bench: Bench) -> None:
     connection.hold(client)
     assert connection.transport is not None
     assert connection.transport.is_reading()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await bench.ask(ANSWERED)
     assert client.holds == 1
     connection.resume_writing()
@@ -126,7 +127,7 @@ async def test_a_broker_that_answers_others_keeps_its_connection(bench: Bench) -
 async def test_a_broker_of_whom_nothing_is_wanted_may_be_silent(bench: Bench) -> None:
     connection = await bench.connect()
     answered = bench.ask(ANSWERED, 3.0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await answered
     bench.pass_time(600)
     await settle()

@@ -210,7 +210,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 async def test_a_broker_that_does_not_answer_holds_nobody_up(bench: Bench) -> None:
     bench.held = []
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await bench.join(client("c1"), "g", at=("broker-b",))
     (held,) = bench.held
     assert not held.done(), "should it stay silent, the connection is given up"

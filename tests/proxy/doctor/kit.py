@@ -29,13 +29,13 @@ async def replica(directory: Path, **more: Any) -> AsyncIterator[App]:
     ready, stop = asyncio.Event(), asyncio.Event()
     serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await asyncio.wait((serving, asyncio.ensure_future(ready.wait())), return_when=asyncio.FIRST_COMPLETED)
         create_topic(app, "orders")
         yield app
     finally:
         stop.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await serving
 
 
@@ -79,7 +79,7 @@ async def server(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterat
 async def visit(endpoint: HostPort | App, **options: Any) -> list[Finding]:
     """Everything that the doctor finds."""
     address = endpoint.addresses[0] if isinstance(endpoint, App) else endpoint
-    options.setdefault("timeout", 5.0)
+    options.setdefault("timeout", 10.0)
     return [found async for found in diagnose(Options(address, **options))]
 
 

@@ -107,5 +107,5 @@ async def test_an_outdated_version_of_tls(tmp_path: Path) -> None:
         await reader.read(1)
 
     async with server(mute, context) as address:
-        found = await visit(address, timeout=2.0)
+        found = await visit(address, timeout=5.0)
     assert "TLSv1 is still accepted" in only(found, "tls.outdated").text

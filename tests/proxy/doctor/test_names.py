@@ -6,7 +6,7 @@ import pytest
 
 from protocol_negotiation.peer import HostPort
 from proxy.doctor import names
-from tests.proxy.cluster.kit import free_port
+from tests.ports import free_port
 from tests.proxy.doctor.kit import codes, only, replica, visit
 
 pytestmark = pytest.mark.anyio

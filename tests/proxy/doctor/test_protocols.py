@@ -15,7 +15,8 @@ from protos.apache.rocketmq.v2.service_pb2 import QueryRouteRequest, QueryRouteR
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceServicer, add_MessagingServiceServicer_to_server
 from remoting import command as commands
 from remoting.command import RemotingCommand
-from tests.proxy.cluster.kit import Cluster, free_port
+from tests.ports import free_port
+from tests.proxy.cluster.kit import Cluster
 from tests.proxy.doctor.kit import codes, only, replica, server, visit
 from tests.proxy.replica import serving
 
@@ -73,7 +74,7 @@ async def test_a_server_that_speaks_grpc_alone() -> None:
     port = grpcio.add_insecure_port("127.0.0.1:0")
     await grpcio.start()
     try:
-        found = await visit(HostPort("127.0.0.1", port), topic="orders", timeout=2.0)
+        found = await visit(HostPort("127.0.0.1", port), topic="orders", timeout=5.0)
     finally:
         await grpcio.stop(None)
     assert {"remoting.none", "grpc.answers", "health.none"} <= codes(found)
@@ -105,7 +106,7 @@ async def test_a_stranger() -> None:
         await reader.read(1 << 16)
 
     async with server(greet) as address:
-        found = await visit(address, timeout=2.0)
+        found = await visit(address, timeout=5.0)
     assert "SSH" in only(found, "endpoint.foreign").text
 
 
@@ -115,7 +116,7 @@ async def test_a_server_that_says_nothing() -> None:
             pass
 
     async with server(wait) as address:
-        found = await visit(address, timeout=0.3)
+        found = await visit(address, timeout=1.0)
     assert "endpoint.silent" in codes(found)
 
 
@@ -126,7 +127,7 @@ async def test_a_server_that_says_nothing_once_it_has_heard() -> None:
         return
 
     async with server(close) as address:
-        found = await visit(address, timeout=2.0)
+        found = await visit(address, timeout=5.0)
     assert "endpoint.closes" in codes(found)
 
 
@@ -142,7 +143,7 @@ async def haproxy(folder: Path, target: HostPort, accept: str = "", send: str = 
     )
     process = await asyncio.create_subprocess_exec("haproxy", "-db", "-f", str(file), stderr=subprocess.DEVNULL)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while True:
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -162,7 +163,7 @@ async def test_a_load_balancer_that_expects_another_before_it(tmp_path: Path) ->
         replica(tmp_path / "store") as app,
         haproxy(tmp_path, app.addresses[0], accept="accept-proxy") as address,
     ):
-        found = await visit(address, timeout=2.0)
+        found = await visit(address, timeout=5.0)
     assert "endpoint.proxy_protocol" in codes(found)
 
 
@@ -171,7 +172,7 @@ async def test_a_load_balancer_whose_headers_are_not_trusted(tmp_path: Path) -> 
         replica(tmp_path / "store") as app,
         haproxy(tmp_path, app.addresses[0], send="send-proxy-v2") as address,
     ):
-        found = await visit(address, timeout=2.0)
+        found = await visit(address, timeout=5.0)
     assert "endpoint.closes" in codes(found)
     assert "listen.trusted_proxies" in only(found, "endpoint.closes").remedy
 

@@ -12,7 +12,7 @@ import pytest
 from proxy.__main__ import main
 from proxy.doctor import report
 from proxy.doctor.catalogue import CATALOGUE, Finding, Level, finding
-from tests.proxy.cluster.kit import free_port
+from tests.ports import free_port
 from tests.proxy.doctor.kit import replica
 
 HERE = Path(__file__).parent

@@ -14,7 +14,8 @@ from proxy.doctor.routes import judge
 from proxy.doctor.visit import Options, Visit
 from remoting import command as commands
 from remoting.command import RemotingCommand
-from tests.proxy.cluster.kit import Cluster, free_port
+from tests.ports import free_port
+from tests.proxy.cluster.kit import Cluster
 from tests.proxy.doctor.kit import codes, only, replica, server, visit
 from tests.proxy.replica import serving
 
@@ -55,7 +56,7 @@ async def test_another_door_of_the_same_deployment(tmp_path: Path) -> None:
 )
 async def test_an_address_that_nobody_can_dial(tmp_path: Path, advertised: str, code: str) -> None:
     async with advertising(tmp_path, advertised) as app:
-        found = await visit(app, topic="orders", timeout=2.0)
+        found = await visit(app, topic="orders", timeout=5.0)
     wrong = [item for item in found if item.code == code]
     assert len(wrong) == 2, codes(found)
     assert all(item.level is Level.FAIL and "listen.advertise" in item.remedy for item in wrong)
@@ -73,7 +74,7 @@ async def test_an_address_where_somebody_else_listens(tmp_path: Path) -> None:
         await reader.read(1 << 16)
 
     async with server(greet) as stranger, advertising(tmp_path, str(stranger)) as app:
-        found = await visit(app, topic="orders", timeout=2.0)
+        found = await visit(app, topic="orders", timeout=5.0)
     assert [item.code for item in found if item.check == "route"] == ["route.mute", "route.mute"]
 
 

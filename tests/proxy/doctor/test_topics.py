@@ -140,7 +140,7 @@ async def test_a_connection_that_is_cut(tmp_path: Path) -> None:
                 async with asyncio.timeout(30) as patience:
                     while data := await reader.read(1 << 16):
                         to_writer.write(data)
-                        patience.reschedule(asyncio.get_running_loop().time() + 1.0)
+                        patience.reschedule(asyncio.get_running_loop().time() + 2.0)
             except TimeoutError:
                 pass
             finally:
@@ -149,7 +149,7 @@ async def test_a_connection_that_is_cut(tmp_path: Path) -> None:
                 writer.close()
 
         async with server(relay) as address:
-            found = await visit(HostPort("127.0.0.1", address.port), idle=2.5)
+            found = await visit(HostPort("127.0.0.1", address.port), idle=4.0)
     assert "idle.cut" in codes(found)
 
 

@@ -27,7 +27,8 @@ from remoting.ids import OffsetMessageId
 from remoting.messages import StoredMessage, SysFlag
 from remoting.pop import PoppedMessage
 from tests.cluster.client import BROKER, Client, create_topic, described, ok, pull_fields, queue_fields
-from tests.cluster.kit import HOST, Gantry, accepts, free_port
+from tests.cluster.kit import HOST, Gantry, accepts
+from tests.ports import free_port
 
 QUEUES = 4
 SENDERS = 8
@@ -38,7 +39,7 @@ INVISIBLE = 4_000
 SURE = 2_000
 DELAY = 700
 # Seconds: within these everything that waits has come.
-PATIENCE = 40.0
+PATIENCE = 120.0
 # Of the log, so that it has several files.
 SEGMENT = 2 * 2**20
 
@@ -91,6 +92,11 @@ class Told:
     # How far each queue has been read, and the last number of each sender there.
     read: Counter[int] = field(default_factory=Counter)
     last: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    @property
+    def something_of_all(self) -> bool:
+        """If every kind of request has been answered at least once."""
+        return all((self.sent, self.committed, self.acked, self.commits, self.rollbacks, self.delayed))
 
     @property
     def answers(self) -> int:
@@ -329,6 +335,9 @@ async def run(rounds: int, directory: Path, seed: int) -> Told:
 
             async def kill() -> None:
                 await anyio.sleep(chance.uniform(0.3, 1.3))
+                with anyio.fail_after(PATIENCE):
+                    while not told.something_of_all:
+                        await anyio.sleep(0.05)
                 assert accepts(gantry.port), f"it ended by itself:\n{gantry.tail()}"
                 gantry.kill()
 

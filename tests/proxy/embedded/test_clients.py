@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from tests.cluster.client import create_topic, unique
-from tests.cluster.kit import HOST, Gantry, free_port, run_client
+from tests.cluster.kit import HOST, Gantry, run_client
+from tests.ports import free_port
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 _CLIENTS = (("python-grpc", "simple"), ("go-grpc", "push"), ("go-remoting", "push"), ("go-remoting", "pull"))
 _KINDS = ("normal", "fifo", "delay", "transaction")

@@ -6,9 +6,9 @@ import pytest
 
 from tests.proxy.embedded import kill
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 
 async def test_what_was_answered_survives(tmp_path: Path) -> None:
     told = await kill.run(2, tmp_path, seed=5)
-    assert all((told.sent, told.committed, told.acked, told.commits, told.rollbacks, told.delayed)), told.answers
+    assert told.something_of_all, told.answers

@@ -19,17 +19,17 @@ from remoting import messages
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic, pull_fields
 from tests.cluster.grpc.kit import Consumer, bodies
-from tests.cluster.kit import free_port
+from tests.ports import free_port
 from tests.proxy.replica import soon
 
 pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def serving(directory: Path, **embedded: Any) -> AsyncIterator[App]:
+async def serving(directory: Path, drain_timeout: float = 0.2, **embedded: Any) -> AsyncIterator[App]:
     """A replica on a port of its own; at the end it drains and gives its directory back."""
     table = {"directory": directory, **embedded}
-    app = App(Settings(listen=["127.0.0.1:0"], embedded=table, drain_timeout=0.2))
+    app = App(Settings(listen=["127.0.0.1:0"], embedded=table, drain_timeout=drain_timeout))
     ready, stop = asyncio.Event(), asyncio.Event()
     work = asyncio.ensure_future(app.serve(ready.set, stop.wait))
     try:
@@ -85,10 +85,13 @@ async def test_a_long_poll_gets_what_comes(tmp_path: Path) -> None:
 
 
 async def test_a_drain_does_not_wait_for_long_polls(tmp_path: Path) -> None:
-    async with serving(tmp_path) as app, Client(address(app)) as client:
+    # Both take longer than `serving` waits.
+    async with serving(tmp_path, drain_timeout=120) as app, Client(address(app)) as client:
         await client.send("t", b"x")
-        client.begin(RequestCode.PULL_MESSAGE, client.named(pull_fields("t", "g", 0, 1, 15_000)))
-        await asyncio.sleep(0.05)
+        client.begin(RequestCode.PULL_MESSAGE, client.named(pull_fields("t", "g", 0, 1, 120_000)))
+        async with asyncio.timeout(30):
+            while not app.core.under_way:
+                await asyncio.sleep(0.01)
 
 
 async def test_proxy_and_socket_tell_their_own_address(tmp_path: Path) -> None:
@@ -141,9 +144,10 @@ async def test_upkeep_that_fails_is_told_and_ends_nothing(
     async with serving(tmp_path) as app, Client(address(app)) as client:
         assert isinstance(app.backend, EmbeddedBackend)
         monkeypatch.setattr(app.backend._store, "upkeep", lambda: 1 / 0)
-        await asyncio.sleep(0.15)
+        async with asyncio.timeout(30):
+            while "upkeep of the store failed" not in caplog.text:
+                await asyncio.sleep(0.01)
         await client.send("t", b"x")
-    assert "upkeep of the store failed" in caplog.text
 
 
 # Starts that fail.

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics import parser as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from tests.proxy.workers.kit import Process
+from tests.proxy.workers.kit import Process, total
 from tests.tools import promtool
 
 
@@ -30,6 +30,7 @@ def test_promtool_accepts_what_is_served(process: Process) -> None:
     for _ in range(8):
         process.send("orders")
     process.gantry("receive", "orders", "--group", "g", "--max", "8", "--wait", "10s")
+    process.wait(lambda: process.sum("rocketmq_messages_out_total", consumer_group="g") == 8)
     text = process.text()
     # Names, help texts, types and labels, as Prometheus' authors would have them.
     done = subprocess.run([promtool(), "check", "metrics"], input=text, capture_output=True, text=True)
@@ -43,9 +44,8 @@ def test_promtool_accepts_what_is_served(process: Process) -> None:
         if sample.name == "gantry_requests_total"
     }
     assert protocols == {"grpc", "remoting"}
-    assert process.sum("rocketmq_messages_in_total", topic="orders") == 8
-    assert process.sum("rocketmq_messages_out_total", consumer_group="g") == 8
-    assert process.sum("gantry_requests_total", code="SendMessage", response=str(Code.OK)) == 8
-    assert process.sum("gantry_connections_opened_total") == process.sum("gantry_connections") + process.sum(
-        "gantry_connections_closed_total"
-    )
+    assert total(text, "rocketmq_messages_in_total", topic="orders") == 8
+    assert total(text, "rocketmq_messages_out_total", consumer_group="g") == 8
+    assert total(text, "gantry_requests_total", code="SendMessage", response=str(Code.OK)) == 8
+    open_or_closed = total(text, "gantry_connections") + total(text, "gantry_connections_closed_total")
+    assert total(text, "gantry_connections_opened_total") == open_or_closed

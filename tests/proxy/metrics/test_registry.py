@@ -13,7 +13,7 @@ from prometheus_client.openmetrics import parser as open_metrics
 from proxy.metrics import Metrics, serve
 from proxy.metrics.family import Merge
 from proxy.metrics.settings import MetricsSettings
-from tests.proxy.cluster.kit import free_port
+from tests.ports import free_port
 from tests.proxy.metrics.kit import observation, shown, text
 
 
@@ -114,7 +114,7 @@ async def test_a_loop_that_is_held_up_is_not_waited_for(
 def fetched(url: str, accept: str = "text/plain") -> Callable[[], str]:
     def fetch() -> str:
         try:
-            with urlopen(Request(url, headers={"Accept": accept}), timeout=5) as answer:
+            with urlopen(Request(url, headers={"Accept": accept}), timeout=30) as answer:
                 body: bytes = answer.read()
                 return body.decode()
         except HTTPError as error:

@@ -23,7 +23,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS
 from tests.proxy.cluster.kit import Cluster, Server
-from tests.proxy.kit import Clock, complete, heartbeat, peer, route
+from tests.proxy.kit import Clock, complete, heartbeat, peer, route, settle
 from tests.proxy.metrics.kit import read, shown
 from tests.proxy.replica import Client, certify, serving, soon
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def until(check: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not check():
             await asyncio.sleep(0.01)
 
@@ -123,7 +123,7 @@ async def test_a_client_with_too_much_under_way_is_read_no_further(cluster: Clus
 
 async def test_handshakes(cluster: Cluster, tmp_path: Path) -> None:
     files, context = certify(tmp_path)
-    async with replica(cluster, tls=files, limits={"negotiation_timeout": 0.5}) as (app, _):
+    async with replica(cluster, tls=files, limits={"negotiation_timeout": 2.0}) as (app, _):
         client = await Client.connect(app, context)
         await client.ask(heartbeat("c1"))
         assert shown(app.metrics, "gantry_tls_handshakes_total") == {("TLSv1.3",): 1}
@@ -151,6 +151,7 @@ async def _begin_handshake(app: App) -> asyncio.StreamWriter:
     writer.write(bytes.fromhex("1603010200010001fc0303"))
     await writer.drain()
     await asyncio.sleep(0.1)
+    await settle()
     return writer
 
 
@@ -184,6 +185,7 @@ async def test_what_is_under_way(cluster: Cluster) -> None:
         await until(lambda: shown(app.metrics, "gantry_requests_under_way") == {("remoting",): 2, ("grpc",): 1})
         assert shown(app.metrics, "gantry_long_polls") == {("remoting",): 1, ("grpc",): 0}
         assert shown(app.metrics, "gantry_upstream_requests_under_way") == {("broker-a",): 3}
+        await broker.until(lambda server: server.codes.count(310) == 2 and RequestCode.PULL_MESSAGE in server.codes)
         broker.stop()
         await soon(asyncio.gather(*asked, inner, return_exceptions=True))
         assert not app.core.under_way

@@ -84,7 +84,7 @@ async def test_a_message_from_its_send_to_its_acknowledgement(seen: Seen) -> Non
     assert send.delay_ms is not None
     assert send.delay_ms <= 1000
     assert send.broker_seconds is not None
-    assert 0 < send.broker_seconds <= send.seconds < 5
+    assert 0 < send.broker_seconds <= send.seconds < 60
     assert identity(send.channel) == ("c1", "GO", "5.1.4")
     assert send.peer.address.host == "127.0.0.1"
 

@@ -93,7 +93,7 @@ async def replica(directory: Path, text: str, interval: float = 3600, **more: An
     ready, stop = asyncio.Event(), asyncio.Event()
     serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             done, _ = await asyncio.wait(
                 (serving, asyncio.ensure_future(ready.wait())), return_when=asyncio.FIRST_COMPLETED
             )
@@ -101,7 +101,7 @@ async def replica(directory: Path, text: str, interval: float = 3600, **more: An
         yield Replica(app, file)
     finally:
         stop.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await serving
 
 
@@ -126,7 +126,7 @@ async def grpc_send(client: Consumer, *bodies: bytes, topic: str = "") -> Any:
 async def until(condition: Callable[[], Any], what: str = "it") -> None:
     """Wait for a condition."""
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while not condition():
                 await asyncio.sleep(0.01)
     except TimeoutError:

@@ -123,7 +123,8 @@ async def test_what_was_stored_is_sent_to_the_other_topic_too(tmp_path: Path) ->
         assert all(copy.get(MIRRORED) == "shadow" for copy in copies)
         originals = await client.pull_all(2, "orders", "g")
         assert all(original.get(MIRRORED) is None for original in originals)
-        assert one.metric("gantry_rule_mirrored_total", rule="shadow", outcome="stored") == 2
+        # The broker has answered, a moment after the copy could be read.
+        await until(lambda: one.metric("gantry_rule_mirrored_total", rule="shadow", outcome="stored") == 2)
         assert one.counts("shadow").enforced == 2
 
 

@@ -96,6 +96,6 @@ async def test_a_hangup_has_the_file_looked_at(tmp_path: Path) -> None:
             assert (await send(client, "orders")).code == ResponseCode.SUCCESS
             write(file, DENY)
             os.kill(gantry.pid, signal.SIGHUP)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 while (await send(client, "orders")).code != ResponseCode.NO_PERMISSION:
                     await asyncio.sleep(0.02)

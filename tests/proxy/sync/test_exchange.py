@@ -85,7 +85,7 @@ class Scene:
                 await task
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not condition():
                 await anyio.sleep(0.005)
 

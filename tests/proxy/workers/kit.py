@@ -17,10 +17,20 @@ from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
-from tests.proxy.cluster.kit import free_port
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 _METADATA = (("x-mq-client-id", "c1"), ("x-mq-language", "PYTHON"), ("x-mq-client-version", "5.0.7"))
+
+
+def total(text: str, name: str, **labels: str) -> float:
+    """Of all samples with these labels, as one look at the metrics showed them."""
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    )
 
 
 class Process:
@@ -52,23 +62,18 @@ class Process:
 
     def text(self, accept: str = "text/plain") -> str:
         request = Request(f"http://127.0.0.1:{self.metrics}/metrics", headers={"Accept": accept})
-        with urlopen(request, timeout=10) as answer:
+        with urlopen(request, timeout=30) as answer:
             body: bytes = answer.read()
             return body.decode()
 
     def sum(self, name: str, **labels: str) -> float:
         """Of all samples with these labels."""
-        return sum(
-            sample.value
-            for family in text_string_to_metric_families(self.text())
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        )
+        return total(self.text(), name, **labels)
 
     def gantry(self, *words: str) -> str:
         """What a remoting client of ours says."""
         command = [sys.executable, "-m", "proxy", *words, "--endpoint", f"127.0.0.1:{self.port}"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -82,7 +87,7 @@ class Process:
                 body=b"hello",
                 system_properties=d.SystemProperties(message_id="01" + os.urandom(16).hex(), message_type=d.NORMAL),
             )
-            answer = stub.SendMessage(pb.SendMessageRequest(messages=[message]), metadata=_METADATA, timeout=10)
+            answer = stub.SendMessage(pb.SendMessageRequest(messages=[message]), metadata=_METADATA, timeout=30)
         assert answer.status.code == Code.OK, answer.status
 
     def end(self) -> None:

@@ -16,7 +16,7 @@ from proxy.metrics.snapshot import decode
 from proxy.workers import supervisor
 from proxy.workers.control import Frames, controlled
 from proxy.workers.supervisor import Supervisor
-from tests.proxy.cluster.kit import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -73,6 +73,7 @@ async def test_a_hangup_waits_for_workers_that_are_being_started(tmp_path: Any) 
 
 
 async def test_the_end_reaches_a_worker_that_is_being_started(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "_GRACE", 120.0)
     (tmp_path / "go").touch()
     make, made_so_far = asyncio.create_subprocess_exec, 0
 
@@ -88,7 +89,7 @@ async def test_the_end_reaches_a_worker_that_is_being_started(tmp_path: Any, mon
     async with supervised(tmp_path) as (made, running):
         monkeypatch.setattr(asyncio, "create_subprocess_exec", slowly)
         # Before the patience with workers that do not end is over.
-        async with asyncio.timeout(supervisor._GRACE - 1):
+        async with asyncio.timeout(60):
             await running
 
 
@@ -127,7 +128,7 @@ async def test_a_worker_whose_metrics_fail_goes_on_and_notices_the_end(caplog: p
     ours, theirs = socket.socketpair()
     parent = await Frames.over(ours)
     ended = asyncio.Event()
-    async with asyncio.timeout(10), controlled(theirs.detach(), snapshot) as control:
+    async with asyncio.timeout(30), controlled(theirs.detach(), snapshot) as control:
         parent.write()
         assert await parent.read() == b"[]"
         failing = False

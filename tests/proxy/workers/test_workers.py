@@ -1,6 +1,5 @@
 """Workers and their parent, as processes."""
 
-import contextlib
 import json
 import os
 import signal
@@ -15,6 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from tests.ports import free_port
 from tests.proxy.workers.kit import ROOT, Process
 
 
@@ -113,7 +113,7 @@ def test_what_cannot_be_served_ends_at_once(tmp_path: Path, reason: str) -> None
         options = ["--workers", "2", "--namesrv", "127.0.0.1:1", "--listen", address]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("GANTRY_")}
         command = [sys.executable, "-m", "proxy", "serve", *options]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=90)
     assert done.returncode == status
     assert text in done.stderr
     assert "Traceback" not in done.stderr
@@ -122,23 +122,12 @@ def test_what_cannot_be_served_ends_at_once(tmp_path: Path, reason: str) -> None
 def test_a_worker_that_cannot_start_is_not_started_again(tmp_path: Path) -> None:
     """What ails the first before it served anybody would ail them all, for ever."""
     (tmp_path / "store").write_text("a file, no directory")
-    options = ["--workers", "2", "--listen", f"127.0.0.1:{_free()}", "--embedded", str(tmp_path / "store")]
+    options = ["--workers", "2", "--listen", f"127.0.0.1:{free_port()}", "--embedded", str(tmp_path / "store")]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GANTRY_")}
-    command = [sys.executable, "-m", "proxy", "serve", *options, "--embedded-listen", f"127.0.0.1:{_free()}"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-m", "proxy", "serve", *options, "--embedded-listen", f"127.0.0.1:{free_port()}"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=90)
     assert done.returncode == 1
     assert "worker 0 ended with 1 before it served anybody" in done.stderr
-
-
-def _free(many: int = 1) -> int:
-    """A port that nobody listens on, and as many that follow it."""
-    while True:
-        with contextlib.ExitStack() as stack:
-            port: int = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-            with contextlib.suppress(OSError, OverflowError):
-                for more in range(1, many):
-                    stack.enter_context(socket.create_server(("127.0.0.1", port + more)))
-                return port
 
 
 def _ask(port: int, path: str, body: bytes | None = None) -> Any:
@@ -149,7 +138,7 @@ def _ask(port: int, path: str, body: bytes | None = None) -> Any:
 
 
 def test_each_worker_tells_its_own_configuration_and_finds_it_unchanged(tmp_path: Path) -> None:
-    first = _free(2)
+    first = free_port(2)
     process = Process(tmp_path, 2, f"127.0.0.1:{first}")
     try:
         for port in (first, first + 1):

@@ -30,6 +30,10 @@ def _clock() -> int:
     return int(time.time() * 1000)
 
 
+# Lines that a round has at least, however slow the disk is.
+LEAST = 100
+
+
 def body(queue_id: int, sender: int, number: int) -> bytes:
     return b"%d %d %d " % (queue_id, sender, number) + random.Random(number).randbytes(number % 500)
 
@@ -88,8 +92,8 @@ def one_round(directory: Path, told: Told, start: int, chance: random.Random) ->
         assert process.stdout.readline() == "ready\n"
         # Not the pipe's size: the process must not wait for us.
         timer = subprocess.Popen(["sleep", f"{chance.uniform(0.05, 0.8):.3f}"])
-        lines = []
-        while timer.poll() is None:
+        lines: list[str] = []
+        while timer.poll() is None or len(lines) < LEAST:
             lines.append(process.stdout.readline())
         assert process.poll() is None, "it ended by itself"
     finally:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,18 @@ class SlowDisk(Disk):
         super().__init__()
         self.go = threading.Event()
         self.go.set()
+        self.held = False
 
     def sync(self, file: int) -> None:
-        assert self.go.wait(10)
+        self.held = not self.go.is_set()
+        assert self.go.wait(60)
         super().sync(file)
+
+    async def holds(self) -> None:
+        """Wait until an fsync has begun that takes long."""
+        async with asyncio.timeout(30):
+            while not self.held:
+                await asyncio.sleep(0.001)
 
 
 async def test_many_senders_share_an_fsync(tmp_path: Path) -> None:
@@ -32,7 +39,7 @@ async def test_many_senders_share_an_fsync(tmp_path: Path) -> None:
     disk.go.clear()
     store.append(message(b"first"))
     first = store.synced()
-    await asyncio.sleep(0.01)
+    await disk.holds()
     waiting = []
     for number in range(500):
         store.append(message(b"%d" % number))
@@ -54,12 +61,11 @@ async def test_the_loop_goes_on_while_the_disk_is_slow(tmp_path: Path) -> None:
     disk.go.clear()
     store.append(message(b"first"))
     waiting = store.synced()
-    await asyncio.sleep(0.01)
-    begin = time.perf_counter()
+    await disk.holds()
+    # Whoever waited for the disk now would wait for ever: only this task lets it go.
     for number in range(100):
         store.append(message(b"%d" % number))
     assert len(bodies(store)) == 101, "what is not durable yet can be read"
-    assert time.perf_counter() - begin < 5
     assert not waiting.done()
     disk.go.set()
     await waiting
@@ -72,7 +78,7 @@ async def test_a_segment_may_end_while_it_is_synced(tmp_path: Path) -> None:
     disk.go.clear()
     store.append(message(b"first"))
     waiting = store.synced()
-    await asyncio.sleep(0.01)
+    await disk.holds()
     for number in range(10):
         store.append(message(b"%d" % number))
     disk.go.set()
