@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from proxy.admin import problems
+from proxy.admin import joint_schema, problems
 from proxy.admin.client_tools import ClientRefused
 from proxy.admin.configuration import InvalidConfiguration
 from proxy.admin.groups import NoSuchGroup
@@ -214,6 +214,9 @@ def _described(api: FastAPI) -> dict[str, Any]:
     for path, operations in described["paths"].items():
         for method, operation in operations.items():
             _describe(path, method, operation)
+    colleagues = api.state.replica.admin.colleagues
+    if colleagues is not None:
+        joint_schema.describe(described, colleagues.all)
     api.openapi_schema = described
     return described
 

@@ -1,7 +1,9 @@
 """A replica as an operator has it: a process, or several, on an embedded broker."""
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,6 +23,17 @@ from tests.proxy.cluster.kit import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 _METADATA = (("x-mq-client-id", "c1"), ("x-mq-language", "PYTHON"), ("x-mq-client-version", "5.0.7"))
+
+
+def free_ports(many: int = 1) -> int:
+    """A port that nobody listens on, and as many that follow it."""
+    while True:
+        with contextlib.ExitStack() as stack:
+            port: int = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            with contextlib.suppress(OSError, OverflowError):
+                for more in range(1, many):
+                    stack.enter_context(socket.create_server(("127.0.0.1", port + more)))
+                return port
 
 
 class Process:
@@ -89,3 +102,23 @@ class Process:
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(60) == 0, self.log.read_text()
         assert "Traceback" not in self.log.read_text()
+
+
+def words(pid: int) -> list[str]:
+    """A process' command line; empty where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+def workers(process: Process) -> dict[int, int]:
+    """The worker processes: pids by number."""
+    pid = process.process.pid
+    children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    lines = {child: words(child) for child in children}
+    return {
+        int(line[line.index("--worker") + 1].partition(":")[0]): child
+        for child, line in lines.items()
+        if "--worker" in line
+    }

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from proxy.config import Settings
-from proxy.metrics.family import Family, Kind, Snapshot
+from proxy.metrics import family
+from proxy.metrics.family import Family, Snapshot
 from proxy.metrics.snapshot import decode
 from proxy.workers import supervisor
 from proxy.workers.control import Frames, controlled
+from proxy.workers.frames import Frame, Kind
 from proxy.workers.supervisor import Supervisor
 from tests.proxy.cluster.kit import free_port
 
@@ -32,9 +34,11 @@ while not Path(sys.argv[1]).exists():
     time.sleep(0.01)
 signal.signal(signal.SIGHUP, hung_up)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-end.sendall(struct.pack(">I", 0))
-while end.recv(4):
-    end.sendall(struct.pack(">I2s", 2, b"[]"))
+def say(kind, content=b""):
+    end.sendall(struct.pack(">IBHQ", 11 + len(content), kind, 0, 0) + content)
+say(1)
+while end.recv(15):
+    say(2, b"[]")
 """
 
 
@@ -122,17 +126,19 @@ async def test_a_worker_whose_metrics_fail_goes_on_and_notices_the_end(caplog: p
     def snapshot() -> Snapshot:
         if failing:
             raise RuntimeError("a mistake")
-        return [(Family("a", Kind.GAUGE, "A."), {(): 1.0})]
+        return [(Family("a", family.Kind.GAUGE, "A."), {(): 1.0})]
 
     ours, theirs = socket.socketpair()
     parent = await Frames.over(ours)
     ended = asyncio.Event()
     async with asyncio.timeout(10), controlled(theirs.detach(), snapshot) as control:
-        parent.write()
-        assert await parent.read() == b"[]"
+        parent.write(Frame(Kind.SNAPSHOT))
+        assert await parent.read() == Frame(Kind.SNAPSHOT, content=b"[]")
         failing = False
-        parent.write()
-        assert decode(await parent.read() or b"") == snapshot()
+        parent.write(Frame(Kind.SNAPSHOT))
+        told = await parent.read()
+        assert told is not None
+        assert decode(told.content) == snapshot()
         parent.close()
         await control.until_gone(ended.set)
     assert ended.is_set()

@@ -1,6 +1,5 @@
 """Workers and their parent, as processes."""
 
-import contextlib
 import json
 import os
 import signal
@@ -15,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.proxy.workers.kit import ROOT, Process
+from tests.proxy.workers.kit import ROOT, Process, free_ports, words, workers
 
 
 @pytest.fixture
@@ -31,26 +30,6 @@ def process(tmp_path: Path) -> Iterator[Process]:
         for pid in family:
             if "--worker" in words(pid):
                 os.kill(pid, signal.SIGKILL)
-
-
-def words(pid: int) -> list[str]:
-    """A process' command line; empty where it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    except OSError:
-        return []
-
-
-def workers(process: Process) -> dict[int, int]:
-    """The worker processes: pids by number."""
-    pid = process.process.pid
-    children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    lines = {child: words(child) for child in children}
-    return {
-        int(line[line.index("--worker") + 1].partition(":")[0]): child
-        for child, line in lines.items()
-        if "--worker" in line
-    }
 
 
 def ended(pids: Iterable[int]) -> bool:
@@ -122,23 +101,12 @@ def test_what_cannot_be_served_ends_at_once(tmp_path: Path, reason: str) -> None
 def test_a_worker_that_cannot_start_is_not_started_again(tmp_path: Path) -> None:
     """What ails the first before it served anybody would ail them all, for ever."""
     (tmp_path / "store").write_text("a file, no directory")
-    options = ["--workers", "2", "--listen", f"127.0.0.1:{_free()}", "--embedded", str(tmp_path / "store")]
+    options = ["--workers", "2", "--listen", f"127.0.0.1:{free_ports()}", "--embedded", str(tmp_path / "store")]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GANTRY_")}
-    command = [sys.executable, "-m", "proxy", "serve", *options, "--embedded-listen", f"127.0.0.1:{_free()}"]
+    command = [sys.executable, "-m", "proxy", "serve", *options, "--embedded-listen", f"127.0.0.1:{free_ports()}"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert "worker 0 ended with 1 before it served anybody" in done.stderr
-
-
-def _free(many: int = 1) -> int:
-    """A port that nobody listens on, and as many that follow it."""
-    while True:
-        with contextlib.ExitStack() as stack:
-            port: int = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-            with contextlib.suppress(OSError, OverflowError):
-                for more in range(1, many):
-                    stack.enter_context(socket.create_server(("127.0.0.1", port + more)))
-                return port
 
 
 def _ask(port: int, path: str, body: bytes | None = None) -> Any:
@@ -149,13 +117,14 @@ def _ask(port: int, path: str, body: bytes | None = None) -> Any:
 
 
 def test_each_worker_tells_its_own_configuration_and_finds_it_unchanged(tmp_path: Path) -> None:
-    first = _free(2)
+    first = free_ports(2)
     process = Process(tmp_path, 2, f"127.0.0.1:{first}")
     try:
-        for port in (first, first + 1):
-            values = {item["key"]: item["value"] for item in _ask(port, "/v1/config")["items"]}
+        for number in range(2):
+            port = first + number
+            values = {item["key"]: item["value"] for item in _ask(port, f"/v1/config?worker={number}")["items"]}
             assert values["admin.listen"] == f"127.0.0.1:{port}"
-            assert _ask(port, "/v1/config/reload", b"{}") == {"dry_run": False, "changes": []}
+            assert _ask(port, f"/v1/config/reload?worker={number}", b"{}") == {"dry_run": False, "changes": []}
         process.end()
     finally:
         process.process.kill()
