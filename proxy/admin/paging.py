@@ -108,8 +108,8 @@ def of_worker(cursor: str, order: Order, worker: int) -> str:
     worker with the lower number come first, or, with the greatest first, last.
     """
     value, number = read(cursor, order)
-    last, _, own = number.partition(":")
-    if not last.isdecimal():
+    last, colon, own = number.partition(":")
+    if not (colon and last.isdecimal()):
         raise BadCursor
     if worker != int(last):
         own = _LAST if worker < int(last) else ""

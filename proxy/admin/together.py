@@ -109,11 +109,12 @@ def _failure(replies: Sequence[Reply], failed: Sequence[Reply], missing: Sequenc
     more: dict[str, Any] = {}
     if missing:
         more["missing_workers"] = sorted(missing)
-    if missing or len({reply.status for reply in replies}) > 1:
+    if (replies and missing) or len({reply.status for reply in replies}) > 1:
         more["workers"] = [_status(reply) for reply in replies]
     if not failed:
         names = ", ".join(map(str, sorted(missing)))
-        return Refused(503, f"not every worker was reached: {names} did not answer", more=more)
+        text = f"not every worker was reached: {names} did not answer" if replies else f"worker {names} does not answer"
+        return Refused(503, text, more=more)
     return _refusal(max(failed, key=lambda reply: reply.status), more)
 
 
@@ -207,17 +208,14 @@ class Together:
         """A worker's answer; None where it is not there, or takes longer than `patience` seconds."""
         if worker == self.number:
             return await asking.performed(self._api, question, worker)
-        reply = Reply(worker)
         try:
-            async with (
-                asyncio.timeout(patience),
-                self._colleagues.ask(worker, asking.NAME, question.encode()) as call,
-            ):
-                async for part in call:
-                    reply.take(part)
+            parts = await self._colleagues.whole(worker, asking.NAME, question.encode(), patience)
         except (Gone, TimeoutError) as error:
             self.missed(worker, error)
             return None
+        reply = Reply(worker)
+        for part in parts:
+            reply.take(part)
         self.heard(worker)
         return reply
 

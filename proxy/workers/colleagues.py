@@ -55,6 +55,11 @@ class Colleagues:
             if not call.over:
                 self._send(Frame(Kind.STOP, worker, number))
 
+    async def whole(self, worker: int, name: str, content: bytes, patience: float) -> list[bytes]:
+        """All parts of another worker's answer. Raises Gone, and TimeoutError after `patience` seconds."""
+        async with asyncio.timeout(patience), self.ask(worker, name, content) as call:
+            return [part async for part in call]
+
     def receive(self, frame: Frame) -> None:
         """A colleague has sent a frame, or the parent says that there is none."""
         if frame.kind is Kind.ASK:

@@ -37,9 +37,12 @@ def free_ports(many: int = 1) -> int:
 
 
 class Process:
-    """`gantry serve` on an embedded broker, with metrics; admin: where the first worker has its admin API."""
+    """`gantry serve` on an embedded broker, with metrics.
 
-    def __init__(self, folder: Path, workers: int, admin: str = "off") -> None:
+    admin, admin_grpc: where the first worker has its admin API, and the Admin gRPC service.
+    """
+
+    def __init__(self, folder: Path, workers: int, admin: str = "off", admin_grpc: str = "off") -> None:
         self.port, self.metrics, broker = free_port(), free_port(), free_port()
         self.log = folder / "log"
         words = ["--listen", f"127.0.0.1:{self.port}", "--embedded", str(folder / "store")]
@@ -48,6 +51,7 @@ class Process:
         environment |= {
             "GANTRY_METRICS_LISTEN": f"127.0.0.1:{self.metrics}",
             "GANTRY_ADMIN__LISTEN": admin,
+            "GANTRY_ADMIN__GRPC": admin_grpc,
             "GANTRY_ADMIN__LOCAL": "write",
         }
         with self.log.open("wb") as log:
