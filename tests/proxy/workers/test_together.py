@@ -10,15 +10,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import httpx
 import pytest
 
+from protos.apache.rocketmq.v2 import admin_pb2 as pb
+from protos.apache.rocketmq.v2.admin_pb2_grpc import AdminStub
+from protos.apache.rocketmq.v2.definition_pb2 import Resource
+from remoting import command as commands
+from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic, subscription
 from tests.proxy.workers.kit import Process, free_ports, workers
 
 pytestmark = pytest.mark.anyio
 
 GROUP = "billing"
+_RUNNING = b'{"mqTable":{},"properties":{"a":"b"},"subscriptionSet":[],"statusTable":{},"jstack":"at work"}'
 # Of a client with connections to both workers.
 TWIN = "twin@1"
 
@@ -35,17 +42,19 @@ class Fleet:
 
     process: Process
     apis: list[httpx.AsyncClient]
+    # The Admin gRPC service of each.
+    stubs: list[Any]
     topic: str
     # Client ids by worker.
     clients: dict[int, str] = field(default_factory=dict)
 
-    async def get(self, path: str, worker: int = 0, status: int = 200, **query: Any) -> Any:
+    async def get(self, path: str, at: int = 0, status: int = 200, **query: Any) -> Any:
         """What a worker's port answers once nobody is missing: on a busy machine a worker may be late."""
         found: Any = None
 
         async def answered() -> bool:
             nonlocal found
-            answer = await self.apis[worker].get(path, params=query)
+            answer = await self.apis[at].get(path, params=query)
             found = answer.json()
             return answer.status_code == status and "missing_workers" not in found
 
@@ -79,13 +88,23 @@ async def until(check: Callable[[], Awaitable[object]], said: Callable[[], objec
 @asynccontextmanager
 async def serving(folder: Path) -> AsyncIterator[Fleet]:
     """Two workers whose APIs answer."""
-    first = free_ports(2)
-    process = await asyncio.to_thread(Process, folder, 2, f"127.0.0.1:{first}")
+    first = free_ports(4)
+    addresses = f"127.0.0.1:{first}", f"127.0.0.1:{first + 2}"
+    process = await asyncio.to_thread(Process, folder, 2, *addresses)
     try:
         async with AsyncExitStack() as stack:
             urls = (f"http://127.0.0.1:{first + number}" for number in range(2))
             apis = [await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=60)) for url in urls]
-            fleet = Fleet(process, apis, await create_topic(f"127.0.0.1:{process.port}", "orders"))
+            channels = [
+                await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{first + 2 + number}"))
+                for number in range(2)
+            ]
+            fleet = Fleet(
+                process,
+                apis,
+                [AdminStub(channel) for channel in channels],
+                await create_topic(f"127.0.0.1:{process.port}", "orders"),
+            )
             for number in range(2):
                 await fleet.get("/v1/version", number)
             yield fleet
@@ -109,6 +128,7 @@ async def _connect(fleet: Fleet, stack: AsyncExitStack) -> None:
     for number in range(100):
         client_id = f"c{number}@1"
         client = Client(f"127.0.0.1:{fleet.process.port}", client_id)
+        client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda _: commands.success(body=_RUNNING)
         await client.__aenter__()
         wanted = subscription(fleet.topic, f"Tag{number}")
         await client.heartbeat({GROUP: [fleet.topic]}, ["shop"], subscriptionDataSet=[wanted])
@@ -277,6 +297,70 @@ async def test_the_description_has_workers(fleet: Fleet) -> None:
     assert described["components"]["schemas"]["Connection"]["properties"]["number"]["type"] == "string"
 
 
+async def test_a_client_is_asked_wherever_it_is(fleet: Fleet) -> None:
+    for asked, client_id in ((asked, client_id) for asked in range(2) for client_id in fleet.clients.values()):
+        path = f"/v1/clients/{client_id}/running-info"
+        info = await fleet.get(path, asked, group=GROUP, stack="true")
+        assert (info["client_id"], info["properties"], info["stack"]) == (client_id, {"a": "b"}, "at work")
+
+
+# The Admin gRPC service.
+
+
+async def _called(fleet: Fleet, rpc: str, request: Any, worker: int) -> Any:
+    """An answer that lacks nobody."""
+    answer: Any = None
+
+    async def whole() -> bool:
+        nonlocal answer
+        answer = await getattr(fleet.stubs[worker], rpc)(request, timeout=60)
+        return bool(answer.status.message == "OK")
+
+    await until(whole, lambda: answer)
+    return answer
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+async def test_the_grpc_service_tells_of_all(fleet: Fleet, worker: int) -> None:
+    listed = await _called(fleet, "ListSubscription", pb.ListSubscriptionRequest(), worker)
+    (info,) = (one for one in listed.subscription_info if one.group.name == GROUP)
+    assert not info.subscription_consistency
+    group = Resource(name=GROUP)
+    described = await _called(fleet, "DescribeSubscription", pb.DescribeSubscriptionRequest(group=group), worker)
+    filters = {
+        one.client_info.client_id: one.subscription_info.expression.expression
+        for one in described.client_subscription_info
+    }
+    assert filters.keys() == set(fleet.clients.values())
+    assert len(set(filters.values())) == 2
+    clients = await _called(fleet, "ListConsumerConnection", pb.ListConsumerConnectionRequest(group=group), worker)
+    assert {info.client_id for info in clients.client_info} == set(fleet.clients.values())
+    for client_id in fleet.clients.values():
+        request = pb.PrintThreadStackTraceRequest(client_id=client_id)
+        assert (await _called(fleet, "PrintThreadStackTrace", request, worker)).thread_stack_trace == "at work"
+    stats = await _called(fleet, "GetProxyRuntimeStats", pb.GetProxyRuntimeStatsRequest(), worker)
+    connections = await fleet.get("/v1/connections")
+    assert (stats.connections, stats.consumers, stats.producers) == (connections["total"], 2, 3)
+
+
+async def test_the_grpc_service_sets_the_level_of_all(fleet: Fleet) -> None:
+    try:
+        request = pb.ChangeLogLevelRequest(level=pb.ChangeLogLevelRequest.Level.WARN)
+
+        async def changed() -> bool:
+            try:
+                return bool((await fleet.stubs[1].ChangeLogLevel(request, timeout=60)).remark)
+            except grpc.aio.AioRpcError:
+                # A worker was late.
+                return False
+
+        await until(changed)
+        levels = {item["name"]: item for item in (await fleet.get("/v1/log-levels"))["items"]}
+        assert (levels["root"]["level"], "workers" in levels["root"]) == ("warning", False)
+    finally:
+        await fleet.write("DELETE", "/v1/log-levels/root")
+
+
 # Writing.
 
 
@@ -415,14 +499,15 @@ async def test_a_worker_that_hangs_is_named_and_holds_nobody_up(fleet: Fleet) ->
     pid = workers(fleet.process)[1]
     os.kill(pid, signal.SIGSTOP)
     try:
-        answer = await fleet.apis[0].get("/v1/connections")
-        assert answer.status_code == 200
-        assert answer.json()["missing_workers"] == [1]
-        answer = await fleet.apis[0].get("/v1/connections/1:1")
-        assert (answer.status_code, answer.json()["missing_workers"]) == (503, [1])
-        answer = await fleet.apis[0].put("/v1/log-levels/gantry.cluster", json={"level": "info"})
-        assert answer.status_code == 503
-        problem = answer.json()
+        listed, one, level = await asyncio.gather(
+            fleet.apis[0].get("/v1/connections"),
+            fleet.apis[0].get("/v1/connections/1:1"),
+            fleet.apis[0].put("/v1/log-levels/gantry.cluster", json={"level": "info"}),
+        )
+        assert (listed.status_code, listed.json()["missing_workers"]) == (200, [1])
+        assert (one.status_code, one.json()["missing_workers"]) == (503, [1])
+        assert level.status_code == 503
+        problem = level.json()
         assert problem["missing_workers"] == [1]
         assert problem["workers"] == [{"worker": 0, "status": 200}]
         assert problem["detail"] == "not every worker was reached: 1 did not answer"
