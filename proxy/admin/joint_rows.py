@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -12,7 +11,7 @@ from proxy.admin.guard import Receive, Send
 from proxy.admin.joining import Data, Join, Told
 from proxy.admin.paging import BadCursor, Order
 from proxy.admin.problems import Refused
-from proxy.admin.together import Gathered, Inquiry, no_worker, without
+from proxy.admin.together import Gathered, Inquiry, found, without
 
 # Seconds that another worker has for what it knows itself, and for what it asks brokers or clients.
 QUICK = 5.0
@@ -58,13 +57,13 @@ class Numbered:
         if not colon:
             if inquiry.named is None:
                 raise Refused(404, f"no connection has the number {text}: there are several workers, as in 0:{text}")
-            worker = str(inquiry.named)
-        elif not (worker.isascii() and worker.isdecimal()) or int(worker) not in inquiry.all:
-            raise no_worker(worker, inquiry.all)
-        if inquiry.named not in (None, int(worker)):
+            holder = inquiry.named
+        else:
+            holder = found(worker, inquiry.all)
+        if inquiry.named not in (None, holder):
             raise Refused(404, f"connection {text} is not worker {inquiry.named}'s")
         path = inquiry.question.path.removesuffix(text) + number
-        reply = await inquiry.one(int(worker), QUICK, replace(inquiry.question, path=path))
+        reply = await inquiry.one(holder, QUICK, replace(inquiry.question, path=path))
         if not reply.ok or not reply.body:
             return reply
         return inquiry.join(Gathered([reply], []), joining.own)
@@ -81,8 +80,8 @@ class Holder:
     async def __call__(self, inquiry: Inquiry, receive: Receive, send: Send) -> Reply:
         if inquiry.named is not None:
             return await inquiry.one(inquiry.named, self.patience)
-        found = await inquiry.each(QUICK, lambda _: Question("GET", self.path.format(**inquiry.path)))
-        holders = [reply.worker for reply in found.replies if reply.ok and self.has(reply.data)]
+        looked = await inquiry.each(QUICK, lambda _: Question("GET", self.path.format(**inquiry.path)))
+        holders = [reply.worker for reply in looked.replies if reply.ok and self.has(reply.data)]
         return await inquiry.one(holders[0] if holders else inquiry.here, self.patience)
 
 
@@ -156,16 +155,16 @@ class Names:
 
     def _items(self, told: Sequence[Told], query: Mapping[str, str]) -> list[Data]:
         """One for each name, in their order."""
-        found: dict[str, list[Told]] = {}
+        same: dict[str, list[Told]] = {}
         for each in told:
             asides = each.aside.get("members") or [{}] * len(each.data["items"])
             for item, besides in zip(each.data["items"], asides, strict=True):
-                found.setdefault(item[self.name], []).append(Told(each.worker, item, besides))
-        return [self.one(same, query) for _, same in sorted(found.items())]
+                same.setdefault(item[self.name], []).append(Told(each.worker, item, besides))
+        return [self.one(parts, query) for _, parts in sorted(same.items())]
 
     async def _whole(self, inquiry: Inquiry) -> Reply:
         # As it is, so that a request that is not as described is refused.
-        checked = await inquiry.one(inquiry.here, QUICK)
+        checked = await inquiry.one(inquiry.here if inquiry.named is None else inquiry.named, QUICK)
         if not checked.ok:
             return checked
         asked = without(replace(inquiry.question, aside=self.aside), "cursor", *self.filters, limit=str(_WHOLE))
@@ -209,8 +208,3 @@ def _limit(query: Mapping[str, str]) -> int:
 
 def _no_page() -> Refused:
     return Refused(404, "this list has no page with that cursor")
-
-
-def any_(_: Any) -> bool:
-    """Whoever answers has it."""
-    return True

@@ -4,7 +4,7 @@ from typing import Any
 
 from proxy.admin.joint_routes import ROWS
 
-_NUMBER = {"type": "string", "pattern": r"^[0-9]+:[0-9]+$", "examples": ["1:17"]}
+_NUMBER = {"type": "string", "pattern": r"^[0-9]{1,5}:[1-9][0-9]{0,14}$", "examples": ["1:17"]}
 _NUMBER_TEXT = "of the worker, and unique in it; traffic records have both"
 _WORKER = {"type": "integer", "description": "the worker whose it is", "examples": [1]}
 _WORKERS = {
@@ -17,6 +17,7 @@ _MISSING = {
     "items": {"type": "integer"},
     "description": "workers that did not answer; what they know is not in here",
 }
+_TAP = " Each tells its `worker`; `missing` says that one does not answer, and `joined` that it is there again."
 # Things of one worker's, and things that may differ from worker to worker.
 _PLACED = ("Connection", "ClosedConnection", "ProtocolError", "AuditEntry", "ReceiptHandle")
 _APART = ("Setting", "SettingChange", "LogLevel", "ReplicaState", "Version")
@@ -34,6 +35,7 @@ def describe(described: dict[str, Any], workers: range) -> None:
         schemas[name]["properties"]["number"] = {**_NUMBER, "description": _NUMBER_TEXT}
     schemas["Client"]["properties"]["connections"]["items"] = _NUMBER
     schemas["Client"]["properties"]["connections"].pop("examples", None)
+    described["paths"]["/v1/tap"]["get"]["description"] += _TAP
     for method, path in ROWS:
         operation = described["paths"].get(path, {}).get(method.lower())
         if operation is not None:

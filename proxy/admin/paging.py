@@ -97,6 +97,8 @@ def read(cursor: str, order: Order) -> tuple[Any, str]:
     return value, number
 
 
+# Of a worker's number.
+_MOST_DIGITS = 5
 # Greater than every id.
 _LAST = chr(0x10FFFF)
 
@@ -109,7 +111,7 @@ def of_worker(cursor: str, order: Order, worker: int) -> str:
     """
     value, number = read(cursor, order)
     last, colon, own = number.partition(":")
-    if not (colon and last.isdecimal()):
+    if not (colon and last.isdecimal() and len(last) <= _MOST_DIGITS):
         raise BadCursor
     if worker != int(last):
         own = _LAST if worker < int(last) else ""

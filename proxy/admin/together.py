@@ -139,16 +139,16 @@ def _named(text: str | None, workers: range) -> int | None:
     """The worker that a request names. Raises Refused."""
     if text is None:
         return None
-    if not text.isascii() or not text.isdecimal() or len(text) > _MOST_DIGITS:
+    if not text.isascii() or not text.isdecimal():
         raise Refused(422, "the request is not as described", faults=[("query worker", "a worker's number, from 0")])
-    if int(text) not in workers:
-        raise no_worker(text, workers)
+    return found(text, workers)
+
+
+def found(text: str, workers: range) -> int:
+    """The worker of this number. Raises Refused."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) in workers):
+        raise Refused(404, f"there is no worker {text[:_MOST_DIGITS]}: they are 0 to {workers[-1]}")
     return int(text)
-
-
-def no_worker(text: str, workers: range) -> Refused:
-    """There is none with this number."""
-    return Refused(404, f"there is no worker {text}: they are 0 to {workers[-1]}")
 
 
 # What serves a route. A stream is sent by the row itself, which then gives no reply.
@@ -199,9 +199,9 @@ class Together:
 
     def _row(self, method: str, path: str) -> tuple[Row | None, dict[str, str]]:
         for route in self._routes:
-            found = route.path_regex.match(path) if method in route.methods else None
-            if found is not None:
-                return self._rows.get((method, route.path)), found.groupdict()
+            fitting = route.path_regex.match(path) if method in route.methods else None
+            if fitting is not None:
+                return self._rows.get((method, route.path)), fitting.groupdict()
         return None, {}
 
     async def ask(self, worker: int, question: Question, patience: float) -> Reply | None:
@@ -225,17 +225,17 @@ class Together:
         if worker == self.number:
             await asking.perform(self._api, question, tell)
             return
-        patience = begin
+        begun = False
         async with self._colleagues.ask(worker, asking.NAME, question.encode()) as call:
             while True:
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(silence if begun else begin):
                     part = await anext(call, None)
                 if part is None:
                     return
-                if patience is begin:
+                if not begun:
+                    begun = True
                     self.heard(worker)
                 await tell(part)
-                patience = silence
 
     def heard(self, worker: int) -> None:
         """A worker has answered."""

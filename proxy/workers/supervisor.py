@@ -1,4 +1,4 @@
-"""The supervisor: starts workers, again where one dies, passes signals on, and shows the metrics of all as one."""
+"""The supervisor: starts workers, again where one dies, passes signals and questions on, shows the metrics of all."""
 
 import asyncio
 import contextlib

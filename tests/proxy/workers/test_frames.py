@@ -17,7 +17,8 @@ FRAMES = st.builds(
 
 @given(st.lists(FRAMES, max_size=5), st.lists(st.integers(1, 40), min_size=1))
 def test_frames_come_as_they_were_sent_however_they_are_cut(frames: list[Frame], sizes: list[int]) -> None:
-    data, decoder, found = b"".join(map(encode, frames)), Decoder(), []
+    data, decoder = b"".join(map(encode, frames)), Decoder()
+    found: list[Frame] = []
     while data:
         for size in sizes:
             found += decoder.feed(data[:size])

@@ -192,7 +192,7 @@ async def test_one_connection_is_found_wherever_it_is(fleet: Fleet) -> None:
         assert nowhere["detail"] == f"no connection has the number {alone}: there are several workers, as in 0:{alone}"
         answer = await fleet.apis[0].get(f"/v1/connections/{alone}", params={"worker": worker})
         assert answer.json()["number"] == number
-    for number in ("7:1", "x:1", "1:x", "0:999999", "1:"):
+    for number in ("7:1", "x:1", "1:x", "0:999999", "1:", "1" * 5000 + ":1"):
         answer = await fleet.apis[0].get(f"/v1/connections/{number}")
         assert answer.status_code in (404, 422)
         assert answer.json()["instance"] == f"/v1/connections/{number}"
@@ -302,6 +302,9 @@ async def test_a_client_is_asked_wherever_it_is(fleet: Fleet) -> None:
         path = f"/v1/clients/{client_id}/running-info"
         info = await fleet.get(path, asked, group=GROUP, stack="true")
         assert (info["client_id"], info["properties"], info["stack"]) == (client_id, {"a": "b"}, "at work")
+    for asked in range(2):
+        owners = await fleet.get(f"/v1/consumer-groups/{GROUP}/queues", asked)
+        assert owners == {"group": GROUP, "queues": [], "unanswered": []}
 
 
 # The Admin gRPC service.
