@@ -5,13 +5,15 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from proxy.admin import aside
-from proxy.admin.guard import Application, Message
-from proxy.workers.colleagues import Tell
+
+if TYPE_CHECKING:
+    from proxy.admin.guard import Application, Message
+    from proxy.workers.colleagues import Tell
 
 _log = logging.getLogger("gantry.admin")
 
@@ -47,7 +49,7 @@ class Question:
         return cls(method, path, query.encode("latin-1"), kind.encode("latin-1"), body, tuple(names))
 
     @property
-    def scope(self) -> Message:
+    def scope(self) -> "Message":
         """As ASGI has it."""
         return {
             "type": "http",
@@ -107,11 +109,11 @@ def content(part: bytes) -> bytes | None:
     return part[1:] if part[:1] == _BODY else None
 
 
-async def perform(application: Application, question: Question, tell: Tell) -> None:
+async def perform(application: "Application", question: Question, tell: "Tell") -> None:
     """Have the API answer, in parts."""
     given = started = False
 
-    async def receive() -> Message:
+    async def receive() -> "Message":
         nonlocal given
         if given:
             # Whoever wants no more cancels this.
@@ -119,7 +121,7 @@ async def perform(application: Application, question: Question, tell: Tell) -> N
         given = True
         return {"type": "http.request", "body": question.body, "more_body": False}
 
-    async def send(message: Message) -> None:
+    async def send(message: "Message") -> None:
         nonlocal started
         if message["type"] == "http.response.start":
             started = True
@@ -139,7 +141,7 @@ async def perform(application: Application, question: Question, tell: Tell) -> N
         await tell(_ASIDE + orjson.dumps(told))
 
 
-async def performed(application: Application, question: Question, worker: int) -> Reply:
+async def performed(application: "Application", question: Question, worker: int) -> Reply:
     """The API's own whole answer, here."""
     reply = Reply(worker)
 

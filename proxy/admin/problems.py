@@ -18,14 +18,6 @@ class Fault(BaseModel):
     detail: str = Field(examples=["Input should be less than or equal to 1000"])
 
 
-class WorkerStatus(BaseModel):
-    """How a request went at one worker."""
-
-    worker: int
-    status: int = Field(examples=[200])
-    detail: str | None = Field(None, description="why not, where it did not go well")
-
-
 class Problem(BaseModel):
     """Why a request was not served (RFC 9457)."""
 
@@ -35,8 +27,21 @@ class Problem(BaseModel):
     detail: str = Field(examples=["no connection has the number 4711"])
     instance: str = Field(description="the path that was asked for", examples=["/v1/connections/4711"])
     faults: list[Fault] | None = Field(None, description="each mistake, where the request has some")
-    missing_workers: list[int] | None = Field(None, description="workers that did not answer, of several")
-    workers: list[WorkerStatus] | None = Field(None, description="how it went at each worker, of several that differ")
+
+
+class WorkerStatus(BaseModel):
+    """How a request went at one worker."""
+
+    worker: int
+    status: int = Field(examples=[200])
+    detail: str | None = Field(None, description="why not, where it did not go well")
+
+
+class JointProblem(Problem):
+    """The same where several workers answer as one."""
+
+    missing_workers: list[int] | None = Field(None, description="workers that did not answer")
+    workers: list[WorkerStatus] | None = Field(None, description="how it went at each worker, where that differs")
 
 
 class Refused(Exception):

@@ -14,7 +14,7 @@ import anyio.to_thread
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer, socket_address
 from protocol_negotiation.tls import server_context
-from proxy.admin import recent, vitals
+from proxy.admin import asking, recent, vitals
 from proxy.admin.access import Access
 from proxy.admin.audit import Audit
 from proxy.admin.health import Health
@@ -120,14 +120,12 @@ class Admin:
         """There are other workers, whom this one may ask what it is asked, and the reverse; None: there are not."""
         if colleagues is not None:
             self.colleagues = colleagues
-            colleagues.answers["http"] = self._answer
+            colleagues.answers[asking.NAME] = self._answer
 
     async def _answer(self, content: bytes, tell: "Tell") -> None:
         # As for `run`: it may be asked before its own API is served, or without one.
         await anyio.to_thread.run_sync(importlib.import_module, "proxy.admin.application")
-        from proxy.admin.asking import Question, perform
-
-        await perform(self.api, Question.decode(content), tell)
+        await asking.perform(self.api, asking.Question.decode(content), tell)
 
     # Serving.
 
