@@ -1,6 +1,7 @@
 """The live tap of several workers: their streams, joined as they come."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ class _Streams:
         self._first = inquiry.here if inquiry.named is None else inquiry.named
         self._reply = Reply(self._first)
         self._begun = asyncio.Event()
+        self._over = asyncio.Event()
         # None: there are no more.
         self._events: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_WAITING)
 
@@ -98,18 +100,26 @@ class _Streams:
             elif not piece.startswith(b":"):
                 await self._events.put(_marked(piece, worker))
 
-        while True:
-            try:
+        while not self._over.is_set():
+            ended = False
+            with contextlib.suppress(Gone, TimeoutError):
                 await self._inquiry.stream(worker, take, _PATIENCE, SILENCE + _PATIENCE)
-                return
-            except (Gone, TimeoutError):
-                if not missing:
-                    missing = True
-                    await self._events.put(_event("missing", worker))
-            await asyncio.sleep(_PAUSE)
+                # In good order: as all of them, or as that worker alone.
+                ended = await self._wait()
+            if not ended and not missing:
+                missing = True
+                await self._events.put(_event("missing", worker))
+            await self._wait()
+
+    async def _wait(self) -> bool:
+        """Wait for a moment; whether the first stream has ended by then."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), _PAUSE)
+        return self._over.is_set()
 
     async def _end(self, first: "asyncio.Future[None]", following: "Sequence[asyncio.Future[None]]") -> None:
         await asyncio.wait((first,))
+        self._over.set()
         if following:
             await asyncio.wait(following, timeout=_GRACE)
         await self._events.put(None)

@@ -119,6 +119,7 @@ class Worker:
         except Exception:
             _log.exception("what %s says cannot be understood", self.name)
         # Whoever sends what cannot be read notices that nobody reads it, ends, and is started again.
+        self.ready = False
         frames.close()
 
     def tell(self, frame: Frame) -> bool:

@@ -2,19 +2,22 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
 import orjson
 import pytest
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import StreamingResponse
 from fastapi.routing import APIRoute
 
-from proxy.admin import asking, joining, problems
+from proxy.admin import asking, joining, joint_tap, problems
 from proxy.admin.asking import Question
 from proxy.admin.guard import Message
 from proxy.admin.joint_routes import ROWS
 from proxy.admin.joint_rows import Anyone, Everyone, Holder
+from proxy.admin.joint_tap import tapped
 from proxy.admin.problems import Refused
 from proxy.admin.routes import cluster, connections, groups, health, metrics, replica, traffic
 from proxy.admin.together import Row, Together
@@ -239,3 +242,117 @@ async def test_an_api_that_fails_says_so_and_nothing_else(caplog: pytest.LogCapt
     reply = await asking.performed(failing, Question("GET", PATH), 0)
     assert (reply.status, reply.body) == (500, b"")
     assert "a mistake" in caplog.text
+
+
+# The tap.
+
+
+class Watched:
+    """Workers whose taps tell what is put into their queues; None ends one in good order."""
+
+    def __init__(self) -> None:
+        self.queues: list[asyncio.Queue[bytes | None]] = [asyncio.Queue() for _ in range(2)]
+        self.status = [200, 200]
+        self.fleet = Fleet({}, {("GET", "/v1/tap"): tapped}, many=2)
+        for number, api in self.fleet.apis.items():
+            api.add_api_route("/v1/tap", partial(self._tap, number), methods=["GET"])
+            api.state.routes = [route for route in api.routes if isinstance(route, APIRoute)]
+        self.sent: asyncio.Queue[bytes] = asyncio.Queue()
+        self.began: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.gone = asyncio.Event()
+
+    async def _tap(self, number: int) -> Response:
+        return StreamingResponse(self._events(number), self.status[number], media_type="text/event-stream")
+
+    async def _events(self, number: int) -> AsyncIterator[bytes]:
+        yield b": watching\n\n"
+        while (event := await self.queues[number].get()) is not None:
+            yield event
+
+    async def watch(self) -> None:
+        """Be told what the first worker's port tells, until all has ended, or `gone` is set."""
+        together = Together(
+            self.fleet.apis[0], self.fleet.parent.workers[0], self.fleet.outcomes, {("GET", "/v1/tap"): tapped}
+        )
+        given = False
+
+        async def receive() -> Message:
+            nonlocal given
+            if given:
+                await self.gone.wait()
+                return {"type": "http.disconnect"}
+            given = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self.began.set_result(message["status"])
+            elif message["body"]:
+                self.sent.put_nowait(message["body"])
+
+        async with asyncio.timeout(30):
+            await together(Question("GET", "/v1/tap").scope, receive, send)
+
+    async def told(self) -> bytes:
+        async with asyncio.timeout(30):
+            return await self.sent.get()
+
+
+REQUEST = b'event: request\ndata: {"topic":"t"}\n\n'
+
+
+async def test_streams_are_told_as_one_and_end_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    # However long this process is kept from going on.
+    monkeypatch.setattr(joint_tap, "_PAUSE", 30.0)
+    watched = Watched()
+    watching = asyncio.ensure_future(watched.watch())
+    assert await watched.told() == b": watching\n\n"
+    assert await watched.began == 200
+    for number in (1, 0):
+        watched.queues[number].put_nowait(REQUEST)
+        assert await watched.told() == b'event: request\ndata: {"worker":%d,"topic":"t"}\n\n' % number
+    # Signs of life of one are enough.
+    watched.queues[1].put_nowait(b": still here\n\n")
+    watched.queues[1].put_nowait(None)
+    watched.queues[0].put_nowait(None)
+    await watching
+    assert watched.sent.empty()
+    assert watched.fleet.parent.workers[1]._asked == {}
+
+
+async def test_a_stream_that_ends_alone_is_missing_until_it_has_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joint_tap, "_PAUSE", 0.01)
+    watched = Watched()
+    watching = asyncio.ensure_future(watched.watch())
+    assert await watched.told() == b": watching\n\n"
+    watched.queues[1].put_nowait(None)
+    assert await watched.told() == b'event: missing\ndata: {"worker":1}\n\n'
+    assert await watched.told() == b'event: joined\ndata: {"worker":1}\n\n'
+    watched.queues[1].put_nowait(REQUEST)
+    assert b'"worker":1,' in await watched.told()
+    watched.fleet.parent.bury(1)
+    assert await watched.told() == b'event: missing\ndata: {"worker":1}\n\n'
+    watched.gone.set()
+    await watching
+
+
+async def test_whoever_leaves_ends_all_streams() -> None:
+    watched = Watched()
+    watching = asyncio.ensure_future(watched.watch())
+    watched.queues[1].put_nowait(REQUEST)
+    assert {await watched.told(), await watched.told()} >= {b": watching\n\n"}
+    watched.gone.set()
+    await watching
+    async with asyncio.timeout(30):
+        while watched.fleet.parent.workers[1]._asked:
+            await asyncio.sleep(0)
+
+
+async def test_a_tap_that_is_refused_is_a_problem_and_no_stream() -> None:
+    watched = Watched()
+    watched.status[0] = 429
+    watched.queues[0].put_nowait(None)
+    with pytest.raises(Refused) as found:
+        await watched.watch()
+    assert found.value.status == 429
+    assert not watched.began.done()
