@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from proxy.admin.groups import skew
+from proxy.admin.paging import joined
 
 Data = dict[str, Any]
 # What becomes of the values of one field.
@@ -137,11 +138,11 @@ def keyed(
 def sorted_by(place: Callable[[Data], Any], join: Join) -> Join:
     """The same list in another order."""
 
-    def joined(told: Sequence[Told], query: Mapping[str, str]) -> Data:
+    def in_order(told: Sequence[Told], query: Mapping[str, str]) -> Data:
         found = join(told, query)
         return {**found, "items": sorted(found["items"], key=place)}
 
-    return joined
+    return in_order
 
 
 _ADDRESS: dict[str, Rule] = {
@@ -216,13 +217,8 @@ def placed(worker: int, item: Data) -> Data:
     """A thing with the worker that has it."""
     found = {"worker": worker, **item}
     if "number" in item:
-        found["number"] = numbered(worker, item["number"])
+        found["number"] = joined(worker, item["number"])
     return found
-
-
-def numbered(worker: int, number: int) -> str:
-    """A connection's number, of all workers' connections."""
-    return f"{worker}:{number}"
 
 
 def own(told: Sequence[Told], _: Mapping[str, str]) -> Data:
@@ -247,7 +243,7 @@ _CLIENT: dict[str, Rule] = {
 def client(told: Sequence[Told], _: Mapping[str, str]) -> Data:
     """A client, whose connections may be at several workers."""
     items = [
-        {**each.data, "connections": [numbered(each.worker, number) for number in each.data["connections"]]}
+        {**each.data, "connections": [joined(each.worker, number) for number in each.data["connections"]]}
         for each in told
     ]
     return merged(items, _CLIENT)

@@ -118,6 +118,6 @@ def of_worker(cursor: str, order: Order, worker: int) -> str:
     return write((value, own), order)
 
 
-def joined(worker: int, number: str) -> str:
-    """The id that an item of a worker's has in the list of all."""
+def joined(worker: int, number: object) -> str:
+    """The id that an item of a worker's has in the list of all, of its own one."""
     return f"{worker}:{number}"
