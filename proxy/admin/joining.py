@@ -280,6 +280,19 @@ def group(told: Sequence[Told], _: Mapping[str, str]) -> Data:
     return found
 
 
+def owners(told: Sequence[Told], _: Mapping[str, str]) -> Data:
+    """Who has which queue: a member that one worker could not ask, its own could."""
+    rows = [row for each in told for row in each.data["queues"]]
+    queues = [merged(same, {"client_ids": union}) for same in _alike(rows, "topic", "broker", "queue")]
+    answered = {client_id for each in told for client_id in each.aside["answered"]}
+    unanswered = {client_id for each in told for client_id in each.data["unanswered"]}
+    return {
+        **told[0].data,
+        "queues": sorted(queues, key=lambda row: (row["topic"], row["broker"], row["queue"])),
+        "unanswered": sorted(unanswered - answered),
+    }
+
+
 def _skew(members: Iterable[Mapping[str, Any]]) -> list[Data]:
     wanted: dict[str, dict[str, tuple[str, str]]] = {}
     for known in members:

@@ -73,7 +73,7 @@ ROWS: Mapping[tuple[str, str], Row] = {
     ("GET", "/v1/consumer-groups"): Names("name", joining.group_summary, ("members",), group_fits, ("topic", "skewed")),
     ("GET", "/v1/consumer-groups/{group}"): Everyone(joining.group, ("members",), ASKING),
     ("GET", "/v1/consumer-groups/{group}/lag"): Anyone(),
-    ("GET", "/v1/consumer-groups/{group}/queues"): Anyone(LONG),
+    ("GET", "/v1/consumer-groups/{group}/queues"): Everyone(joining.owners, ("answered",), LONG, ("elsewhere",)),
     ("POST", "/v1/consumer-groups/{group}/reset-offset"): Anyone(),
     ("GET", "/v1/consumer-groups/{group}/dead-letters"): Anyone(LONG),
     # Where they go depends on whether members of the group speak gRPC.

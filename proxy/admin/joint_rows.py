@@ -36,15 +36,20 @@ class Anyone:
 
 @dataclass(frozen=True, slots=True)
 class Everyone:
-    """All answer, or do it, and `join` makes one of it. aside: what it needs besides."""
+    """All answer, or do it, and `join` makes one of it. aside: what it needs besides; once: what one of them tells."""
 
     join: Join
     aside: tuple[str, ...] = ()
     patience: float = QUICK
+    once: tuple[str, ...] = ()
 
     async def __call__(self, inquiry: Inquiry, receive: Receive, send: Send) -> Reply:
-        question = replace(inquiry.question, aside=self.aside)
-        return inquiry.join(await inquiry.each(self.patience, lambda _: question), self.join)
+        one = inquiry.here if inquiry.named is None else inquiry.named
+
+        def question(worker: int) -> Question:
+            return replace(inquiry.question, aside=self.aside + self.once if worker == one else self.aside)
+
+        return inquiry.join(await inquiry.each(self.patience, question), self.join)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,16 @@ def _told(kind: type[_Told], values: dict[str, Any]) -> _Told:
         raise BodyError(f"the client's answer has a value that cannot be: {error}") from None
 
 
+# What workers ask each other: whether a client is connected to one.
+HOLDS = "admin_grpc.holds"
+
+
+def holds(app: "App", client_id: str) -> bool:
+    """Whether a client is connected to this process; the answer to `HOLDS`."""
+    member = app.registry.find(client_id)
+    return member is not None and member.channel is not None
+
+
 def _client_id(text: str) -> str:
     if not 0 < len(text) <= _LONGEST_ID:
         raise Refused(Code.BAD_REQUEST, f"a client id has 1 to {_LONGEST_ID} characters")

@@ -23,9 +23,9 @@ Own = Callable[["App", Any], Any]
 
 
 class Gathered(NamedTuple):
-    """What the other workers answered, and who did not, in words."""
+    """What the other workers answered, by their numbers, and who did not, in words."""
 
-    answers: list[Any]
+    answers: dict[int, Any]
     missing: list[str]
 
 
@@ -43,19 +43,29 @@ async def gather(app: "App", name: str, question: Any) -> Gathered:
     """Ask all others."""
     colleagues = app.admin.colleagues
     if colleagues is None:
-        return Gathered([], [])
+        return Gathered({}, [])
     content = orjson.dumps(question)
-
-    async def ask(worker: int) -> bytes | None:
-        try:
-            (part,) = await colleagues.whole(worker, name, content, _PATIENCE)
-        except (Gone, TimeoutError) as error:
-            app.admin.worker_answers["late" if isinstance(error, TimeoutError) else "gone"] += 1
-            return None
-        app.admin.worker_answers["answered"] += 1
-        return part
-
     others = [worker for worker in colleagues.all if worker != colleagues.number]
-    told = await asyncio.gather(*map(ask, others))
-    missing = [f"worker {worker} does not answer" for worker, part in zip(others, told, strict=True) if part is None]
-    return Gathered([orjson.loads(part) for part in told if part is not None], missing)
+    told = await asyncio.gather(*(ask(app, worker, name, content, _PATIENCE) for worker in others))
+    parts = dict(zip(others, told, strict=True))
+    return Gathered(
+        {worker: orjson.loads(part) for worker, part in parts.items() if part is not None},
+        [silence(worker) for worker, part in parts.items() if part is None],
+    )
+
+
+async def ask(app: "App", worker: int, name: str, content: bytes, patience: float) -> bytes | None:
+    """Ask one of the others; None where it does not answer within `patience` seconds."""
+    assert app.admin.colleagues is not None
+    try:
+        (part,) = await app.admin.colleagues.whole(worker, name, content, patience)
+    except (Gone, TimeoutError) as error:
+        app.admin.worker_answers["late" if isinstance(error, TimeoutError) else "gone"] += 1
+        return None
+    app.admin.worker_answers["answered"] += 1
+    return part
+
+
+def silence(worker: int) -> str:
+    """That a worker does not answer, in words."""
+    return f"worker {worker} does not answer"

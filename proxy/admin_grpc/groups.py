@@ -118,7 +118,7 @@ async def here(app: "App", group: str | None) -> list[Group]:
     gathered = await colleagues.gather(app, QUESTION, group)
     names = app.registry.groups(Role.CONSUMER) if group is None else [group]
     found = {name: {member.info.client_id: member for member in _here(app, name)} for name in names}
-    for answer in gathered.answers:
+    for answer in gathered.answers.values():
         for name, members in answer.items():
             known = found.setdefault(name, {})
             for member in map(_read, members):

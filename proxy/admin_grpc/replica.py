@@ -60,7 +60,7 @@ async def runtime_stats(
 ) -> pb.GetProxyRuntimeStatsResponse:
     """What this replica has to do: messages per second, connections, and clients by what they are."""
     gathered = await colleagues.gather(app, STATS, None)
-    parts = [told(throughput, app, None), *gathered.answers]
+    parts = [told(throughput, app, None), *gathered.answers.values()]
     return pb.GetProxyRuntimeStatsResponse(
         status=answers.well(gathered.missing),
         proxy_name=app.settings.replica or socket.gethostname(),

@@ -88,6 +88,19 @@ def test_members_that_are_elsewhere_for_one_worker_are_here_for_another() -> Non
     assert [(each["expression"], each["client_ids"]) for each in skew["variants"]] == [("*", ["a"]), ("x", ["b"])]
 
 
+def test_a_member_that_one_worker_cannot_ask_its_own_can() -> None:
+    def owner(queue: int, *client_ids: str) -> dict[str, Any]:
+        return {"topic": "t", "broker": "b", "queue": queue, "client_ids": list(client_ids)}
+
+    answers = told(
+        {"group": "g", "queues": [owner(1, "a"), owner(2, "c")], "unanswered": ["b", "z"]},
+        {"group": "g", "queues": [owner(0, "b"), owner(1, "b")], "unanswered": []},
+        answered=[["a", "c"], ["b"]],
+    )
+    queues = [owner(0, "b"), owner(1, "a", "b"), owner(2, "c")]
+    assert joining.owners(answers, {}) == {"group": "g", "queues": queues, "unanswered": ["z"]}
+
+
 def test_a_client_at_two_workers_is_one() -> None:
     def client(numbers: list[int], telemetry: bool | None, heartbeat: float | None) -> dict[str, Any]:
         lists = {"protocols": ["grpc"], "addresses": [str(numbers)], "producer_groups": [], "consumer_groups": ["g"]}

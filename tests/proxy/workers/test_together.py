@@ -25,7 +25,12 @@ from tests.proxy.workers.kit import Process, free_ports, workers
 pytestmark = pytest.mark.anyio
 
 GROUP = "billing"
-_RUNNING = b'{"mqTable":{},"properties":{"a":"b"},"subscriptionSet":[],"statusTable":{},"jstack":"at work"}'
+_QUEUE = b'{"brokerName":"broker-a","queueId":1,"topic":"t"}'
+_RUNNING = (
+    b'{"mqTable":{'
+    + _QUEUE
+    + b':{"commitOffset":1}},"properties":{"a":"b"},"subscriptionSet":[],"statusTable":{},"jstack":"at work"}'
+)
 # Of a client with connections to both workers.
 TWIN = "twin@1"
 
@@ -304,7 +309,8 @@ async def test_a_client_is_asked_wherever_it_is(fleet: Fleet) -> None:
         assert (info["client_id"], info["properties"], info["stack"]) == (client_id, {"a": "b"}, "at work")
     for asked in range(2):
         owners = await fleet.get(f"/v1/consumer-groups/{GROUP}/queues", asked)
-        assert owners == {"group": GROUP, "queues": [], "unanswered": []}
+        queue = {"topic": "t", "broker": "broker-a", "queue": 1, "client_ids": sorted(fleet.clients.values())}
+        assert owners == {"group": GROUP, "queues": [queue], "unanswered": []}
 
 
 # The Admin gRPC service.
