@@ -103,7 +103,8 @@ async def _serve(
 
     app = App(settings, sources, number)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.rules.reload_soon)
-    async with controlled(descriptor, app.metrics.snapshot) as control:
+    async with controlled(descriptor, app.metrics.snapshot, number, settings.workers) as control:
+        app.admin.join(control.colleagues)
 
         def ready() -> None:
             greet(app)

@@ -9,13 +9,13 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from proxy.admin import problems
+from proxy.admin import joint_schema, problems
 from proxy.admin.client_tools import ClientRefused
 from proxy.admin.configuration import InvalidConfiguration
 from proxy.admin.groups import NoSuchGroup
 from proxy.admin.operator import BrokerRefused
 from proxy.admin.paging import BadCursor
-from proxy.admin.problems import Problem, Refused
+from proxy.admin.problems import JointProblem, Problem, Refused
 from proxy.admin.routes import cluster, connections, groups, health, metrics, replica, traffic
 from proxy.live import routes as live
 from proxy.metrics.process import product_version
@@ -206,7 +206,8 @@ def _described(api: FastAPI) -> dict[str, Any]:
     schemas = described["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas.update(_schemas_of_problems())
+    colleagues = api.state.replica.admin.colleagues
+    schemas.update(_schemas_of_problems(Problem if colleagues is None else JointProblem))
     described["components"]["securitySchemes"] = {
         "bearer": {"type": "http", "scheme": "bearer"},
         "certificate": {"type": "mutualTLS"},
@@ -214,12 +215,14 @@ def _described(api: FastAPI) -> dict[str, Any]:
     for path, operations in described["paths"].items():
         for method, operation in operations.items():
             _describe(path, method, operation)
+    if colleagues is not None:
+        joint_schema.describe(described, colleagues.all)
     api.openapi_schema = described
     return described
 
 
-def _schemas_of_problems() -> dict[str, Any]:
-    schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+def _schemas_of_problems(kind: type[Problem]) -> dict[str, Any]:
+    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
     parts: dict[str, Any] = schema.pop("$defs", {})
     return {**parts, "Problem": schema}
 

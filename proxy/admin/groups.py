@@ -175,6 +175,16 @@ def skew(wanted: dict[str, dict[str, tuple[str, str]]]) -> list[Skew]:
     return found
 
 
+def known(app: "App", role: Role, name: str) -> dict[str, Any]:
+    """What a summary is made of, for whoever joins it with others: ids, those connected here, what they want."""
+    members = app.registry.members(role, name)
+    return {
+        "ids": sorted(_ids(members)),
+        "local": sorted({member.client_id for member in members if member.channel is not None}),
+        "wanted": _wanted(members, name),
+    }
+
+
 def _wanted(members: list[Member], group: str) -> dict[str, dict[str, tuple[str, str]]]:
     # A gRPC consumer has subscribed to its retry topics without saying so.
     return {

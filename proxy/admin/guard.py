@@ -227,7 +227,7 @@ class _Request:
 
     async def refuse(self, refusal: Refused) -> None:
         """Answer by a problem."""
-        content = problems.content(refusal.status, refusal.detail, self.path, refusal.faults)
+        content = problems.content(refusal.status, refusal.detail, self.path, refusal.faults, refusal.more)
         headers = [
             (b"content-type", problems.MEDIA_TYPE.encode()),
             (b"content-length", b"%d" % len(content)),

@@ -14,8 +14,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from protocol_negotiation.tls import Refresh, TlsFiles, TlsSource, distinguished_name
-from proxy.admin import application, problems
-from proxy.admin.guard import Guard
+from proxy.admin import problems
+from proxy.admin.guard import Application, Guard
 
 if TYPE_CHECKING:
     from proxy.app import App
@@ -138,7 +138,7 @@ class Server(uvicorn.Server):
 def make(app: "App") -> Server:
     """The server of a replica's API. Raises TlsError."""
     settings = app.settings.admin
-    guard = Guard(application.make(app), app.admin, _own_names())
+    guard = Guard(_served(app), app.admin, _own_names())
     kind = type("Connection", (Connection,), {"most": settings.max_connections, "patience": settings.timeout})
     config = uvicorn.Config(
         guard,
@@ -161,6 +161,17 @@ def make(app: "App") -> Server:
         server.reload_interval = app.settings.tls.reload_interval
         config.ssl = _following(server.tls, settings.files)
     return server
+
+
+def _served(app: "App") -> Application:
+    """This process' API; where there are other workers, all of theirs."""
+    api = app.admin.api
+    if app.admin.colleagues is None:
+        return api
+    from proxy.admin.joint_routes import ROWS
+    from proxy.admin.together import Together
+
+    return Together(api, app.admin.colleagues, app.admin.worker_answers, ROWS)
 
 
 def _tls(files: TlsFiles) -> TlsSource:

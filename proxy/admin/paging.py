@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
+from proxy.admin import aside
 from proxy.admin.turns import Turns
 
 _Item = TypeVar("_Item")
@@ -58,14 +59,16 @@ async def cut(
     found.sort(key=lambda pair: pair[0], reverse=order.descending)
     start = 0
     if cursor is not None:
-        after = _read(cursor, order)
+        after = read(cursor, order)
         try:
             start = sum(1 for key, _ in found if (key >= after if order.descending else key <= after))
         except TypeError:
             raise BadCursor from None
     part = found[start : start + limit]
     more = start + limit < len(found)
-    return Cut([item for _, item in part], len(found), _write(part[-1][0], order) if more and part else None)
+    aside.tell("places", lambda: [key for key, _ in part])
+    aside.tell("ids", lambda: [key[1] for key, _ in found])
+    return Cut([item for _, item in part], len(found), write(part[-1][0], order) if more and part else None)
 
 
 async def described(items: Iterable[_Item], describe: Callable[[_Item], _Description]) -> list[_Description]:
@@ -78,11 +81,13 @@ async def described(items: Iterable[_Item], describe: Callable[[_Item], _Descrip
     return found
 
 
-def _write(place: tuple[Any, str], order: Order) -> str:
+def write(place: tuple[Any, str], order: Order) -> str:
+    """The cursor of the page behind this place."""
     return base64.urlsafe_b64encode(orjson.dumps([*order, *place])).rstrip(b"=").decode()
 
 
-def _read(cursor: str, order: Order) -> tuple[Any, str]:
+def read(cursor: str, order: Order) -> tuple[Any, str]:
+    """The place. Raises BadCursor."""
     try:
         key, descending, value, number = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (ValueError, TypeError):
@@ -90,3 +95,29 @@ def _read(cursor: str, order: Order) -> tuple[Any, str]:
     if (key, descending) != order or not isinstance(number, str):
         raise BadCursor
     return value, number
+
+
+# Of a worker's number.
+_MOST_DIGITS = 5
+# Greater than every id.
+_LAST = chr(0x10FFFF)
+
+
+def of_worker(cursor: str, order: Order, worker: int) -> str:
+    """The cursor of one worker for the page that follows in the list of all. Raises BadCursor.
+
+    In the list of all, the ids of items are those that `joined` gives; of what has the same place, the items of the
+    worker with the lower number come first, or, with the greatest first, last.
+    """
+    value, number = read(cursor, order)
+    last, colon, own = number.partition(":")
+    if not (colon and last.isdecimal() and len(last) <= _MOST_DIGITS):
+        raise BadCursor
+    if worker != int(last):
+        own = _LAST if worker < int(last) else ""
+    return write((value, own), order)
+
+
+def joined(worker: int, number: object) -> str:
+    """The id that an item of a worker's has in the list of all, of its own one."""
+    return f"{worker}:{number}"

@@ -29,8 +29,23 @@ class Problem(BaseModel):
     faults: list[Fault] | None = Field(None, description="each mistake, where the request has some")
 
 
+class WorkerStatus(BaseModel):
+    """How a request went at one worker."""
+
+    worker: int
+    status: int = Field(examples=[200])
+    detail: str | None = Field(None, description="why not, where it did not go well")
+
+
+class JointProblem(Problem):
+    """The same where several workers answer as one."""
+
+    missing_workers: list[int] | None = Field(None, description="workers that did not answer")
+    workers: list[WorkerStatus] | None = Field(None, description="how it went at each worker, where that differs")
+
+
 class Refused(Exception):
-    """A request is not served; `headers` go with the answer."""
+    """A request is not served; `headers` go with the answer, `more` are members of the problem that only some have."""
 
     def __init__(
         self,
@@ -38,16 +53,24 @@ class Refused(Exception):
         detail: str,
         headers: Mapping[str, str] | None = None,
         faults: Sequence[tuple[str, str]] = (),
+        more: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
         self.headers = dict(headers or {})
         self.faults = faults
+        self.more = more
 
 
-def content(status: int, detail: str, instance: str, faults: Sequence[tuple[str, str]] = ()) -> bytes:
-    """A problem as it is sent."""
+def content(
+    status: int,
+    detail: str,
+    instance: str,
+    faults: Sequence[tuple[str, str]] = (),
+    more: Mapping[str, Any] | None = None,
+) -> bytes:
+    """A problem as it is sent; `more` are members that only some have."""
     try:
         title = HTTPStatus(status).phrase
     except ValueError:
@@ -62,4 +85,4 @@ def content(status: int, detail: str, instance: str, faults: Sequence[tuple[str,
     }
     if faults:
         told["faults"] = [{"where": where, "detail": text} for where, text in faults]
-    return orjson.dumps(told)
+    return orjson.dumps({**told, **(more or {})})

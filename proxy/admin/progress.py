@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from proxy.admin import operator
+from proxy.admin import aside, operator
 from proxy.admin.answers import Answer, Name, Question, at_milliseconds
 from proxy.admin.broker_settings import resets_by_itself
 from proxy.admin.client_tools import ClientRefused, running_info
@@ -153,7 +153,11 @@ def _table(body: bytes) -> list[tuple[dict[str, Any], Any]]:
 
 async def owners(app: "App", group: str) -> Ownership:
     """Which queues the members of a group say that they have. Raises NoSuchGroup."""
-    members = (await consumers(app, group)).members[:_MOST_ASKED]
+    members = (await consumers(app, group)).members
+    if aside.wanted("answered") and not aside.wanted("elsewhere"):
+        # The others are another worker's, which asks them itself, or are asked by the one that asks us.
+        members = [member for member in members if member.protocol is not None]
+    members = members[:_MOST_ASKED]
     turn = asyncio.Semaphore(_AT_ONCE)
     asked = await asyncio.gather(*(_queues_of(app, group, member.client_id, turn) for member in members))
     found: dict[tuple[str, str, int], list[str]] = {}
@@ -163,6 +167,7 @@ async def owners(app: "App", group: str) -> Ownership:
             unanswered.append(member.client_id)
         for queue in queues or ():
             found.setdefault(queue, []).append(member.client_id)
+    aside.tell("answered", lambda: sorted({member.client_id for member in members} - set(unanswered)))
     rows = [
         QueueOwner(topic=topic, broker=broker, queue=queue, client_ids=client_ids)
         for (topic, broker, queue), client_ids in sorted(found.items())

@@ -14,7 +14,7 @@ import anyio.to_thread
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer, socket_address
 from protocol_negotiation.tls import server_context
-from proxy.admin import recent, vitals
+from proxy.admin import asking, recent, vitals
 from proxy.admin.access import Access
 from proxy.admin.audit import Audit
 from proxy.admin.health import Health
@@ -25,10 +25,13 @@ from proxy.config import Sources
 from proxy.connections import ConnectionEvent
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from proxy.admin.configuration import Configuration
     from proxy.admin.http_server import Server
     from proxy.app import App
     from proxy.live.pages import Figures
+    from proxy.workers.colleagues import Colleagues, Tell
 
 _log = logging.getLogger("gantry.admin")
 
@@ -63,6 +66,10 @@ class Admin:
         self.log_levels = LogLevels()
         self.requests: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
+        # What became of what other workers were asked.
+        self.worker_answers: Counter[str] = Counter()
+        # The other workers, where there are some.
+        self.colleagues: Colleagues | None = None
         self._origins = {} if sources is None else sources.origins()
         self._sockets: list[socket.socket] = []
         self._server: Server | None = None
@@ -99,6 +106,26 @@ class Admin:
         from proxy.admin.configuration import Configuration
 
         return Configuration(self._app, self._sources, self._origins)
+
+    @cached_property
+    def api(self) -> "FastAPI":
+        """The API of this process alone; nothing in it asks who calls."""
+        from proxy.admin import application
+
+        return application.make(self._app)
+
+    # Workers.
+
+    def join(self, colleagues: "Colleagues | None") -> None:
+        """There are other workers, whom this one may ask what it is asked, and the reverse; None: there are not."""
+        if colleagues is not None:
+            self.colleagues = colleagues
+            colleagues.answers[asking.NAME] = self._answer
+
+    async def _answer(self, content: bytes, tell: "Tell") -> None:
+        # As for `run`: it may be asked before its own API is served, or without one.
+        await anyio.to_thread.run_sync(importlib.import_module, "proxy.admin.application")
+        await asking.perform(self.api, asking.Question.decode(content), tell)
 
     # Serving.
 
@@ -176,6 +203,12 @@ class Admin:
         metrics = self._app.metrics
         metrics.counter("gantry_admin_requests", "Requests of the admin API by status.", "status", self.requests)
         metrics.counter("gantry_admin_refusals", "Requests that the admin API refused.", "reason", self.refusals)
+        metrics.counter(
+            "gantry_admin_worker_answers",
+            "Questions of the admin API to other workers: answered, gone, or late.",
+            "outcome",
+            self.worker_answers,
+        )
         metrics.gauge("gantry_admin_streams", "Live streams of requests.", lambda: len(self.tap.watchers))
         metrics.gauge("gantry_ready", "1: clients may be sent here.", lambda: self.health.report("/readyz").ok)
 

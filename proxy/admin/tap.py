@@ -14,7 +14,7 @@ from proxy.observation import Observation, Observer, identity, shown
 # Requests that wait for one watcher; more are dropped, and counted.
 _MOST_WAITING = 1_000
 # Seconds of silence after which a sign of life is sent, so that nobody in between gives the stream up.
-_SILENCE = 15.0
+SILENCE = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,10 @@ class Watcher:
         self._rouse()
 
     async def next(self) -> list[Observation]:
-        """What has come since; nothing at the end, and after `_SILENCE`."""
+        """What has come since; nothing at the end, and after `SILENCE`."""
         if not self._waiting and not self.closed:
             self._wake = asyncio.get_running_loop().create_future()
-            await asyncio.wait((self._wake,), timeout=_SILENCE)
+            await asyncio.wait((self._wake,), timeout=SILENCE)
         found, self._waiting = list(self._waiting), deque()
         return found
 

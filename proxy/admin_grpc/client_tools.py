@@ -8,7 +8,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
 from proxy.admin import client_tools, operator
 from proxy.admin.client_tools import ClientRefused, Verification
 from proxy.admin_grpc import answers, lookup
-from proxy.admin_grpc.groups import everywhere
+from proxy.admin_grpc.groups import everywhere, here
 from proxy.clients import Role
 from proxy.handlers.tools import ask_client
 from remoting import fastjson
@@ -142,6 +142,16 @@ def _told(kind: type[_Told], values: dict[str, Any]) -> _Told:
         raise BodyError(f"the client's answer has a value that cannot be: {error}") from None
 
 
+# What workers ask each other: whether a client is connected to one.
+HOLDS = "admin_grpc.holds"
+
+
+def holds(app: "App", client_id: str) -> bool:
+    """Whether a client is connected to this process; the answer to `HOLDS`."""
+    member = app.registry.find(client_id)
+    return member is not None and member.channel is not None
+
+
 def _client_id(text: str) -> str:
     if not 0 < len(text) <= _LONGEST_ID:
         raise Refused(Code.BAD_REQUEST, f"a client id has 1 to {_LONGEST_ID} characters")
@@ -152,9 +162,13 @@ async def _group(app: "App", group: Resource, client_id: str) -> str:
     """The group that the request names, where the client is in it; else one that it is in. Raises Refused."""
     if not group.name:
         member = app.registry.find(client_id)
-        if member is None or not member.consumers:
-            raise Refused(Code.NOT_FOUND, f"no consumer {client_id} is connected here: name its group")
-        return min(member.consumers)
+        if member is not None and member.consumers:
+            return min(member.consumers)
+        # At another worker, perhaps.
+        for one in await here(app, None):
+            if any(known.info.client_id == client_id for known in one.members):
+                return one.name
+        raise Refused(Code.NOT_FOUND, f"no consumer {client_id} is connected here: name its group")
     name = answers.group(group)
     # A broker's word for a client that it does not know is the same as for one that fails.
     known = app.registry.find(client_id, Role.CONSUMER, name) is not None

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from grpc_gateway.message import timestamp
@@ -12,7 +12,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import ClientType, FilterExpressio
 from proxy import clients
 from proxy.admin import operator
 from proxy.admin.groups import skew
-from proxy.admin_grpc import answers, brokers
+from proxy.admin_grpc import answers, brokers, colleagues
 from proxy.clients import Role
 from proxy.handlers.groups import consumer_connections
 from remoting.bodies import json_object
@@ -53,10 +53,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group with those of its members that are wanted."""
+    """A consumer group with those of its members that are wanted. missing: who could not be asked for some."""
 
     name: str
     members: list[Member]
+    missing: tuple[str, ...] = ()
 
     @property
     def topics(self) -> list[str]:
@@ -90,17 +91,53 @@ class Group:
 # Members.
 
 
-def here(app: "App", name: str) -> Group:
-    """A group's members at this replica, and behind proxies that share theirs."""
+# What workers ask each other: the members of a group, or, of none, of all.
+QUESTION = "admin_grpc.members"
+
+
+def told(app: "App", group: str | None) -> dict[str, list[Any]]:
+    """The answer to `QUESTION`, in JSON's types."""
+    names = app.registry.groups(Role.CONSUMER) if group is None else [group]
+    return {
+        name: [
+            [member.info.SerializeToString().hex(), {topic: astuple(wish) for topic, wish in member.wishes.items()}]
+            for member in _here(app, name)
+        ]
+        for name in names
+    }
+
+
+def _here(app: "App", name: str) -> list[Member]:
+    """A group's members at this process, and behind proxies that share theirs; a client with two connections once."""
     members = sorted(app.registry.members(Role.CONSUMER, name), key=lambda member: member.seen)
-    # A client with two connections is told once.
-    found = {member.client_id: _known(member, name) for member in members}
-    return Group(name, [found[client_id] for client_id in sorted(found)])
+    return list({member.client_id: _known(member, name) for member in members}.values())
+
+
+async def here(app: "App", group: str | None) -> list[Group]:
+    """A group with its members at this replica, whichever worker has them; None: all groups with members here."""
+    gathered = await colleagues.gather(app, QUESTION, group)
+    names = app.registry.groups(Role.CONSUMER) if group is None else [group]
+    found = {name: {member.info.client_id: member for member in _here(app, name)} for name in names}
+    for answer in gathered.answers.values():
+        for name, members in answer.items():
+            known = found.setdefault(name, {})
+            for member in map(_read, members):
+                known.setdefault(member.info.client_id, member)
+    missing = tuple(gathered.missing)
+    return [
+        Group(name, [member for _, member in sorted(members.items())], missing)
+        for name, members in sorted(found.items())
+    ]
+
+
+def _read(member: list[Any]) -> Member:
+    info, wishes = member
+    return Member(pb.ClientInfo.FromString(bytes.fromhex(info)), {topic: Wish(*wish) for topic, wish in wishes.items()})
 
 
 async def everywhere(app: "App", name: str) -> Group:
-    """The same with those whom brokers know besides."""
-    known = here(app, name)
+    """A group's members at this replica, and those whom brokers know besides."""
+    (known,) = await here(app, name)
     ids = {member.info.client_id for member in known.members}
     data = await _connections(app, name)
     others = [
@@ -108,7 +145,7 @@ async def everywhere(app: "App", name: str) -> Group:
     ]
     # Brokers keep one subscription for all members of a group.
     wishes = _wishes((data.get("subscriptionTable") or {}).values())
-    return Group(name, [*known.members, *(Member(_info(item, data), wishes) for item in others)])
+    return Group(name, [*known.members, *(Member(_info(item, data), wishes) for item in others)], known.missing)
 
 
 async def _connections(app: "App", name: str) -> dict[str, Any]:
@@ -195,7 +232,7 @@ async def groups_of(app: "App", topic: str) -> list[str]:
         {"topic": topic},
     )
     told = {str(name) for reply in asked.replies.values() for name in json_object(reply.body).get("groupList") or ()}
-    online = {name for name in app.registry.groups(Role.CONSUMER) if topic in here(app, name).topics}
+    online = {group.name for group in await here(app, None) if topic in group.topics}
     return sorted(told | online)
 
 

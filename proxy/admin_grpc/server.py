@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import anyio
@@ -16,7 +17,9 @@ from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
 from protocol_negotiation.tls import Refresh, TlsMode, TlsSource
 from protos.apache.rocketmq.v2.admin_pb2_grpc import AdminServicer, add_AdminServicer_to_server
-from proxy.admin_grpc.service import AdminService
+from proxy.admin_grpc import client_tools, colleagues, groups, replica
+from proxy.admin_grpc.colleagues import Own
+from proxy.admin_grpc.service import CALL, AdminService
 from proxy.admin_grpc.throughput import Throughput
 from proxy.metrics.family import Family, Kind
 
@@ -48,7 +51,15 @@ class AdminServer:
         self._admin = app.admin
         throughput = Throughput(asyncio.get_running_loop().time)
         app.core.observers.append(throughput.observe)
-        service = AdminService(app, throughput)
+        self._service = service = AdminService(app, throughput)
+        self._app = app
+        # What other workers may ask this one.
+        self._questions: dict[str, Own] = {
+            groups.QUESTION: groups.told,
+            client_tools.HOLDS: client_tools.holds,
+            replica.LEVEL: replica.set_level,
+            replica.STATS: partial(replica.told, throughput),
+        }
         app.metrics.add(lambda: [(_CALLS, dict(service.calls.items()))])
         largest = app.settings.grpc.max_body + _BESIDES
         self._server = Server(ServerOptions(max_receive_message=largest, max_request_bytes=2 * largest))
@@ -73,6 +84,9 @@ class AdminServer:
     async def open(self) -> None:
         """Listen. Raises OSError."""
         address = self._listener.options.address
+        if self._admin.colleagues is not None:
+            colleagues.serve(self._app, self._admin.colleagues, self._questions)
+            self._admin.colleagues.answers[CALL] = self._service.called
         try:
             await self._listener.start()
         except OSError as error:

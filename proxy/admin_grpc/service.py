@@ -8,17 +8,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
+import orjson
 
 from grpc_gateway.call import peer_of
+from grpc_gateway.status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from proxy.admin import recent
 from proxy.admin.access import ANONYMOUS, BadCredentials, Caller, Role
 from proxy.admin.audit import Write
-from proxy.admin_grpc import client_tools, messages, progress, replica, subscriptions, topics
+from proxy.admin_grpc import client_tools, colleagues, messages, progress, replica, subscriptions, topics
 from proxy.admin_grpc.errors import is_mistake, status_of
 from proxy.admin_grpc.sending import Sender
 from proxy.admin_grpc.throughput import Throughput
+from proxy.workers.colleagues import Tell
 
 if TYPE_CHECKING:
     from proxy.app import App
@@ -26,6 +29,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger("gantry.admin")
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Admin"].full_name
+# What workers ask each other: to serve an rpc.
+CALL = "admin_grpc.call"
+# Seconds that another worker has for that.
+_PATIENCE = 30.0
+_REQUESTS: dict[str, Any] = {
+    method.name: getattr(pb, method.input_type.name) for method in pb.DESCRIPTOR.services_by_name["Admin"].methods
+}
 # Characters of a name that are kept for the audit.
 _MOST_AUDITED = 255
 
@@ -35,13 +45,15 @@ class Rpc:
     """One rpc.
 
     response: the type of its answer, and of one that holds nothing but a status. audited: of a write, what the audit
-    keeps of a request. named: callers who do not say who they are may not call it, whatever else they may.
+    keeps of a request. named: callers who do not say who they are may not call it, whatever else they may. asks: it
+    asks the request's client, which the worker does that the client is connected to.
     """
 
     response: Any
     serve: Callable[["App", Any], Awaitable[Any]]
     audited: Callable[[Any], object] | None = None
     named: bool = False
+    asks: bool = False
 
     @property
     def role(self) -> Role:
@@ -80,18 +92,23 @@ def _rpcs(app: "App", throughput: Throughput) -> dict[str, Rpc]:
         ),
         # Brokers that check who reads what see us, and not the caller.
         "QueryMessage": Rpc(pb.ListMessageResponse, messages.query_message, named=True),
-        "PrintThreadStackTrace": Rpc(pb.PrintThreadStackTraceResponse, client_tools.print_thread_stack_trace),
+        "PrintThreadStackTrace": Rpc(
+            pb.PrintThreadStackTraceResponse, client_tools.print_thread_stack_trace, asks=True
+        ),
         "VerifyMessage": Rpc(
             pb.VerifyMessageResponse,
             client_tools.verify_message,
             lambda request: _names(request, "client_id", "group", "topic", "message_id"),
+            asks=True,
         ),
         "AdminSendMessage": Rpc(
             pb.AdminSendMessageResponse,
             Sender(app).send,
             lambda request: {**_names(request, "topic"), "bytes": len(request.body)},
         ),
-        "GetConsumerRunningInfo": Rpc(pb.GetConsumerRunningInfoResponse, client_tools.get_consumer_running_info),
+        "GetConsumerRunningInfo": Rpc(
+            pb.GetConsumerRunningInfoResponse, client_tools.get_consumer_running_info, asks=True
+        ),
         "GetTopicRoute": Rpc(pb.GetTopicRouteResponse, topics.get_topic_route),
         "QueryTimeSpan": Rpc(pb.QueryTimeSpanResponse, progress.query_time_span),
         "GetProxyRuntimeStats": Rpc(pb.GetProxyRuntimeStatsResponse, partial(replica.runtime_stats, throughput)),
@@ -120,7 +137,7 @@ class AdminService:
         try:
             caller = self._caller(context)
             self._check(rpc, caller)
-            response = await rpc.serve(self._app, request)
+            response = await self._serve(name, rpc, request)
             code = response.status.code if hasattr(response, "status") else Code.OK
             return response
         except _Denied as denial:
@@ -137,6 +154,37 @@ class AdminService:
             return rpc.response(status=status)
         finally:
             self._note(name, rpc, request, caller, peer_of(context).address.host, code)
+
+    # Workers.
+
+    async def _serve(self, name: str, rpc: Rpc, request: Any) -> Any:
+        worker = await self._holder(request.client_id) if rpc.asks else None
+        if worker is None:
+            return await rpc.serve(self._app, request)
+        content = orjson.dumps([name, request.SerializeToString().hex()])
+        answer = await colleagues.ask(self._app, worker, CALL, content, _PATIENCE)
+        if answer is None:
+            raise Refused(Code.PROXY_TIMEOUT, colleagues.silence(worker))
+        return rpc.response.FromString(answer)
+
+    async def _holder(self, client_id: str) -> int | None:
+        """The other worker that a client is connected to; None: this one, or none that is known."""
+        if client_tools.holds(self._app, client_id):
+            return None
+        gathered = await colleagues.gather(self._app, client_tools.HOLDS, client_id)
+        return next((worker for worker, holds in gathered.answers.items() if holds), None)
+
+    async def called(self, content: bytes, tell: Tell) -> None:
+        """Serve what another worker has let in; the answer to `CALL`."""
+        name, data = orjson.loads(content)
+        rpc = self.rpcs[name]
+        try:
+            response = await rpc.serve(self._app, _REQUESTS[name].FromString(bytes.fromhex(data)))
+        except Exception as error:
+            if is_mistake(error):
+                _log.error("%s failed", name, exc_info=error)
+            response = rpc.response(status=status_of(error))
+        await tell(response.SerializeToString())
 
     # Checks.
 

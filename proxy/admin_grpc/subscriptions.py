@@ -1,16 +1,16 @@
 """ListSubscription, DescribeSubscription, ListConsumerConnection and DeleteSubscription."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from grpc_gateway.status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
-from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterType, Resource
+from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterType, Resource, Status
 from proxy.admin_grpc import answers, brokers, groups
 from proxy.admin_grpc.groups import Group
-from proxy.clients import Role
 from remoting.bodies import json_object
 from remoting.codes import RequestCode
 
@@ -41,7 +41,7 @@ async def list_subscription(app: "App", request: pb.ListSubscriptionRequest) -> 
         else:
             # A broker has told that it has consumed the topic.
             infos.append(_offline(group.name, request.topic.name))
-    return pb.ListSubscriptionResponse(status=answers.well(), subscription_info=infos)
+    return pb.ListSubscriptionResponse(status=_well(found), subscription_info=infos)
 
 
 async def describe_subscription(app: "App", request: pb.DescribeSubscriptionRequest) -> pb.DescribeSubscriptionResponse:
@@ -54,7 +54,11 @@ async def describe_subscription(app: "App", request: pb.DescribeSubscriptionRequ
             await asyncio.sleep(0)
         for whole in group.subscriptions(topic):
             rows += _each(group, whole)
-    return pb.DescribeSubscriptionResponse(status=answers.well(), client_subscription_info=rows)
+    return pb.DescribeSubscriptionResponse(status=_well(found), client_subscription_info=rows)
+
+
+def _well(groups: Iterable[Group]) -> Status:
+    return answers.well([text for group in groups for text in group.missing])
 
 
 def _each(group: Group, whole: pb.SubscriptionInfo) -> list[pb.DescribeSubscriptionResponse.ClientSubscriptionInfo]:
@@ -83,12 +87,12 @@ async def list_consumer_connection(
     topic = answers.topic(request.topic) if request.topic.name else None
     group = await groups.everywhere(app, answers.group(request.group))
     infos = [member.info for member in group.members if topic is None or topic in member.wishes]
-    return pb.ListConsumerConnectionResponse(status=answers.well(), client_info=infos)
+    return pb.ListConsumerConnectionResponse(status=_well([group]), client_info=infos)
 
 
 async def _groups(app: "App", topic: str | None, group: str | None) -> list[Group]:
     if group is None and topic is None:
-        return [groups.here(app, name) for name in app.registry.groups(Role.CONSUMER)]
+        return await groups.here(app, None)
     names = [group] if group is not None else await groups.groups_of(app, topic or "")
     turn = asyncio.Semaphore(_AT_ONCE)
 

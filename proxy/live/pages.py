@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from proxy.admin import upstreams
+from proxy.admin import aside, upstreams
 from proxy.live.traffic import LINGER, Traffic
 from proxy.metrics.process import product_version
 
@@ -24,8 +24,10 @@ FILES = {
     "/ui/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 # Topics and groups of one answer, and events.
-_ROWS = 40
-_EVENTS = 40
+ROWS = 40
+EVENTS = 40
+# Topics and groups that a worker tells another: what is busy in all may be less so in each.
+_MORE_ROWS = 10 * ROWS
 
 
 def file(path: str) -> tuple[str, bytes]:
@@ -50,14 +52,17 @@ class Figures:
         if self._end is not None:
             self._end.cancel()
         self._end = asyncio.get_running_loop().call_later(LINGER + 1, self.traffic.tidy)
+        second = int(since) if since.isdecimal() and len(since) < 12 else 0
+        rows = _MORE_ROWS if aside.wanted("latencies") else ROWS
         answer = {
             **self._replica(),
-            "seconds": self.traffic.seconds(int(since) if since.isdecimal() and len(since) < 12 else 0),
-            "topics": self.traffic.busiest("topics", _ROWS, query.get("topic", "").lower()),
-            "groups": self.traffic.busiest("groups", _ROWS, query.get("group", "").lower()),
+            "seconds": self.traffic.seconds(second),
+            "topics": self.traffic.busiest("topics", rows, query.get("topic", "").lower()),
+            "groups": self.traffic.busiest("groups", rows, query.get("group", "").lower()),
             "codes": self.traffic.codes(),
             "events": self._events(),
         }
+        aside.tell("latencies", lambda: self.traffic.latencies(second))
         return "application/json", orjson.dumps(answer)
 
     def _replica(self) -> dict[str, Any]:
@@ -109,4 +114,4 @@ class Figures:
             }
             for _, closed in admin.closed.newest()
         ]
-        return sorted(found, key=lambda event: -float(event["at"]))[:_EVENTS]  # type: ignore[arg-type]
+        return sorted(found, key=lambda event: -float(event["at"]))[:EVENTS]  # type: ignore[arg-type]

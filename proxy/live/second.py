@@ -1,6 +1,7 @@
 """One second of traffic, summed up; sans-io."""
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from itertools import accumulate
 
 from proxy.observation import POLLS, Observation
@@ -89,23 +90,29 @@ class Second:
                 _join(self.groups, group, sums)
         self._alike.clear()
 
-    def percentile(self, share: float) -> float | None:
-        """The latency in ms below which this share of the requests but polls were; None: there were none."""
-        counts = list(accumulate(self._latencies))
-        total = counts[-1]
-        if not total:
-            return None
-        place = bisect_left(counts, share * total)
-        return round(_BOUNDS[min(place, len(_BOUNDS) - 1)], 3)
+    @property
+    def latencies(self) -> dict[int, int]:
+        """How many requests but polls took how long: counts by what `percentile` makes latencies of."""
+        return {place: count for place, count in enumerate(self._latencies) if count}
 
     def shown(self) -> dict[str, object]:
         """The totals."""
         return {
             "at": self.at,
             **{name: sums.shown() for name, sums in self.protocols.items()},
-            "p50": self.percentile(0.5),
-            "p99": self.percentile(0.99),
+            "p50": percentile(self.latencies, 0.5),
+            "p99": percentile(self.latencies, 0.99),
         }
+
+
+def percentile(latencies: Mapping[int, int], share: float) -> float | None:
+    """The latency in ms below which this share of the requests but polls were; None: there were none."""
+    places = sorted(latencies)
+    counts = list(accumulate(latencies[place] for place in places))
+    if not counts:
+        return None
+    place = places[bisect_left(counts, share * counts[-1])]
+    return round(_BOUNDS[min(place, len(_BOUNDS) - 1)], 3)
 
 
 def _join(table: dict[str, Sums], name: str, sums: Sums) -> None:

@@ -58,6 +58,14 @@ class Traffic:
         self._second()
         return [second.shown() for second in list(self._seconds)[:-1] if second.at > since]
 
+    def latencies(self, since: int) -> dict[str, dict[str, int]]:
+        """How long requests of the same seconds took (`Second.latencies`), by second, in JSON's types."""
+        return {
+            str(second.at): {str(place): count for place, count in second.latencies.items()}
+            for second in list(self._seconds)[:-1]
+            if second.at > since
+        }
+
     def busiest(self, kind: str, limit: int, text: str = "") -> list[dict[str, object]]:
         """Topics or groups (`kind`) of the last minute whose names hold `text`, the busiest first, with what they did.
 

@@ -1,25 +1,25 @@
-"""Between parent and worker: a socket pair, and frames on it, each a length of 4 bytes and that many more.
+"""Between parent and worker: a socket pair, and frames on it.
 
-A worker sends an empty frame when it is ready; it answers each empty frame with a snapshot of its metrics. The end of
-the stream tells either side that the other is gone.
+A worker says when it is ready, hands in a snapshot of its metrics whenever it is asked for one, and asks its
+colleagues, which the parent passes on. The end of the stream tells either side that the other is gone.
 """
 
 import asyncio
 import contextlib
 import logging
 import socket
-import struct
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from proxy.metrics import snapshot as snapshots
 from proxy.metrics.family import Snapshot
-from proxy.metrics.snapshot import encode
+from proxy.workers.colleagues import Colleagues
+from proxy.workers.frames import BadFrame, Decoder, Frame, Kind, encode
 
 _log = logging.getLogger("gantry.workers")
 
-_LENGTH = struct.Struct(">I")
-# A snapshot is some megabytes at the very most.
-_LARGEST = 2**28
+_CHUNK = 256 * 1024
 
 
 class Frames:
@@ -28,6 +28,9 @@ class Frames:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._decoder = Decoder()
+        self._complete: deque[Frame] = deque()
+        self._bad = False
 
     @classmethod
     async def over(cls, end: socket.socket) -> "Frames":
@@ -35,18 +38,30 @@ class Frames:
         end.setblocking(False)
         return cls(*await asyncio.open_connection(sock=end))
 
-    async def read(self) -> bytes | None:
-        """The next frame; None when the other side is gone."""
-        try:
-            (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
-            return await self._reader.readexactly(length) if length <= _LARGEST else None
-        except (asyncio.IncompleteReadError, OSError):
-            return None
+    async def read(self) -> Frame | None:
+        """The next frame; None when the other side is gone, or what it sends is none."""
+        while not self._complete:
+            try:
+                data = b"" if self._bad else await self._reader.read(_CHUNK)
+                if not data:
+                    return None
+                self._complete.extend(self._decoder.feed(data))
+            except OSError:
+                return None
+            except BadFrame as error:
+                self._bad = True
+                _log.error("what comes between parent and worker cannot be read: %s", error)
+        return self._complete.popleft()
 
-    def write(self, frame: bytes = b"") -> None:
+    def write(self, frame: Frame) -> None:
         """Send a frame; to nobody where the other side is gone."""
         if not self._writer.is_closing():
-            self._writer.write(_LENGTH.pack(len(frame)) + frame)
+            self._writer.write(encode(frame))
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that the other side has not taken."""
+        return self._writer.transport.get_write_buffer_size()
 
     def close(self) -> None:
         """Let go of it."""
@@ -54,9 +69,12 @@ class Frames:
 
 
 class Control:
-    """A worker's end; of a process that is nobody's worker it does nothing."""
+    """A worker's end; of a process that is nobody's worker it does nothing, and has no colleagues."""
 
-    def __init__(self, frames: Frames | None, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(
+        self, frames: Frames | None, snapshot: Callable[[], Snapshot], colleagues: Colleagues | None = None
+    ) -> None:
+        self.colleagues = colleagues
         self._frames = frames
         self._snapshot = snapshot
         self._gone = asyncio.Event()
@@ -64,7 +82,7 @@ class Control:
     def ready(self) -> None:
         """Clients are served."""
         if self._frames is not None:
-            self._frames.write()
+            self._frames.write(Frame(Kind.READY))
 
     async def until_gone(self, then: Callable[[], object]) -> None:
         """Call this when there is nobody any more to work for."""
@@ -73,32 +91,39 @@ class Control:
         then()
 
     async def answer(self, frames: Frames) -> None:
-        """Hand in a snapshot whenever it is asked for, until the parent is gone."""
-        while await frames.read() is not None:
-            frames.write(self._encoded())
+        """Do what frames ask for, until the parent is gone."""
+        while (frame := await frames.read()) is not None:
+            if frame.kind is Kind.SNAPSHOT:
+                frames.write(Frame(Kind.SNAPSHOT, content=self._encoded()))
+            elif self.colleagues is not None:
+                self.colleagues.receive(frame)
         self._gone.set()
 
     def _encoded(self) -> bytes:
         try:
-            return encode(self._snapshot())
+            return snapshots.encode(self._snapshot())
         except Exception:
             # A mistake of ours; who waits for an answer gets one, and that the parent goes must be noticed as ever.
             _log.exception("the metrics cannot be told")
-            return encode([])
+            return snapshots.encode([])
 
 
 @asynccontextmanager
-async def controlled(descriptor: int | None, snapshot: Callable[[], Snapshot]) -> AsyncIterator[Control]:
-    """Be a worker whose parent has the other end of this socket; None: be nobody's."""
+async def controlled(
+    descriptor: int | None, snapshot: Callable[[], Snapshot], number: int = 0, many: int = 1
+) -> AsyncIterator[Control]:
+    """Be the worker of this number, of `many`, whose parent has the other end of this socket; None: be nobody's."""
     if descriptor is None:
         yield Control(None, snapshot)
         return
     frames = await Frames.over(socket.socket(fileno=descriptor))
-    control = Control(frames, snapshot)
+    colleagues = Colleagues(number, many, frames.write)
+    control = Control(frames, snapshot, colleagues)
     answering = asyncio.ensure_future(control.answer(frames))
     try:
         yield control
     finally:
+        colleagues.close()
         answering.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await answering

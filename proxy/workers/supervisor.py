@@ -1,4 +1,4 @@
-"""The supervisor: starts workers, again where one dies, passes signals on, and shows the metrics of all as one."""
+"""The supervisor: starts workers, again where one dies, passes signals and questions on, shows the metrics of all."""
 
 import asyncio
 import contextlib
@@ -19,11 +19,13 @@ from protocol_negotiation.listener import Listener, ListenerOptions
 from protocol_negotiation.peer import HostPort
 from protocol_negotiation.tls import TlsMode
 from proxy.config import Settings
+from proxy.metrics import family
 from proxy.metrics.exposition import families, serve
-from proxy.metrics.family import Family, Kind, Snapshot
+from proxy.metrics.family import Family, Snapshot
 from proxy.metrics.ledger import Ledger
 from proxy.metrics.snapshot import decode
 from proxy.workers.control import Frames
+from proxy.workers.frames import Frame, Kind
 
 _log = logging.getLogger("gantry.workers")
 
@@ -37,11 +39,13 @@ _PATIENCE = 2.0
 _SCRAPE_PATIENCE = 5.0
 # Seconds beyond drain_delay and drain_timeout after which a worker that does not end is killed.
 _GRACE = 15.0
+# Bytes that a worker may leave untaken; it is asked nothing more before it takes them.
+_MOST_WAITING = 2**20
 
-WORKERS = Family("gantry_workers", Kind.GAUGE, "Worker processes, by whether they serve clients.", ("state",))
+WORKERS = Family("gantry_workers", family.Kind.GAUGE, "Worker processes, by whether they serve clients.", ("state",))
 EXITS = Family(
     "gantry_worker_exits",
-    Kind.COUNTER,
+    family.Kind.COUNTER,
     "Worker processes that ended unasked, by exit status or signal; each is started again.",
     ("status",),
 )
@@ -50,7 +54,13 @@ EXITS = Family(
 class Worker:
     """One worker's number, its process, and what it said last."""
 
-    def __init__(self, number: int, command: Sequence[str], feed: Callable[[str, Snapshot], None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        command: Sequence[str],
+        feed: Callable[[str, Snapshot], None],
+        route: Callable[["Worker", Frame], None],
+    ) -> None:
         self.number = number
         self.process: asyncio.subprocess.Process | None = None
         self.frames: Frames | None = None
@@ -58,6 +68,8 @@ class Worker:
         self._command = command
         # Takes each snapshot once, as it comes.
         self._feed = feed
+        # Takes what is for another worker.
+        self._route = route
         self._asked: asyncio.Future[None] | None = None
         # A signal to be passed on once there is somebody who knows what it means.
         self._late: signal.Signals | None = None
@@ -91,16 +103,31 @@ class Worker:
                 self._asked = None
 
     async def _read(self, frames: Frames, on_ready: asyncio.Event) -> None:
-        while (frame := await frames.read()) is not None:
-            if frame:
-                self._feed(self.name, decode(frame))
-                asked, self._asked = self._asked, None
-                if asked is not None:
-                    asked.set_result(None)
-            else:
-                self.ready = True
-                self._pass_late_on()
-                on_ready.set()
+        try:
+            while (frame := await frames.read()) is not None:
+                if frame.kind is Kind.SNAPSHOT:
+                    self._feed(self.name, decode(frame.content))
+                    asked, self._asked = self._asked, None
+                    if asked is not None:
+                        asked.set_result(None)
+                elif frame.kind is Kind.READY:
+                    self.ready = True
+                    self._pass_late_on()
+                    on_ready.set()
+                else:
+                    self._route(self, frame)
+        except Exception:
+            _log.exception("what %s says cannot be understood", self.name)
+        # Whoever sends what cannot be read notices that nobody reads it, ends, and is started again.
+        self.ready = False
+        frames.close()
+
+    def tell(self, frame: Frame) -> bool:
+        """Pass a frame on to it; False where it is not there to take it."""
+        if self.frames is None or not self.ready or (frame.kind is Kind.ASK and self.frames.waiting > _MOST_WAITING):
+            return False
+        self.frames.write(frame)
+        return True
 
     async def ask(self) -> None:
         """Have it say what it has counted; done when it has, or has ended, or takes too long."""
@@ -108,7 +135,7 @@ class Worker:
             return
         if self._asked is None:
             self._asked = asyncio.get_running_loop().create_future()
-            self.frames.write()
+            self.frames.write(Frame(Kind.SNAPSHOT))
         _, late = await asyncio.wait([self._asked], timeout=_PATIENCE)
         if late:
             _log.warning("%s has not said in time what it counted", self.name)
@@ -135,7 +162,7 @@ class Supervisor(Collector):
     def __init__(self, settings: Settings, command: Sequence[str]) -> None:
         self._settings = settings
         self._drain_seconds = settings.drain_delay + settings.drain_timeout
-        self.workers = [Worker(number, command, self._feed) for number in range(settings.workers)]
+        self.workers = [Worker(number, command, self._feed, self._route) for number in range(settings.workers)]
         self._ledger = Ledger(settings.metrics.top, settings.metrics.idle)
         # The ledger is written in the event loop and read in the threads of the HTTP server.
         self._lock = threading.Lock()
@@ -192,6 +219,7 @@ class Supervisor(Collector):
                 status = 1
             with self._lock:
                 self._ledger.forget(worker.name)
+            self._tell_gone(worker)
             if self._stop.is_set():
                 return
             self._exits[_status_name(status),] += 1
@@ -210,6 +238,21 @@ class Supervisor(Collector):
     def _pass_on(self, number: signal.Signals) -> None:
         for worker in self.workers:
             worker.signal(number)
+
+    # What workers ask each other.
+
+    def _route(self, sender: Worker, frame: Frame) -> None:
+        """To the worker that a frame names, with the sender's number in it instead."""
+        passed = frame.worker < len(self.workers) and self.workers[frame.worker].tell(
+            frame._replace(worker=sender.number)
+        )
+        if not passed and frame.kind is Kind.ASK:
+            sender.tell(Frame(Kind.GONE, frame.worker, frame.call))
+
+    def _tell_gone(self, gone: Worker) -> None:
+        for worker in self.workers:
+            if worker is not gone:
+                worker.tell(Frame(Kind.GONE, gone.number))
 
     # Metrics.
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from proxy.admin import dead_letters, groups, paging, progress
+from proxy.admin import aside, dead_letters, groups, paging, progress
 from proxy.admin.answers import Many, Page
 from proxy.admin.dead_letters import DeadLetter, Resend, Resent
 from proxy.admin.groups import ConsumerGroup, ConsumerGroupSummary, GroupSummary, ProducerGroup
@@ -25,6 +25,7 @@ async def list_producer_groups(replica: Replica, limit: Limit = 100, cursor: Cur
     names = replica.registry.groups(Role.PRODUCER)
     cut = await paging.cut(names, lambda _: True, lambda name: ("", name), _BY_NAME, limit, cursor)
     items = await paging.described(cut.items, partial(groups.producer_summary, replica))
+    aside.tell("members", lambda: [groups.known(replica, Role.PRODUCER, name) for name in cut.items])
     return Page(items=items, total=cut.total, next=cut.next)
 
 
@@ -52,11 +53,13 @@ async def list_consumer_groups(
 
     cut = await paging.cut(names, wanted, lambda name: ("", name), _BY_NAME, limit, cursor)
     items = await paging.described(cut.items, lambda name: known.get(name) or groups.consumer_summary(replica, name))
+    aside.tell("members", lambda: [groups.known(replica, Role.CONSUMER, name) for name in cut.items])
     return Page(items=items, total=cut.total, next=cut.next)
 
 
 @router.get("/consumer-groups/{group}", summary="One consumer group: members, subscriptions, skew")
 async def get_consumer_group(replica: Replica, group: GroupName) -> ConsumerGroup:
+    aside.tell("members", lambda: [groups.known(replica, Role.CONSUMER, group)])
     return await groups.consumers(replica, group)
 
 

@@ -308,6 +308,7 @@ function parse(event) {
   if (!fields.data) return null;
   const data = JSON.parse(fields.data);
   if (fields.event === "dropped") return make("li", { class: "warn" }, `${data.requests} requests were too many to be shown`);
+  if (fields.event !== "request") return make("li", { class: "warn" }, `worker ${data.worker} ${fields.event === "missing" ? "does not answer" : "is there again"}`);
   const words = [data.protocol, data.code, data.topic, data.group, data.client_id || data.address, data.broker && `${data.broker}${data.queue === null ? "" : `:${data.queue}`}`, data.messages ? `${data.messages} messages` : null, `${data.ok ? "" : "answer "}${data.ok ? "" : data.response}`, millis(data.milliseconds)];
   return make("li", { class: data.ok ? "" : "bad" }, make("time", {}, clock(data.time)), words.filter(Boolean).join(" · "));
 }

@@ -34,9 +34,12 @@ def total(text: str, name: str, **labels: str) -> float:
 
 
 class Process:
-    """`gantry serve` on an embedded broker, with metrics; admin: where the first worker has its admin API."""
+    """`gantry serve` on an embedded broker, with metrics.
 
-    def __init__(self, folder: Path, workers: int, admin: str = "off") -> None:
+    admin, admin_grpc: where the first worker has its admin API, and the Admin gRPC service.
+    """
+
+    def __init__(self, folder: Path, workers: int, admin: str = "off", admin_grpc: str = "off") -> None:
         self.port, self.metrics, broker = free_port(), free_port(), free_port()
         self.log = folder / "log"
         words = ["--listen", f"127.0.0.1:{self.port}", "--embedded", str(folder / "store")]
@@ -45,6 +48,7 @@ class Process:
         environment |= {
             "GANTRY_METRICS_LISTEN": f"127.0.0.1:{self.metrics}",
             "GANTRY_ADMIN__LISTEN": admin,
+            "GANTRY_ADMIN__GRPC": admin_grpc,
             "GANTRY_ADMIN__LOCAL": "write",
         }
         with self.log.open("wb") as log:
@@ -94,3 +98,23 @@ class Process:
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(60) == 0, self.log.read_text()
         assert "Traceback" not in self.log.read_text()
+
+
+def words(pid: int) -> list[str]:
+    """A process' command line; empty where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+def workers(process: Process) -> dict[int, int]:
+    """The worker processes: pids by number."""
+    pid = process.process.pid
+    children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    lines = {child: words(child) for child in children}
+    return {
+        int(line[line.index("--worker") + 1].partition(":")[0]): child
+        for child, line in lines.items()
+        if "--worker" in line
+    }

@@ -6,15 +6,17 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from proxy.config import Settings
-from proxy.metrics.family import Family, Kind, Snapshot
+from proxy.metrics import family
+from proxy.metrics.family import Family, Snapshot
 from proxy.metrics.snapshot import decode
 from proxy.workers import supervisor
 from proxy.workers.control import Frames, controlled
+from proxy.workers.frames import Frame, Kind, encode
 from proxy.workers.supervisor import Supervisor
 from tests.ports import free_port
 
@@ -32,9 +34,11 @@ while not Path(sys.argv[1]).exists():
     time.sleep(0.01)
 signal.signal(signal.SIGHUP, hung_up)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-end.sendall(struct.pack(">I", 0))
-while end.recv(4):
-    end.sendall(struct.pack(">I2s", 2, b"[]"))
+def say(kind, content=b""):
+    end.sendall(struct.pack(">IBHQ", 11 + len(content), kind, 0, 0) + content)
+say(1)
+while end.recv(15):
+    say(2, b"[]")
 """
 
 
@@ -123,18 +127,77 @@ async def test_a_worker_whose_metrics_fail_goes_on_and_notices_the_end(caplog: p
     def snapshot() -> Snapshot:
         if failing:
             raise RuntimeError("a mistake")
-        return [(Family("a", Kind.GAUGE, "A."), {(): 1.0})]
+        return [(Family("a", family.Kind.GAUGE, "A."), {(): 1.0})]
 
     ours, theirs = socket.socketpair()
     parent = await Frames.over(ours)
     ended = asyncio.Event()
     async with asyncio.timeout(30), controlled(theirs.detach(), snapshot) as control:
-        parent.write()
-        assert await parent.read() == b"[]"
+        parent.write(Frame(Kind.SNAPSHOT))
+        assert await parent.read() == Frame(Kind.SNAPSHOT, content=b"[]")
         failing = False
-        parent.write()
-        assert decode(await parent.read() or b"") == snapshot()
+        parent.write(Frame(Kind.SNAPSHOT))
+        told = await parent.read()
+        assert told is not None
+        assert decode(told.content) == snapshot()
         parent.close()
         await control.until_gone(ended.set)
     assert ended.is_set()
     assert "a mistake" in caplog.text
+
+
+class End:
+    """A worker's end of the frames, as the parent has it."""
+
+    def __init__(self) -> None:
+        self.written: list[Frame] = []
+        self.waiting = 0
+
+    def write(self, frame: Frame) -> None:
+        self.written.append(frame)
+
+
+async def test_frames_are_passed_on_and_a_worker_that_cannot_take_a_question_is_gone() -> None:
+    settings = Settings(listen=["127.0.0.1:1"], workers=3, cluster={"namesrv": ["127.0.0.1:1"]})
+    made = Supervisor(settings, ())
+    ends = [End() for _ in made.workers]
+    for worker, end in zip(made.workers, ends, strict=True):
+        worker.frames = cast(Any, end)
+        worker.ready = worker.number != 2
+    first, second, third = made.workers
+    made._route(first, Frame(Kind.ASK, 1, 7, b"?"))
+    assert ends[1].written == [Frame(Kind.ASK, 0, 7, b"?")]
+    made._route(second, Frame(Kind.PART, 0, 7, b"!"))
+    assert ends[0].written == [Frame(Kind.PART, 1, 7, b"!")]
+    # One that is being started, one that there is not, one that takes nothing.
+    ends[1].waiting = supervisor._MOST_WAITING + 1
+    ends[0].written.clear()
+    for number in (2, 9, 1):
+        made._route(first, Frame(Kind.ASK, number, 8))
+    assert ends[0].written == [Frame(Kind.GONE, number, 8) for number in (2, 9, 1)]
+    # What is no question is passed on, or lost: nobody waits for it.
+    made._route(first, Frame(Kind.STOP, 1, 7))
+    made._route(first, Frame(Kind.STOP, 2, 7))
+    assert ends[1].written[-1] == Frame(Kind.STOP, 0, 7)
+    assert len(ends[0].written) == 3
+    made._tell_gone(third)
+    assert [end.written[-1] for end in ends[:2]] == [Frame(Kind.GONE, 2)] * 2
+    assert ends[2].written == []
+
+
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", encode(Frame(Kind.SNAPSHOT, content=b"no JSON"))])
+async def test_a_worker_that_talks_nonsense_is_let_go_and_the_parent_lives(
+    said: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(listen=["127.0.0.1:1"], workers=2, cluster={"namesrv": ["127.0.0.1:1"]})
+    worker = Supervisor(settings, ()).workers[0]
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.sendall(encode(Frame(Kind.READY)) + said)
+        ready = asyncio.Event()
+        async with asyncio.timeout(30):
+            await worker._read(await Frames.over(ours), ready)
+            assert ready.is_set()
+            # Its end of the stream tells it.
+            assert await asyncio.get_running_loop().run_in_executor(None, theirs.recv, 1) == b""
+    assert "cannot be" in caplog.text

@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.ports import free_port
-from tests.proxy.workers.kit import ROOT, Process
+from tests.proxy.workers.kit import ROOT, Process, words, workers
 
 
 @pytest.fixture
@@ -31,26 +31,6 @@ def process(tmp_path: Path) -> Iterator[Process]:
         for pid in family:
             if "--worker" in words(pid):
                 os.kill(pid, signal.SIGKILL)
-
-
-def words(pid: int) -> list[str]:
-    """A process' command line; empty where it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    except OSError:
-        return []
-
-
-def workers(process: Process) -> dict[int, int]:
-    """The worker processes: pids by number."""
-    pid = process.process.pid
-    children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    lines = {child: words(child) for child in children}
-    return {
-        int(line[line.index("--worker") + 1].partition(":")[0]): child
-        for child, line in lines.items()
-        if "--worker" in line
-    }
 
 
 def ended(pids: Iterable[int]) -> bool:
@@ -141,10 +121,11 @@ def test_each_worker_tells_its_own_configuration_and_finds_it_unchanged(tmp_path
     first = free_port(2)
     process = Process(tmp_path, 2, f"127.0.0.1:{first}")
     try:
-        for port in (first, first + 1):
-            values = {item["key"]: item["value"] for item in _ask(port, "/v1/config")["items"]}
+        for number in range(2):
+            port = first + number
+            values = {item["key"]: item["value"] for item in _ask(port, f"/v1/config?worker={number}")["items"]}
             assert values["admin.listen"] == f"127.0.0.1:{port}"
-            assert _ask(port, "/v1/config/reload", b"{}") == {"dry_run": False, "changes": []}
+            assert _ask(port, f"/v1/config/reload?worker={number}", b"{}") == {"dry_run": False, "changes": []}
         process.end()
     finally:
         process.process.kill()
