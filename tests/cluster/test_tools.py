@@ -118,11 +118,13 @@ async def test_mqadmin_sees_clients_and_asks_them(cluster: Cluster, gantry: Gant
                 await wait_until(told, text, 120)
             assert re.search(text, out), out
 
-        await tells(client_id, "consumerConnection", "-g", group)
-        await tells(rf"{topic}\s+broker-a\s+0\s+1\s+1\s", "consumerProgress", "-g", group)
-        await tells("the test", "consumerStatus", "-g", group, "-i", client_id)
         message_id = sent.fields["msgId"]
-        await tells("CR_SUCCESS", "queryMsgById", "-i", message_id, "-g", group, "-d", client_id, "-t", topic)
+        by_id = ("queryMsgById", "-i", message_id, "-g", group, "-d", client_id, "-t", topic)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tells, client_id, "consumerConnection", "-g", group)
+            tasks.start_soon(tells, rf"{topic}\s+broker-a\s+0\s+1\s+1\s", "consumerProgress", "-g", group)
+            tasks.start_soon(tells, "the test", "consumerStatus", "-g", group, "-i", client_id)
+            tasks.start_soon(tells, "CR_SUCCESS", *by_id)
         push = await consumer.push(RequestCode.CONSUME_MESSAGE_DIRECTLY)
         [message] = messages.decode_messages(push.body)
         assert message.body == b"x"

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.fixture(scope="module")
 def found() -> Iterator[dict[str, Future[Found]]]:
     """What comes of each slice; they wait more than they work, so they run side by side."""
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(len(EMBEDDED)) as pool:
         yield {name: pool.submit(run, part) for name, part in EMBEDDED.items()}
 
 
