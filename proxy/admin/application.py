@@ -53,6 +53,20 @@ _ABSENT = frozenset(
 )
 
 
+ROUTERS = (
+    health.probes,
+    health.router,
+    replica.router,
+    connections.router,
+    connections.client_router,
+    groups.router,
+    cluster.router,
+    traffic.router,
+    metrics.router,
+    live.router,
+)
+
+
 def make(app: "App") -> FastAPI:
     """The application of a replica."""
     api = FastAPI(
@@ -68,21 +82,9 @@ def make(app: "App") -> FastAPI:
         generate_unique_id_function=_operation_id,
     )
     api.state.replica = app
-    routers = (
-        health.probes,
-        health.router,
-        replica.router,
-        connections.router,
-        connections.client_router,
-        groups.router,
-        cluster.router,
-        traffic.router,
-        metrics.router,
-        live.router,
-    )
-    for router in routers:
+    for router in ROUTERS:
         api.include_router(router)
-    api.state.routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    api.state.routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
     for kind, handler in _HANDLERS.items():
         api.add_exception_handler(kind, handler)
     api.openapi = lambda: _described(api)  # type: ignore[method-assign]

@@ -134,6 +134,7 @@ async def perform(application: "Application", question: Question, tell: "Tell") 
         try:
             await application(question.scope, receive, send)
         except Exception:
+            # A mistake of ours. Of an answer that has begun there is no more; of any other the asker learns by this.
             _log.exception("%s %s failed", question.method, question.path)
             if not started:
                 raise

@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter
+
 from proxy.admin.groups import skew
-from proxy.admin.paging import joined
+from proxy.admin.paging import DEFAULT_LIMIT, joined
 
 Data = dict[str, Any]
+_INTEGER = TypeAdapter(int)
 # What becomes of the values of one field.
 Rule = Callable[[list[Any]], Any]
 
@@ -156,10 +159,8 @@ _ADDRESS: dict[str, Rule] = {
 
 
 def _addresses(values: list[Any]) -> Any:
-    found: dict[tuple[int, str], list[Data]] = {}
-    for address in (address for value in values for address in value):
-        found.setdefault((address["id"], address["address"]), []).append(address)
-    return [merged(items, _ADDRESS) for _, items in sorted(found.items())]
+    found = alike((address for value in values for address in value), "id", "address")
+    return sorted((merged(same, _ADDRESS) for same in found), key=lambda address: (address["id"], address["address"]))
 
 
 _BROKER: dict[str, Rule] = {"healthy": all, "addresses": _addresses, "answers": total, "longest_milliseconds": largest}
@@ -173,7 +174,7 @@ def brokers(told: Sequence[Told], _: Mapping[str, str]) -> Data:
 def joined_brokers(items: Iterable[Data]) -> list[Data]:
     """One for each name."""
     return [
-        {**merged(same, _BROKER), "average_milliseconds": _average(same, "answers")} for same in _alike(items, "name")
+        {**merged(same, _BROKER), "average_milliseconds": _average(same, "answers")} for same in alike(items, "name")
     ]
 
 
@@ -182,13 +183,14 @@ def requests(told: Sequence[Told], _: Mapping[str, str]) -> Data:
     items = [item for each in told for item in each.data["items"]]
     found = [
         {**merged(same, {"answered": total, "failed": total}), "average_milliseconds": _average(same, "answered")}
-        for same in _alike(items, "protocol", "name", "code")
+        for same in alike(items, "protocol", "name", "code")
     ]
     found.sort(key=lambda item: (0, item["code"]) if item["code"] is not None else (1, item["protocol"], item["name"]))
     return {"items": found}
 
 
-def _alike(items: Iterable[Data], *key: str) -> list[list[Data]]:
+def alike(items: Iterable[Data], *key: str) -> list[list[Data]]:
+    """Those with the same values under `key` together, in the order in which these come."""
     found: dict[tuple[Any, ...], list[Data]] = {}
     for item in items:
         found.setdefault(tuple(item[name] for name in key), []).append(item)
@@ -204,13 +206,14 @@ def latest(field: str) -> Join:
     def join(told: Sequence[Told], query: Mapping[str, str]) -> Data:
         items = [placed(each.worker, item) for each in told for item in each.data["items"]]
         items.sort(key=lambda item: datetime.fromisoformat(item[field]), reverse=True)
-        return {"items": items[: int(query.get("limit", DEFAULT_LIMIT))]}
+        return {"items": items[: limit(query)]}
 
     return join
 
 
-# As the routes have it (`proxy.admin.routes.common.Limit`).
-DEFAULT_LIMIT = 100
+def limit(query: Mapping[str, str]) -> int:
+    """How many items are wanted, as the routes read it, which have let it pass (`proxy.admin.routes.common.Limit`)."""
+    return _INTEGER.validate_python(query.get("limit", DEFAULT_LIMIT))
 
 
 def placed(worker: int, item: Data) -> Data:
@@ -283,7 +286,7 @@ def group(told: Sequence[Told], _: Mapping[str, str]) -> Data:
 def owners(told: Sequence[Told], _: Mapping[str, str]) -> Data:
     """Who has which queue: a member that one worker could not ask, its own could."""
     rows = [row for each in told for row in each.data["queues"]]
-    queues = [merged(same, {"client_ids": union}) for same in _alike(rows, "topic", "broker", "queue")]
+    queues = [merged(same, {"client_ids": union}) for same in alike(rows, "topic", "broker", "queue")]
     answered = {client_id for each in told for client_id in each.aside["answered"]}
     unanswered = {client_id for each in told for client_id in each.data["unanswered"]}
     return {

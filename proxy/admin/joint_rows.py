@@ -19,7 +19,7 @@ ASKING = 15.0
 # A hundred dead letters are sent one after the other, each with some questions to brokers.
 LONG = 120.0
 
-_INTEGER, _BOOLEAN = TypeAdapter(int), TypeAdapter(bool)
+_BOOLEAN = TypeAdapter(bool)
 # Items of a page, where a list is needed whole.
 _WHOLE = 1_000
 
@@ -111,7 +111,7 @@ class Pages:
                 for (value, number), item in zip(each.aside["places"], each.data["items"], strict=True)
             ]
             rows.sort(key=lambda row: row[0], reverse=order.descending)
-            limit = _limit(query)
+            limit = joining.limit(query)
             more = len(rows) > limit or any(each.data["next"] is not None for each in told)
             rows, last = rows[:limit], None
             if more and rows:
@@ -148,7 +148,7 @@ class Names:
 
     def _page(self, told: Sequence[Told], query: Mapping[str, str]) -> Data:
         items = self._items(told, query)
-        limit = _limit(query)
+        limit = joining.limit(query)
         more = len(items) > limit or any(each.data["next"] is not None for each in told)
         items = items[:limit]
         last = paging.write(("", items[-1][self.name]), self._order) if more and items else None
@@ -192,7 +192,7 @@ class Names:
             lambda item: fits(item, query),
             lambda item: ("", str(item[self.name])),
             self._order,
-            _limit(query),
+            joining.limit(query),
             query.get("cursor"),
         )
         return inquiry.made({"items": cut.items, "total": cut.total, "next": cut.next}, sorted(missing))
@@ -204,11 +204,6 @@ def group_fits(group: Data, query: Mapping[str, str]) -> bool:
     return (topic is None or topic in group["topics"]) and (
         skewed is None or _BOOLEAN.validate_python(skewed) == group["skewed"]
     )
-
-
-def _limit(query: Mapping[str, str]) -> int:
-    """As the routes read it, which have let it pass."""
-    return _INTEGER.validate_python(query.get("limit", joining.DEFAULT_LIMIT))
 
 
 def _no_page() -> Refused:

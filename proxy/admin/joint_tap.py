@@ -11,7 +11,7 @@ from proxy.admin.guard import Receive, Send
 from proxy.admin.problems import Refused
 from proxy.admin.tap import SILENCE
 from proxy.admin.together import Inquiry
-from proxy.workers.colleagues import Gone
+from proxy.workers.colleagues import Gone, silence
 
 # Events that wait for the watcher; workers wait meanwhile, and drop what does not fit in the end.
 _MOST_WAITING = 64
@@ -72,7 +72,7 @@ class _Streams:
         except (Gone, TimeoutError):
             if not self._begun.is_set():
                 more = {"missing_workers": [self._first]}
-                raise Refused(503, f"worker {self._first} does not answer", more=more) from None
+                raise Refused(503, silence(self._first), more=more) from None
             await self._events.put(_event("missing", self._first))
 
     async def _take(self, part: bytes) -> None:

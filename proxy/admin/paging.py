@@ -12,6 +12,9 @@ import orjson
 from proxy.admin import aside
 from proxy.admin.turns import Turns
 
+# Items of a page, unless the request says.
+DEFAULT_LIMIT = 100
+
 _Item = TypeVar("_Item")
 _Description = TypeVar("_Description")
 
@@ -98,7 +101,7 @@ def read(cursor: str, order: Order) -> tuple[Any, str]:
 
 
 # Of a worker's number.
-_MOST_DIGITS = 5
+MOST_DIGITS = 5
 # Greater than every id.
 _LAST = chr(0x10FFFF)
 
@@ -111,7 +114,7 @@ def of_worker(cursor: str, order: Order, worker: int) -> str:
     """
     value, number = read(cursor, order)
     last, colon, own = number.partition(":")
-    if not (colon and last.isdecimal() and len(last) <= _MOST_DIGITS):
+    if not (colon and last.isdecimal() and len(last) <= MOST_DIGITS):
         raise BadCursor
     if worker != int(last):
         own = _LAST if worker < int(last) else ""

@@ -17,16 +17,15 @@ from proxy.admin import asking, problems
 from proxy.admin.asking import Question, Reply
 from proxy.admin.guard import Application, Message, Receive, Send
 from proxy.admin.joining import Join, Told
+from proxy.admin.paging import MOST_DIGITS
 from proxy.admin.problems import Refused
-from proxy.workers.colleagues import Colleagues, Gone, Tell
+from proxy.workers.colleagues import Colleagues, Gone, Tell, outcome, silence
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
 _log = logging.getLogger("gantry.admin")
 
-# Digits of a worker's number that can be one.
-_MOST_DIGITS = 5
 _KEPT_HEADERS = frozenset((b"allow", b"retry-after"))
 
 
@@ -60,7 +59,7 @@ class Inquiry:
         """A worker's answer. Raises Refused where there is none."""
         reply = await self._together.ask(worker, question or self.question, patience)
         if reply is None:
-            raise Refused(503, f"worker {worker} does not answer", more={"missing_workers": [worker]})
+            raise Refused(503, silence(worker), more={"missing_workers": [worker]})
         return reply
 
     async def stream(self, worker: int, tell: Tell, begin: float, silence: float) -> None:
@@ -146,8 +145,8 @@ def _named(text: str | None, workers: range) -> int | None:
 
 def found(text: str, workers: range) -> int:
     """The worker of this number. Raises Refused."""
-    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) in workers):
-        raise Refused(404, f"there is no worker {text[:_MOST_DIGITS]}: they are 0 to {workers[-1]}")
+    if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS and int(text) in workers):
+        raise Refused(404, f"there is no worker {text[:MOST_DIGITS]}: they are 0 to {workers[-1]}")
     return int(text)
 
 
@@ -244,11 +243,11 @@ class Together:
 
     def missed(self, worker: int, error: Gone | TimeoutError) -> None:
         """A worker has not."""
-        outcome = "late" if isinstance(error, TimeoutError) else "gone"
-        self._outcomes[outcome] += 1
+        became = outcome(error)
+        self._outcomes[became] += 1
         if worker not in self._silent:
             self._silent.add(worker)
-            _log.warning("worker %d does not answer what the admin API asks it (%s)", worker, outcome)
+            _log.warning("worker %d does not answer what the admin API asks it (%s)", worker, became)
 
 
 def without(question: Question, *names: str, **more: str) -> Question:

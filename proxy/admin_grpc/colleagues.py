@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from proxy.workers.colleagues import Colleagues, Gone, Tell
+from proxy.workers.colleagues import Colleagues, Gone, Tell, outcome, silence
 
 if TYPE_CHECKING:
     from proxy.app import App
@@ -60,12 +60,7 @@ async def ask(app: "App", worker: int, name: str, content: bytes, patience: floa
     try:
         (part,) = await app.admin.colleagues.whole(worker, name, content, patience)
     except (Gone, TimeoutError) as error:
-        app.admin.worker_answers["late" if isinstance(error, TimeoutError) else "gone"] += 1
+        app.admin.worker_answers[outcome(error)] += 1
         return None
     app.admin.worker_answers["answered"] += 1
     return part
-
-
-def silence(worker: int) -> str:
-    """That a worker does not answer, in words."""
-    return f"worker {worker} does not answer"

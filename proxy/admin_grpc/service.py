@@ -21,7 +21,7 @@ from proxy.admin_grpc import client_tools, colleagues, messages, progress, repli
 from proxy.admin_grpc.errors import is_mistake, status_of
 from proxy.admin_grpc.sending import Sender
 from proxy.admin_grpc.throughput import Throughput
-from proxy.workers.colleagues import Tell
+from proxy.workers.colleagues import Tell, silence
 
 if TYPE_CHECKING:
     from proxy.app import App
@@ -145,9 +145,7 @@ class AdminService:
             self._admin.refusals[denial.reason] += 1
             await context.abort(_GRPC[code], str(denial))
         except Exception as error:
-            if is_mistake(error):
-                _log.error("%s failed", name, exc_info=error)
-            status = status_of(error)
+            status = _status(name, error)
             code = status.code
             if "status" not in rpc.response.DESCRIPTOR.fields_by_name:
                 await context.abort(_grpc_code(status), status.message)
@@ -164,7 +162,7 @@ class AdminService:
         content = orjson.dumps([name, request.SerializeToString().hex()])
         answer = await colleagues.ask(self._app, worker, CALL, content, _PATIENCE)
         if answer is None:
-            raise Refused(Code.PROXY_TIMEOUT, colleagues.silence(worker))
+            raise Refused(Code.PROXY_TIMEOUT, silence(worker))
         return rpc.response.FromString(answer)
 
     async def _holder(self, client_id: str) -> int | None:
@@ -181,9 +179,8 @@ class AdminService:
         try:
             response = await rpc.serve(self._app, _REQUESTS[name].FromString(bytes.fromhex(data)))
         except Exception as error:
-            if is_mistake(error):
-                _log.error("%s failed", name, exc_info=error)
-            response = rpc.response(status=status_of(error))
+            # As in `_answer`: whatever goes wrong is a status.
+            response = rpc.response(status=_status(name, error))
         await tell(response.SerializeToString())
 
     # Checks.
@@ -234,6 +231,13 @@ _GRPC = {
     Code.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
     Code.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
 }
+
+
+def _status(name: str, error: Exception) -> Status:
+    """What an rpc answers that failed; a mistake of ours is logged."""
+    if is_mistake(error):
+        _log.error("%s failed", name, exc_info=error)
+    return status_of(error)
 
 
 def _grpc_code(status: Status) -> grpc.StatusCode:

@@ -6,7 +6,7 @@ from typing import Any
 
 from proxy.admin import joining
 from proxy.admin.joining import Data, Rule, Told
-from proxy.live.pages import EVENTS, ROWS
+from proxy.live.pages import ROWS, newest
 from proxy.live.second import percentile
 
 
@@ -41,8 +41,7 @@ def figures(told: Sequence[Told], query: Mapping[str, str]) -> Data:
     found["seconds"] = _seconds(told)
     for kind in ("topics", "groups"):
         found[kind] = _busiest([each.data[kind] for each in told])
-    events = [event for each in told for event in each.data["events"]]
-    found["events"] = sorted(events, key=lambda event: -float(event["at"]))[:EVENTS]
+    found["events"] = newest([event for each in told for event in each.data["events"]])
     return found
 
 
@@ -92,17 +91,13 @@ def _sums(items: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 def _busiest(lists: Sequence[Sequence[Data]]) -> list[Data]:
     """Topics or groups by name, with their trends, which end together."""
-    found: dict[str, list[Data]] = {}
-    for rows in lists:
-        for row in rows:
-            found.setdefault(row["name"], []).append(row)
     joined: list[Data] = [
         {
-            "name": name,
+            "name": rows[0]["name"],
             **_sums({key: value for key, value in row.items() if key not in ("name", "trend")} for row in rows),
             "trend": _trend([row["trend"] for row in rows]),
         }
-        for name, rows in found.items()
+        for rows in joining.alike((row for rows in lists for row in rows), "name")
     ]
     return sorted(joined, key=_place)[:ROWS]
 

@@ -25,7 +25,7 @@ FILES = {
 }
 # Topics and groups of one answer, and events.
 ROWS = 40
-EVENTS = 40
+_EVENTS = 40
 # Topics and groups that a worker tells another: what is busy in all may be less so in each.
 _MORE_ROWS = 10 * ROWS
 
@@ -96,7 +96,7 @@ class Figures:
     def _events(self) -> list[dict[str, Any]]:
         """What has happened of late, the newest first."""
         admin = self._app.admin
-        found = [
+        found: list[dict[str, Any]] = [
             {
                 "at": trouble.at,
                 "kind": "error",
@@ -114,4 +114,9 @@ class Figures:
             }
             for _, closed in admin.closed.newest()
         ]
-        return sorted(found, key=lambda event: -float(event["at"]))[:EVENTS]  # type: ignore[arg-type]
+        return newest(found)
+
+
+def newest(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The newest events first, as many as one answer has."""
+    return sorted(events, key=lambda event: -float(event["at"]))[:_EVENTS]

@@ -97,11 +97,12 @@ class Second:
 
     def shown(self) -> dict[str, object]:
         """The totals."""
+        latencies = self.latencies
         return {
             "at": self.at,
             **{name: sums.shown() for name, sums in self.protocols.items()},
-            "p50": percentile(self.latencies, 0.5),
-            "p99": percentile(self.latencies, 0.99),
+            "p50": percentile(latencies, 0.5),
+            "p99": percentile(latencies, 0.99),
         }
 
 

@@ -24,6 +24,16 @@ class Gone(Exception):
     """A colleague does not answer: it has ended, has not begun, or could not."""
 
 
+def outcome(error: Gone | TimeoutError) -> str:
+    """What has become of a question without an answer, as metrics call it."""
+    return "late" if isinstance(error, TimeoutError) else "gone"
+
+
+def silence(worker: int) -> str:
+    """That a worker does not answer, in words."""
+    return f"worker {worker} does not answer"
+
+
 class Colleagues:
     """The workers, as the one with this number sees the others. `answers` is what can be asked, by name."""
 
@@ -127,7 +137,7 @@ class Call:
     async def __anext__(self) -> bytes:
         while not self._parts:
             if self._gone:
-                raise Gone(f"worker {self.worker} does not answer")
+                raise Gone(silence(self.worker))
             if self.over:
                 raise StopAsyncIteration
             self._wake.clear()
@@ -177,6 +187,7 @@ class _Asked:
             self._send(Frame(Kind.GONE, self._worker, self._call))
             raise
         except Exception:
+            # A mistake of ours; who waits for an answer is told that there is none.
             _log.exception("a question of worker %d could not be answered", self._worker)
             self._send(Frame(Kind.GONE, self._worker, self._call))
         else:

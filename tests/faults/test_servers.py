@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from remoting.codes import RequestCode, ResponseCode
-from tests.cluster.client import Client, described, json, message_queue, queue_fields, unique, wait_until
+from tests.cluster.client import Client, described, json, lists, message_queue, queue_fields, unique, wait_until
 from tests.cluster.kit import Cluster, Gantry, serving
 from tests.cluster.reports import figure
 
@@ -72,11 +72,7 @@ async def test_members_are_known_again_to_a_restarted_broker(pair: Cluster, gant
             await anyio.to_thread.run_sync(pair.restart, "broker-b")
         begin = time.monotonic()
         async with Client(pair.addresses["broker-b"]) as direct:
-
-            async def members() -> bool:
-                return sorted(await direct.consumers(group)) == sorted([one.client_id, two.client_id])
-
-            await wait_until(members, "both being members again")
+            await wait_until(lists(direct, group, one.client_id, two.client_id), "both being members again")
         figure(f"members again {time.monotonic() - begin:.2f} s after the broker is ready")
 
         async def served() -> bool:

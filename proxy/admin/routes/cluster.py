@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from proxy.admin import deliveries, paging, topics, upstreams
 from proxy.admin.answers import Many, Page
 from proxy.admin.deliveries import ReceiptHandle
-from proxy.admin.paging import Order
+from proxy.admin.paging import DEFAULT_LIMIT, Order
 from proxy.admin.request_table import Request, requests
 from proxy.admin.routes.common import Cursor, Filter, Limit, Replica, TopicName
 from proxy.admin.topics import Topic, TopicDetail
@@ -23,7 +23,7 @@ _BY_AGE = Order("age", False)
 async def list_topics(
     replica: Replica,
     system: Annotated[bool, Query(description="RocketMQ's own as well, and retry and dead letter topics")] = False,
-    limit: Limit = 100,
+    limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[Topic]:
     found = await topics.topics(replica)
@@ -59,7 +59,7 @@ async def list_receipt_handles(
     client_id: Filter = None,
     group: Filter = None,
     topic: Filter = None,
-    limit: Limit = 100,
+    limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[ReceiptHandle]:
     cut = await paging.cut(

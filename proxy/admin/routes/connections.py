@@ -10,7 +10,7 @@ from proxy.admin.answers import Many, Page, Text
 from proxy.admin.client_tools import RunningInfo, Verification, Verified, running_info, verify
 from proxy.admin.clients import Client, Known
 from proxy.admin.connections import SORTS, ClosedConnection, Connection, Connections, Raw, Wanted
-from proxy.admin.paging import Order
+from proxy.admin.paging import DEFAULT_LIMIT, Order
 from proxy.admin.problems import Refused
 from proxy.admin.routes.common import ClientId, Cursor, Filter, Limit, Replica
 
@@ -46,7 +46,7 @@ async def list_connections(
     listener: Filter = None,
     address: Annotated[str | None, Query(max_length=512, description="host, or host:port")] = None,
     sort: Annotated[Sort, Query(description="with - the greatest first")] = "age",
-    limit: Limit = 100,
+    limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[Connection]:
     known = Connections(replica)
@@ -62,7 +62,7 @@ async def list_connections(
 
 
 @router.get("/closed-connections", summary="Connections that were closed of late, the latest first")
-async def list_closed_connections(replica: Replica, limit: Limit = 100) -> Many[ClosedConnection]:
+async def list_closed_connections(replica: Replica, limit: Limit = DEFAULT_LIMIT) -> Many[ClosedConnection]:
     items = [connections.describe_closed(item) for _, item in replica.admin.closed.newest()]
     return Many(items=items[:limit])
 
@@ -90,7 +90,7 @@ async def list_clients(
     replica: Replica,
     protocol: Annotated[Literal["remoting", "grpc"] | None, Query()] = None,
     language: Filter = None,
-    limit: Limit = 100,
+    limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[Client]:
     def wanted(entry: Known) -> bool:

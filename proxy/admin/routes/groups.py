@@ -9,7 +9,7 @@ from proxy.admin import aside, dead_letters, groups, paging, progress
 from proxy.admin.answers import Many, Page
 from proxy.admin.dead_letters import DeadLetter, Resend, Resent
 from proxy.admin.groups import ConsumerGroup, ConsumerGroupSummary, GroupSummary, ProducerGroup
-from proxy.admin.paging import Order
+from proxy.admin.paging import DEFAULT_LIMIT, Order
 from proxy.admin.problems import Refused
 from proxy.admin.progress import Lag, Ownership, Reset, ResetQueue, ResetResult
 from proxy.admin.routes.common import Cursor, GroupName, Limit, Replica, TopicFilter
@@ -21,7 +21,9 @@ _BY_NAME = Order("name", False)
 
 
 @router.get("/producer-groups", summary="Producer groups with members here")
-async def list_producer_groups(replica: Replica, limit: Limit = 100, cursor: Cursor = None) -> Page[GroupSummary]:
+async def list_producer_groups(
+    replica: Replica, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+) -> Page[GroupSummary]:
     names = replica.registry.groups(Role.PRODUCER)
     cut = await paging.cut(names, lambda _: True, lambda name: ("", name), _BY_NAME, limit, cursor)
     items = await paging.described(cut.items, partial(groups.producer_summary, replica))
@@ -39,7 +41,7 @@ async def list_consumer_groups(
     replica: Replica,
     topic: TopicFilter = None,
     skewed: Annotated[bool | None, Query(description="only those whose members disagree, or do not")] = None,
-    limit: Limit = 100,
+    limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[ConsumerGroupSummary]:
     names: list[str] = replica.registry.groups(Role.CONSUMER)

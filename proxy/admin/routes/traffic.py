@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.admin.answers import Answer, Many, at
 from proxy.admin.audit import Write
+from proxy.admin.paging import DEFAULT_LIMIT
 from proxy.admin.problems import Refused
 from proxy.admin.recent import Trouble
 from proxy.admin.routes.common import Filter, Limit, Replica
@@ -89,7 +90,7 @@ class _Stream(StreamingResponse):
 
 
 @router.get("/errors", summary="Protocol errors of late, the latest first")
-async def list_protocol_errors(replica: Replica, limit: Limit = 100) -> Many[ProtocolError]:
+async def list_protocol_errors(replica: Replica, limit: Limit = DEFAULT_LIMIT) -> Many[ProtocolError]:
     return Many(items=[_error(item) for _, item in replica.admin.troubles.newest()][:limit])
 
 
@@ -107,7 +108,7 @@ def _error(item: Trouble) -> ProtocolError:
 
 
 @router.get("/audit", tags=["operations"], summary="Writes of late, done or refused, the latest first")
-async def list_writes(replica: Replica, limit: Limit = 100) -> Many[AuditEntry]:
+async def list_writes(replica: Replica, limit: Limit = DEFAULT_LIMIT) -> Many[AuditEntry]:
     return Many(items=[_write(item) for item in replica.admin.audit.newest()[:limit]])
 
 

@@ -13,15 +13,14 @@ from fastapi.responses import StreamingResponse
 from fastapi.routing import APIRoute
 
 from proxy.admin import asking, joining, joint_tap, problems
+from proxy.admin.application import ROUTERS
 from proxy.admin.asking import Question
 from proxy.admin.guard import Message
 from proxy.admin.joint_routes import ROWS
 from proxy.admin.joint_rows import Anyone, Everyone, Holder
 from proxy.admin.joint_tap import tapped
 from proxy.admin.problems import Refused
-from proxy.admin.routes import cluster, connections, groups, health, metrics, replica, traffic
 from proxy.admin.together import Row, Together
-from proxy.live import routes as live
 from proxy.workers.colleagues import Tell
 from tests.proxy.workers.test_colleagues import Parent
 
@@ -97,19 +96,7 @@ def fleet(answers: dict[int, tuple[int, Any]], row: Row = SUM) -> Fleet:
 
 
 async def test_every_route_says_how_several_workers_serve_it() -> None:
-    routers = (
-        health.router,
-        replica.router,
-        connections.router,
-        connections.client_router,
-        groups.router,
-        cluster.router,
-        traffic.router,
-        health.probes,
-        metrics.router,
-        live.router,
-    )
-    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
     there = {(method, route.path) for route in routes for method in route.methods or () if route.path.startswith("/v1")}
     assert there == ROWS.keys()
     assert len(there) > 30
