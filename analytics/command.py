@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from analytics.facts import Facts
     from analytics.jobs.report import Order
-    from proxy.rules.model import RuleFile
+    from proxy.traffic_rules.model import RuleFile
 
 # What the extra brings; another module that is missing is a mistake of ours.
 _EXTRA = {"jinja2", "markupsafe", "matplotlib", "numpy", "pandas", "py4j", "pyarrow", "pydantic", "pyspark"}
@@ -287,7 +287,7 @@ _COMMANDS: tuple[
 
 
 def _rules(path: str) -> "RuleFile":
-    from proxy.rules.model import RulesError, parse
+    from proxy.traffic_rules.model import RulesError, parse
 
     return _parsed(path, parse, RulesError)
 

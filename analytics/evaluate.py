@@ -34,7 +34,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Decision:
     """found: incidents with the findings that name them, by kind. explained: findings of another kind that an incident
     accounts for, such as the surge that a noisy neighbour is. false: the rest."""
 
@@ -70,7 +70,7 @@ def findings(spark: SparkSession, root: str) -> list[Finding]:
     return sorted(map(_finding, rows), key=lambda finding: (finding.start, finding.kind, finding.text))
 
 
-def judge(found: Sequence[Finding], incidents: Sequence[Incident]) -> Verdict:
+def judge(found: Sequence[Finding], incidents: Sequence[Incident]) -> Decision:
     """A finding is right if it overlaps an incident (SLACK allowed) and contradicts it in nothing that both name."""
     named: dict[int, list[Finding]] = {}
     explained, false = [], []
@@ -85,7 +85,7 @@ def judge(found: Sequence[Finding], incidents: Sequence[Incident]) -> Verdict:
         else:
             false.append(finding)
     missed = [incident for incident in incidents if incident.id not in named]
-    return Verdict(named, missed, explained, false)
+    return Decision(named, missed, explained, false)
 
 
 def _matches(finding: Finding, incident: Incident) -> bool:
@@ -104,7 +104,7 @@ def _finding(row: Row) -> Finding:
     return Finding(row.kind, row.severity, start, end, row.text, about)
 
 
-def report(truth: Truth, verdict: Verdict) -> str:
+def report(truth: Truth, verdict: Decision) -> str:
     """The verdict for people."""
     lines = []
     for incident in truth.incidents:

@@ -1,8 +1,8 @@
-"""Spark's types of the traffic records, made of the one definition in proxy/traffic/schema.py."""
+"""Spark's types of the traffic records, made of the one definition in proxy/observability/records/schema.py."""
 
 from pyspark.sql import types as t
 
-from proxy.traffic.schema import CONNECTIONS, MEMBERS, REQUESTS, TABLES, Kind, Table
+from proxy.observability.records.schema import CONNECTIONS, MEMBERS, REQUESTS, TABLES, Kind, Table
 
 __all__ = ["CONNECTIONS", "MEMBERS", "PARTITIONS", "REQUESTS", "TABLES", "struct", "table"]
 

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from grpc_gateway.client import Client
+from grpc_gateway.clients.client import Client
 from grpc_gateway.core import Core, ask
 from protocol_negotiation.peer import HostPort, Peer
 from remoting.command import RemotingCommand
 
 # What grpcio's own transport says of a peer: `ipv4:192.0.2.7:50000`, `ipv6:%5B::1%5D:50000`, `unix:`.
 _PEER = re.compile(r"ipv[46]:(?:%5B|\[)?(?P<host>.*?)(?:%5D|\])?:(?P<port>\d+)", re.IGNORECASE)
-_NOBODY = HostPort("unix:", 0)
+_UNIDENTIFIED = HostPort("unix:", 0)
 
 
 class Call:
@@ -108,5 +108,5 @@ def peer_of(context: Any) -> Peer:
         peer: Peer = connection.peer
         return peer
     found = _PEER.fullmatch(context.peer())
-    address = HostPort(found["host"], int(found["port"])) if found else _NOBODY
-    return Peer(address, _NOBODY)
+    address = HostPort(found["host"], int(found["port"])) if found else _UNIDENTIFIED
+    return Peer(address, _UNIDENTIFIED)

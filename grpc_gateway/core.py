@@ -6,15 +6,15 @@ from typing import Any, Protocol
 
 from protocol_negotiation.peer import HostPort, Peer
 from remoting.command import RemotingCommand
-from remoting.configs import GroupConfig, TopicConfig
 from remoting.routes import TopicRoute
+from remoting.topic_group_config import GroupConfig, TopicConfig
 
 
 class Core(Protocol):
     """What rpcs are translated to: commands, and views of what brokers know of topics and groups."""
 
     def handle(self, channel: Any, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
-        """Serve one command of a client (`grpc_gateway.client.Client`). Raises RemotingError, now or by the future."""
+        """Serve one command of a gRPC client. Raises RemotingError, now or by the future."""
 
     def cached_route(self, topic: str) -> TopicRoute | None:
         """The topic's route if it is at hand."""

@@ -112,7 +112,7 @@ _COMPRESSED = int(SysFlag.COMPRESSED)
 _PREPARED = int(SysFlag.TRANSACTION_PREPARED)
 # The last moment that a Timestamp can be, ms since 1970; beyond, some clients fail.
 _LATEST = 253_402_300_799_999
-_MOST_INT = 2**31 - 1
+_MAX_INT = 2**31 - 1
 
 
 # What is stored, for a gRPC client.
@@ -146,7 +146,7 @@ def of_stored(
         store_host=_host(stored.store_host),
         queue_id=stored.queue_id,
         queue_offset=stored.queue_offset,
-        delivery_attempt=min(delivery_attempt, _MOST_INT),
+        delivery_attempt=min(delivery_attempt, _MAX_INT),
         receipt_handle=receipt_handle,
     )
     if keys := known.get(properties.KEYS):
@@ -200,7 +200,7 @@ def _delivered(system: SystemProperties, value: str) -> None:
 
 def _priority(system: SystemProperties, value: str) -> None:
     number = _number(value)
-    if number is not None and number <= _MOST_INT:
+    if number is not None and number <= _MAX_INT:
         system.priority = number
 
 

@@ -11,26 +11,26 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from grpc_gateway.acking import Acking
 from grpc_gateway.call import Call, Observer, stranger
-from grpc_gateway.clients import Clients
-from grpc_gateway.clocks import BrokerClocks
+from grpc_gateway.clients.client_lifecycle import ClientLifecycle
+from grpc_gateway.clients.client_table import Clients
+from grpc_gateway.clients.telemetry import Telemetry
+from grpc_gateway.consuming.ack_service import Acking
+from grpc_gateway.consuming.broker_clocks import BrokerClocks
+from grpc_gateway.consuming.lite import Lite
+from grpc_gateway.consuming.pulling import Pulling
+from grpc_gateway.consuming.receiving import Receiving
+from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.core import Core
-from grpc_gateway.eager import eagerly
-from grpc_gateway.lite import Lite
-from grpc_gateway.names import Names
+from grpc_gateway.name_mapping import Names
 from grpc_gateway.options import Options
-from grpc_gateway.presence import Presence
-from grpc_gateway.pulling import Pulling
-from grpc_gateway.recall import Recall
-from grpc_gateway.receiving import Receiving
-from grpc_gateway.renewal import Renewal
+from grpc_gateway.producing.recall import Recall
+from grpc_gateway.producing.sending import Sending
+from grpc_gateway.producing.transactions import Transactions
 from grpc_gateway.routes import Routes
-from grpc_gateway.sending import Sending
 from grpc_gateway.server import immediate
 from grpc_gateway.status import Refused, of_error
-from grpc_gateway.telemetry import Telemetry
-from grpc_gateway.transactions import Transactions
+from grpc_gateway.taskless import eagerly
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceServicer
@@ -61,7 +61,7 @@ class MessagingService(MessagingServiceServicer):
         self._acking = Acking(core, renewal, options, clocks)
         self._pulling = Pulling(core, options)
         self._lite = Lite(core, options)
-        self.presence = Presence(core, clients, renewal, options)
+        self.presence = ClientLifecycle(core, clients, renewal, options)
         self.telemetry = Telemetry(core, clients, self.presence, options, observe)
 
     # Sending.

@@ -22,7 +22,7 @@ _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 # Names that were valid; there are few, and each is asked for with every message.
 _topics: set[str] = set()
 _groups: set[str] = set()
-_MOST_REMEMBERED = 10_000
+_MAX_REMEMBERED = 10_000
 
 
 def topic(resource: Resource) -> str:
@@ -67,7 +67,7 @@ def _named(name: str, what: str, longest: int, code: Code) -> None:
 
 
 def _remember(names: set[str], name: str) -> None:
-    if len(names) >= _MOST_REMEMBERED:
+    if len(names) >= _MAX_REMEMBERED:
         names.clear()
     names.add(name)
 

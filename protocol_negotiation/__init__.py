@@ -5,9 +5,9 @@ with the bytes read so far, becomes the handler's. Everything but `listener` and
 for the files that `tls` reads.
 """
 
-from protocol_negotiation.advertise import Advertise, AdvertiseRule, advertised, in_container, unreachable
+from protocol_negotiation.advertised_address import Advertise, AdvertiseRule, advertised, in_container, unreachable
 from protocol_negotiation.detect import PROTOCOLS, Detection, Match, Protocol, detect
-from protocol_negotiation.http1 import Http1Refusal
+from protocol_negotiation.http1_rejection import Http1Refusal
 from protocol_negotiation.listener import Handlers, Listener, ListenerOptions, OnOutcome
 from protocol_negotiation.negotiation import Negotiation, Outcome
 from protocol_negotiation.networks import Network, parse_network

@@ -235,7 +235,7 @@ class Connection(asyncio.Protocol):
         # start_tls installs the SSL protocol before it waits: from now on what we receive is decrypted.
         self._receive = self._plaintext.append
         # uvloop keeps the data_received of the protocol before an SSL protocol for the connection's whole life.
-        self._outer.set_protocol(_NOBODY)
+        self._outer.set_protocol(_UNIDENTIFIED)
         timeout = reception.options.negotiation_timeout
         try:
             transport = await reception.loop.start_tls(
@@ -293,7 +293,7 @@ def _cause(error: OSError | RuntimeError) -> str:
     return _LOST if isinstance(error, ConnectionError) else "unknown"
 
 
-_NOBODY = asyncio.Protocol()
+_UNIDENTIFIED = asyncio.Protocol()
 
 
 def _ignore(_: bytes) -> None:

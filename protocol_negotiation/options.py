@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from protocol_negotiation.advertise import Advertise
+from protocol_negotiation.advertised_address import Advertise
 from protocol_negotiation.networks import Network
 from protocol_negotiation.peer import HostPort
 from protocol_negotiation.tls import TlsMode

@@ -1,4 +1,4 @@
-"""The command line: `gantry serve`, `gantry demo`, `gantry doctor`, and the commands of `proxy.cli`."""
+"""The command line: `gantry serve`, `gantry demo`, `gantry doctor`, and the commands of `proxy.tools.cli`."""
 
 import argparse
 import asyncio
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from proxy import extensions
-from proxy.cli.parser import COMMAND_NAMES, COMMAND_PARSER, add_commands
-from proxy.doctor import arguments as doctor
+from proxy.tools import extensions
+from proxy.tools.cli.parser import COMMAND_NAMES, COMMAND_PARSER, add_commands
+from proxy.tools.doctor import arguments as doctor
 
 if TYPE_CHECKING:
     from proxy.app import App
-    from proxy.config import Settings, Sources
+    from proxy.settings.model import Settings, Sources
 
 _log = logging.getLogger("gantry")
 
@@ -36,11 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
         return _run_extension(given[0], given[1:])
     options = _parse(arguments)
     if options.command in COMMAND_NAMES:
-        from proxy.cli.run import run as run_command
+        from proxy.tools.cli.run import run as run_command
 
         return run_command(options)
     if options.command == "doctor":
-        from proxy.doctor.command import run
+        from proxy.tools.doctor.command import run
 
         return run(options)
     return _run_server(options, sys.argv[1:] if arguments is None else arguments)
@@ -59,14 +59,14 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
     # Imported here, as all this takes longer than most commands that do without.
     with _loading():
         from protocol_negotiation.tls import TlsError
-        from proxy import logs
-        from proxy.config import ConfigError, Sources, check_backend
-        from proxy.demo import welcome
         from proxy.embedded.store import StorageError
-        from proxy.rules.model import RulesError
-        from proxy.traffic.errors import TrafficError
-        from proxy.workers.settings import WorkerSources, check_workers, of_worker
+        from proxy.observability import logs
+        from proxy.observability.records.errors import TrafficError
+        from proxy.settings.model import ConfigError, Sources, check_backend
+        from proxy.tools.demo import welcome
+        from proxy.traffic_rules.model import RulesError
         from proxy.workers.supervisor import supervise
+        from proxy.workers.worker_settings import WorkerSources, check_workers, of_worker
 
     try:
         sources = Sources(options.config, _flags(options))

@@ -12,49 +12,50 @@ from typing import TYPE_CHECKING, cast
 import anyio
 import anyio.to_thread
 
-from protocol_negotiation.advertise import in_container, unreachable
+from protocol_negotiation.advertised_address import in_container, unreachable
 from protocol_negotiation.detect import Protocol
 from protocol_negotiation.listener import Handlers, Listener, ListenerOptions
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
 from protocol_negotiation.tls import Refresh, TlsMode, TlsSource
-from proxy import connections, logs, membership
-from proxy import metrics as prometheus
-from proxy.addresses import AddressBook, Door
-from proxy.admin import http1
-from proxy.admin.service import Admin
-from proxy.checks import Tools, well_formed
-from proxy.clients import Change, ClientRegistry
-from proxy.cluster.backend import ClusterBackend
-from proxy.config import ListenSettings, Settings, Sources
-from proxy.connections import ConnectionListener
+from proxy.admin.http.service import Admin
+from proxy.backends.cluster.backend import ClusterBackend
+from proxy.backends.embedded_node import Node
+from proxy.core import connections, membership
+from proxy.core.advertised_listeners import AdvertisedListener, ListenerRoutes
+from proxy.core.checks import Tools, well_formed
+from proxy.core.client_registry import Change, ClientRegistry
+from proxy.core.connections import ConnectionListener
+from proxy.core.forwarding import forward
+from proxy.core.handlers import HANDLERS
+from proxy.core.messaging import Messaging
+from proxy.core.push_relay import relay
+from proxy.core.remoting_channel import RemotingChannel
 from proxy.embedded.backend import EmbeddedBackend
-from proxy.embedded.node import Node
-from proxy.forwarding import forward
-from proxy.grpc_service import GrpcService
-from proxy.handlers import HANDLERS
-from proxy.messaging import Messaging
-from proxy.metrics import Metrics
-from proxy.metrics.core import watch
-from proxy.metrics.pushes import Pushes
-from proxy.metrics.transactions import Transactions
-from proxy.relay import relay
-from proxy.remoting_channel import RemotingChannel
-from proxy.rules.named_channel import NamedChannel
-from proxy.rules.rules import Rules
-from proxy.sync.exchange import Exchange
-from proxy.sync.topic import SyncTopic
+from proxy.frontends import http_health
+from proxy.frontends.grpc_frontend import GrpcService
+from proxy.observability import logs
+from proxy.observability import metrics as prometheus
+from proxy.observability.metrics import Metrics
+from proxy.observability.metrics.core import watch
+from proxy.observability.metrics.server_push import Pushes
+from proxy.observability.metrics.transactions import Transactions
+from proxy.replication.heartbeat_sync import Exchange
+from proxy.replication.sync_topic import SyncTopic
+from proxy.settings.model import ListenSettings, Settings, Sources
+from proxy.traffic_rules.engine import Rules
+from proxy.traffic_rules.namespaced_channel import NamespacedChannel
 from remoting.codes import RequestCode
 from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
 from remoting.errors import RemotingError
 from remoting.tasks import spawn_quietly
-from remoting.ticking import ticking
 from remoting.wheel import TimeoutWheel
+from remoting.wheel_driver import ticking
 
 if TYPE_CHECKING:
-    from proxy.admin_grpc.server import AdminServer
-    from proxy.tracing.tracing import Tracing
-    from proxy.traffic.recorder import Recorder
+    from proxy.admin.grpc.server import AdminServer
+    from proxy.observability.records.recorder import Recorder
+    from proxy.observability.tracing.tracing import Tracing
 
 _log = logging.getLogger("gantry")
 
@@ -65,15 +66,15 @@ _GO_AWAY_TIME = 1.0
 # Seconds for connections to close and brokers to hear of it.
 _FAREWELL_TIME = 1.0
 # Seconds between looks whether a drain is complete.
-_GLANCE = 0.05
+_POLL_INTERVAL = 0.05
 
 
 class App:
     """One replica, before a cluster or with a broker of its own.
 
-    Raises StorageError (proxy.embedded.store) where that broker's directory cannot be had, TrafficError
-    (proxy.traffic.errors) where no traffic records can be kept as the settings say, RulesError (proxy.rules.model)
-    where the traffic rules are wrong. worker: its number, where several serve the same listeners.
+    Raises StorageError (proxy.embedded.store) if the embedded broker's directory cannot be opened, TrafficError
+    (proxy.observability.records.errors) if traffic records cannot be kept as the settings ask, RulesError
+    (proxy.traffic_rules.model) if the traffic rules are invalid. worker: number of this process among several workers.
     """
 
     def __init__(self, settings: Settings, sources: Sources | None = None, worker: int = 0) -> None:
@@ -100,7 +101,7 @@ class App:
             (well_formed, Tools(settings.permitted_tools), *(() if self.tracing is None else (self.tracing.begin,))),
             (self.metrics.observe, *logs.observers(settings.logs)),
             (membership.notify, self._count_change, self._announce),
-            AddressBook(),
+            ListenerRoutes(),
         )
         self.rules = Rules(self.core, settings.rules, self.metrics)
         # Told of every client's connection, remoting or gRPC.
@@ -196,10 +197,10 @@ class App:
                 await listener.abort()
             raise
         doors = [
-            Door(listener.addresses[0].port, item.advertised, item.broker, listener.options.name)
+            AdvertisedListener(listener.addresses[0].port, item.advertised, item.broker, listener.options.name)
             for item, listener in zip(self.settings.listen, self._listeners, strict=True)
         ]
-        self.core.addresses = AddressBook(doors)
+        self.core.addresses = ListenerRoutes(doors)
         contained = in_container(os.environ)
         own = _own_addresses()
         for listener in self._listeners:
@@ -226,7 +227,7 @@ class App:
         handlers: Handlers = {
             Protocol.REMOTING: self.rules.admitting(Protocol.REMOTING, self._accept),
             Protocol.GRPC: self.rules.admitting(Protocol.GRPC, self.grpc.server.protocol),
-            Protocol.HTTP1: http1.handler(self.admin.health),
+            Protocol.HTTP1: http_health.handler(self.admin.health),
         }
         mode = self.settings.tls.mode if item.tls and self._tls is not None else TlsMode.DISABLED
         options = ListenerOptions(
@@ -249,7 +250,7 @@ class App:
         if settings.traffic.directory is None:
             return None
         # Arrow takes a quarter of a second to load.
-        from proxy.traffic.recorder import Recorder
+        from proxy.observability.records.recorder import Recorder
 
         recorder = Recorder(settings.traffic, settings.replica or socket.gethostname(), self._worker)
         recorder.watch(self.metrics)
@@ -265,7 +266,7 @@ class App:
         if self.settings.admin.grpc_address is None:
             return None
         # Thirty milliseconds that most can spare.
-        from proxy.admin_grpc.server import AdminServer
+        from proxy.admin.grpc.server import AdminServer
 
         return AdminServer(self)
 
@@ -279,12 +280,12 @@ class App:
         """Why the embedded broker stores nothing any more; None: it does, or there is none."""
         return None if self._node is None else self._node.store.failed
 
-    def send_away(self) -> None:
+    def start_drain(self) -> None:
         """Send clients elsewhere, as at the end; who comes all the same is served."""
         self.core.drain.start()
-        self.grpc.send_away()
+        self.grpc.start_drain()
 
-    def welcome_back(self) -> None:
+    def stop_drain(self) -> None:
         """Send nobody away any more."""
         self.core.drain.stop()
 
@@ -311,7 +312,7 @@ class App:
         if names is None:
             channel = RemotingChannel(self._wheel, handler, self._closed, peer, self._limits)
         else:
-            channel = NamedChannel(self._wheel, handler, self._closed, peer, self._limits, names)
+            channel = NamespacedChannel(self._wheel, handler, self._closed, peer, self._limits, names)
         channel.on_doubt = self.admin.distrusted
         self.channels.add(channel)
         if self.connection_listeners:
@@ -336,7 +337,7 @@ class App:
             now = loop.time()
             for channel in list(self.channels):
                 # Somebody who waits for a long poll has every reason to be silent.
-                if now - channel.read_at > self.settings.limits.idle_timeout and not channel.under_way:
+                if now - channel.read_at > self.settings.limits.idle_timeout and not channel.in_flight:
                     channel.close(CloseCause.IDLE)
             membership.expire(self.core, now)
 
@@ -365,14 +366,14 @@ class App:
             channel.pause()
         with anyio.move_on_after(self.settings.drain_timeout):
             while self.core.busy:
-                await anyio.sleep(_GLANCE)
+                await anyio.sleep(_POLL_INTERVAL)
         for listener in self._listeners:
             await listener.abort()
         for channel in list(self.channels):
             channel.close(CloseCause.DRAIN)
         with anyio.move_on_after(_FAREWELL_TIME):
             while self.channels or self._leaving:
-                await anyio.sleep(_GLANCE)
+                await anyio.sleep(_POLL_INTERVAL)
 
     async def _reload_certificates(self) -> None:
         while self._tls is not None:
@@ -409,7 +410,7 @@ def _trace(settings: Settings) -> "Tracing | None":
     if settings.tracing.endpoint is None:
         return None
     # What it needs is an extra of the installation.
-    from proxy.tracing.tracing import Tracing
+    from proxy.observability.tracing.tracing import Tracing
 
     return Tracing(settings.tracing, settings.replica or socket.gethostname())
 

@@ -14,7 +14,7 @@ from remoting.errors import HeaderError, InvalidRequest
 from remoting.frame import Frame, encode_prefix
 
 _loads, _dumps = orjson.loads, orjson.dumps
-_LEAST, _MOST = -(2**31), 2**31 - 1
+_LEAST, _MAX = -(2**31), 2**31 - 1
 _STR = {str}
 _LANGUAGE_NAMES = {language.value: language.name for language in LanguageCode}
 _LANGUAGE_CODES = {language.name: language.value for language in LanguageCode}
@@ -165,7 +165,7 @@ def decode(frame: Frame) -> RemotingCommand:
     else:
         header = _decode_binary(raw)
     opaque, code, flag = header.get("opaque"), header.get("code"), header.get("flag", 0)
-    if type(opaque) is not int or not _LEAST <= opaque <= _MOST:
+    if type(opaque) is not int or not _LEAST <= opaque <= _MAX:
         raise HeaderError("the header has no valid opaque")
     if type(flag) is not int:
         raise HeaderError("the header's flag is not a number")

@@ -78,7 +78,7 @@ class Limits:
 
 
 # Seconds at a bound after which unanswered requests are taken for ones that wait: long polls.
-_PATIENCE = 0.1
+_TIMEOUT = 0.1
 
 
 class _Patience:
@@ -225,7 +225,7 @@ class RemotingConnection(asyncio.Protocol):
         else:
             self._take(frames)
         if trouble is not None and self.cause is None:
-            self._distrust(trouble, data)
+            self._protocol_error(trouble, data)
 
     def pause_writing(self) -> None:
         self.congested = True
@@ -274,10 +274,10 @@ class RemotingConnection(asyncio.Protocol):
             command = commands.decode(frame)
         except HeaderError as error:
             if error.opaque is None:
-                self._distrust(error, frame[1])
+                self._protocol_error(error, frame[1])
                 return
             self.undecodable += 1
-            self.doubted(error, frame[1])
+            self.on_decode_error(error, frame[1])
             if not error.oneway:
                 self._write(_failure(error), error.opaque, frame[0])
             return
@@ -336,7 +336,7 @@ class RemotingConnection(asyncio.Protocol):
         self.pause()
         if not self._watched:
             self._watched = True
-            self._wheel.add(_Patience(self), _PATIENCE)
+            self._wheel.add(_Patience(self), _TIMEOUT)
 
     def _drain(self) -> None:
         """Read on, where nothing stands against it any more."""
@@ -355,19 +355,19 @@ class RemotingConnection(asyncio.Protocol):
         self._watched = False
         if self.closed or self._full_since is None:
             return
-        if self._under_way >= self._allowed and self.loop.time() - self._full_since >= _PATIENCE:
+        if self._under_way >= self._allowed and self.loop.time() - self._full_since >= _TIMEOUT:
             self._allowed = min(self._allowed + self.limits.requests, self.limits.waiting)
             self._drain()
         if self._full_since is not None:
             self._watched = True
-            self._wheel.add(_Patience(self), _PATIENCE)
+            self._wheel.add(_Patience(self), _TIMEOUT)
 
-    def doubted(self, error: RemotingError, data: bytes) -> None:
+    def on_decode_error(self, error: RemotingError, data: bytes) -> None:
         """The peer has sent what cannot be read; `data` begins with it. For subclasses."""
 
-    def _distrust(self, error: RemotingError, data: bytes) -> None:
+    def _protocol_error(self, error: RemotingError, data: bytes) -> None:
         self.undecodable += 1
-        self.doubted(error, data)
+        self.on_decode_error(error, data)
         _log.warning("%s: %s; first bytes %s", self.name, error, data[:16].hex(" "))
         self.close(CloseCause.PROTOCOL)
 
@@ -525,7 +525,7 @@ class RemotingConnection(asyncio.Protocol):
             self.transport.abort()
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """Requests of the peer that have not been answered yet."""
         return self._under_way
 

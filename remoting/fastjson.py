@@ -21,7 +21,7 @@ _DEEPEST = 100
 # waiting. Bodies in the dialect are far smaller.
 _LARGEST_DIALECT = 256 * 1024
 # References in one document: with no references behind references, bounds what they can blow up to.
-_MOST_REFERENCES = 1024
+_MAX_REFERENCES = 1024
 _REFERENCE = "$ref"
 
 
@@ -274,8 +274,8 @@ class _References:
         found = False
         if isinstance(value, dict) and _path(value) is not None:
             self._count += 1
-            if self._count > _MOST_REFERENCES:
-                raise BodyError(f"more than {_MOST_REFERENCES} references in a document")
+            if self._count > _MAX_REFERENCES:
+                raise BodyError(f"more than {_MAX_REFERENCES} references in a document")
             found = True
         for item in _items(value):
             found |= self._find(item)

@@ -2,7 +2,7 @@
 
 Validation, routing, retries, timeouts, metric labels, authorisation and the docs read this table;
 adding a request code is adding a row (and, where it is more than forwarding, a handler in
-`proxy.handlers`). The list is RIP-55's 27 codes (`rip55`) and those which its clients and tools
+`proxy.core.handlers`). The list is RIP-55's 27 codes (`rip55`) and those which its clients and tools
 need besides.
 """
 

@@ -10,7 +10,7 @@ import numpy as np
 from analytics.generator.plan import Plan
 from analytics.generator.truth import Incident
 from analytics.generator.world import REPLICAS, Client, World
-from proxy.traffic.schema import VERSION
+from proxy.observability.records.schema import VERSION
 
 Row = dict[str, Any]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from proxy.traffic.schema import VERSION, VERSION_KEY, Kind, Table
+from proxy.observability.records.schema import VERSION, VERSION_KEY, Kind, Table
 
 ROW_GROUP = 65_536
 

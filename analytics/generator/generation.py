@@ -17,7 +17,7 @@ from analytics.generator.plan import Plan
 from analytics.generator.requests import Array, Columns, Scene, hour_of
 from analytics.generator.truth import Incident, Truth
 from analytics.generator.world import BROKERS, REPLICAS, World, build
-from proxy.traffic.schema import CONNECTIONS, MEMBERS, REQUESTS, VERSION, Table
+from proxy.observability.records.schema import CONNECTIONS, MEMBERS, REQUESTS, VERSION, Table
 
 
 @dataclass(frozen=True, slots=True)

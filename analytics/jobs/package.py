@@ -11,7 +11,14 @@ _PARTS = (
     "analytics",
     *(
         f"proxy/{name}.py"
-        for name in ("__init__", "traffic/__init__", "traffic/schema", "rules/__init__", "rules/model")
+        for name in (
+            "__init__",
+            "observability/__init__",
+            "observability/records/__init__",
+            "observability/records/schema",
+            "traffic_rules/__init__",
+            "traffic_rules/model",
+        )
     ),
     *(f"remoting/{name}.py" for name in ("__init__", "codes", "names", "requests")),
 )

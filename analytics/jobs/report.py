@@ -24,7 +24,7 @@ from analytics.report.page import Origin
 from analytics.report.sections import POLLS, Section, Traffic, sections
 from analytics.transforms import latency, rollup
 from analytics.transforms.periods import zone_name
-from proxy.rules.model import RuleFile
+from proxy.traffic_rules.model import RuleFile
 
 _log = logging.getLogger("gantry.analytics")
 

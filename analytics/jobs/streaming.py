@@ -34,7 +34,7 @@ _CHECKPOINT = "_checkpoint"
 _OPEN = "_open.json"
 # Seconds between two calls of a webhook that fails.
 _PAUSES = (1.0, 2.0, 4.0, 8.0)
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ def post(url: str, content: dict[str, Any], key: str, pauses: Sequence[float] = 
     request = urllib.request.Request(url, json.dumps(content).encode(), headers, method="POST")
     for pause in (*pauses, None):
         try:
-            with urllib.request.urlopen(request, timeout=_PATIENCE):
+            with urllib.request.urlopen(request, timeout=_TIMEOUT):
                 return True
         except urllib.error.HTTPError as error:
             # It is the answer, too, and holds its socket.

@@ -15,7 +15,7 @@ COLOURS = ("#2f7ebc", "#e8743b", "#1a9c6e", "#b05bb0", "#c9a227", "#56b4e9", "#8
 SEVERITIES = {"critical": "#d64545", "warning": "#d99a1c", "info": "#7a8794"}
 _TEXT = "#6b7785"
 # Lines and bars of one chart; what is beyond makes no picture.
-_MOST = len(COLOURS)
+_MAX = len(COLOURS)
 
 
 def lines(
@@ -48,7 +48,7 @@ def areas(frame: pd.DataFrame, value: str, by: str, unit: str = "") -> Figure:
     """`value` over `time`, stacked by `by`."""
     figure, axes = _blank()
     wide = frame.pivot_table(index="time", columns=by, values=value, aggfunc="sum").fillna(0.0)
-    chosen = list(wide.sum().sort_values(ascending=False).index[:_MOST])
+    chosen = list(wide.sum().sort_values(ascending=False).index[:_MAX])
     if chosen:
         labels = [str(name) for name in chosen]
         heights = [wide[name].astype(float) for name in chosen]
@@ -102,7 +102,7 @@ def _series(frame: pd.DataFrame, value: str, by: str | None) -> Sequence[tuple[o
         return [(value, frame)]
     totals = frame.groupby(by, dropna=False)[value].sum().sort_values(ascending=False)
     parts = dict(list(frame.groupby(by, dropna=False)))
-    return [(name, parts[name]) for name in totals.index[:_MOST] if name in parts]
+    return [(name, parts[name]) for name in totals.index[:_MAX] if name in parts]
 
 
 def _blank(height: float = 2.6) -> tuple[Figure, Axes]:

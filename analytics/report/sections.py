@@ -34,7 +34,7 @@ from analytics.transforms import (
     redelivery,
     sessions,
 )
-from proxy.rules.model import RuleFile
+from proxy.traffic_rules.model import RuleFile
 
 # Rows of a table on the page; the Parquet beside it has all of them.
 ROWS = 15

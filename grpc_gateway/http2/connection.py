@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from grpc_gateway.http2 import frames, settings
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode, StreamFault
-from grpc_gateway.http2.head import Field, RequestHead, check_trailers, make_field
 from grpc_gateway.http2.hpack import Block, Decoder, Encoder, HeaderListTooLarge
 from grpc_gateway.http2.limits import DEFAULT_LIMITS, RATES, Abuse, Allowance, Limits
+from grpc_gateway.http2.request_head import Field, RequestHead, check_trailers, make_field
 from grpc_gateway.http2.stream import Fields, Stream
 
 _DATA, _CONTINUATION = frames.DATA, frames.CONTINUATION

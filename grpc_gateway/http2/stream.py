@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpc_gateway.http2.errors import ErrorCode
-from grpc_gateway.http2.head import RequestHead
 from grpc_gateway.http2.hpack import Block
+from grpc_gateway.http2.request_head import RequestHead
 
 if TYPE_CHECKING:
     from grpc_gateway.http2.connection import Connection

@@ -8,8 +8,8 @@ from grpc.aio import UsageError
 
 from grpc_gateway.http2.errors import ErrorCode
 from grpc_gateway.server import identity
-from grpc_gateway.server.answering import Answering
 from grpc_gateway.server.metadata import Metadata, Metadatum, encode
+from grpc_gateway.server.response_writer import ResponseWriter
 from grpc_gateway.server.status import OK, status_code
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _CANCELLED, _DEADLINE_EXCEEDED = grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-class Call(Answering, grpc.aio.ServicerContext[Any, Any]):
+class Call(ResponseWriter, grpc.aio.ServicerContext[Any, Any]):
     """The context of a handler; everything but what grpc.aio defines is for the server, and for `connection`.
 
     All methods are for the event loop's thread.

@@ -16,7 +16,7 @@ NAMES: dict[grpc.Compression, str] = {
 NO_COMPRESSION = grpc.Compression.NoCompression
 _LEVEL = 6
 # Each costs an inflater, and a copy of what is left.
-_MOST_MEMBERS = 16
+_MAX_MEMBERS = 16
 
 
 class TooLarge(Exception):
@@ -32,7 +32,7 @@ def decompress(encoding: str, data: bytes, limit: int) -> bytes:
     parts: list[bytes] = []
     left = limit
     # What gzip makes may be joined.
-    for _ in range(_MOST_MEMBERS):
+    for _ in range(_MAX_MEMBERS):
         inflate = zlib.decompressobj(_WINDOW_BITS[encoding])
         try:
             part = inflate.decompress(data, left + 1)
@@ -47,7 +47,7 @@ def decompress(encoding: str, data: bytes, limit: int) -> bytes:
         data = inflate.unused_data
         if not data:
             return b"".join(parts)
-    raise ValueError(f"a message in {encoding} has more than {_MOST_MEMBERS} members")
+    raise ValueError(f"a message in {encoding} has more than {_MAX_MEMBERS} members")
 
 
 def compress(encoding: str, data: bytes) -> bytes:

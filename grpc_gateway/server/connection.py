@@ -10,10 +10,10 @@ from grpc_gateway.http2.errors import ErrorCode
 from grpc_gateway.http2.stream import Stream
 from grpc_gateway.server import handlers
 from grpc_gateway.server.call import Call
-from grpc_gateway.server.incoming import LARGE
 from grpc_gateway.server.methods import CallDetails
-from grpc_gateway.server.plain import PlainAnswer
+from grpc_gateway.server.plain_http import PlainAnswer
 from grpc_gateway.server.request import Request, understand
+from grpc_gateway.server.request_reader import LARGE
 from protocol_negotiation.peer import Peer
 
 if TYPE_CHECKING:

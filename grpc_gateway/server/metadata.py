@@ -6,7 +6,7 @@ from binascii import Error as BinasciiError
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from grpc_gateway.http2.head import KINDS, Kind, Pair
+from grpc_gateway.http2.request_head import KINDS, Kind, Pair
 
 # As callers give it; grpc.aio.Metadata iterates as such pairs, too.
 Metadata = Iterable[tuple[str, str | bytes]]

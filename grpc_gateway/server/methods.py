@@ -6,9 +6,9 @@ from typing import Any
 
 import grpc
 
-from grpc_gateway.server.immediate import plain
 from grpc_gateway.server.metadata import Metadatum
 from grpc_gateway.server.status import NUMBERS
+from grpc_gateway.server.unary_fast_path import plain
 
 # Handlers of generic rpc handlers whose kind is remembered; these may make a new one for every call.
 _REMEMBERED = 1024

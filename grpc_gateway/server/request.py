@@ -7,7 +7,7 @@ from typing import cast
 
 import grpc
 
-from grpc_gateway.http2.head import RequestHead
+from grpc_gateway.http2.request_head import RequestHead
 from grpc_gateway.server import compression
 from grpc_gateway.server.metadata import Metadatum, decode
 

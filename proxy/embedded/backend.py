@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection
 
 import anyio
 
-from proxy.backend import Push
-from proxy.channel import Channel
-from proxy.clients import Groups
+from proxy.core.backend import Push
+from proxy.core.channel import Channel
+from proxy.core.client_registry import Groups
+from proxy.core.heartbeat import parse, without
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.dispatch import new_broker
 from proxy.embedded.broker.routing import route_of
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.store import Store
-from proxy.heartbeat import parse, without
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand

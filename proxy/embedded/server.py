@@ -8,20 +8,20 @@ from typing import cast
 import anyio
 
 from protocol_negotiation.detect import Protocol
-from protocol_negotiation.http1 import Http1Refusal
+from protocol_negotiation.http1_rejection import Http1Refusal
 from protocol_negotiation.listener import Handlers, Listener, ListenerOptions
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
 from protocol_negotiation.tls import TlsMode
-from proxy.backend import Push
-from proxy.channel import Channel
+from proxy.core.backend import Push
+from proxy.core.channel import Channel
+from proxy.core.messaging import Reply
+from proxy.core.remoting_channel import RemotingChannel
 from proxy.embedded.backend import EmbeddedBackend
-from proxy.messaging import Reply
-from proxy.remoting_channel import RemotingChannel
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
-from remoting.ticking import ticking
 from remoting.wheel import TimeoutWheel
+from remoting.wheel_driver import ticking
 
 # Seconds that a client has to answer the broker.
 _CLIENT_TIMEOUT = 5.0
@@ -30,7 +30,7 @@ _IDLE = 120.0
 _SWEEP = 5.0
 # Seconds that connections get to end, and between looks whether they have.
 _FAREWELL = 1.0
-_GLANCE = 0.01
+_POLL_INTERVAL = 0.01
 
 
 class BrokerChannel(RemotingChannel):
@@ -90,7 +90,7 @@ class Server:
                 channel.close(CloseCause.DRAIN)
             with anyio.move_on_after(_FAREWELL, shield=True):
                 while self.channels:
-                    await anyio.sleep(_GLANCE)
+                    await anyio.sleep(_POLL_INTERVAL)
 
     async def run(self) -> None:
         """Close connections that have been silent for too long, until cancelled."""
@@ -114,7 +114,7 @@ class Server:
     def _sweep(self) -> None:
         now = asyncio.get_running_loop().time()
         for channel in list(self.channels):
-            if now - channel.read_at > _IDLE and not channel.under_way:
+            if now - channel.read_at > _IDLE and not channel.in_flight:
                 channel.close(CloseCause.IDLE)
 
 

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from proxy.metrics import snapshot as snapshots
-from proxy.metrics.family import Snapshot
-from proxy.workers.colleagues import Colleagues
+from proxy.observability.metrics import snapshot as snapshots
+from proxy.observability.metrics.family import Snapshot
 from proxy.workers.frames import BadFrame, Decoder, Frame, Kind, encode
+from proxy.workers.worker_rpc import WorkerRpc
 
 _log = logging.getLogger("gantry.workers")
 
@@ -72,7 +72,7 @@ class Control:
     """A worker's end; of a process that is nobody's worker it does nothing, and has no colleagues."""
 
     def __init__(
-        self, frames: Frames | None, snapshot: Callable[[], Snapshot], colleagues: Colleagues | None = None
+        self, frames: Frames | None, snapshot: Callable[[], Snapshot], colleagues: WorkerRpc | None = None
     ) -> None:
         self.colleagues = colleagues
         self._frames = frames
@@ -117,7 +117,7 @@ async def controlled(
         yield Control(None, snapshot)
         return
     frames = await Frames.over(socket.socket(fileno=descriptor))
-    colleagues = Colleagues(number, many, frames.write)
+    colleagues = WorkerRpc(number, many, frames.write)
     control = Control(frames, snapshot, colleagues)
     answering = asyncio.ensure_future(control.answer(frames))
     try:

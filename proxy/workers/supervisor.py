@@ -18,12 +18,12 @@ from prometheus_client.registry import Collector
 from protocol_negotiation.listener import Listener, ListenerOptions
 from protocol_negotiation.peer import HostPort
 from protocol_negotiation.tls import TlsMode
-from proxy.config import Settings
-from proxy.metrics import family
-from proxy.metrics.exposition import families, serve
-from proxy.metrics.family import Family, Snapshot
-from proxy.metrics.ledger import Ledger
-from proxy.metrics.snapshot import decode
+from proxy.observability.metrics import family
+from proxy.observability.metrics.exposition import families, serve
+from proxy.observability.metrics.family import Family, Snapshot
+from proxy.observability.metrics.series_aggregator import SeriesAggregator
+from proxy.observability.metrics.snapshot import decode
+from proxy.settings.model import Settings
 from proxy.workers.control import Frames
 from proxy.workers.frames import Frame, Kind
 
@@ -35,12 +35,12 @@ _LASTED = 60.0
 # Seconds between looks at the counts, so that a worker that dies takes few along.
 _LOOK = 5.0
 # Seconds that a worker has for a snapshot, and whoever scrapes for all of them.
-_PATIENCE = 2.0
+_TIMEOUT = 2.0
 _SCRAPE_PATIENCE = 5.0
 # Seconds beyond drain_delay and drain_timeout after which a worker that does not end is killed.
 _GRACE = 15.0
 # Bytes that a worker may leave untaken; it is asked nothing more before it takes them.
-_MOST_WAITING = 2**20
+_MAX_WAITING = 2**20
 
 WORKERS = Family("gantry_workers", family.Kind.GAUGE, "Worker processes, by whether they serve clients.", ("state",))
 EXITS = Family(
@@ -124,7 +124,7 @@ class Worker:
 
     def tell(self, frame: Frame) -> bool:
         """Pass a frame on to it; False where it is not there to take it."""
-        if self.frames is None or not self.ready or (frame.kind is Kind.ASK and self.frames.waiting > _MOST_WAITING):
+        if self.frames is None or not self.ready or (frame.kind is Kind.ASK and self.frames.waiting > _MAX_WAITING):
             return False
         self.frames.write(frame)
         return True
@@ -136,7 +136,7 @@ class Worker:
         if self._asked is None:
             self._asked = asyncio.get_running_loop().create_future()
             self.frames.write(Frame(Kind.SNAPSHOT))
-        _, late = await asyncio.wait([self._asked], timeout=_PATIENCE)
+        _, late = await asyncio.wait([self._asked], timeout=_TIMEOUT)
         if late:
             _log.warning("%s has not said in time what it counted", self.name)
 
@@ -163,7 +163,7 @@ class Supervisor(Collector):
         self._settings = settings
         self._drain_seconds = settings.drain_delay + settings.drain_timeout
         self.workers = [Worker(number, command, self._feed, self._route) for number in range(settings.workers)]
-        self._ledger = Ledger(settings.metrics.top, settings.metrics.idle)
+        self._ledger = SeriesAggregator(settings.metrics.top, settings.metrics.idle)
         # The ledger is written in the event loop and read in the threads of the HTTP server.
         self._lock = threading.Lock()
         self._exits: Counter[tuple[str, ...]] = Counter()

@@ -14,7 +14,7 @@ from analytics import generator
 from analytics.generator.files import directory, name, schema, write
 from analytics.records import NoRecords, read, short, stream
 from analytics.schema import REQUESTS, struct, table
-from proxy.traffic.schema import TABLES
+from proxy.observability.records.schema import TABLES
 from tests.analytics import kit
 
 

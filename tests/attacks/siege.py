@@ -14,7 +14,7 @@ EMPTY_CALL = "/grpc.testing.TestService/EmptyCall"
 MIB = 1 << 20
 # Seconds that the server may be at work between a neighbour's call and its answer. How long that takes by the wall is
 # for the machine to say, which has the attacker on it, too, and whatever else.
-PATIENCE = 1.0
+TIMEOUT = 1.0
 _PAUSE = 0.01
 
 
@@ -55,7 +55,7 @@ class Neighbour(threading.Thread):
 
 
 @contextmanager
-def siege(server: Server, *, growth: int = 16 * MIB, patience: float = PATIENCE) -> Iterator[None]:
+def siege(server: Server, *, growth: int = 16 * MIB, patience: float = TIMEOUT) -> Iterator[None]:
     """An attack happens inside: at no time does the server have `growth` bytes more than before, and nobody waits while
     it works for longer than `patience` seconds."""
     server.forget_peak()

@@ -7,7 +7,7 @@ from tests.benchmark.generator import Result
 from tests.benchmark.operations import Operation, Section
 from tests.benchmark.outcome import Row, Sample, middle
 from tests.benchmark.processes import cpu_seconds, rss_mb
-from tests.benchmark.servers import Kit, Subject, say
+from tests.benchmark.servers import Attributes, Kit, say
 
 PROBE_MESSAGES = 64
 RUN_WARMUP_SECONDS = 0.5
@@ -30,7 +30,7 @@ class Plan:
 class Comparison:
     """Runs the loads of a section against subjects."""
 
-    def __init__(self, running: Kit, section: Section, subjects: list[Subject], plan: Plan) -> None:
+    def __init__(self, running: Kit, section: Section, subjects: list[Attributes], plan: Plan) -> None:
         self.kit = running
         self.section = section
         self.subjects = subjects
@@ -55,7 +55,7 @@ class Comparison:
     def _topic(self, kind: str, size: int) -> str:
         return f"{self.section.name}-{kind}-{size}"
 
-    def _mixed(self, subject: Subject, size: int) -> str:
+    def _mixed(self, subject: Attributes, size: int) -> str:
         return self._topic(f"mixed-{subject.name}", size)
 
     def _prepare(self, size: int) -> None:
@@ -130,7 +130,7 @@ class Comparison:
         remark = self.remarks.get((subject, operation.name), "every run met errors")
         return Row(operation, size, subject, None, remark)
 
-    def _measure(self, operation: Operation, size: int, subject: Subject) -> list[Sample]:
+    def _measure(self, operation: Operation, size: int, subject: Attributes) -> list[Sample]:
         """One measured run; no sample if it met errors."""
         before = cpu_seconds(subject.pid) if subject.pid else 0.0
         result = self._load(operation, size, subject, **self._limits(operation, subject))
@@ -147,7 +147,7 @@ class Comparison:
         say(f"{where}: {describe(found)}", progress=True)
         return [found]
 
-    def _limits(self, operation: Operation, subject: Subject) -> dict[str, float]:
+    def _limits(self, operation: Operation, subject: Attributes) -> dict[str, float]:
         """What ends a measured run."""
         if not operation.drains:
             return {"seconds": self.plan.seconds, "warmup": RUN_WARMUP_SECONDS}
@@ -162,7 +162,7 @@ class Comparison:
             return f"{result.all_messages} of {self.plan.messages} messages arrived"
         return ""
 
-    def _load(self, operation: Operation, size: int, subject: Subject, **limits: float) -> Result:
+    def _load(self, operation: Operation, size: int, subject: Attributes, **limits: float) -> Result:
         """Run the generator, readers of stored messages with a group of their own."""
         self._groups += 1
         topic, group = self._topic(operation.topic, size), f"{self.section.name}-{self._groups}"
@@ -182,7 +182,7 @@ class Comparison:
         )
 
 
-def sample(result: Result, subject: Subject, spent: float) -> Sample:
+def sample(result: Result, subject: Attributes, spent: float) -> Sample:
     """The measurements of one run."""
     return Sample(
         cpu_us_per_message=None if subject.pid is None else spent * 1e6 / max(1, result.all_messages),

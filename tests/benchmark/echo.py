@@ -21,7 +21,7 @@ from tests.benchmark.idle import peak_rss, raise_file_limit
 from tests.benchmark.operations import Operation
 from tests.benchmark.outcome import Found, Row, Sample, as_json, cpu_ratio, middle, number
 from tests.benchmark.processes import cpu_seconds, rss_mb
-from tests.benchmark.servers import HOST, ROOT, BenchmarkError, Subject, end, end_on_sigterm, say
+from tests.benchmark.servers import HOST, ROOT, Attributes, BenchmarkError, end, end_on_sigterm, say
 from tests.cluster.kit import accepts
 from tests.ports import free_port
 
@@ -119,7 +119,7 @@ def _cells(found: Sample, reference: Sample | None) -> str:
 
 
 @contextmanager
-def server(name: str) -> Iterator[Subject]:
+def server(name: str) -> Iterator[Attributes]:
     """Start one of the servers; it is ready when it accepts a connection."""
     port = free_port()
     address = f"{HOST}:{port}"
@@ -137,7 +137,7 @@ def server(name: str) -> Iterator[Subject]:
                     tail = log.read().decode(errors="replace").strip()[-2000:]
                     raise BenchmarkError(f"the {name} echo server did not get ready:\n{tail}")
                 time.sleep(0.05)
-            yield Subject(name, "", "", process.pid, address)
+            yield Attributes(name, "", "", process.pid, address)
         finally:
             end(process)
 
@@ -150,7 +150,7 @@ def measure(rounds: int, seconds: float, names: tuple[str, ...] = SUBJECTS) -> O
     return Outcome(rows, [_idle(name) for name in names if name not in UNARY_ONLY])
 
 
-def _compare(operation: Operation, size: int, subjects: list[Subject], rounds: int, seconds: float) -> list[Row]:
+def _compare(operation: Operation, size: int, subjects: list[Attributes], rounds: int, seconds: float) -> list[Row]:
     if operation is STREAMED:
         subjects = [subject for subject in subjects if subject.name not in UNARY_ONLY]
     samples: dict[str, list[Sample]] = {subject.name: [] for subject in subjects}
@@ -161,7 +161,7 @@ def _compare(operation: Operation, size: int, subjects: list[Subject], rounds: i
     return [Row(operation, size, subject.name, middle(samples[subject.name])) for subject in subjects]
 
 
-def _run(operation: Operation, size: int, subject: Subject, seconds: float) -> Sample:
+def _run(operation: Operation, size: int, subject: Attributes, seconds: float) -> Sample:
     assert subject.pid
     before = cpu_seconds(subject.pid)
     clients = {"connections": operation.clients, "window": operation.window}

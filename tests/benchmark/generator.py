@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.benchmark.servers import ROOT, BenchmarkError, Subject
+from tests.benchmark.servers import ROOT, Attributes, BenchmarkError
 
 SOURCE = Path(__file__).resolve().parent / "load"
 PROGRAM = ROOT / "build" / "benchmark" / "load"
@@ -56,7 +56,7 @@ def build() -> None:
         raise BenchmarkError(f"the load generator needs Go and could not be built: {error}") from error
 
 
-def run(operation: str, subject: Subject, **options: str | float) -> Result:
+def run(operation: str, subject: Attributes, **options: str | float) -> Result:
     """Run one load to its end."""
     with started(operation, subject, **options) as process:
         output, errors = process.communicate()
@@ -66,7 +66,7 @@ def run(operation: str, subject: Subject, **options: str | float) -> Result:
 
 
 @contextmanager
-def started(operation: str, subject: Subject, **options: str | float) -> Iterator[subprocess.Popen[str]]:
+def started(operation: str, subject: Attributes, **options: str | float) -> Iterator[subprocess.Popen[str]]:
     """Run one load in the background; it is ended if it still runs when the block is left."""
     command = [str(PROGRAM), operation, *_addresses(operation, subject)]
     for name, value in options.items():
@@ -79,7 +79,7 @@ def started(operation: str, subject: Subject, **options: str | float) -> Iterato
                 process.kill()
 
 
-def _addresses(operation: str, subject: Subject) -> list[str]:
+def _addresses(operation: str, subject: Attributes) -> list[str]:
     if operation.startswith(("grpc-", "echo")):
         return ["--endpoint", subject.grpc]
     return ["--namesrv", subject.route, "--endpoint", subject.data]

@@ -19,8 +19,8 @@ import uvloop
 
 from protocol_negotiation.peer import HostPort, Peer
 from proxy.app import App
-from proxy.cluster.backend import ClusterBackend
-from proxy.config import load
+from proxy.backends.cluster.backend import ClusterBackend
+from proxy.settings.model import load
 from remoting.connection import RemotingConnection
 from remoting.frame import FrameDecoder, encode_prefix
 from remoting.requests import REQUESTS

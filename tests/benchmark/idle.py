@@ -9,7 +9,7 @@ import time
 from tests.benchmark import generator
 from tests.benchmark.generator import Result
 from tests.benchmark.processes import cpu_seconds, rss_mb
-from tests.benchmark.servers import BenchmarkError, Subject, add_gantry_option, end_on_sigterm, one_subject, say
+from tests.benchmark.servers import Attributes, BenchmarkError, add_gantry_option, end_on_sigterm, one_subject, say
 
 SPARE_FILES = 1000
 TOPIC = "bench-idle"
@@ -36,7 +36,7 @@ def peak_rss(process: subprocess.Popen[str], pid: int) -> float:
     return peak
 
 
-def measure(subject: Subject, args: argparse.Namespace) -> tuple[Result, float]:
+def measure(subject: Attributes, args: argparse.Namespace) -> tuple[Result, float]:
     """Run the idle connections; return what they saw and the growth of memory in MB."""
     before = rss_mb(subject.pid) if subject.pid else 0.0
     options = {"interval": args.interval, "groups": args.groups, "timeout": args.timeout}

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from prometheus_client import generate_latest
 
 from protocol_negotiation.peer import HostPort, Peer
-from proxy.metrics import Metrics
-from proxy.metrics.settings import MetricsSettings
-from proxy.metrics.snapshot import decode, encode
-from proxy.observation import Observation
+from proxy.core.events import Observation
+from proxy.observability.metrics import Metrics
+from proxy.observability.metrics.snapshot import decode, encode
+from proxy.settings.metrics import MetricsSettings
 
 _TURNS = 20
 _PEER = Peer(HostPort("10.0.0.1", 50000), HostPort("10.0.0.2", 8080))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tests.benchmark import generator
 from tests.benchmark.generator import Result
 from tests.benchmark.processes import rss_mb
-from tests.benchmark.servers import BenchmarkError, Kit, Subject, add_gantry_option, end_on_sigterm, one_subject, say
+from tests.benchmark.servers import Attributes, BenchmarkError, Kit, add_gantry_option, end_on_sigterm, one_subject, say
 
 GOOD_TOPIC = "bench-good"
 BIG_TOPIC = "bench-big"
@@ -94,7 +94,7 @@ def prepare(running: Kit) -> None:
     ).checked("storing messages")
 
 
-def observe(subject: Subject, neighbours: tuple[Neighbour, ...], baseline: float, seconds: float) -> Outcome:
+def observe(subject: Attributes, neighbours: tuple[Neighbour, ...], baseline: float, seconds: float) -> Outcome:
     """Run the good client beside these neighbours, which start before it and end after it."""
     with ExitStack() as stack:
         memory = stack.enter_context(PeakMemory(subject.pid).watching())
@@ -121,7 +121,7 @@ def observe(subject: Subject, neighbours: tuple[Neighbour, ...], baseline: float
     return Outcome(name, good, memory.peak - baseline if subject.pid else 0.0, rows)
 
 
-def settled(subject: Subject, alone: Outcome) -> bool:
+def settled(subject: Attributes, alone: Outcome) -> bool:
     """Wait until the servers have worked off what the neighbours left, so that scenarios do not mix."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < deadline:
@@ -131,7 +131,7 @@ def settled(subject: Subject, alone: Outcome) -> bool:
     return False
 
 
-def observe_all(subject: Subject, baseline: float, seconds: float) -> tuple[list[Outcome], list[str]]:
+def observe_all(subject: Attributes, baseline: float, seconds: float) -> tuple[list[Outcome], list[str]]:
     """Run every scenario from a quiet start; return the outcomes and why scenarios were left out."""
     outcomes: list[Outcome] = []
     for neighbours in SCENARIOS:

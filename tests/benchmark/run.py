@@ -20,8 +20,8 @@ from tests.benchmark.operations import SECTIONS, Section
 from tests.benchmark.outcome import as_json, closing_line, findings, table
 from tests.benchmark.servers import (
     ROOT,
+    Attributes,
     BenchmarkError,
-    Subject,
     add_gantry_option,
     end_on_sigterm,
     gantry,
@@ -129,7 +129,7 @@ def compare(sections: list[Section], args: argparse.Namespace, report: Report) -
     names = {name for section in sections for name in section.subjects}
     with ExitStack() as stack:
         running = stack.enter_context(kit(java="java" in names, rust="rust" in names))
-        subjects: dict[str, Subject] = dict(running.subjects)
+        subjects: dict[str, Attributes] = dict(running.subjects)
         report.data["absent"] = running.absent
         if "gantry" in names:
             subjects["gantry"] = stack.enter_context(gantry(running, args.gantry_command))

@@ -34,7 +34,7 @@ class BenchmarkError(Exception):
 
 
 @dataclass(frozen=True)
-class Subject:
+class Attributes:
     """What stands between the load generator and the broker."""
 
     name: str
@@ -54,7 +54,7 @@ class Kit:
 
     directory: Path
     namesrv: str
-    subjects: dict[str, Subject]
+    subjects: dict[str, Attributes]
     absent: dict[str, str]
     """Optional subjects that did not start, and why."""
 
@@ -105,19 +105,19 @@ def _start(words: list[str], absent: dict[str, str], rust: bool) -> dict[str, An
     return dict(json.loads(_peers("start", *words)))
 
 
-def _subjects(started: dict[str, Any]) -> dict[str, Subject]:
+def _subjects(started: dict[str, Any]) -> dict[str, Attributes]:
     addresses, nodes = started["addresses"], started["nodes"]
-    subjects = {"none": Subject("none", addresses["namesrv"], addresses["broker"], None)}
+    subjects = {"none": Attributes("none", addresses["namesrv"], addresses["broker"], None)}
     if "proxy" in nodes:
         address = addresses["proxy_remoting"]
-        subjects["java"] = Subject("java", address, address, nodes["proxy"]["pid"], addresses["proxy_grpc"])
+        subjects["java"] = Attributes("java", address, address, nodes["proxy"]["pid"], addresses["proxy_grpc"])
     if "rust-proxy" in nodes:
-        subjects["rust"] = Subject("rust", "", "", nodes["rust-proxy"]["pid"], addresses["rust-proxy_grpc"])
+        subjects["rust"] = Attributes("rust", "", "", nodes["rust-proxy"]["pid"], addresses["rust-proxy_grpc"])
     return subjects
 
 
 @contextmanager
-def gantry(running: Kit, command: str) -> Iterator[Subject]:
+def gantry(running: Kit, command: str) -> Iterator[Attributes]:
     """Start Gantry before the kit's broker; it is ready when it answers a route request."""
     port = free_port()
     words = [*shlex.split(command), "--listen", f"{HOST}:{port}", "--namesrv", running.namesrv]
@@ -129,7 +129,7 @@ def gantry(running: Kit, command: str) -> Iterator[Subject]:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-12:])
             raise BenchmarkError(f"Gantry did not get ready ({shlex.join(words)}):\n{tail}")
         address = f"{HOST}:{port}"
-        yield Subject("gantry", address, address, process.pid, address)
+        yield Attributes("gantry", address, address, process.pid, address)
     finally:
         end(process)
 
@@ -170,7 +170,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def one_subject(name: str, command: str) -> Iterator[tuple[Kit, Subject]]:
+def one_subject(name: str, command: str) -> Iterator[tuple[Kit, Attributes]]:
     """Start the kit and the one subject that is wanted."""
     with kit(java=name == "java") as running:
         if name != "gantry":

@@ -19,10 +19,10 @@ from statistics import median
 
 from tests.benchmark import generator
 from tests.benchmark.processes import cpu_seconds
-from tests.benchmark.servers import HOST, BenchmarkError, Kit, Subject, gantry, say
+from tests.benchmark.servers import HOST, Attributes, BenchmarkError, Kit, gantry, say
 from tests.ports import free_port
 
-MOST_LOST = 0.15
+MAX_LOST = 0.15
 """The share of throughput that all of it may cost."""
 OPERATIONS = (("send-sync", 16, 1), ("send-async", 4, 32), ("pull", 4, 1), ("grpc-send-async", 4, 32))
 SUBJECTS = ("off", "on")
@@ -96,9 +96,9 @@ class Outcome:
     def missed(self) -> list[str]:
         """Where it costs too much."""
         return [
-            f"watching {row.operation}: {1 - row.kept:.0%} of the throughput, over {MOST_LOST:.0%}"
+            f"watching {row.operation}: {1 - row.kept:.0%} of the throughput, over {MAX_LOST:.0%}"
             for row in self.rows
-            if 1 - row.kept > MOST_LOST
+            if 1 - row.kept > MAX_LOST
         ]
 
     def as_json(self) -> list[dict[str, object]]:
@@ -142,7 +142,7 @@ def measure(running: Kit, command: str, rounds: int, seconds: float) -> Outcome:
 
 
 def _compare(
-    running: Kit, subjects: dict[str, Subject], operation: tuple[str, int, int], rounds: int, seconds: float
+    running: Kit, subjects: dict[str, Attributes], operation: tuple[str, int, int], rounds: int, seconds: float
 ) -> Row:
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in SUBJECTS}
     for number in range(rounds):
@@ -160,7 +160,7 @@ def _compare(
     return Row(*operation, rate, cpu_us, p99)
 
 
-def _load(running: Kit, subject: Subject, operation: tuple[str, int, int], **limits: float) -> generator.Result:
+def _load(running: Kit, subject: Attributes, operation: tuple[str, int, int], **limits: float) -> generator.Result:
     name, clients, window = operation
     result = generator.run(
         name, subject, topic="watching", group="watching", size=_SIZE, connections=clients, window=window, **limits
@@ -169,7 +169,7 @@ def _load(running: Kit, subject: Subject, operation: tuple[str, int, int], **lim
 
 
 @contextmanager
-def _gantry(running: Kit, command: str, name: str, settings: str) -> Iterator[Subject]:
+def _gantry(running: Kit, command: str, name: str, settings: str) -> Iterator[Attributes]:
     file = running.directory / f"{name}.toml"
     file.write_text(settings)
     with gantry(running, f"{command} --config {shlex.quote(str(file))}") as subject:
@@ -177,7 +177,7 @@ def _gantry(running: Kit, command: str, name: str, settings: str) -> Iterator[Su
 
 
 @contextmanager
-def _watched(running: Kit, command: str) -> Iterator[Subject]:
+def _watched(running: Kit, command: str) -> Iterator[Attributes]:
     """Gantry with everything on, and somebody who looks at it all."""
     admin = f"{HOST}:{free_port()}"
     (running.directory / "rules.toml").write_text(_RULES)

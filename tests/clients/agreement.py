@@ -9,7 +9,7 @@ the replica had written when it ended, added up by the analytics' own transform.
 - connections that opened and closed, by protocol, listener and cause.
 
 Records name topics as clients did. What the metrics fold on purpose is folded here in the same way (`_Fold`): a topic
-that does not exist, or cannot, is none; and beyond the number of rows that are kept (`proxy/metrics/requests.py`),
+that does not exist, or cannot, is none; and beyond the number of rows that are kept (`metrics/requests.py`),
 requests about further topics are of the topic `__other__`. The replica must neither drop series (`metrics.top`,
 `metrics.idle`) nor leave records out (`traffic.sample`).
 """
@@ -28,7 +28,7 @@ from analytics.records import Records, read
 from analytics.transforms.load import load
 from analytics.transforms.operations import RECEIVE, doing
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from proxy.metrics.shown import OTHER
+from proxy.observability.metrics.label_limiter import OTHER
 from remoting.codes import ResponseCode
 
 Counts = Counter[tuple[str, ...]]

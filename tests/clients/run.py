@@ -41,7 +41,7 @@ _RECORDS = "traffic"
 # What must be none before the metrics are final.
 _LEFT = ("gantry_connections", "gantry_requests_under_way")
 # Seconds that connections and requests of clients that have ended may go on, and between two looks.
-_PATIENCE, _GLANCE = 60.0, 0.5
+_TIMEOUT, _POLL_INTERVAL = 60.0, 0.5
 
 
 def main() -> int:
@@ -162,7 +162,7 @@ def _last_metrics(url: str) -> str:
 
     An rpc whose connection is lost is counted some turns of the loop later: hence two looks.
     """
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     quiet = False
     while True:
         with urlopen(url, timeout=10) as answer:
@@ -174,7 +174,7 @@ def _last_metrics(url: str) -> str:
         quiet = not left
         if left and time.monotonic() > deadline:
             raise Failed(f"the clients have ended, and something is left of them: {left}")
-        time.sleep(_GLANCE)
+        time.sleep(_POLL_INTERVAL)
 
 
 def _agreement(metrics: str, records: Path) -> Agreement:

@@ -18,7 +18,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
 from remoting.messages import StoredMessage
 from remoting.wheel import TimeoutWheel
-from tests.cluster.kit import PATIENCE, Failed, eventually
+from tests.cluster.kit import TIMEOUT, Failed, eventually
 
 BROKER = "broker-a"
 _numbers = itertools.count(1)
@@ -137,7 +137,7 @@ class Client:
     # Requests.
 
     def begin(
-        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", timeout: float = PATIENCE
+        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", timeout: float = TIMEOUT
     ) -> "asyncio.Future[RemotingCommand]":
         """Send a request; the future of its answer."""
         future = self._wire.request(self._command(code, fields, body), timeout)
@@ -151,7 +151,7 @@ class Client:
         fields: Mapping[str, object] | None = None,
         body: bytes = b"",
         *,
-        timeout: float = PATIENCE,
+        timeout: float = TIMEOUT,
         version: int | None = None,
     ) -> RemotingCommand:
         """Send a request and wait for its answer, whatever it is."""
@@ -161,7 +161,7 @@ class Client:
         return await self._wire.request(command, timeout)
 
     async def get(
-        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", *, timeout: float = PATIENCE
+        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", *, timeout: float = TIMEOUT
     ) -> RemotingCommand:
         """As `ask`, but the answer must be SUCCESS."""
         return ok(await self.ask(code, fields, body, timeout=timeout))
@@ -194,7 +194,7 @@ class Client:
         """The pushes of this code so far."""
         return [command for command in self.pushes if command.code == code]
 
-    async def push(self, code: int, timeout: float = PATIENCE) -> RemotingCommand:
+    async def push(self, code: int, timeout: float = TIMEOUT) -> RemotingCommand:
         """The first push of this code, waited for; it is taken off the list."""
         await eventually(lambda: self.pushed(code), f"a push of {RequestCode(code).name}", timeout)
         command = self.pushed(code)[0]
@@ -239,7 +239,7 @@ class Client:
         end = time.monotonic() + wait / 1000
         fields = self.named(pull_fields(topic, group, queue, offset, wait))
         while True:
-            reply = await self.ask(RequestCode.PULL_MESSAGE, fields, timeout=PATIENCE + wait / 1000)
+            reply = await self.ask(RequestCode.PULL_MESSAGE, fields, timeout=TIMEOUT + wait / 1000)
             if reply.code == ResponseCode.SUCCESS:
                 return messages.decode_messages(reply.body)
             assert reply.code in {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY}, described(reply)
@@ -406,9 +406,7 @@ async def create_topic(broker: str, name: str, queues: int = 1, kind: str = "NOR
     return topic
 
 
-async def wait_until(
-    check: Callable[[], Any], what: str = "it", timeout: float = PATIENCE, pause: float = 0.1
-) -> float:
+async def wait_until(check: Callable[[], Any], what: str = "it", timeout: float = TIMEOUT, pause: float = 0.1) -> float:
     """Wait until the awaited check() is true; how long that took, in seconds."""
     begin = time.monotonic()
     while not await check():

@@ -23,7 +23,7 @@ from tests.ports import free_port
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "tests" / "peers" / "peers"
 # Seconds for what has to happen: Java servers on a busy machine now and then take as many as a test here would not.
-PATIENCE = 45.0
+TIMEOUT = 45.0
 
 
 class Failed(AssertionError):
@@ -181,7 +181,7 @@ class Gantry:
                 self._command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         Gantry.running.append(self)
-        deadline = time.monotonic() + 2 * PATIENCE
+        deadline = time.monotonic() + 2 * TIMEOUT
         while not accepts(self.port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
@@ -244,7 +244,7 @@ async def serving(gantry: Gantry) -> AsyncIterator[Gantry]:
         gantry.check(status)
 
 
-async def eventually(check: Callable[[], object], what: str = "it", timeout: float = PATIENCE) -> float:
+async def eventually(check: Callable[[], object], what: str = "it", timeout: float = TIMEOUT) -> float:
     """Wait until check() is true; how long that took, in seconds."""
     begin = time.monotonic()
     while not check():

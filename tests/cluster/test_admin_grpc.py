@@ -13,9 +13,9 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting import command as commands
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic, unique
-from tests.cluster.kit import HOST, PATIENCE, Cluster, Gantry
+from tests.cluster.kit import HOST, TIMEOUT, Cluster, Gantry
 from tests.ports import free_port
-from tests.proxy.admin_grpc.kit import Caller, moment, name
+from tests.proxy.admin.grpc.kit import Caller, moment, name
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 
@@ -122,9 +122,9 @@ async def test_every_rpc_that_asks_brokers(cluster: Cluster, admin: tuple[Gantry
 
 async def _found(call: Caller, request: pb.ListMessageRequest, count: int) -> Any:
     """The answer once so many messages are there: brokers index them a moment after they have answered."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
-        answer = await call.stub.QueryMessage(request, metadata=call.metadata, timeout=PATIENCE)
+        answer = await call.stub.QueryMessage(request, metadata=call.metadata, timeout=TIMEOUT)
         if len(answer.messages) == count or time.monotonic() > deadline:
             return answer
 

@@ -13,7 +13,7 @@ from anyio.abc import SocketStream
 from remoting.codes import RequestCode, ResponseCode
 from remoting.requests import REQUESTS, Direction
 from tests.cluster.client import Client, create_topic, described, pull_fields, queue_fields, send_fields, unique, v2
-from tests.cluster.kit import HOST, PATIENCE, Cluster, Gantry
+from tests.cluster.kit import HOST, TIMEOUT, Cluster, Gantry
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 
@@ -150,7 +150,7 @@ _ROUTE = {"code": 105, "language": "JAVA", "version": 481, "flag": 0, "extFields
 async def test_a_header_that_cannot_be_is_answered(gantry: Gantry, header: dict[str, Any]) -> None:
     async with await anyio.connect_tcp(HOST, gantry.port) as stream:
         await stream.send(_frame(header))
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             reply = await _read(stream)
             assert (reply["opaque"], reply["flag"] & 1) == (7, 1)
             assert reply["code"] != 0
@@ -178,7 +178,7 @@ async def test_garbage_ends_its_own_connection_only(cluster: Cluster, gantry: Ga
     async with _neighbour(cluster, gantry):
         for prefix in (b"", _frame({**_ROUTE, "opaque": 1})):
             async with await anyio.connect_tcp(HOST, gantry.port) as stream:
-                with anyio.fail_after(PATIENCE):
+                with anyio.fail_after(TIMEOUT):
                     if prefix:
                         await stream.send(prefix)
                         assert (await _read(stream))["opaque"] == 1
@@ -210,5 +210,5 @@ async def test_oneway_requests_are_never_answered(gantry: Gantry) -> None:
             await stream.send(_frame({"language": "JAVA", "version": 481, "flag": 2, "opaque": number, **header}))
         await anyio.sleep(0.5)
         await stream.send(_frame({**_ROUTE, "opaque": 100}))
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             assert (await _read(stream))["opaque"] == 100

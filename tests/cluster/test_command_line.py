@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.client import Client, unique, wait_until
 from tests.cluster.kit import Gantry
-from tests.proxy.cli.kit import Done, Shell
+from tests.proxy.tools.cli.kit import Done, Shell
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 

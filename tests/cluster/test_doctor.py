@@ -3,10 +3,10 @@
 import pytest
 
 from protocol_negotiation.peer import HostPort
-from proxy.doctor.catalogue import Level
+from proxy.tools.doctor.findings import Level
 from tests.cluster.client import unique
 from tests.cluster.kit import Cluster, Gantry
-from tests.proxy.doctor.kit import codes, only, visit
+from tests.proxy.tools.doctor.kit import codes, only, visit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.cluster]
 

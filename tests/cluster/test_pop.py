@@ -10,7 +10,7 @@ from remoting.codes import RequestCode, ResponseCode, SerializeType
 from remoting.command import RemotingCommand
 from remoting.pop import PoppedMessage
 from tests.cluster.client import BROKER, Client, create_topic, described, queue_fields, unique, wait_until
-from tests.cluster.kit import PATIENCE, Cluster, Gantry
+from tests.cluster.kit import TIMEOUT, Cluster, Gantry
 from tests.cluster.table import covers
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
@@ -40,7 +40,7 @@ def _handles(reply: RemotingCommand, topic: str) -> list[PoppedMessage]:
 
 
 async def _pop(client: Client, topic: str, group: str, **options: int) -> list[PoppedMessage]:
-    reply = await client.ask(RequestCode.POP_MESSAGE, _pop_fields(topic, group, **options), timeout=PATIENCE)
+    reply = await client.ask(RequestCode.POP_MESSAGE, _pop_fields(topic, group, **options), timeout=TIMEOUT)
     if reply.code in {ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT}:
         return []
     assert reply.code == ResponseCode.SUCCESS, described(reply)
@@ -86,7 +86,7 @@ async def test_a_popped_message_comes_again_unless_acknowledged(
         assert await _pop(client, topic, group) == []
         begin = time.monotonic()
         again: list[PoppedMessage] = []
-        while not again and time.monotonic() - begin < PATIENCE:
+        while not again and time.monotonic() - begin < TIMEOUT:
             again = await _pop(client, topic, group, wait=3000)
         assert _bodies(again) == [b"3"]
         assert again[0].extra_info.retry is not pop.Retry.NORMAL
@@ -154,7 +154,7 @@ async def test_the_invisible_time_is_changed(cluster: Cluster, gantry: Gantry, e
         await client.ask(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, popped))
         again: list[PoppedMessage] = []
         begin = time.monotonic()
-        while not again and time.monotonic() - begin < PATIENCE:
+        while not again and time.monotonic() - begin < TIMEOUT:
             again = await _pop(client, topic, group, wait=3000)
         assert _bodies(again) == [b"patience"]
         wrong = {**_ack_fields(topic, group, again[0]), "offset": 10**6, "topic": topic}

@@ -19,7 +19,7 @@ from tests.cluster.client import (
     v2,
     wait_until,
 )
-from tests.cluster.kit import HOST, PATIENCE, Cluster, Gantry, eventually
+from tests.cluster.kit import HOST, TIMEOUT, Cluster, Gantry, eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 
@@ -92,7 +92,7 @@ async def test_a_silent_connection_is_closed(strict: Gantry, data: bytes) -> Non
     async with await anyio.connect_tcp(HOST, strict.port) as stream:
         if data:
             await stream.send(data)
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             try:
                 while True:
                     await stream.receive()

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from proxy.config import Settings, load
+from proxy.settings.model import Settings, load
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

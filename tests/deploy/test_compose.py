@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol_negotiation.advertise import advertised
+from protocol_negotiation.advertised_address import advertised
 from protocol_negotiation.peer import HostPort, Peer
 from tests.deploy.kit import DEPLOY, drain_seconds, run, settings
 from tests.tools import compose

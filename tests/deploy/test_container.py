@@ -18,7 +18,7 @@ import pytest
 from protocol_negotiation.peer import HostPort
 from tests.deploy.kit import DEPLOY, ROOT, run
 from tests.ports import free_port
-from tests.proxy.doctor.kit import codes, visit
+from tests.proxy.tools.doctor.kit import codes, visit
 
 FILE = DEPLOY / "Containerfile"
 Instruction = tuple[str, str]

@@ -13,13 +13,13 @@ from protocol_negotiation.peer import HostPort
 from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterExpression, FilterType, MessageQueue, Resource
 from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest
 from proxy.app import App
-from proxy.config import Settings
-from proxy.doctor import rpc, wire
-from proxy.doctor.line import Line, Opened, Unreachable
-from proxy.doctor.wire import Speaker
+from proxy.settings.model import Settings
+from proxy.tools.doctor import rpc, wire
+from proxy.tools.doctor.connection import Line, Opened, Unreachable
+from proxy.tools.doctor.wire import Speaker
 from remoting.codes import GO_AWAY_VERSION, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from tests.proxy.doctor.kit import create_topic
+from tests.proxy.tools.doctor.kit import create_topic
 
 pytestmark = pytest.mark.anyio
 
@@ -101,7 +101,7 @@ async def test_the_whole_drain(tmp_path: Path, delayed: asyncio.Event) -> None:
         remoting_poll = asyncio.ensure_future(poll(polling, 100))
         grpc_poll = asyncio.ensure_future(receive(rpcs, 100))
         async with asyncio.timeout(30):
-            while len(app.core.under_way) < 2:
+            while len(app.core.in_flight) < 2:
                 await asyncio.sleep(0.02)
         stop.set()
 

@@ -13,7 +13,7 @@ import pytest
 
 from protocol_negotiation.peer import HostPort
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from proxy.doctor import rpc
+from proxy.tools.doctor import rpc
 from remoting.codes import GO_AWAY_VERSION, RequestCode, ResponseCode
 from remoting.errors import ConnectionLost
 from tests.cluster.client import Client, send_fields, v2

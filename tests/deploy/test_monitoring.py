@@ -16,16 +16,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import proxy
 from proxy.app import App
-from proxy.metrics.family import Family
+from proxy.observability.metrics.family import Family
 from remoting.requests import REQUESTS
 from tests.deploy import queries
 from tests.deploy.kit import DEPLOY, ROOT, run
 from tests.deploy.queries import Use
 from tests.ports import free_port
-from tests.proxy.cluster.kit import running
-from tests.proxy.doctor.kit import create_topic, replica, visit
+from tests.proxy.backends.cluster.kit import running
 from tests.proxy.kit import complete
 from tests.proxy.replica import Client, serving
+from tests.proxy.tools.doctor.kit import create_topic, replica, visit
 from tests.tools import promtool
 
 # Whoever needs the tools first builds them.

@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
-from grpc_gateway import receipt
 from grpc_gateway.call import Call
-from grpc_gateway.client import Client
-from grpc_gateway.receipt import ReceiptHandle
+from grpc_gateway.clients.client import Client
+from grpc_gateway.consuming import receipt_handle as receipt
+from grpc_gateway.consuming.receipt_handle import ReceiptHandle
 from protocol_negotiation.peer import HostPort, Peer
 from protos.apache.rocketmq.v2.definition_pb2 import (
     UA,
@@ -31,11 +31,11 @@ from protos.apache.rocketmq.v2.definition_pb2 import (
 from remoting import command as commands
 from remoting import messages, properties
 from remoting.command import RemotingCommand
-from remoting.configs import GroupConfig, TopicConfig
 from remoting.errors import TopicNotExist
 from remoting.messages import StoredMessage
 from remoting.properties import MessageType
 from remoting.routes import TopicRoute, parse
+from remoting.topic_group_config import GroupConfig, TopicConfig
 
 Answer = Callable[[RemotingCommand], RemotingCommand | Exception]
 

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from grpc_gateway.client import Client
-from grpc_gateway.clients import Clients
+from grpc_gateway.clients.client import Client
+from grpc_gateway.clients.client_lifecycle import ClientLifecycle
+from grpc_gateway.clients.client_table import Clients
+from grpc_gateway.clients.telemetry import Telemetry
+from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.options import Options
-from grpc_gateway.presence import Presence
-from grpc_gateway.renewal import Renewal
-from grpc_gateway.telemetry import Telemetry
 from protos.apache.rocketmq.v2.definition_pb2 import Settings
 from protos.apache.rocketmq.v2.service_pb2 import HeartbeatRequest, HeartbeatResponse, TelemetryCommand
 from remoting.tasks import spawn
@@ -27,7 +27,7 @@ class Stage:
         self.observed: list[tuple[str, int]] = []
         loop = asyncio.get_running_loop()
         self.renewal = Renewal(self.core, self.options, loop.time)
-        self.presence = Presence(self.core, self.clients, self.renewal, self.options)
+        self.presence = ClientLifecycle(self.core, self.clients, self.renewal, self.options)
         self.telemetry = Telemetry(
             self.core,
             self.clients,

@@ -15,9 +15,9 @@ from protos.apache.rocketmq.v2.definition_pb2 import (
     Permission,
 )
 from protos.apache.rocketmq.v2.service_pb2 import QueryAssignmentRequest, QueryRouteRequest
-from remoting.configs import GroupConfig, TopicConfig
 from remoting.errors import TopicNotExist
 from remoting.properties import MessageType as TopicType
+from remoting.topic_group_config import GroupConfig, TopicConfig
 from tests.grpc_gateway.kit import ENDPOINTS, FakeCore, call, resource, route
 
 pytestmark = pytest.mark.anyio

@@ -11,12 +11,12 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
 from grpc_gateway import service as module
-from grpc_gateway.client import Client
-from grpc_gateway.clients import Clients
+from grpc_gateway.clients.client import Client
+from grpc_gateway.clients.client_table import Clients
+from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.options import Options
-from grpc_gateway.renewal import Renewal
+from grpc_gateway.producing.transaction_id import TransactionId
 from grpc_gateway.service import MessagingService
-from grpc_gateway.transaction_id import TransactionId
 from protos.apache.rocketmq.v2 import service_pb2
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest
@@ -98,7 +98,7 @@ async def test_whatever_is_asked_is_answered(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What the service does not understand is the client's mistake, not one of its own, which it would log."""
-    for hold in ("grpc_gateway.service._HOLD", "grpc_gateway.receiving._HOLD"):
+    for hold in ("grpc_gateway.service._HOLD", "grpc_gateway.consuming.receiving._HOLD"):
         monkeypatch.setattr(hold, 0)
     chance = random.Random(name)
     service = serving(FakeCore(routes={"orders": route()}, answer=brokers(chance)))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from protocol_negotiation.advertise import Advertise, advertised
+from protocol_negotiation.advertised_address import Advertise, advertised
 from protocol_negotiation.connection import Connection
 from protocol_negotiation.detect import Protocol
-from protocol_negotiation.http1 import Http1Refusal
+from protocol_negotiation.http1_rejection import Http1Refusal
 from protocol_negotiation.listener import Listener, ListenerOptions
 from protocol_negotiation.negotiation import Negotiation, Outcome
 from protocol_negotiation.peer import HostPort, Peer

@@ -9,7 +9,7 @@ import pytest
 
 from protocol_negotiation.connection import Connection
 from protocol_negotiation.detect import Protocol
-from protocol_negotiation.http1 import Http1Refusal
+from protocol_negotiation.http1_rejection import Http1Refusal
 from protocol_negotiation.negotiation import Negotiation, Outcome
 from protocol_negotiation.peer import HostPort, Peer
 from protocol_negotiation.tls import ClientAuth, Refresh, TlsMode, TlsSource

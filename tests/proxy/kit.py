@@ -8,16 +8,16 @@ from typing import Any
 import orjson
 
 from protocol_negotiation.peer import HostPort, Peer
-from proxy import membership
-from proxy.addresses import AddressBook
-from proxy.channel import ChannelProtocol, Identity, Session
-from proxy.checks import well_formed
-from proxy.clients import Change, ClientRegistry, Groups
-from proxy.config import Settings
-from proxy.context import Context
-from proxy.forwarding import forward
-from proxy.handlers import HANDLERS
-from proxy.messaging import Messaging
+from proxy.core import membership
+from proxy.core.advertised_listeners import ListenerRoutes
+from proxy.core.channel import ChannelProtocol, Identity, Session
+from proxy.core.checks import well_formed
+from proxy.core.client_registry import Change, ClientRegistry, Groups
+from proxy.core.context import Context
+from proxy.core.forwarding import forward
+from proxy.core.handlers import HANDLERS
+from proxy.core.messaging import Messaging
+from proxy.settings.model import Settings
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -190,7 +190,7 @@ def stage(
     backend: FakeBackend | None = None,
     settings: Settings | None = None,
     handlers: Mapping[int, Any] = HANDLERS,
-    addresses: AddressBook | None = None,
+    addresses: ListenerRoutes | None = None,
 ) -> Stage:
     backend = FakeBackend() if backend is None else backend
     observed: list[tuple[str, int]] = []
@@ -204,7 +204,7 @@ def stage(
         (well_formed,),
         (lambda seen: observed.append((seen.code, seen.response)),),
         (membership.notify, lambda _, change: changes.append(change)),
-        AddressBook() if addresses is None else addresses,
+        ListenerRoutes() if addresses is None else addresses,
     )
     core.backend = backend
     return Stage(core, backend, registry, observed, changes)

@@ -11,12 +11,12 @@ from typing import Any
 import trustme
 
 from proxy.app import App
-from proxy.config import Settings
+from proxy.settings.model import Settings
 from remoting.codes import STANDARD_JSON_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
 from remoting.wheel import TimeoutWheel
-from tests.proxy.cluster.kit import Cluster
+from tests.proxy.backends.cluster.kit import Cluster
 from tests.proxy.kit import Reply, java, request
 
 # What ends each app before its time.

@@ -16,7 +16,7 @@ from remoting.connection import RemotingConnection
 from remoting.errors import ConnectionLost
 from remoting.frame import encode_prefix
 from remoting.requests import REQUESTS
-from tests.proxy.cluster.kit import Cluster
+from tests.proxy.backends.cluster.kit import Cluster
 from tests.proxy.kit import Reply, complete, heartbeat, java, request
 from tests.proxy.replica import Client, ask_route, certify, serving, soon, stops
 

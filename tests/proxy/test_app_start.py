@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.app import App
-from proxy.config import Settings
+from proxy.settings.model import Settings
 from tests.cluster.kit import HOST, ROOT
 
 pytestmark = pytest.mark.anyio

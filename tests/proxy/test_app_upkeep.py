@@ -10,16 +10,16 @@ import anyio
 import pytest
 
 from proxy import app as apps
-from proxy.clients import Change, Consumer, Groups, Member
-from proxy.cluster import membership as memberships
-from proxy.heartbeat import parse
-from proxy.sync.exchange import Exchange
+from proxy.backends.cluster import membership as memberships
+from proxy.core.client_registry import Change, Consumer, Groups, Member
+from proxy.core.heartbeat import parse
+from proxy.replication.heartbeat_sync import Exchange
 from remoting import command as commands
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost
 from remoting.requests import REQUESTS
-from tests.proxy.cluster.kit import Cluster
+from tests.proxy.backends.cluster.kit import Cluster
 from tests.proxy.kit import complete, heartbeat, java, request
 from tests.proxy.replica import Client, ask_route, certify, serving, soon, stops
 

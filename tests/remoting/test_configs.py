@@ -1,15 +1,15 @@
 import orjson
 import pytest
 
-from remoting.configs import (
+from remoting.errors import BodyError
+from remoting.properties import MessageType
+from remoting.topic_group_config import (
     DEFAULT_BACKOFF,
     CustomizedBackoff,
     ExponentialBackoff,
     GroupConfig,
     TopicConfig,
 )
-from remoting.errors import BodyError
-from remoting.properties import MessageType
 
 
 @pytest.mark.parametrize(

@@ -376,7 +376,7 @@ async def test_answers_go_out_as_they_come(serialize_type: int) -> None:
     sent = end.transport.take()
     assert [(one.opaque, one.body) for one in sent] == [(7, b"2"), (5, b"0"), (-6, b"1")]
     assert all(one.is_response and one.serialize_type == serialize_type for one in sent)
-    assert end.connection.under_way == 0
+    assert end.connection.in_flight == 0
 
 
 async def test_forwarding_leaves_the_answer_its_own_opaque() -> None:
@@ -444,7 +444,7 @@ async def test_a_oneway_request_is_never_answered(handler: Handler | None) -> No
         reply.set_result(commands.success())
     await turn()
     assert end.transport.written == []
-    assert end.connection.under_way == 0
+    assert end.connection.in_flight == 0
 
 
 async def test_a_handler_may_give_no_answer() -> None:
@@ -452,7 +452,7 @@ async def test_a_handler_may_give_no_answer() -> None:
     end.receive(numbered(3))
     await turn()
     assert end.transport.written == []
-    assert end.connection.under_way == 0
+    assert end.connection.in_flight == 0
 
 
 async def test_an_answer_for_a_peer_that_has_gone_is_dropped() -> None:
@@ -538,11 +538,11 @@ async def test_rule_1_too_many_requests_stop_reading() -> None:
     assert end.transport.is_reading()
     end.receive(numbered(2), numbered(3))
     assert not end.transport.is_reading()
-    assert end.connection.under_way == 2, "the third waits, although it came with the second"
+    assert end.connection.in_flight == 2, "the third waits, although it came with the second"
     end.replies[0].set_result(commands.success())
     await turn()
     await turn()
-    assert end.connection.under_way == 2
+    assert end.connection.in_flight == 2
     assert not end.transport.is_reading()
     end.replies[1].set_result(commands.success())
     await turn()
@@ -558,7 +558,7 @@ async def test_rule_1_requests_that_wait_make_room_for_others(monkeypatch: pytes
     served = []
     for _ in range(3):
         end.connection.stayed()
-        served.append(end.connection.under_way)
+        served.append(end.connection.in_flight)
         assert end.connection._full_since is not None
         end.connection._full_since -= 1_000.0
         end.connection.stayed()
@@ -569,7 +569,7 @@ async def test_rule_1_requests_that_wait_make_room_for_others(monkeypatch: pytes
         reply.set_result(commands.success())
     await turn()
     await turn()
-    assert end.connection.under_way == 2, "back to the first bound"
+    assert end.connection.in_flight == 2, "back to the first bound"
 
 
 async def test_rule_1_too_many_bytes_stop_reading() -> None:
@@ -590,13 +590,13 @@ async def test_rule_1_counts_oneway_requests_for_as_long_as_they_take() -> None:
     end = End(limits=Limits(requests=2))
     end.receive(numbered(1, oneway=True), numbered(2, oneway=True))
     assert not end.transport.is_reading()
-    assert end.connection.under_way == 2
+    assert end.connection.in_flight == 2
     end.replies[0].set_result(commands.success())
     await turn()
     assert end.transport.is_reading()
     end.replies[1].set_exception(ServiceUnavailable("gone"))
     await turn()
-    assert end.connection.under_way == 0
+    assert end.connection.in_flight == 0
     assert end.transport.written == []
 
 
@@ -744,7 +744,7 @@ async def test_many_requests_both_ways() -> None:
     for future, index, body in futures:
         reply = await future
         assert (reply.fields, reply.body) == ({"index": str(index)}, body)
-    assert pair.server.under_way == pair.client.under_way == 0
+    assert pair.server.in_flight == pair.client.in_flight == 0
     assert pair.server.received_bytes == pair.client.sent_bytes
     await pair.close()
 

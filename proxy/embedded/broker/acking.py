@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
-from proxy.embedded.broker.checkpoints import Checkpoint
+from proxy.embedded.broker.pop_checkpoints import Checkpoint
 from proxy.embedded.broker.pulling import existing_topic
 from proxy.embedded.broker.request import Answer, Refused, Request
 from proxy.embedded.store import StorageError

@@ -14,18 +14,18 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from proxy.backend import Push
-from proxy.channel import Channel
+from proxy.core.backend import Push
+from proxy.core.channel import Channel
 from proxy.embedded.broker import names
-from proxy.embedded.broker.checkpoints import Checkpoints
+from proxy.embedded.broker.append_pipeline import AppendPipeline
+from proxy.embedded.broker.errors import fields_of
+from proxy.embedded.broker.fifo_locks import FifoLocks
 from proxy.embedded.broker.groups import Groups
-from proxy.embedded.broker.holds import Held, Holds
-from proxy.embedded.broker.intake import Intake
 from proxy.embedded.broker.lock_table import Locks
+from proxy.embedded.broker.long_polls import Held, LongPolls
 from proxy.embedded.broker.members import Members
 from proxy.embedded.broker.offsets import Offsets
-from proxy.embedded.broker.orders import Orders
-from proxy.embedded.broker.refusals import fields_of
+from proxy.embedded.broker.pop_checkpoints import Checkpoints
 from proxy.embedded.broker.request import Answer, Handler, Reply, Request, code_of, yes
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.broker.topics import Topics
@@ -74,13 +74,13 @@ class Broker:
         self.values = store.table("kv")
         self.members = Members()
         self.locks = Locks(settings.lock_life)
-        self.intake = Intake(settings, store, self.arrived)
+        self.intake = AppendPipeline(settings, store, self.arrived)
         self.transactions = Transactions(settings, store, self.intake, self._ask_producer)
         self.checkpoints = Checkpoints(store.table("pops"))
-        self.orders = Orders(store.table("orders"))
-        self.pulls: Holds[tuple[str, int]] = Holds()
-        self.pops: Holds[PopKey] = Holds()
-        self.notices: Holds[PopKey] = Holds()
+        self.orders = FifoLocks(store.table("orders"))
+        self.pulls: LongPolls[tuple[str, int]] = LongPolls()
+        self.pops: LongPolls[PopKey] = LongPolls()
+        self.notices: LongPolls[PopKey] = LongPolls()
         self._handlers = handlers
         self._routines = routines
         self._dismiss = dismiss

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.channel import Channel
+from proxy.core.channel import Channel
 from proxy.embedded.broker.filters import Subscription, version
 
 BROADCASTING = "BROADCASTING"

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 
 from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
-from proxy.embedded.broker.checkpoints import Checkpoint
+from proxy.embedded.broker.fifo_locks import Order
 from proxy.embedded.broker.filters import Filter, build
 from proxy.embedded.broker.groups import Group
-from proxy.embedded.broker.holds import Held
-from proxy.embedded.broker.orders import Order
+from proxy.embedded.broker.long_polls import Held
+from proxy.embedded.broker.pop_checkpoints import Checkpoint
 from proxy.embedded.broker.pulling import consuming_group, readable_topic
 from proxy.embedded.broker.queues import Fetched, Status, fetch
 from proxy.embedded.broker.request import Answer, Refused, Request, refusal
@@ -22,7 +22,7 @@ from remoting.names import RETRY_PREFIX
 from remoting.pop import ExtraInfo, Retry
 from remoting.properties import MessageType
 
-_MOST = 32
+_MAX = 32
 # A pop that arrives so late (ms) is not worth its answer.
 _LATE = 500
 # So long (ms) before its time is up a waiting request is answered.
@@ -67,8 +67,8 @@ def pop_messages(broker: Broker, request: Request) -> Answer:
     if born + wait + _LATE < request.now:
         raise Refused(ResponseCode.POLLING_TIMEOUT, "the pop comes too late")
     count = request.number("maxMsgNums")
-    if count > _MOST:
-        raise InvalidRequest(f"a pop hands out at most {_MOST} messages, not {count}")
+    if count > _MAX:
+        raise InvalidRequest(f"a pop hands out at most {_MAX} messages, not {count}")
     topic = readable_topic(broker, request)
     queue_id = request.number("queueId")
     if queue_id >= topic.read:

@@ -3,11 +3,11 @@
 from contextlib import suppress
 
 from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.errors import Forbidden, ForbiddenType
 from proxy.embedded.broker.filters import Filter, Subscription, build
 from proxy.embedded.broker.groups import Group
-from proxy.embedded.broker.holds import Held
+from proxy.embedded.broker.long_polls import Held
 from proxy.embedded.broker.queues import LARGEST_READ, Fetched, Status, fetch
-from proxy.embedded.broker.refusals import Forbidden, ForbiddenType
 from proxy.embedded.broker.request import Answer, Refused, Request
 from proxy.embedded.broker.sending import known_group
 from proxy.embedded.broker.topics import Topic

@@ -14,7 +14,7 @@ _log = logging.getLogger("gantry.embedded")
 # A read looks at this many messages at least before it gives up on finding one that matches.
 _SCANNED = 800
 # Tags looked at in one go.
-_GLANCE = 256
+_POLL_INTERVAL = 256
 # Bytes of one answer.
 LARGEST_READ = 64 * 1024 * 1024
 _QUEUE_OFFSET = slice(20, 28)
@@ -98,7 +98,7 @@ def _read_some(
 
 def _skip(store: Store, topic: str, queue_id: int, count: int, wanted: TagFilter, found: Fetched) -> bool:
     """Go on to the next message with a wanted tag, as queues know them without their messages; true: none so far."""
-    codes = store.tag_codes(topic, queue_id, found.next_offset, max(count, _GLANCE))
+    codes = store.tag_codes(topic, queue_id, found.next_offset, max(count, _POLL_INTERVAL))
     index = next((index for index, code in enumerate(codes) if code in wanted.codes), len(codes))
     found.next_offset += index
     return 0 < index == len(codes)

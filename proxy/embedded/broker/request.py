@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from protocol_negotiation.peer import HostPort
-from proxy.channel import Channel
+from proxy.core.channel import Channel
 from remoting import command as commands
 from remoting.command import RemotingCommand
 from remoting.errors import InvalidRequest, RemotingError

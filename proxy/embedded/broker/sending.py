@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from proxy.embedded.broker import names
+from proxy.embedded.broker.append_pipeline import whole
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.groups import Group
-from proxy.embedded.broker.intake import whole
 from proxy.embedded.broker.request import Answer, Refused, Request, code_of, refusal
 from proxy.embedded.broker.topics import UNIT, UNIT_SUBSCRIPTION, Topic
 from remoting import command as commands

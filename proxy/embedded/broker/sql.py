@@ -25,7 +25,7 @@ _LONGEST = 16_384
 _DEEPEST = 100
 _INT = (-(2**31), 2**31 - 1)
 _LONG = (-(2**63), 2**63 - 1)
-_LEAST_FLOAT, _MOST_FLOAT = 4.9e-324, 1.7976931348623157e308
+_LEAST_FLOAT, _MAX_FLOAT = 4.9e-324, 1.7976931348623157e308
 
 
 class EvaluationError(Exception):
@@ -289,7 +289,7 @@ def _decimal(text: str) -> _Node:
 def _float(text: str) -> _Node:
     value = float(text)
     # So does the original: 0.0 is no number to it.
-    if not _LEAST_FLOAT <= value <= _MOST_FLOAT:
+    if not _LEAST_FLOAT <= value <= _MAX_FLOAT:
         raise BodyError(f"the filter has a number that is too large or too small: {text[:40]}")
     return _constant(value)
 

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from proxy.channel import Channel
+from proxy.core.channel import Channel
 from proxy.embedded.broker import names
-from proxy.embedded.broker.intake import Intake
+from proxy.embedded.broker.append_pipeline import AppendPipeline
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.store import Store
 from remoting import command as commands
@@ -54,7 +54,7 @@ class Transactions:
         self,
         settings: BrokerSettings,
         store: Store,
-        intake: Intake,
+        intake: AppendPipeline,
         ask: Callable[[str, RemotingCommand], Channel | None],
     ) -> None:
         self._settings = settings

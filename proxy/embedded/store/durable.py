@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from proxy.embedded.store import format as layout
 from proxy.embedded.store import frame, keys
-from proxy.embedded.store.background import Background
+from proxy.embedded.store.background_worker import Background
 from proxy.embedded.store.damage import Damage
+from proxy.embedded.store.disk_reserve import DiskReserve
 from proxy.embedded.store.errors import Corrupt, StorageFailed, StorageFull
 from proxy.embedded.store.files import Files
 from proxy.embedded.store.frame import HEAD, Kind
@@ -19,13 +20,12 @@ from proxy.embedded.store.group_commit import GroupCommit, SyncPolicy
 from proxy.embedded.store.index import Batch, Index
 from proxy.embedded.store.lock import DirectoryLock
 from proxy.embedded.store.log import Log
+from proxy.embedded.store.log_batch import LogBatch
 from proxy.embedded.store.options import StoreOptions
 from proxy.embedded.store.queue import Entry, Queue
 from proxy.embedded.store.recovery import Recovery
-from proxy.embedded.store.reserve import Reserve
 from proxy.embedded.store.state import State
 from proxy.embedded.store.table import StoredTable
-from proxy.embedded.store.unit import Unit
 from remoting import properties
 from remoting.errors import BodyError
 from remoting.messages import StoredMessage, decode_message, encode_message
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 # How much may wait for the index file, in checkpoints, before nothing more is taken.
-_PATIENCE = 16
+_TIMEOUT = 16
 _RETRY = 5_000
 
 
@@ -58,7 +58,7 @@ class DurableStore:
         self._clock = clock
         self._options = options or StoreOptions()
         self._files = files or Files()
-        self._unit: Unit | None = None
+        self._unit: LogBatch | None = None
         self._damage = Damage()
         self._due = False
         self._retry_at = 0
@@ -79,7 +79,7 @@ class DurableStore:
         _make(self._directory / "log", self._files)
         self._log = Log(self._directory / "log", self._files, self._options.segment_size)
         self._index, self._state = self._open_index()
-        self._reserve = Reserve(self._directory / "reserve", self._files, self._options.reserve)
+        self._reserve = DiskReserve(self._directory / "reserve", self._files, self._options.reserve)
         self._files.sync_directory(self._directory)
         position = self._index.position
         if position is None:
@@ -141,7 +141,7 @@ class DurableStore:
         if self._unit is not None:
             yield
             return
-        unit = self._unit = Unit(self._room_for_tables())
+        unit = self._unit = LogBatch(self._room_for_tables())
         try:
             yield
         finally:
@@ -157,7 +157,7 @@ class DurableStore:
             return
         self._write(Kind.DROP_TOPIC, topic.encode(), lambda position: self._state.drop(topic, position))
 
-    def _append_to(self, unit: Unit, message: StoredMessage) -> StoredMessage:
+    def _append_to(self, unit: LogBatch, message: StoredMessage) -> StoredMessage:
         where = (message.topic, message.queue_id)
         offset = unit.offsets.get(where)
         if offset is None:
@@ -190,7 +190,7 @@ class DurableStore:
         if self._is_full():
             self._urge()
 
-    def _write_unit(self, unit: Unit) -> None:
+    def _write_unit(self, unit: LogBatch) -> None:
         if not unit.frames:
             return
         data, now = unit.encoded(self._log.seed), self._now()
@@ -228,7 +228,7 @@ class DurableStore:
         return self._spare(self._log.prepare)
 
     def _check_backlog(self) -> None:
-        if self._state.pending > _PATIENCE * self._options.checkpoint_changes:
+        if self._state.pending > _TIMEOUT * self._options.checkpoint_changes:
             self._urge()
             raise StorageFull(f"the index of {self._directory} has not been written for too long; see the log")
 

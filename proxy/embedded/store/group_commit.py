@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from enum import StrEnum
 
-from proxy.embedded.store.background import Background
+from proxy.embedded.store.background_worker import Background
 from proxy.embedded.store.errors import StorageError
 from proxy.embedded.store.log import Log
 

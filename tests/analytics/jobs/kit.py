@@ -20,7 +20,7 @@ from analytics.schema import table
 from tests.analytics.kit import Row
 
 # What a busy machine may take for what takes seconds.
-PATIENCE = 300.0
+TIMEOUT = 300.0
 
 
 def write(root: Path, rows: Sequence[Row], name: str = "replica-0-1-0", of: str = "requests") -> None:
@@ -79,12 +79,12 @@ def kill(process: "subprocess.Popen[bytes]") -> None:
     """SIGKILL for it and its JVM: they are a process group of their own."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(PATIENCE)
+    process.wait(TIMEOUT)
 
 
 def until(true: Callable[[], object], process: "subprocess.Popen[bytes]", log: Path) -> None:
     """Wait for something that the process does."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while not true():
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < end, log.read_text()

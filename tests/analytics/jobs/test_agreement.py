@@ -6,11 +6,11 @@ import pytest
 from prometheus_client import generate_latest
 from pyspark.sql import SparkSession
 
-from proxy.metrics import requests
-from proxy.metrics.shown import OTHER
+from proxy.observability.metrics import requests
+from proxy.observability.metrics.label_limiter import OTHER
 from tests.clients.agreement import compare
-from tests.proxy.metrics.kit import observation
-from tests.proxy.traffic.test_app import grpc_work, remoting_work, replica
+from tests.proxy.observability.metrics.kit import observation
+from tests.proxy.observability.records.test_app import grpc_work, remoting_work, replica
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

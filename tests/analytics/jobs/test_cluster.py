@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from analytics.jobs.package import package
 from analytics.jobs.rollups import DAILY, HOURLY, roll
-from tests.analytics.jobs.kit import PATIENCE, kill, rows, until, write
+from tests.analytics.jobs.kit import TIMEOUT, kill, rows, until, write
 from tests.analytics.kit import at, failed, receive, send
 
 HOME = Path(pyspark.__file__).parent
@@ -91,7 +91,7 @@ def test_what_is_shipped_says_the_same_on_a_cluster(spark: SparkSession, cluster
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"SPARK_HOME": str(HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE, check=False
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=2 * TIMEOUT, check=False
     )
     assert done.returncode == 0, done.stderr[-5000:]
     assert "2 hours and 1 days rolled up anew" in done.stdout

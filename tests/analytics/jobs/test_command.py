@@ -11,8 +11,8 @@ import pytest
 from analytics import command
 from analytics.command import main
 from analytics.jobs.package import package
-from proxy import extensions
 from proxy.__main__ import main as gantry
+from proxy.tools import extensions
 
 # Installed beside Spark they would hide what is missing in the archive.
 OURS = ("analytics", "proxy", "remoting", "grpc_gateway", "protocol_negotiation", "protos")
@@ -120,7 +120,9 @@ def test_what_is_shipped_is_whole_and_the_same_each_time(tmp_path: Path) -> None
     again = package(tmp_path / "b")
     assert [path.read_bytes() for path in again] == [program.read_bytes(), archive.read_bytes()]
     names = zipfile.ZipFile(archive).namelist()
-    assert {"analytics/command.py", "analytics/report/page.html.j2", "proxy/traffic/schema.py"} <= set(names)
+    assert {"analytics/command.py", "analytics/report/page.html.j2", "proxy/observability/records/schema.py"} <= set(
+        names
+    )
     # Its packages are found in the archive first, and then nowhere else: all that they import is in it.
     jobs = ("command", "facts", "jobs.report", "jobs.rollups", "jobs.compaction", "jobs.streaming", "jobs.demo")
     code = (

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from analytics.jobs.streaming import Limits, Order, judged, post, stream, windows
 from analytics.records import NoRecords
-from tests.analytics.jobs.kit import PATIENCE, job, kill, rows, until, write
+from tests.analytics.jobs.kit import TIMEOUT, job, kill, rows, until, write
 from tests.analytics.kit import Row, at, contents, failed, receive, requests, send
 
 # Whose files make some batches of four.
@@ -67,17 +67,17 @@ def test_killed_in_a_batch_and_started_again_nothing_is_lost_or_doubled(tmp_path
     arguments = ("stream", str(root), "--out", str(out), "--files-per-batch", "4", "--lateness", "1 minute")
     batches = out / "_checkpoint"
 
-    def under_way() -> bool:
+    def in_flight() -> bool:
         """If a batch has begun that has not ended, and one before it has."""
         begun, ended = ({path.name for path in (batches / name).glob("[0-9]*")} for name in ("offsets", "commits"))
         return bool(ended) and bool(begun - ended)
 
     with job(*arguments, "--interval", "1 second", log=log) as process:
-        until(under_way, process, log)
+        until(in_flight, process, log)
         kill(process)
     write(root, LATER, "replica-0-99-0")
     with job(*arguments, "--once", log=log) as process:
-        assert process.wait(PATIENCE) == 0, log.read_text()
+        assert process.wait(TIMEOUT) == 0, log.read_text()
     counted = table(out)
     assert sum(row["requests"] for row in counted) == len(HOUR)
     assert len({(row["time"], row["topic"]) for row in counted}) == len(counted) == 2 * MINUTES

@@ -10,31 +10,31 @@ import grpc.aio
 import orjson
 from google.protobuf.duration_pb2 import Duration
 
-from grpc_gateway.clients import Clients
+from grpc_gateway.clients.client_table import Clients
+from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.options import Options
-from grpc_gateway.renewal import Renewal
 from grpc_gateway.service import MessagingService
 from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub, add_MessagingServiceServicer_to_server
-from proxy.addresses import AddressBook
-from proxy.checks import well_formed
-from proxy.clients import ClientRegistry
-from proxy.cluster.backend import ClusterBackend
-from proxy.config import ClusterSettings, Settings
-from proxy.configs import Configs
-from proxy.forwarding import forward
-from proxy.gateway import Gateway
-from proxy.grpc_channel import GrpcChannel
-from proxy.handlers import HANDLERS
-from proxy.messaging import Messaging
-from proxy.relay import relay
-from proxy.sync.renewals import RenewalExchange
-from proxy.sync.topic import SyncTopic
+from proxy.backends.cluster.backend import ClusterBackend
+from proxy.core.advertised_listeners import ListenerRoutes
+from proxy.core.checks import well_formed
+from proxy.core.client_registry import ClientRegistry
+from proxy.core.forwarding import forward
+from proxy.core.grpc_channel import GrpcChannel
+from proxy.core.handlers import HANDLERS
+from proxy.core.messaging import Messaging
+from proxy.core.metadata_cache import Configs
+from proxy.core.push_relay import relay
+from proxy.frontends.grpc_core import Gateway
+from proxy.replication.renewal_sync import RenewalExchange
+from proxy.replication.sync_topic import SyncTopic
+from proxy.settings.model import ClusterSettings, Settings
 from remoting.wheel import TimeoutWheel
 from tests.cluster.client import BROKER, Client, unique, wait_until
-from tests.cluster.kit import PATIENCE, Cluster
+from tests.cluster.kit import TIMEOUT, Cluster
 
 _END: Any = {"query_offset_policy": d.END}
 # UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, which only tools send.
@@ -59,7 +59,7 @@ class Replica:
         loop = asyncio.get_running_loop()
         settings = Settings(cluster=ClusterSettings(namesrv=namesrv.split(";")))
         self._wheel = TimeoutWheel(loop.time)
-        core = Messaging(settings, ClientRegistry(), HANDLERS, forward, (well_formed,), (), (), AddressBook())
+        core = Messaging(settings, ClientRegistry(), HANDLERS, forward, (well_formed,), (), (), ListenerRoutes())
         self._backend = core.backend = ClusterBackend(settings.cluster, self._wheel, relay)
         gateway = Gateway(core, Configs(lambda: core.backend))
         self.renewal = Renewal(gateway, Options(**options), loop.time, name)
@@ -136,7 +136,7 @@ class Consumer:
 
     async def call(self, name: str, request: Any) -> Any:
         """One unary rpc."""
-        return await getattr(self.stub, name)(request, metadata=self.metadata, timeout=PATIENCE)
+        return await getattr(self.stub, name)(request, metadata=self.metadata, timeout=TIMEOUT)
 
     def request(self, *, invisible: float = 30, wait: float = 5, queue: int = -1, **fields: Any) -> Any:
         """A ReceiveMessageRequest; of a push consumer if it says auto_renew."""
@@ -157,7 +157,7 @@ class Consumer:
 
     def stream(self, **fields: Any) -> Any:
         """A receive under way."""
-        return self.stub.ReceiveMessage(self.request(**fields), metadata=self.metadata, timeout=PATIENCE)
+        return self.stub.ReceiveMessage(self.request(**fields), metadata=self.metadata, timeout=TIMEOUT)
 
     async def responses(self, **fields: Any) -> list[Any]:
         """All responses of a receive."""
@@ -170,7 +170,7 @@ class Consumer:
         assert status.code in (Code.OK, Code.MESSAGE_NOT_FOUND), status
         return [response.message for response in responses if response.WhichOneof("content") == "message"]
 
-    async def all(self, count: int, timeout: float = PATIENCE, **fields: Any) -> list[Any]:
+    async def all(self, count: int, timeout: float = TIMEOUT, **fields: Any) -> list[Any]:
         """So many messages, however many receives that takes."""
         found: list[Any] = []
         deadline = time.monotonic() + timeout

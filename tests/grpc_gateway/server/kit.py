@@ -20,7 +20,7 @@ STREAM_UNARY: Any = grpc.stream_unary_rpc_method_handler
 STREAM: Any = grpc.stream_stream_rpc_method_handler
 
 
-class Door(asyncio.Protocol):
+class AdvertisedListener(asyncio.Protocol):
     """Stands in for the negotiation: hands the transport over before the first byte."""
 
     def __init__(self, server: Server) -> None:
@@ -38,7 +38,7 @@ class Door(asyncio.Protocol):
 @asynccontextmanager
 async def listening(server: Server) -> AsyncIterator[int]:
     """The port that the server is reached at."""
-    listener = await asyncio.get_running_loop().create_server(lambda: Door(server), "127.0.0.1", 0)
+    listener = await asyncio.get_running_loop().create_server(lambda: AdvertisedListener(server), "127.0.0.1", 0)
     try:
         yield listener.sockets[0].getsockname()[1]
     finally:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.channel import Channel
+from proxy.core.channel import Channel
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.dispatch import new_broker
 from proxy.embedded.broker.settings import BrokerSettings

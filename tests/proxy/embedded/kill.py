@@ -39,7 +39,7 @@ INVISIBLE = 4_000
 SURE = 2_000
 DELAY = 700
 # Seconds: within these everything that waits has come.
-PATIENCE = 120.0
+TIMEOUT = 120.0
 # Of the log, so that it has several files.
 SEGMENT = 2 * 2**20
 
@@ -279,7 +279,7 @@ async def look_at_all(client: Client, topics: Topics, told: Told) -> None:
     await _settled(client, topics.delayed, told.delayed)
     ended = await _settled(client, topics.ended, told.commits)
     assert not ended & told.rollbacks, "what was rolled back is there"
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not told.to_pop <= told.popped:
         assert time.monotonic() < deadline, f"{len(told.to_pop - told.popped)} messages cannot be popped"
         await pop_and_ack(client, topics.popped, told, wait=1000)
@@ -287,7 +287,7 @@ async def look_at_all(client: Client, topics: Topics, told: Told) -> None:
 
 async def _settled(client: Client, topic: str, wanted: set[bytes]) -> set[bytes]:
     """All of a topic, which holds each of these once, or will soon."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         found = [message.body async for message in _new(client, topic, 0, 0)]
         if wanted <= set(found):
@@ -335,7 +335,7 @@ async def run(rounds: int, directory: Path, seed: int) -> Told:
 
             async def kill() -> None:
                 await anyio.sleep(chance.uniform(0.3, 1.3))
-                with anyio.fail_after(PATIENCE):
+                with anyio.fail_after(TIMEOUT):
                     while not told.something_of_all:
                         await anyio.sleep(0.05)
                 assert accepts(gantry.port), f"it ended by itself:\n{gantry.tail()}"

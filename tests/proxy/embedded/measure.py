@@ -30,7 +30,7 @@ from remoting.command import RemotingCommand
 from remoting.requests import REQUESTS
 from tests.benchmark import generator
 from tests.benchmark.processes import cpu_seconds, rss_mb
-from tests.benchmark.servers import Subject
+from tests.benchmark.servers import Attributes
 from tests.cluster.client import Client, create_topic, send_fields, strings, v2
 from tests.cluster.kit import HOST, ROOT
 from tests.ports import free_port
@@ -79,7 +79,7 @@ def over_the_port(directory: Path, seconds: float) -> None:
     generator.build()
     door = f"{HOST}:{free_port()}"
     with serving(directory, "--embedded-listen", door) as (process, address):
-        subject = Subject("gantry", address, address, process.pid, address)
+        subject = Attributes("gantry", address, address, process.pid, address)
         for operation, connections, window in _LOADS:
             topic = asyncio.run(create_topic(door, "bench", 16))
             generator.run(operation, subject, topic=topic, connections=connections, window=window, seconds=0.5)

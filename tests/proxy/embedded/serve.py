@@ -15,14 +15,14 @@ import anyio
 
 from protocol_negotiation.peer import HostPort
 from proxy.app import App
-from proxy.channel import Channel
-from proxy.config import load
+from proxy.core.channel import Channel
+from proxy.core.push_relay import relay
 from proxy.embedded.backend import EmbeddedBackend, wall_clock
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.server import Server, dismiss, pushing
 from proxy.embedded.store import Store
 from proxy.embedded.store.durable import DurableStore
-from proxy.relay import relay
+from proxy.settings.model import load
 from remoting.command import RemotingCommand
 from tests.proxy.embedded.memory import MemoryStore
 

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from proxy.clients import Groups
+from proxy.core.client_registry import Groups
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.embedded.broker.settings import BrokerSettings
 from remoting import command as commands

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from proxy.workers import colleagues as module
-from proxy.workers.colleagues import Colleagues, Gone, Tell
+from proxy.workers import worker_rpc as module
 from proxy.workers.frames import Frame, Kind
+from proxy.workers.worker_rpc import Gone, Tell, WorkerRpc
 
 pytestmark = pytest.mark.anyio
 
@@ -18,8 +18,8 @@ class Parent:
 
     def __init__(self, many: int) -> None:
         self.sent: list[tuple[int, Frame]] = []
-        self.workers: dict[int, Colleagues] = {
-            number: Colleagues(number, many, self._from(number)) for number in range(many)
+        self.workers: dict[int, WorkerRpc] = {
+            number: WorkerRpc(number, many, self._from(number)) for number in range(many)
         }
 
     def _from(self, sender: int) -> Callable[[Frame], None]:
@@ -161,6 +161,6 @@ async def test_calls_of_a_worker_that_was_replaced_have_other_numbers() -> None:
     numbers = set()
     for _ in range(3):
         sent: list[Frame] = []
-        async with Colleagues(0, 2, sent.append).ask(1, "echo", b""):
+        async with WorkerRpc(0, 2, sent.append).ask(1, "echo", b""):
             numbers.add(first(sent))
     assert len(numbers) == 3

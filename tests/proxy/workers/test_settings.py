@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from proxy.config import ConfigError, Settings, Sources
-from proxy.workers.settings import WorkerSources, check_workers, of_worker
+from proxy.settings.model import ConfigError, Settings, Sources
+from proxy.workers.worker_settings import WorkerSources, check_workers, of_worker
 
 
 def settings(**more: Any) -> Settings:

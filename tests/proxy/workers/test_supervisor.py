@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.config import Settings
-from proxy.metrics import family
-from proxy.metrics.family import Family, Snapshot
-from proxy.metrics.snapshot import decode
+from proxy.observability.metrics import family
+from proxy.observability.metrics.family import Family, Snapshot
+from proxy.observability.metrics.snapshot import decode
+from proxy.settings.model import Settings
 from proxy.workers import supervisor
 from proxy.workers.control import Frames, controlled
 from proxy.workers.frames import Frame, Kind, encode
@@ -170,7 +170,7 @@ async def test_frames_are_passed_on_and_a_worker_that_cannot_take_a_question_is_
     made._route(second, Frame(Kind.PART, 0, 7, b"!"))
     assert ends[0].written == [Frame(Kind.PART, 1, 7, b"!")]
     # One that is being started, one that there is not, one that takes nothing.
-    ends[1].waiting = supervisor._MOST_WAITING + 1
+    ends[1].waiting = supervisor._MAX_WAITING + 1
     ends[0].written.clear()
     for number in (2, 9, 1):
         made._route(first, Frame(Kind.ASK, number, 8))

@@ -1,0 +1,103 @@
+"""Asking brokers on an operator's behalf: one, or several at the same time."""
+
+import asyncio
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from proxy.operations.operator_channel import BrokerRefused
+from remoting import command as commands
+from remoting import fastjson
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError, ServiceUnavailable
+from remoting.fastjson import ObjectKeys
+from remoting.requests import REQUESTS, Action, Replica, RequestSpec
+
+if TYPE_CHECKING:
+    from proxy.app import App
+
+# Below the three seconds that RocketMQ's dashboard waits for an answer.
+TIMEOUT = 2.5
+
+# Only we ourselves send these, so they have no rows in the request table.
+_OWN = {
+    spec.code: spec
+    for spec in (
+        RequestSpec(RequestCode.GET_TOPIC_CONFIG, Action.GET, replica=Replica.ANY, repeatable=True),
+        RequestSpec(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, Action.GET, topic=None, group="group", repeatable=True),
+        RequestSpec(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, Action.GET, repeatable=True),
+        RequestSpec(RequestCode.QUERY_TOPICS_BY_CONSUMER, Action.GET, topic=None, group="group", repeatable=True),
+        RequestSpec(RequestCode.QUERY_CONSUME_TIME_SPAN, Action.GET, group="group", repeatable=True),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers by broker; `missing` says of each broker that gave none why."""
+
+    replies: dict[str, RemotingCommand]
+    missing: tuple[str, ...]
+
+
+async def request(
+    app: "App", broker: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
+) -> RemotingCommand:
+    """A broker's answer, whatever it says. Raises what `Backend.request` does."""
+    spec = _OWN.get(code) or REQUESTS[code]
+    return await app.core.backend.request(broker, spec, commands.request(code, fields, body), TIMEOUT, None)
+
+
+async def ask(app: "App", broker: str, code: RequestCode, fields: dict[str, str], body: bytes = b"") -> RemotingCommand:
+    """A broker's answer, which is a success. Raises BrokerRefused, and what `request` does."""
+    reply = await request(app, broker, code, fields, body)
+    if reply.code != 0:
+        raise BrokerRefused(broker, reply.code, reply.remark)
+    return reply
+
+
+async def found(
+    app: "App", broker: str, code: RequestCode, fields: dict[str, str], nothing: Collection[int]
+) -> RemotingCommand | None:
+    """The answer; None where it is one of the codes that say that there is nothing."""
+    try:
+        return await ask(app, broker, code, fields)
+    except BrokerRefused as error:
+        if error.answer in nothing:
+            return None
+        raise
+
+
+async def ask_each(
+    app: "App", brokers: Iterable[str], code: RequestCode, fields: dict[str, str], nothing: Collection[int] = ()
+) -> Answers:
+    """Ask several brokers the same; those that have nothing (`nothing`: their response codes) are in no list.
+
+    Raises what the first of them did where no broker has answered.
+    """
+    names = sorted(brokers)
+    if not names:
+        raise ServiceUnavailable("no broker is known")
+    asked = (found(app, broker, code, dict(fields), nothing) for broker in names)
+    replies: dict[str, RemotingCommand] = {}
+    failures: list[RemotingError] = []
+    for broker, reply in zip(names, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+        if isinstance(reply, RemotingError):
+            failures.append(reply)
+        elif isinstance(reply, BaseException):
+            raise reply
+        elif reply is not None:
+            replies[broker] = reply
+    if len(failures) == len(names):
+        raise failures[0]
+    return Answers(replies, tuple(str(failure) for failure in failures))
+
+
+def offset_table(body: bytes) -> list[tuple[dict[str, Any], Any]]:
+    """The `offsetTable` of an answer, whose keys are queues. Raises BodyError."""
+    data = fastjson.loads(body) if body else {}
+    table = data.get("offsetTable") if isinstance(data, dict) else None
+    return (
+        [(key, value) for key, value in table.pairs if isinstance(key, dict)] if isinstance(table, ObjectKeys) else []
+    )

@@ -1,0 +1,245 @@
+"""Consumer groups: who is in them, and what they want of which topic."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any
+
+from grpc_gateway.message import timestamp
+from protocol_negotiation.peer import HostPort
+from protos.apache.rocketmq.v2 import admin_pb2 as pb
+from protos.apache.rocketmq.v2.definition_pb2 import ClientType, FilterExpression, Resource
+from proxy.admin.grpc import answers, brokers, worker_queries
+from proxy.core import client_registry
+from proxy.core.client_registry import Role
+from proxy.core.handlers.groups import consumer_connections
+from proxy.operations import operator_channel
+from proxy.operations.groups import skew
+from remoting.bodies import json_object
+from remoting.codes import RequestCode, version_text
+from remoting.errors import RemotingError
+
+if TYPE_CHECKING:
+    from proxy.app import App
+
+_LITE = (ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER)
+_MODELS = {
+    "CLUSTERING": pb.MessageModel.CLUSTERING,
+    "BROADCASTING": pb.MessageModel.BROADCASTING,
+    "LITE_SELECTIVE": pb.MessageModel.LITE_SELECTIVE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a member wants of a topic. updated: when it said so last, ms since 1970."""
+
+    expression: str
+    kind: str
+    updated: int
+
+    @property
+    def filter(self) -> FilterExpression:
+        return answers.expression(self.expression, self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a group, and its wishes by topic."""
+
+    info: pb.ClientInfo
+    wishes: dict[str, Wish]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group with those of its members that are wanted. missing: who could not be asked for some."""
+
+    name: str
+    members: list[Member]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def topics(self) -> list[str]:
+        """Topics that members subscribe to."""
+        return sorted({topic for member in self.members for topic in member.wishes})
+
+    def subscriptions(self, topic: str | None = None) -> list[pb.SubscriptionInfo]:
+        """What the group wants of each topic, or of one: where members disagree, what the last one said."""
+        wanted = {
+            member.info.client_id: {name: (wish.expression, wish.kind) for name, wish in member.wishes.items()}
+            for member in self.members
+        }
+        uneven = {one.topic for one in skew(wanted)}
+        return [self._subscription(name, name not in uneven) for name in self.topics if topic in (None, name)]
+
+    def _subscription(self, topic: str, consistent: bool) -> pb.SubscriptionInfo:
+        wishing = [member for member in self.members if topic in member.wishes]
+        newest = max(wishing, key=lambda member: member.wishes[topic].updated)
+        wish = newest.wishes[topic]
+        return pb.SubscriptionInfo(
+            group=Resource(name=self.name),
+            topic=Resource(name=topic),
+            expression=wish.filter,
+            online=True,
+            last_update_timestamp=timestamp(wish.updated),
+            message_model=newest.info.message_model,
+            subscription_consistency=consistent,
+        )
+
+
+# Members.
+
+
+# What workers ask each other: the members of a group, or, of none, of all.
+QUESTION = "admin_grpc.members"
+
+
+def told(app: "App", group: str | None) -> dict[str, list[Any]]:
+    """The answer to `QUESTION`, in JSON's types."""
+    names = app.registry.groups(Role.CONSUMER) if group is None else [group]
+    return {
+        name: [
+            [member.info.SerializeToString().hex(), {topic: astuple(wish) for topic, wish in member.wishes.items()}]
+            for member in _here(app, name)
+        ]
+        for name in names
+    }
+
+
+def _here(app: "App", name: str) -> list[Member]:
+    """A group's members at this process, and behind proxies that share theirs; a client with two connections once."""
+    members = sorted(app.registry.members(Role.CONSUMER, name), key=lambda member: member.seen)
+    return list({member.client_id: _known(member, name) for member in members}.values())
+
+
+async def here(app: "App", group: str | None) -> list[Group]:
+    """A group with its members at this replica, whichever worker has them; None: all groups with members here."""
+    gathered = await worker_queries.gather(app, QUESTION, group)
+    names = app.registry.groups(Role.CONSUMER) if group is None else [group]
+    found = {name: {member.info.client_id: member for member in _here(app, name)} for name in names}
+    for answer in gathered.answers.values():
+        for name, members in answer.items():
+            known = found.setdefault(name, {})
+            for member in map(_read, members):
+                known.setdefault(member.info.client_id, member)
+    missing = tuple(gathered.missing)
+    return [
+        Group(name, [member for _, member in sorted(members.items())], missing)
+        for name, members in sorted(found.items())
+    ]
+
+
+def _read(member: list[Any]) -> Member:
+    info, wishes = member
+    return Member(pb.ClientInfo.FromString(bytes.fromhex(info)), {topic: Wish(*wish) for topic, wish in wishes.items()})
+
+
+async def everywhere(app: "App", name: str) -> Group:
+    """A group's members at this replica, and those whom brokers know besides."""
+    (known,) = await here(app, name)
+    ids = {member.info.client_id for member in known.members}
+    data = await _connections(app, name)
+    others = [
+        item for item in data.get("connectionSet") or () if isinstance(item, dict) and item.get("clientId") not in ids
+    ]
+    # Brokers keep one subscription for all members of a group.
+    wishes = _wishes((data.get("subscriptionTable") or {}).values())
+    return Group(name, [*known.members, *(Member(_info(item, data), wishes) for item in others)], known.missing)
+
+
+async def _connections(app: "App", name: str) -> dict[str, Any]:
+    """ConsumerConnection; empty where nobody knows the group, or nobody can be asked."""
+    code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+    try:
+        reply = await operator_channel.handle(
+            app.core, consumer_connections, code, {"consumerGroup": name}, timeout=brokers.TIMEOUT
+        )
+        return json_object(reply.body) if reply.code == 0 else {}
+    except (RemotingError, TimeoutError):
+        return {}
+
+
+def _known(member: client_registry.Member, group: str) -> Member:
+    data = member.parts[group].data if group in member.parts else {}
+    channel = member.channel
+    who = None if channel is None else channel.identity
+    lite = getattr(channel, "kind", None) in _LITE
+    info = pb.ClientInfo(
+        client_id=member.client_id,
+        version=(who and who.version) or version_text(member.version),
+        language=(who and who.language) or member.language,
+        hostname=_hostname(member.client_id),
+        egress_ip=_ip(member.address),
+        message_model=pb.MessageModel.LITE_SELECTIVE if lite else _model(data),
+    )
+    updated = round((time.time() - max(time.monotonic() - member.seen, 0.0)) * 1000)
+    return Member(info, _wishes(data.get("subscriptionDataSet") or (), updated))
+
+
+def _info(item: dict[str, Any], group: dict[str, Any]) -> pb.ClientInfo:
+    version, client_id = item.get("version"), str(item.get("clientId") or "")
+    return pb.ClientInfo(
+        client_id=client_id,
+        version=version_text(version) if isinstance(version, int) else "",
+        language=str(item.get("language") or ""),
+        hostname=_hostname(client_id),
+        egress_ip=_ip(str(item.get("clientAddr") or "")),
+        message_model=_model(group),
+    )
+
+
+def _wishes(items: Iterable[Any], updated: int | None = None) -> dict[str, Wish]:
+    """SubscriptionData by topic; its version is the time at which it was made, in ms."""
+    return {
+        str(item.get("topic")): Wish(
+            str(item.get("subString") or "*"),
+            str(item.get("expressionType") or "TAG"),
+            int(item.get("subVersion") or 0) if updated is None else updated,
+        )
+        for item in items
+        # A group's consumers have subscribed to its retry topics without being told to.
+        if isinstance(item, dict) and not answers.is_retry(str(item.get("topic")))
+    }
+
+
+def _model(data: dict[str, Any]) -> pb.MessageModel | None:
+    return _MODELS.get(str(data.get("messageModel")))
+
+
+def _hostname(client_id: str) -> str:
+    """What official clients put before the @: their address or host name."""
+    host, at, _ = client_id.partition("@")
+    return host if at else ""
+
+
+def _ip(address: str) -> str:
+    try:
+        return HostPort.parse(address.removeprefix("/")).host
+    except ValueError:
+        return ""
+
+
+# Groups and topics.
+
+
+async def groups_of(app: "App", topic: str) -> list[str]:
+    """Groups that subscribe to a topic, or have consumed it. Raises RemotingError."""
+    asked = await brokers.ask_each(
+        app,
+        (await app.core.backend.route(topic)).brokers,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        {"topic": topic},
+    )
+    told = {str(name) for reply in asked.replies.values() for name in json_object(reply.body).get("groupList") or ()}
+    online = {group.name for group in await here(app, None) if topic in group.topics}
+    return sorted(told | online)
+
+
+async def topics_of(app: "App", group: str) -> list[str]:
+    """Topics that a group has consumed, but for its retry topics. Raises RemotingError."""
+    asked = await brokers.ask_each(
+        app, await app.core.backend.brokers(), RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}
+    )
+    told = {str(name) for reply in asked.replies.values() for name in json_object(reply.body).get("topicList") or ()}
+    return sorted(name for name in told if not answers.is_retry(name))

@@ -1,0 +1,91 @@
+"""Messages by id and by key."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from proxy.admin.grpc import brokers
+from remoting import messages, properties
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import BodyError
+from remoting.ids import OffsetMessageId
+from remoting.messages import StoredMessage
+
+if TYPE_CHECKING:
+    from proxy.app import App
+
+# Brokers find messages by their unique id with this field (MixAll.UNIQUE_MSG_QUERY_FLAG).
+_BY_ID = "_UNIQUE_KEY_QUERY"
+# The last moment that a query may name, ms since 1970: brokers add to it.
+EVER = 2**62
+_NOTHING = (ResponseCode.QUERY_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST)
+_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message, and the broker that has it."""
+
+    broker: str
+    message: StoredMessage
+
+    @property
+    def offset_id(self) -> str:
+        """The message's own id at its broker, which says where it is stored."""
+        return str(OffsetMessageId(*self.message.store_host, self.message.commit_log_offset))
+
+
+async def by_id(app: "App", topic: str, message_id: str) -> Found | None:
+    """The message with this unique id, or with this offset message id. Raises RemotingError."""
+    found = [
+        one
+        for one in await _query(app, topic, message_id, 0, EVER, unique=True)
+        # Brokers find by a hash.
+        if one.message.get(properties.UNIQ_CLIENT_MESSAGE_ID) == message_id
+    ]
+    return found[0] if found else await _by_offset(app, topic, message_id)
+
+
+async def by_key(app: "App", topic: str, key: str, begin: int, end: int) -> list[Found]:
+    """Messages with this key that were stored from `begin` to `end` (ms since 1970), the newest first.
+
+    As many as brokers give: the newest 64 of each. Raises RemotingError.
+    """
+    found = await _query(app, topic, key, begin, end, unique=False)
+    return [one for one in found if key in (one.message.get(properties.KEYS) or "").split()]
+
+
+async def _query(app: "App", topic: str, key: str, begin: int, end: int, *, unique: bool) -> list[Found]:
+    fields = {
+        "topic": topic,
+        "key": key,
+        "maxNum": str(_MAX),
+        "beginTimestamp": str(begin),
+        "endTimestamp": str(end),
+    }
+    if unique:
+        fields[_BY_ID] = "true"
+    names = (await app.core.backend.route(topic)).brokers
+    asked = await brokers.ask_each(app, names, RequestCode.QUERY_MESSAGE, fields, _NOTHING)
+    found = [
+        Found(broker, message)
+        for broker, reply in asked.replies.items()
+        for message in messages.decode_messages(reply.body)
+        if message.topic == topic
+    ]
+    return sorted(found, key=lambda one: one.message.store_timestamp, reverse=True)
+
+
+async def _by_offset(app: "App", topic: str, text: str) -> Found | None:
+    try:
+        wanted = OffsetMessageId.parse(text)
+    except BodyError:
+        return None
+    names = (await app.core.backend.route(topic)).brokers
+    # A broker says SYSTEM_ERROR of an offset at which it has no message.
+    nothing = (*_NOTHING, ResponseCode.SYSTEM_ERROR)
+    asked = await brokers.ask_each(app, names, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(wanted.offset)}, nothing)
+    for broker, reply in asked.replies.items():
+        one = Found(broker, messages.decode_message(reply.body))
+        if one.message.topic == topic and one.offset_id == str(wanted):
+            return one
+    return None

@@ -1,0 +1,121 @@
+"""QueryMessage: by id, by key, or all of a time."""
+
+from collections.abc import Iterable
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from grpc_gateway import validation
+from grpc_gateway.message import of_stored
+from grpc_gateway.status import Refused
+from protos.apache.rocketmq.v2 import admin_pb2 as pb
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Message
+from proxy.admin.grpc import answers, lookup
+from proxy.admin.grpc.lookup import EVER, Found
+from proxy.admin.grpc.scan import Cursor, Range, Scan
+
+if TYPE_CHECKING:
+    from proxy.app import App
+
+_DEFAULT, _MAX = 32, 1_000
+# Bytes of messages with which an answer is full: gRPC clients take 4 MiB unless they are told otherwise.
+_FULL = 3 * 2**20
+
+
+async def query_message(app: "App", request: pb.ListMessageRequest) -> pb.ListMessageResponse:
+    """Messages of a topic, with their bodies.
+
+    By message_id or message_key, of which page_num and page_size show a part; or all of a time, `subscription` choosing
+    tags, broker_name and queue_id a place: an answer with a scroll_id has more behind it, also where it holds no
+    message. Raises Refused, RemotingError.
+    """
+    topic = answers.topic(request.topic)
+    key = request.WhichOneof("search_key")
+    if key == "lite_topic":
+        raise Refused(Code.NOT_IMPLEMENTED, "messages of a lite topic cannot be listed")
+    if key is not None and not getattr(request, key):
+        raise Refused(Code.BAD_REQUEST, f"{key} is empty")
+    if key == "message_id":
+        one = await lookup.by_id(app, topic, request.message_id)
+        return _listed([] if one is None else [_shown(one)])
+    if key == "message_key":
+        begin, end = _times(request)
+        found = await lookup.by_key(app, topic, request.message_key, begin, end)
+        return _listed(_fitting(_page(found, request)))
+    return await _scan(app, topic, request)
+
+
+async def _scan(app: "App", topic: str, request: pb.ListMessageRequest) -> pb.ListMessageResponse:
+    if request.page_num > 1:
+        raise Refused(Code.BAD_REQUEST, "a list of all messages goes on by scroll_id, not by page_num")
+    begin, end = _times(request)
+    wanted = Range(
+        begin,
+        end,
+        request.subscription or "*",
+        request.broker_name or None,
+        request.queue_id if request.HasField("queue_id") else None,
+    )
+    cursor = Cursor.parse(request.scroll_id) if request.scroll_id else Cursor()
+    scan = Scan(app, await app.core.backend.route(topic), wanted, cursor)
+    listed: list[Message] = []
+    limit, size = _limit(request), 0
+    async with aclosing(scan.messages()) as found:
+        async for one in found:
+            message = _shown(one)
+            size += message.ByteSize()
+            if listed and size > _FULL:
+                scan.cursor = Cursor.at(one)
+                break
+            listed.append(message)
+            if len(listed) == limit:
+                break
+    return _listed(listed, "" if scan.cursor is None else str(scan.cursor))
+
+
+def _fitting(found: Iterable[Found]) -> list[Message]:
+    listed: list[Message] = []
+    size = 0
+    for one in found:
+        message = _shown(one)
+        size += message.ByteSize()
+        if listed and size > _FULL:
+            break
+        listed.append(message)
+    return listed
+
+
+def _listed(messages: list[Message], following: str = "") -> pb.ListMessageResponse:
+    if not messages and not following:
+        raise Refused(Code.MESSAGE_NOT_FOUND, "the topic has no such message, or has it no more")
+    return pb.ListMessageResponse(status=answers.well(), messages=messages, scroll_id=following)
+
+
+def _shown(one: Found) -> Message:
+    stored = one.message
+    return of_stored(stored, topic=stored.topic, delivery_attempt=stored.reconsume_times + 1)
+
+
+def _page(found: list[Found], request: pb.ListMessageRequest) -> list[Found]:
+    limit = _limit(request)
+    start = (max(request.page_num, 1) - 1) * limit
+    return found[start : start + limit]
+
+
+def _limit(request: pb.ListMessageRequest) -> int:
+    wanted = [number for number in (request.max_message_nums, request.page_size) if number > 0]
+    return min(*wanted, _MAX) if wanted else _DEFAULT
+
+
+def _times(request: pb.ListMessageRequest) -> tuple[int, int]:
+    begin = _moment(request.begin_timestamp)
+    return begin, _moment(request.end_timestamp) if request.HasField("end_timestamp") else EVER
+
+
+def _moment(moment: Timestamp) -> int:
+    """Milliseconds since 1970. Raises Refused."""
+    value = validation.milliseconds(moment)
+    if not 0 <= value <= EVER:
+        raise Refused(Code.BAD_REQUEST, f"not a time: {moment.seconds} s since 1970")
+    return value

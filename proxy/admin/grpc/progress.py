@@ -1,0 +1,204 @@
+"""DescribeGroupAccumulation, QueryTimeSpan and ResetGroupOffset."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from grpc_gateway.status import Refused
+from protos.apache.rocketmq.v2 import admin_pb2 as pb
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
+from proxy.admin.grpc import answers, brokers, groups
+from proxy.admin.grpc.brokers import Answers
+from proxy.operations import consumer_progress
+from proxy.operations.consumer_progress import ResetToTime
+from remoting.bodies import json_object
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import RemotingError
+from remoting.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from proxy.app import App
+
+_Accumulation = pb.DescribeGroupAccumulationResponse.GroupAccumulation
+
+# Topics of one request, each of which is several requests to each broker.
+_MAX_TOPICS = 100
+# Between group and topic in the names of the topics from which pop consumers get messages again, old and new.
+_SEPARATORS = ("_", "+")
+
+
+@dataclass(slots=True)
+class _Sums:
+    """How far a group is in a topic. last: when the latest message that is done with was stored, ms since 1970."""
+
+    lag: int = 0
+    in_flight: int = 0
+    last: int = 0
+
+    def add(self, row: dict[str, Any]) -> None:
+        """One more queue (OffsetWrapper)."""
+        consumed = int(row.get("consumerOffset", 0))
+        lag = max(int(row.get("brokerOffset", 0)) - consumed, 0)
+        self.lag += lag
+        # A broker that does not know how far a group has pulled says -1, or 0.
+        self.in_flight += min(max(int(row.get("pullOffset", 0)) - consumed, 0), lag)
+        self.last = max(self.last, int(row.get("lastTimestamp", 0)))
+
+
+async def describe_group_accumulation(
+    app: "App", request: pb.DescribeGroupAccumulationRequest
+) -> pb.DescribeGroupAccumulationResponse:
+    """How far a group is in some topics, or in all that it has consumed; retries of a popped topic belong to it.
+
+    deliver_delay_time is how long the first message that is not done with has been stored. In flight is what has been
+    pulled and not been committed; what RocketMQ's brokers have handed out by pop is done with in their statistics.
+    Raises Refused, RemotingError.
+    """
+    if request.lite_topic:
+        raise Refused(Code.NOT_IMPLEMENTED, "brokers do not tell how far a group is in a lite topic")
+    group, wanted = answers.group(request.group), _topics(request.topics)
+    asked = await _stats(app, group, wanted)
+    sums: dict[str, _Sums] = {topic: _Sums() for topic in wanted}
+    for one in asked:
+        for reply in one.replies.values():
+            for queue, row in brokers.offset_table(reply.body):
+                sums.setdefault(_origin(str(queue.get("topic", "")), group), _Sums()).add(row)
+    delays = await _delays(app, group, [topic for topic, one in sums.items() if one.lag])
+    rows = {topic: _row([one], delays.get(topic)) for topic, one in sums.items()}
+    return pb.DescribeGroupAccumulationResponse(
+        status=answers.well([text for one in asked for text in one.missing]),
+        accumulation=_row(sums.values(), max(delays.values(), default=None)),
+        topic_accumulation=rows,
+    )
+
+
+async def _stats(app: "App", group: str, topics: list[str]) -> list[Answers]:
+    names = await app.core.backend.brokers()
+    code = RequestCode.GET_CONSUME_STATS
+    if not topics:
+        return [await brokers.ask_each(app, names, code, {"consumerGroup": group})]
+    for topic in topics:
+        # Statistics say nothing of a topic that is not there.
+        await app.core.backend.route(topic)
+    wanted = [name for topic in topics for name in (topic, *_retry_topics(topic, group))]
+    asked = (
+        brokers.ask_each(app, names, code, {"consumerGroup": group, "topic": name}, (ResponseCode.TOPIC_NOT_EXIST,))
+        for name in wanted
+    )
+    return await asyncio.gather(*asked)
+
+
+def _retry_topics(topic: str, group: str) -> list[str]:
+    return [f"{RETRY_PREFIX}{group}{separator}{topic}" for separator in _SEPARATORS]
+
+
+def _origin(topic: str, group: str) -> str:
+    """The topic whose messages a retry topic of the group has; the group's common one has those of all."""
+    for separator in _SEPARATORS:
+        prefix = f"{RETRY_PREFIX}{group}{separator}"
+        if topic.startswith(prefix):
+            return topic.removeprefix(prefix)
+    return topic
+
+
+def _row(sums: Iterable[_Sums], delay: int | None) -> _Accumulation:
+    total = _Sums()
+    for one in sums:
+        total.lag += one.lag
+        total.in_flight += one.in_flight
+        total.last = max(total.last, one.last)
+    row = _Accumulation(
+        inflight_messages=total.in_flight,
+        ready_messages=total.lag - total.in_flight,
+        accumulation=total.lag,
+        last_consume_timestamp=total.last,
+    )
+    if delay is not None:
+        row.deliver_delay_time.FromMilliseconds(delay)
+    return row
+
+
+async def _delays(app: "App", group: str, topics: list[str]) -> dict[str, int]:
+    """How late a group is in each of these topics, in ms, where that can be told."""
+
+    async def delay(topic: str) -> int | None:
+        try:
+            spans, _ = await _spans(app, group, topic)
+        except RemotingError:
+            return None
+        return max((span.delay_time_ms for span in spans), default=None)
+
+    found = await asyncio.gather(*map(delay, topics))
+    return {topic: late for topic, late in zip(topics, found, strict=True) if late is not None}
+
+
+def _topics(resources: Iterable[Resource]) -> list[str]:
+    """Names of topics, each once, in their order. Raises Refused."""
+    names = list(dict.fromkeys(answers.topic(resource) for resource in resources))
+    if len(names) > _MAX_TOPICS:
+        raise Refused(Code.BAD_REQUEST, f"{len(names)} topics: at most {_MAX_TOPICS} at a time")
+    return names
+
+
+async def query_time_span(app: "App", request: pb.QueryTimeSpanRequest) -> pb.QueryTimeSpanResponse:
+    """What times each queue of some topics holds, and where in time a group is; without topics: of all it has consumed.
+
+    Raises Refused, RemotingError.
+    """
+    group = answers.group(request.group)
+    topics = _topics(request.topics) or (await groups.topics_of(app, group))[:_MAX_TOPICS]
+    found = await asyncio.gather(*(_spans(app, group, topic) for topic in topics))
+    return pb.QueryTimeSpanResponse(
+        status=answers.well([text for _, missing in found for text in missing]),
+        queue_time_span_list=[span for spans, _ in found for span in spans],
+    )
+
+
+async def _spans(
+    app: "App", group: str, topic: str
+) -> tuple[list[pb.QueryTimeSpanResponse.QueueTimeSpan], tuple[str, ...]]:
+    route = await app.core.backend.route(topic)
+    fields = {"topic": topic, "group": group}
+    asked = await brokers.ask_each(app, route.brokers, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
+    rows = [row for reply in asked.replies.values() for row in json_object(reply.body).get("consumeTimeSpanSet") or ()]
+    return sorted(
+        map(_span, rows), key=lambda span: (span.message_queue.broker.name, span.message_queue.id)
+    ), asked.missing
+
+
+def _span(row: dict[str, Any]) -> pb.QueryTimeSpanResponse.QueueTimeSpan:
+    """QueueTimeSpan. A broker has -1 where there is no message, and counts a group that never was there from 1970."""
+    queue = row.get("messageQueue") or {}
+    first, last, consumed = (
+        max(int(row.get(name, 0)), 0) for name in ("minTimeStamp", "maxTimeStamp", "consumeTimeStamp")
+    )
+    age = max(int(time.time() * 1000) - first, 0) if first else 0
+    return pb.QueryTimeSpanResponse.QueueTimeSpan(
+        message_queue=answers.queue_of(
+            str(queue.get("topic", "")), str(queue.get("brokerName", "")), int(queue.get("queueId", 0))
+        ),
+        min_timestamp=first,
+        max_timestamp=last,
+        consume_timestamp=consumed,
+        delay_time_ms=min(max(int(row.get("delayTime", 0)), 0), age),
+    )
+
+
+async def reset_group_offset(app: "App", request: pb.ResetGroupOffsetRequest) -> pb.ResetGroupOffsetResponse:
+    """Move a group, in all queues of a topic, to the first message stored at a time or after it.
+
+    Raises Refused, RemotingError; what brokers have done by then stays done.
+    """
+    group, topic = answers.group(request.group), answers.topic(request.topic)
+    # A time that was forgotten would be 1970: everything once more.
+    if request.reset_timestamp.seconds <= 0:
+        raise Refused(Code.BAD_REQUEST, "reset_timestamp is not set, or not after 1970-01-01")
+    try:
+        moment = request.reset_timestamp.ToDatetime(UTC)
+    except (ValueError, OverflowError):
+        raise Refused(Code.BAD_REQUEST, "reset_timestamp is no time that a calendar has") from None
+    await consumer_progress.reset(app, group, ResetToTime(topic=topic, time=moment))
+    return pb.ResetGroupOffsetResponse(status=answers.well())

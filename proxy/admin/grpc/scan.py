@@ -1,0 +1,150 @@
+"""All messages of a topic within a time, queue after queue, in parts."""
+
+import base64
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import orjson
+
+from grpc_gateway.status import Refused
+from protos.apache.rocketmq.v2.definition_pb2 import Code
+from proxy.admin.grpc import brokers
+from proxy.admin.grpc.lookup import Found
+from proxy.operations.operator_channel import BrokerRefused
+from remoting import messages, properties
+from remoting.codes import RequestCode, ResponseCode
+from remoting.messages import PullSysFlag, StoredMessage
+from remoting.routes import TopicRoute
+
+if TYPE_CHECKING:
+    from proxy.app import App
+
+# A group that brokers have from their start, for tools (MixAll.TOOLS_CONSUMER_GROUP).
+_GROUP = "TOOLS_CONSUMER"
+_BATCH = 32
+# Requests of one part: a filter may fit nothing for a long time, and a topic may have many queues.
+_MAX_ASKED = 128
+_NOTHING = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+_ALL = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What is wanted: times in ms since 1970, both inclusive; tags as in a subscription; a broker or queue, or all."""
+
+    begin: int
+    end: int
+    tags: str = _ALL
+    broker: str | None = None
+    queue: int | None = None
+
+    def fits(self, message: StoredMessage) -> bool:
+        """Whether a message within the time is wanted. Brokers compare hashes of tags."""
+        return self.tags == _ALL or message.get(properties.TAGS) in [tag.strip() for tag in self.tags.split("||")]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cursor:
+    """Where a scan goes on: at an offset of a queue; -1: at the first message that is wanted."""
+
+    broker: str = ""
+    queue: int = 0
+    offset: int = -1
+
+    @classmethod
+    def at(cls, one: Found) -> Self:
+        """Where a message is."""
+        return cls(one.broker, one.message.queue_id, one.message.queue_offset)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what `__str__` wrote. Raises Refused."""
+        try:
+            broker, queue, offset = orjson.loads(base64.urlsafe_b64decode(text))
+            if isinstance(broker, str) and isinstance(queue, int) and isinstance(offset, int) and -1 <= offset < 2**63:
+                return cls(broker, queue, offset)
+        except (TypeError, ValueError):
+            pass
+        raise Refused(Code.BAD_REQUEST, "the scroll_id is none that was given out")
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(orjson.dumps([self.broker, self.queue, self.offset])).decode()
+
+
+class Scan:
+    """One part of a scan. `messages` gives each message; `cursor` is where to go on after the last, None at the end."""
+
+    def __init__(self, app: "App", route: TopicRoute, wanted: Range, cursor: Cursor) -> None:
+        self.cursor: Cursor | None = cursor
+        self._app = app
+        self._topic = route.topic
+        self._wanted = wanted
+        self._queues = [
+            (queues.broker, queue)
+            for queues in route.queues
+            for queue in range(queues.readable)
+            if wanted.broker in (None, queues.broker) and wanted.queue in (None, queue)
+        ]
+        self._asked = 0
+
+    async def messages(self) -> AsyncGenerator[Found, None]:
+        """Messages in the order of brokers, queues and offsets. Raises RemotingError."""
+        start = self.cursor or Cursor()
+        for broker, queue in self._queues:
+            if (broker, queue) < (start.broker, start.queue):
+                continue
+            offset = start.offset if (broker, queue) == (start.broker, start.queue) else -1
+            self.cursor = Cursor(broker, queue, offset)
+            async with aclosing(self._of(broker, queue, offset)) as found:
+                async for message in found:
+                    yield Found(broker, message)
+            if self._asked >= _MAX_ASKED:
+                return
+        self.cursor = None
+
+    async def _of(self, broker: str, queue: int, offset: int) -> AsyncGenerator[StoredMessage, None]:
+        where = {"topic": self._topic, "queueId": str(queue)}
+        if offset < 0:
+            fields = {**where, "timestamp": str(self._wanted.begin)}
+            offset = await self._ask(broker, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
+        end = await self._ask(broker, RequestCode.GET_MAX_OFFSET, where)
+        while offset < end and self._asked < _MAX_ASKED:
+            found, following = await self._pull(broker, where, offset)
+            for message in found:
+                self.cursor = Cursor(broker, queue, message.queue_offset + 1)
+                if message.store_timestamp > self._wanted.end:
+                    # So is everything behind it; the next queue begins anew.
+                    return
+                if message.store_timestamp >= self._wanted.begin and self._wanted.fits(message):
+                    yield message
+            if following <= offset:
+                return
+            offset = following
+            self.cursor = Cursor(broker, queue, offset)
+
+    async def _ask(self, broker: str, code: RequestCode, fields: dict[str, str]) -> int:
+        self._asked += 1
+        return int((await brokers.ask(self._app, broker, code, dict(fields))).fields.get("offset", "0"))
+
+    async def _pull(self, broker: str, where: dict[str, str], offset: int) -> tuple[list[StoredMessage], int]:
+        """Messages from an offset on, and where to pull next."""
+        fields = {
+            **where,
+            "consumerGroup": _GROUP,
+            "queueOffset": str(offset),
+            "maxMsgNums": str(_BATCH),
+            "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": self._wanted.tags,
+            "subVersion": "0",
+            "expressionType": "TAG",
+        }
+        self._asked += 1
+        reply = await brokers.request(self._app, broker, RequestCode.PULL_MESSAGE, fields)
+        if reply.code not in (ResponseCode.SUCCESS, *_NOTHING):
+            raise BrokerRefused(broker, reply.code, reply.remark)
+        found = messages.decode_messages(reply.body) if reply.code == ResponseCode.SUCCESS else []
+        return found, int(reply.fields.get("nextBeginOffset", "0"))

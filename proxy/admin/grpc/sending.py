@@ -1,0 +1,56 @@
+"""AdminSendMessage."""
+
+import socket
+import uuid
+from typing import TYPE_CHECKING
+
+from grpc_gateway.call import Call
+from grpc_gateway.producing.sending import Sending
+from grpc_gateway.status import Refused
+from protocol_negotiation.peer import HostPort, Peer
+from protos.apache.rocketmq.v2 import admin_pb2 as pb
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Message, MessageType, Resource
+from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest
+from proxy.core.grpc_channel import GrpcChannel
+
+if TYPE_CHECKING:
+    from proxy.app import App
+
+_NAME = "gantry-admin"
+_NOWHERE = HostPort("127.0.0.1", 0)
+
+
+class Sender:
+    """A producer of its own, which is in no group; its messages go to a topic's queues in turn."""
+
+    def __init__(self, app: "App") -> None:
+        self._sending = Sending(app.grpc.gateway, app.settings.grpc.options(app.settings.client_expiry))
+        self._peer = Peer(_NOWHERE, _NOWHERE)
+
+    async def send(self, _: "App", request: pb.AdminSendMessageRequest) -> pb.AdminSendMessageResponse:
+        """AdminSendMessage: store one message as a gRPC producer's is stored, with its checks and the traffic rules.
+
+        Consumers of either protocol get it, so ext_info, which may name one, changes nothing. Raises Refused,
+        RemotingError.
+        """
+        call = Call(GrpcChannel(_NAME, self._peer), None, self._peer)
+        response = await self._sending.send(call, SendMessageRequest(messages=[_message(request)]))
+        return pb.AdminSendMessageResponse(status=response.status, message_id=response.entries[0].message_id)
+
+
+def _message(request: pb.AdminSendMessageRequest) -> Message:
+    message = Message(topic=Resource(name=request.topic.name), body=request.body)
+    system = message.system_properties
+    system.CopyFrom(request.system_properties)
+    if system.message_type == MessageType.TRANSACTION:
+        raise Refused(Code.BAD_REQUEST, "nobody would end the transaction: a transactional message needs its producer")
+    for key, value in request.user_properties.items():
+        message.user_properties[key] = value
+    if request.tag:
+        system.tag = request.tag
+    if request.key and request.key not in system.keys:
+        system.keys.append(request.key)
+    # In the form of the clients' ids: a version, and 16 bytes.
+    system.message_id = system.message_id or f"01{uuid.uuid4().hex.upper()}"
+    system.born_host = system.born_host or socket.gethostname()
+    return message

@@ -1,0 +1,111 @@
+"""Where the Admin service is served: a listener of its own, behind the negotiation that clients pass."""
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+import anyio
+import anyio.to_thread
+import grpc
+
+from grpc_gateway.server import Server
+from grpc_gateway.server.options import ServerOptions
+from protocol_negotiation.detect import Protocol
+from protocol_negotiation.listener import Listener, ListenerOptions
+from protocol_negotiation.negotiation import Outcome
+from protocol_negotiation.peer import HostPort, Peer
+from protocol_negotiation.tls import Refresh, TlsMode, TlsSource
+from protos.apache.rocketmq.v2.admin_pb2_grpc import AdminServicer, add_AdminServicer_to_server
+from proxy.admin.grpc import client_tools, groups, replica, worker_queries
+from proxy.admin.grpc.service import CALL, AdminService
+from proxy.admin.grpc.throughput import Throughput
+from proxy.admin.grpc.worker_queries import Own
+from proxy.observability.metrics.family import Family, Kind
+
+if TYPE_CHECKING:
+    from proxy.app import App
+
+_log = logging.getLogger("gantry.admin")
+
+# Seconds that calls under way have at the end.
+_GRACE = 2.0
+# Bytes that a message to be sent may have besides its body.
+_BESIDES = 64 * 1024
+# Connections that have ended in good order, or as calls.
+_UNTROUBLED = (Outcome.GRPC, Outcome.CLOSED)
+_CALLS = Family(
+    "gantry_admin_calls", Kind.COUNTER, "Calls of the Admin gRPC service, by rpc and v2 code.", ("method", "code")
+)
+
+
+class AdminServer:
+    """The Admin service on the address that `admin.grpc` names. `open` it, `run` it, `close` it at the end.
+
+    Raises TlsError.
+    """
+
+    def __init__(self, app: "App") -> None:
+        settings = app.settings.admin
+        assert settings.grpc_address is not None
+        self._admin = app.admin
+        throughput = Throughput(asyncio.get_running_loop().time)
+        app.core.observers.append(throughput.observe)
+        self._service = service = AdminService(app, throughput)
+        self._app = app
+        # What other workers may ask this one.
+        self._questions: dict[str, Own] = {
+            groups.QUESTION: groups.told,
+            client_tools.HOLDS: client_tools.holds,
+            replica.LEVEL: replica.set_level,
+            replica.STATS: partial(replica.told, throughput),
+        }
+        app.metrics.add(lambda: [(_CALLS, dict(service.calls.items()))])
+        largest = app.settings.grpc.max_body + _BESIDES
+        self._server = Server(ServerOptions(max_receive_message=largest, max_request_bytes=2 * largest))
+        # It takes grpc.aio's registration, and the service has every rpc.
+        add_AdminServicer_to_server(cast(AdminServicer, service), cast(grpc.aio.Server, self._server))
+        self._tls = None if settings.files is None else TlsSource(settings.files)
+        self._reload_interval = app.settings.tls.reload_interval
+        options = ListenerOptions(
+            name="admin.grpc",
+            address=settings.grpc_address,
+            tls_mode=TlsMode.DISABLED if self._tls is None else TlsMode.ENFORCING,
+            negotiation_timeout=settings.timeout,
+            max_connections=settings.max_connections,
+        )
+        self._listener = Listener(options, {Protocol.GRPC: self._server.protocol}, self._tls, self._negotiated)
+
+    @property
+    def addresses(self) -> list[HostPort]:
+        """Where it is served."""
+        return list(self._listener.addresses)
+
+    async def open(self) -> None:
+        """Listen. Raises OSError."""
+        address = self._listener.options.address
+        if self._admin.colleagues is not None:
+            worker_queries.serve(self._app, self._admin.colleagues, self._questions)
+            self._admin.colleagues.answers[CALL] = self._service.called
+        try:
+            await self._listener.start()
+        except OSError as error:
+            raise OSError(error.errno, f"the Admin service cannot listen on {address}: {error.strerror}") from None
+        _log.info("the Admin gRPC service listens on %s", ", ".join(map(str, self.addresses)))
+
+    async def run(self) -> None:
+        """Follow the certificate's files, until cancelled."""
+        while self._tls is not None:
+            await anyio.sleep(self._reload_interval)
+            if await anyio.to_thread.run_sync(self._tls.refresh) is Refresh.FAILED:
+                _log.error("the changed certificate is not usable, the former stays in use: %s", self._tls.error)
+
+    async def close(self) -> None:
+        """Let nobody in any more, and calls under way finish."""
+        await self._listener.abort()
+        await self._server.drain(_GRACE)
+
+    def _negotiated(self, outcome: Outcome, peer: Peer, first: bytes) -> None:
+        if outcome not in _UNTROUBLED:
+            self._admin.refusals[outcome.value] += 1
+            self._admin.negotiated(outcome, peer, first)

@@ -1,0 +1,244 @@
+"""The Admin service: every rpc with what serves it, who may call it, and what the audit keeps of it."""
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import orjson
+
+from grpc_gateway.call import peer_of
+from grpc_gateway.status import Refused
+from protos.apache.rocketmq.v2 import admin_pb2 as pb
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
+from proxy.admin.grpc import client_tools, messages, progress, replica, subscriptions, topics, worker_queries
+from proxy.admin.grpc.errors import is_mistake, status_of
+from proxy.admin.grpc.sending import Sender
+from proxy.admin.grpc.throughput import Throughput
+from proxy.admin.http.access import ANONYMOUS, BadCredentials, Caller, Role
+from proxy.operations import event_log
+from proxy.operations.audit import Write
+from proxy.workers.worker_rpc import Tell, silence
+
+if TYPE_CHECKING:
+    from proxy.app import App
+
+_log = logging.getLogger("gantry.admin")
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Admin"].full_name
+# What workers ask each other: to serve an rpc.
+CALL = "admin_grpc.call"
+# Seconds that another worker has for that.
+_TIMEOUT = 30.0
+_REQUESTS: dict[str, Any] = {
+    method.name: getattr(pb, method.input_type.name) for method in pb.DESCRIPTOR.services_by_name["Admin"].methods
+}
+# Characters of a name that are kept for the audit.
+_MAX_AUDITED = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """One rpc.
+
+    response: the type of its answer, and of one that holds nothing but a status. audited: of a write, what the audit
+    keeps of a request. named: callers who do not say who they are may not call it, whatever else they may. asks: it
+    asks the request's client, which the worker does that the client is connected to.
+    """
+
+    response: Any
+    serve: Callable[["App", Any], Awaitable[Any]]
+    audited: Callable[[Any], object] | None = None
+    named: bool = False
+    asks: bool = False
+
+    @property
+    def role(self) -> Role:
+        return Role.READ if self.audited is None else Role.WRITE
+
+
+def _names(request: Any, *fields: str) -> dict[str, str]:
+    """Names in a request: texts, and names of topics and groups."""
+    values = ((field, getattr(request, field)) for field in fields)
+    return {field: (value if isinstance(value, str) else str(value.name))[:_MAX_AUDITED] for field, value in values}
+
+
+def _rpcs(app: "App", throughput: Throughput) -> dict[str, Rpc]:
+    """All of them."""
+    return {
+        "ChangeLogLevel": Rpc(
+            pb.ChangeLogLevelResponse, replica.change_log_level, lambda request: {"level": request.level}
+        ),
+        "DescribeTopicStatus": Rpc(pb.DescribeTopicStatusResponse, topics.describe_topic_status),
+        "ListSubscription": Rpc(pb.ListSubscriptionResponse, subscriptions.list_subscription),
+        "DescribeSubscription": Rpc(pb.DescribeSubscriptionResponse, subscriptions.describe_subscription),
+        "DeleteSubscription": Rpc(
+            pb.DeleteSubscriptionResponse,
+            subscriptions.delete_subscription,
+            lambda request: {
+                **_names(request, "topic", "group"),
+                "expression": request.expression.expression[:_MAX_AUDITED],
+            },
+        ),
+        "DescribeGroupAccumulation": Rpc(pb.DescribeGroupAccumulationResponse, progress.describe_group_accumulation),
+        "ListConsumerConnection": Rpc(pb.ListConsumerConnectionResponse, subscriptions.list_consumer_connection),
+        "ResetGroupOffset": Rpc(
+            pb.ResetGroupOffsetResponse,
+            progress.reset_group_offset,
+            lambda request: {**_names(request, "group", "topic"), "seconds": request.reset_timestamp.seconds},
+        ),
+        # Brokers that check who reads what see us, and not the caller.
+        "QueryMessage": Rpc(pb.ListMessageResponse, messages.query_message, named=True),
+        "PrintThreadStackTrace": Rpc(
+            pb.PrintThreadStackTraceResponse, client_tools.print_thread_stack_trace, asks=True
+        ),
+        "VerifyMessage": Rpc(
+            pb.VerifyMessageResponse,
+            client_tools.verify_message,
+            lambda request: _names(request, "client_id", "group", "topic", "message_id"),
+            asks=True,
+        ),
+        "AdminSendMessage": Rpc(
+            pb.AdminSendMessageResponse,
+            Sender(app).send,
+            lambda request: {**_names(request, "topic"), "bytes": len(request.body)},
+        ),
+        "GetConsumerRunningInfo": Rpc(
+            pb.GetConsumerRunningInfoResponse, client_tools.get_consumer_running_info, asks=True
+        ),
+        "GetTopicRoute": Rpc(pb.GetTopicRouteResponse, topics.get_topic_route),
+        "QueryTimeSpan": Rpc(pb.QueryTimeSpanResponse, progress.query_time_span),
+        "GetProxyRuntimeStats": Rpc(pb.GetProxyRuntimeStatsResponse, partial(replica.runtime_stats, throughput)),
+    }
+
+
+class AdminService:
+    """All rpcs of apache.rocketmq.v2.Admin, as attributes. `calls` counts them by rpc and v2 code.
+
+    What goes wrong is a status in the answer, as everywhere in the contract; but that a caller may not call is a gRPC
+    status, and so is everything of ChangeLogLevel, whose answer has no other.
+    """
+
+    def __init__(self, app: "App", throughput: Throughput) -> None:
+        self._app = app
+        self._admin = app.admin
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.rpcs = _rpcs(app, throughput)
+        for name, rpc in self.rpcs.items():
+            setattr(self, name, partial(self._answer, name, rpc))
+
+    async def _answer(self, name: str, rpc: Rpc, request: Any, context: Any) -> Any:
+        # What stays where a caller has gone before there was an answer.
+        code = Code.REQUEST_TIMEOUT
+        caller: Caller | None = None
+        try:
+            caller = self._caller(context)
+            self._check(rpc, caller)
+            response = await self._serve(name, rpc, request)
+            code = response.status.code if hasattr(response, "status") else Code.OK
+            return response
+        except _Denied as denial:
+            code = denial.code
+            self._admin.refusals[denial.reason] += 1
+            await context.abort(_GRPC[code], str(denial))
+        except Exception as error:
+            status = _status(name, error)
+            code = status.code
+            if "status" not in rpc.response.DESCRIPTOR.fields_by_name:
+                await context.abort(_grpc_code(status), status.message)
+            return rpc.response(status=status)
+        finally:
+            self._note(name, rpc, request, caller, peer_of(context).address.host, code)
+
+    # Workers.
+
+    async def _serve(self, name: str, rpc: Rpc, request: Any) -> Any:
+        worker = await self._holder(request.client_id) if rpc.asks else None
+        if worker is None:
+            return await rpc.serve(self._app, request)
+        content = orjson.dumps([name, request.SerializeToString().hex()])
+        answer = await worker_queries.ask(self._app, worker, CALL, content, _TIMEOUT)
+        if answer is None:
+            raise Refused(Code.PROXY_TIMEOUT, silence(worker))
+        return rpc.response.FromString(answer)
+
+    async def _holder(self, client_id: str) -> int | None:
+        """The other worker that a client is connected to; None: this one, or none that is known."""
+        if client_tools.holds(self._app, client_id):
+            return None
+        gathered = await worker_queries.gather(self._app, client_tools.HOLDS, client_id)
+        return next((worker for worker, holds in gathered.answers.items() if holds), None)
+
+    async def called(self, content: bytes, tell: Tell) -> None:
+        """Serve what another worker has let in; the answer to `CALL`."""
+        name, data = orjson.loads(content)
+        rpc = self.rpcs[name]
+        try:
+            response = await rpc.serve(self._app, _REQUESTS[name].FromString(bytes.fromhex(data)))
+        except Exception as error:
+            # As in `_answer`: whatever goes wrong is a status.
+            response = rpc.response(status=_status(name, error))
+        await tell(response.SerializeToString())
+
+    # Checks.
+
+    def _caller(self, context: Any) -> Caller:
+        peer = peer_of(context)
+        # Of several equal names the first: a second cannot overrule it.
+        metadata = {key: value for key, value in reversed(context.invocation_metadata()) if isinstance(value, str)}
+        subject = None if peer.tls is None else peer.tls.subject
+        try:
+            return self._admin.access.caller(peer.address.host, metadata, subject)
+        except BadCredentials:
+            raise _Denied(Code.UNAUTHORIZED, "credentials", "nobody has this bearer token") from None
+
+    def _check(self, rpc: Rpc, caller: Caller) -> None:
+        anonymous = caller.name in ANONYMOUS
+        wanted = rpc.role.name.lower()
+        if caller.role >= rpc.role and not (rpc.named and anonymous):
+            return
+        if anonymous:
+            text = f"this needs the metadata `authorization: Bearer …` with a token of the role {wanted}"
+            raise _Denied(Code.UNAUTHORIZED, "role", text)
+        raise _Denied(Code.FORBIDDEN, "role", f"{caller.name} has not the role {wanted}")
+
+    # Traces.
+
+    def _note(self, name: str, rpc: Rpc, request: Any, caller: Caller | None, address: str, code: int) -> None:
+        self.calls[name, Code.Name(code) if code in Code.values() else str(code)] += 1
+        if rpc.audited is None:
+            return
+        who = "nobody" if caller is None else caller.name
+        path = f"/{SERVICE}/{name}"
+        write = Write(event_log.now(), who, address, "POST", path, "", rpc.audited(request), code)
+        self._admin.audit.note(write, stranger=code == Code.UNAUTHORIZED)
+
+
+class _Denied(Exception):
+    """A caller may not do this. reason: for the metric."""
+
+    def __init__(self, code: Code, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.reason = reason
+
+
+_GRPC = {
+    Code.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,
+    Code.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
+    Code.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
+}
+
+
+def _status(name: str, error: Exception) -> Status:
+    """What an rpc answers that failed; a mistake of ours is logged."""
+    if is_mistake(error):
+        _log.error("%s failed", name, exc_info=error)
+    return status_of(error)
+
+
+def _grpc_code(status: Status) -> grpc.StatusCode:
+    return _GRPC.get(status.code, grpc.StatusCode.INTERNAL)

@@ -1,0 +1,39 @@
+"""Messages per second, in and out, over the last seconds."""
+
+from collections.abc import Callable
+
+from proxy.admin.live.traffic_second import Sums
+from proxy.core.events import Observation
+
+# Whole seconds that are looked at.
+_SECONDS = 10
+
+
+class Throughput:
+    """`observe` is an observer of the core; `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._began = int(clock())
+        # A second's sums are at its number modulo their count, with the second.
+        self._slots = [(-1, Sums())] * (_SECONDS + 1)
+
+    def observe(self, seen: Observation) -> None:
+        """A request has been answered."""
+        if seen.messages:
+            self._slot(int(self._clock())).join(Sums.of(seen.code, seen.ok, 1, seen.messages, 0, 0))
+
+    def _slot(self, second: int) -> Sums:
+        place = second % len(self._slots)
+        known, sums = self._slots[place]
+        if known != second:
+            sums = Sums()
+            self._slots[place] = (second, sums)
+        return sums
+
+    def rates(self) -> tuple[float, float]:
+        """Messages sent, and messages delivered, per second; the second that runs does not count."""
+        now = int(self._clock())
+        recent = [sums for second, sums in self._slots if now - _SECONDS <= second < now]
+        seconds = max(min(now - self._began, _SECONDS), 1)
+        return sum(one.sent for one in recent) / seconds, sum(one.delivered for one in recent) / seconds

@@ -1,0 +1,19 @@
+"""A channel that speaks gRPC."""
+
+from grpc_gateway.clients.client import Client
+from protocol_negotiation.peer import Peer
+from proxy.core.channel import ChannelProtocol, Identity, Session
+
+
+class GrpcChannel(Client):
+    """A gRPC client, with what the core remembers of it."""
+
+    protocol: ChannelProtocol = "grpc"
+
+    def __init__(self, client_id: str, peer: Peer) -> None:
+        super().__init__(client_id, peer)
+        self.session = Session(str(peer.address))
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.client_id or None, self.language or None, self.version or None)

@@ -1,0 +1,27 @@
+"""Handlers: the request codes that are more than forwarding, one file per subject.
+
+`HANDLERS` is the whole list; a code that is not in it goes to `proxy.core.forwarding.forward`.
+"""
+
+from proxy.core import membership
+from proxy.core.handlers import groups, locks, lookups, pop, route, tools
+from proxy.core.messaging import Handling
+from remoting.codes import RequestCode
+
+HANDLERS: dict[int, Handling] = {
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: route.route,
+    RequestCode.HEART_BEAT: membership.heartbeat,
+    RequestCode.UNREGISTER_CLIENT: membership.unregister,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: groups.consumer_list,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: groups.consumer_connections,
+    RequestCode.CHECK_CLIENT_CONFIG: groups.check_client_config,
+    RequestCode.QUERY_ASSIGNMENT: groups.query_assignment,
+    RequestCode.POP_MESSAGE: pop.pop_message,
+    RequestCode.POP_LITE_MESSAGE: pop.pop_message,
+    RequestCode.LOCK_BATCH_MQ: locks.lock,
+    RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
+    RequestCode.QUERY_MESSAGE: lookups.query_message,
+    RequestCode.GET_CONSUMER_RUNNING_INFO: tools.ask_client,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: tools.ask_client,
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: tools.forget_topic,
+}

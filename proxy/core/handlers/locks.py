@@ -1,0 +1,70 @@
+"""LOCK_BATCH_MQ and UNLOCK_BATCH_MQ: queue locks live in the brokers, each for its own queues."""
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+import orjson
+
+from proxy.core.context import Context
+from proxy.core.messaging import Messaging
+from remoting import command as commands
+from remoting.bodies import json_object
+from remoting.command import RemotingCommand
+from remoting.errors import BodyError, RemotingError
+
+
+async def lock(core: Messaging, context: Context) -> RemotingCommand:
+    """Lock queues at their brokers; the answer joins what each of them granted.
+
+    A broker that cannot be asked grants nothing; the client tries again with its next round. Only
+    when none could be asked is that an error.
+    """
+    replies = await asyncio.gather(*_split(core, context), return_exceptions=True)
+    granted: list[Any] = []
+    failures: list[BaseException] = []
+    for reply in replies:
+        if isinstance(reply, BaseException):
+            failures.append(reply)
+        elif reply.code != 0:
+            failures.append(RemotingError(f"a broker refused with {reply.code}: {reply.remark}"))
+        else:
+            granted += json_object(reply.body).get("lockOKMQSet") or ()
+    if failures and not granted and len(failures) == len(replies):
+        raise failures[0]
+    return commands.success(body=orjson.dumps({"lockOKMQSet": granted}))
+
+
+async def unlock(core: Messaging, context: Context) -> RemotingCommand:
+    """Unlock queues at their brokers."""
+    replies = await asyncio.gather(*_split(core, context), return_exceptions=True)
+    for reply in replies:
+        if isinstance(reply, BaseException):
+            raise reply
+        if reply.code != 0:
+            return reply
+    return commands.success()
+
+
+def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCommand]"]:
+    """The request, cut by broker, under way."""
+    body = json_object(context.command.body)
+    by_broker: defaultdict[str, list[Any]] = defaultdict(list)
+    queues = body.get("mqSet") or []
+    if not isinstance(queues, list):
+        raise BodyError("mqSet is not a list of queues")
+    for queue in queues:
+        if not isinstance(queue, dict) or not queue.get("brokerName"):
+            raise BodyError("a queue to lock has no brokerName")
+        by_broker[queue["brokerName"]].append(queue)
+    timeout = core.settings.cluster.request_timeout
+    replies = []
+    for broker, share in by_broker.items():
+        if len(by_broker) == 1:
+            # As it came: it may be signed.
+            part = context.command.question()
+        else:
+            part = commands.request(context.code, dict(context.fields), orjson.dumps({**body, "mqSet": share}))
+            part.fields["bname"] = broker
+        replies.append(core.backend.request(broker, context.known, part, timeout, context.channel))
+    return replies

@@ -1,0 +1,73 @@
+"""A heartbeat's body: HeartbeatData, the groups that a client is in."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from proxy.core.client_registry import Consumer, Groups
+from remoting import fastjson
+from remoting.bodies import json_object
+from remoting.errors import BodyError
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Who a client is and what it takes part in; `topics` are those its consumers subscribe to."""
+
+    client_id: str
+    producers: frozenset[str]
+    consumers: dict[str, Consumer]
+    topics: frozenset[str]
+
+    @property
+    def groups(self) -> Groups:
+        return Groups(self.producers, frozenset(self.consumers))
+
+
+def parse(body: bytes) -> Heartbeat:
+    """Parse HeartbeatData. Raises BodyError naming what is wrong."""
+    data = json_object(body)
+    client_id = data.get("clientID")
+    if not isinstance(client_id, str) or not client_id:
+        raise BodyError("a heartbeat has no clientID")
+    producers = frozenset(_group(item) for item in _objects(data, "producerDataSet"))
+    consumers = {_group(item): Consumer(item) for item in _objects(data, "consumerDataSet")}
+    topics = frozenset(
+        str(subscription["topic"])
+        for consumer in consumers.values()
+        for subscription in _objects(consumer.data, "subscriptionDataSet")
+        if subscription.get("topic")
+    )
+    return Heartbeat(client_id, producers, consumers, topics)
+
+
+def without(body: bytes, groups: Groups) -> bytes:
+    """The body less these groups; one that is nested too deeply to be written again stays as it is."""
+    data = json_object(body)
+    gone = {"producerDataSet": groups.producers, "consumerDataSet": groups.consumers}
+    for key, names in gone.items():
+        data[key] = [item for item in _objects(data, key) if _group(item) not in names]
+    try:
+        # A map with objects for keys is a dataclass, of which orjson would make an object.
+        return orjson.dumps(data, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+    except TypeError:
+        pass
+    try:
+        return fastjson.dumps(data)
+    except RecursionError:
+        return body
+
+
+def _objects(data: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    items = data.get(key) or []
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise BodyError(f"a heartbeat's {key} is not a list of objects")
+    return items
+
+
+def _group(data: dict[str, Any]) -> str:
+    name = data.get("groupName")
+    if not isinstance(name, str) or not name:
+        raise BodyError("a heartbeat has a group without a groupName")
+    return name

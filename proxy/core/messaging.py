@@ -1,0 +1,146 @@
+"""The messaging core: what happens to a request, whatever protocol it came in by.
+
+    handle(channel, command) -> future of the reply
+
+checks, then the code's handler or, for most, forwarding to the broker that the request names; then
+observers. A forwarded request on a warm route costs no task.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+from proxy.core.advertised_listeners import ListenerRoutes
+from proxy.core.backend import Backend
+from proxy.core.channel import Channel
+from proxy.core.checks import Budget, Check, Drain, may_end
+from proxy.core.client_registry import Change, ClientRegistry
+from proxy.core.context import Context
+from proxy.core.events import Observer, tell
+from proxy.core.events.request import of_request
+from proxy.settings.model import Settings
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from remoting.requests import REQUESTS
+from remoting.tasks import spawn
+
+_log = logging.getLogger("gantry.messaging")
+
+Reply = asyncio.Future[RemotingCommand]
+# A code's own behaviour: the reply, now or later; None for a oneway request that was passed on.
+Handling = Callable[["Messaging", Context], Awaitable[RemotingCommand] | None]
+# Serves a request that has passed the checks, and what may come before and after that: it may raise, or wait.
+Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
+Gate = Callable[[Context, Serve], Awaitable[RemotingCommand] | None]
+
+
+class Messaging:
+    """The core. `handlers` are the codes that are not plain forwarding; `forward` is everything else.
+
+    `observers` get an observation of every remoting request once it is answered; what an rpc sends through here is
+    observed as the rpc.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        registry: ClientRegistry,
+        handlers: Mapping[int, Handling],
+        forward: Handling,
+        checks: Sequence[Check],
+        observers: Sequence[Observer],
+        listeners: Sequence[Callable[["Messaging", Change], None]],
+        addresses: ListenerRoutes,
+    ) -> None:
+        self.settings = settings
+        self.registry = registry
+        self.backend: Backend
+        self.addresses = addresses
+        self.budget = Budget(settings.limits.total_bytes)
+        self.drain = Drain()
+        # Requests without an answer yet; of these, those that are no polls.
+        self.in_flight: set[Context] = set()
+        self.busy = 0
+        self._handlers = handlers
+        self._forward = forward
+        self._checks: tuple[Check, ...] = (*checks, self.budget, self.drain)
+        # What all requests go through, where there is something in their way.
+        self.gate: Gate | None = None
+        self.observers = list(observers)
+        self._listeners = listeners
+
+    def handle(self, channel: Channel, command: RemotingCommand) -> Reply | None:
+        """Serve one request. A oneway one has no reply: None, or a future whose result is of no use."""
+        context = Context(channel, command, REQUESTS.get(command.code), time.monotonic())
+        try:
+            for check in self._checks:
+                check(context)
+            if self.gate is None:
+                handling = self._handlers.get(context.code, self._forward)(self, context)
+            else:
+                handling = self.gate(context, self._serve)
+        except RemotingError as error:
+            self._observe(context, error.code)
+            raise
+        except Exception:
+            _log.exception("request %d of %s failed", context.code, channel.peer.address)
+            self._observe(context, RemotingError.code)
+            raise RemotingError("internal error") from None
+        if handling is None:
+            self._observe(context, 0)
+            return None
+        reply = as_future(handling)
+        self.budget.used += context.size
+        self.in_flight.add(context)
+        if context.spec is None or context.spec.poll is None:
+            self.busy += 1
+        reply.add_done_callback(partial(self._done, context))
+        if context.spec is not None and context.spec.poll is not None and may_end(context):
+            self.drain.watch(reply)
+        return reply
+
+    def _serve(self, context: Context) -> Awaitable[RemotingCommand] | None:
+        return self._handlers.get(context.code, self._forward)(self, context)
+
+    def changed(self, changes: Sequence[Change]) -> None:
+        """Tell whoever wants to know that consumer groups have changed."""
+        for change in changes:
+            for listener in self._listeners:
+                listener(self, change)
+
+    def _done(self, context: Context, reply: Reply) -> None:
+        self.budget.used -= context.size
+        self.in_flight.discard(context)
+        if context.spec is None or context.spec.poll is None:
+            self.busy -= 1
+        if reply.cancelled():
+            self._observe(context, RemotingError.code)
+            return
+        error = reply.exception()
+        if error is None:
+            answer = reply.result()
+            self._observe(context, answer.code, answer)
+        else:
+            self._observe(context, error.code if isinstance(error, RemotingError) else RemotingError.code)
+
+    def _observe(self, context: Context, code: int, reply: RemotingCommand | None = None) -> None:
+        if context.trace is not None:
+            try:
+                context.trace.finish(context, code, reply)
+            except Exception:
+                # As with observers: the answer is the client's all the same.
+                _log.exception("a span could not be ended")
+        if context.channel.protocol != "remoting":
+            return
+        tell(self.observers, of_request, context, code, reply, time.monotonic())
+
+
+def as_future(handling: Awaitable[RemotingCommand]) -> Reply:
+    """A reply that is there already as it is; a coroutine as the task that runs it."""
+    return handling if isinstance(handling, asyncio.Future) else spawn(_result(handling))
+
+
+async def _result(handling: Awaitable[RemotingCommand]) -> RemotingCommand:
+    return await handling

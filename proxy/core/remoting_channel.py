@@ -1,0 +1,46 @@
+"""A channel that speaks remoting."""
+
+from collections.abc import Callable
+
+from protocol_negotiation.peer import Peer
+from proxy.core.channel import ChannelProtocol, Identity, Session
+from remoting.codes import version_text
+from remoting.connection import Handler, Limits, RemotingConnection
+from remoting.errors import RemotingError
+from remoting.wheel import TimeoutWheel
+
+
+class RemotingChannel(RemotingConnection):
+    """A client's remoting connection, with what the core remembers of it."""
+
+    __slots__ = ("on_doubt", "session")
+
+    protocol: ChannelProtocol = "remoting"
+    goes_away = True
+    represented = False
+    departure = "unregistered"
+
+    peer: Peer
+
+    def __init__(
+        self,
+        wheel: TimeoutWheel,
+        handler: Handler,
+        on_close: Callable[[RemotingConnection], None],
+        peer: Peer,
+        limits: Limits,
+    ) -> None:
+        super().__init__(wheel, handler, on_close, peer, limits=limits)
+        self.session = Session(str(peer.address))
+        # Told of what cannot be read: the peer, why, and the bytes.
+        self.on_doubt: Callable[[Peer, str, bytes], None] | None = None
+
+    def on_decode_error(self, error: RemotingError, data: bytes) -> None:
+        if self.on_doubt is not None:
+            self.on_doubt(self.peer, str(error), data)
+
+    @property
+    def identity(self) -> Identity:
+        session = self.session
+        version = version_text(session.version) if session.version else None
+        return Identity(session.client_id, session.language or None, version)

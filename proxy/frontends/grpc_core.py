@@ -1,0 +1,47 @@
+"""The gateway: the messaging core as the gRPC service sees it."""
+
+import asyncio
+from collections.abc import Callable
+
+from protocol_negotiation.peer import HostPort, Peer
+from proxy.core.grpc_channel import GrpcChannel
+from proxy.core.messaging import Messaging
+from proxy.core.metadata_cache import Configs
+from remoting.command import RemotingCommand
+from remoting.routes import TopicRoute
+from remoting.topic_group_config import GroupConfig, TopicConfig
+
+
+class Gateway:
+    """`grpc_gateway.core.Core` over the core and its backend."""
+
+    def __init__(self, core: Messaging, configs: Configs) -> None:
+        self._core = core
+        self._configs = configs
+
+    def handle(self, channel: GrpcChannel, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
+        return self._core.handle(channel, command)
+
+    def cached_route(self, topic: str) -> TopicRoute | None:
+        return self._core.backend.cached_route(topic)
+
+    async def route(self, topic: str) -> TopicRoute:
+        return await self._core.backend.route(topic)
+
+    def cached_topic(self, topic: str) -> TopicConfig | None:
+        return self._configs.topics.cached(topic)
+
+    async def topic(self, topic: str) -> TopicConfig:
+        return await self._configs.topics.get(topic)
+
+    def cached_group(self, group: str) -> GroupConfig | None:
+        return self._configs.groups.cached(group)
+
+    async def group(self, group: str) -> GroupConfig:
+        return await self._configs.groups.get(group)
+
+    def on_group_changed(self, listener: Callable[[GroupConfig], None]) -> None:
+        self._configs.on_group_changed(listener)
+
+    def address(self, peer: Peer) -> HostPort | None:
+        return self._core.addresses.configured(peer)

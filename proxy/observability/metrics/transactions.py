@@ -1,0 +1,35 @@
+"""Transactions: what producers said became of theirs."""
+
+from collections import Counter
+from collections.abc import Awaitable, Iterator
+
+from proxy.core.context import Context
+from proxy.core.messaging import Handling, Messaging
+from proxy.observability.metrics.family import Family, Kind, Labels, Samples
+from remoting.command import RemotingCommand
+
+ENDED = Family(
+    "gantry_transactions",
+    Kind.COUNTER,
+    "END_TRANSACTION requests and EndTransaction rpcs, by what became of the transaction: commit, rollback, unknown.",
+    ("protocol", "outcome"),
+)
+# commitOrRollback of the header (MessageSysFlag of the Java code).
+_OUTCOMES = {"8": "commit", "12": "rollback"}
+
+
+class Transactions:
+    """Handles END_TRANSACTION as `handling` does, and counts its outcome."""
+
+    def __init__(self, handling: Handling) -> None:
+        self._handling = handling
+        self._counts: Counter[Labels] = Counter()
+
+    def __call__(self, core: Messaging, context: Context) -> Awaitable[RemotingCommand] | None:
+        outcome = _OUTCOMES.get(context.fields.get("commitOrRollback", ""), "unknown")
+        self._counts[context.channel.protocol, outcome] += 1
+        return self._handling(core, context)
+
+    def read(self) -> Iterator[tuple[Family, Samples]]:
+        """The family of this module."""
+        yield ENDED, dict(self._counts)

@@ -1,0 +1,79 @@
+"""One file of records under way: columns gather to row groups, and at the end it appears whole."""
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from proxy.observability.records import arrow
+from proxy.observability.records.schema import Table
+from proxy.observability.records.store import Store
+
+# Rows that are compressed together: few enough to keep in memory, enough for readers to skip what they do not want.
+ROW_GROUP = 65_536
+
+
+class RecordFile:
+    """A file of one table and hour; since: `time.monotonic` of its first row's arrival. May raise OSError."""
+
+    def __init__(self, store: Store, table: Table, path: str, since: float) -> None:
+        self.table = table
+        self.rows = 0
+        self.since = since
+        self._store = store
+        self._path = path
+        self._schema = arrow.schema(table)
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._stream: pa.NativeFile | None = None
+        self._writer: parquet.ParquetWriter | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        written: int = 0 if self._stream is None else self._stream.tell()
+        return written
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        self.rows += batch.num_rows
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        if self._waiting_rows >= ROW_GROUP:
+            self._write()
+
+    def finish(self) -> int:
+        """Write what is left and publish it; returns the file's bytes."""
+        self._write()
+        assert self._writer is not None
+        assert self._stream is not None
+        self._writer.close()
+        self._stream.close()
+        return self._store.publish(self._path)
+
+    def discard(self) -> None:
+        """It failed: leave nothing of it."""
+        self._waiting.clear()
+        if self._writer is not None:
+            # Or it would try to write its end, and fail again, when it is collected.
+            self._writer.is_open = False
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            try:
+                stream.close()
+            finally:
+                self._store.discard(self._path)
+
+    def _write(self) -> None:
+        if self._stream is None:
+            self._stream = self._store.create(self._path)
+            self._writer = parquet.ParquetWriter(
+                self._stream,
+                self._schema,
+                compression="zstd",
+                use_dictionary=[column.name for column in self.table.columns if column.few],
+                write_statistics=True,
+            )
+        assert self._writer is not None
+        if self._waiting:
+            rows = pa.Table.from_batches(self._waiting, self._schema).combine_chunks()
+            self._waiting, self._waiting_rows = [], 0
+            self._writer.write_table(rows, row_group_size=ROW_GROUP)

@@ -1,0 +1,63 @@
+"""What the replica's health is made of."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from proxy.backends.cluster.backend import ClusterBackend
+from proxy.operations.broker_links import reachable
+from proxy.operations.health import Aspect, Check
+
+if TYPE_CHECKING:
+    from proxy.app import App
+
+
+def look(app: "App") -> list[Check]:
+    """Everything but what an operator forces."""
+    backend = app.backend
+    behind = _cluster(backend) if isinstance(backend, ClusterBackend) else _storage(app)
+    return [_listeners(app), *behind, _drain(app)]
+
+
+def _listeners(app: "App") -> Check:
+    closed = app.closed_listeners
+    # A drain that ends the process closes them; that is told as what it is.
+    if not closed or app.core.drain.announced:
+        return Check(Aspect.LISTENERS, "pass")
+    return Check(Aspect.LISTENERS, "fail", f"not listening on {', '.join(closed)}")
+
+
+def _drain(app: "App") -> Check:
+    if app.core.drain.announced:
+        return Check(Aspect.DRAIN, "fail", "clients are being sent elsewhere")
+    return Check(Aspect.DRAIN, "pass")
+
+
+def _storage(app: "App") -> Iterator[Check]:
+    failure = app.storage_failure
+    if failure is None:
+        yield Check(Aspect.BACKEND, "pass")
+    else:
+        yield Check(Aspect.BACKEND, "fail", f"the embedded broker's store: {failure}")
+
+
+def _cluster(backend: ClusterBackend) -> Iterator[Check]:
+    """Without name servers what is known goes on; without brokers nothing does."""
+    yield _name_servers(backend)
+    lost = [name for name, replicas in backend.table.items() if not reachable(backend, replicas)]
+    if not backend.table:
+        yield Check(Aspect.BACKEND, "fail", "no broker is known: no name server has told of any")
+    elif len(lost) == len(backend.table):
+        yield Check(Aspect.BACKEND, "fail", "no broker can be reached")
+    else:
+        yield Check(Aspect.BACKEND, "pass")
+    if lost:
+        yield Check(Aspect.BROKERS, "warn", f"cannot be reached: {', '.join(sorted(lost))}")
+    else:
+        yield Check(Aspect.BROKERS, "pass")
+
+
+def _name_servers(backend: ClusterBackend) -> Check:
+    lost = [link.address for link in backend.name_servers if link.connection is None and link.failed_at is not None]
+    if lost:
+        return Check(Aspect.NAME_SERVERS, "warn", f"cannot be reached: {', '.join(lost)}")
+    return Check(Aspect.NAME_SERVERS, "pass")

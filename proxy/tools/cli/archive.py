@@ -1,0 +1,216 @@
+"""An export's file: JSON lines, which the README describes; it is there whole, or not at all."""
+
+import base64
+import binascii
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal, cast
+
+import orjson
+import zstandard
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from proxy.tools.cli.client import CommandError
+
+VERSION = 1
+_COMPRESSED = ".zst"
+_HEAD = "gantry-export"
+
+
+class _Line(BaseModel):
+    # A newer minor addition shall not make a file unreadable.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Head(_Line):
+    """The first line."""
+
+    kind: Literal["gantry-export"] = "gantry-export"
+    version: int = VERSION
+    created: str = ""
+
+
+class TopicLine(_Line):
+    """A topic; the numbers of queues are per broker."""
+
+    kind: Literal["topic"] = "topic"
+    topic: str = Field(min_length=1)
+    type: str = "NORMAL"
+    read_queues: int = Field(ge=1)
+    write_queues: int = Field(ge=1)
+    permission: int = Field(6, ge=0, le=15)
+
+
+class OffsetLine(_Line):
+    """Where a group goes on in a queue of the source."""
+
+    topic: str
+    broker: str
+    queue: NonNegativeInt
+    offset: NonNegativeInt
+
+
+class GroupLine(_Line):
+    """A consumer group: SubscriptionGroupConfig as its broker keeps it, and its offsets."""
+
+    kind: Literal["group"] = "group"
+    group: str = Field(min_length=1)
+    configuration: dict[str, Any] = {}
+    offsets: tuple[OffsetLine, ...] = ()
+
+    @field_validator("configuration")
+    @classmethod
+    def _has_attributes_by_name(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(value.get("attributes") or {}, dict):
+            raise ValueError("attributes are an object")
+        return value
+
+
+class MessageLine(_Line):
+    """A message; born and stored are milliseconds since 1970. Its body is text, or base64."""
+
+    kind: Literal["message"] = "message"
+    topic: str = Field(min_length=1)
+    broker: str
+    queue: NonNegativeInt
+    offset: NonNegativeInt
+    born: int
+    born_host: str = ""
+    stored: int = 0
+    flag: int = 0
+    properties: dict[str, str] = {}
+    body: str | None = None
+    body_base64: str | None = None
+
+    @model_validator(mode="after")
+    def _has_a_body(self) -> "MessageLine":
+        if (self.body is None) == (self.body_base64 is None):
+            raise ValueError("a message has either body or body_base64")
+        self.content()
+        return self
+
+    def content(self) -> bytes:
+        """The body."""
+        if self.body is not None:
+            return self.body.encode()
+        try:
+            return base64.b64decode(self.body_base64 or "", validate=True)
+        except binascii.Error:
+            raise ValueError("body_base64 is not base64") from None
+
+    @property
+    def origin(self) -> str:
+        """Names the message among all that a queue may ever have been given."""
+        return f"{self.broker}/{self.queue}/{self.offset}@{self.stored}"
+
+
+class End(_Line):
+    """The last line: how many there were."""
+
+    kind: Literal["end"] = "end"
+    topics: int
+    groups: int
+    messages: int
+
+
+Line = Head | TopicLine | GroupLine | MessageLine | End
+_ADAPTER: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
+
+
+class Writer:
+    """Writes lines, and counts them by kind."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.counts = {"topic": 0, "group": 0, "message": 0}
+
+    def write(self, line: Mapping[str, object]) -> None:
+        """One line."""
+        kind = str(line["kind"])
+        if kind in self.counts:
+            self.counts[kind] += 1
+        self._file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Writer]:
+    """A new file, compressed where its name says so; it appears under its name when it is complete."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        with unfinished.open("wb") as file:
+            if path.suffix == _COMPRESSED:
+                with zstandard.ZstdCompressor().stream_writer(file, closefd=False) as compressed:
+                    yield Writer(cast(BinaryIO, compressed))
+            else:
+                yield Writer(file)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def read(path: Path) -> Iterator[tuple[int, Line]]:
+    """The lines with their numbers, from 1 on. Raises CommandError, which names the line, where one is wrong."""
+    number = 0
+    line: Line | None = None
+    try:
+        with _opened(path) as file:
+            for number, text in enumerate(file, 1):
+                if isinstance(line, End):
+                    raise CommandError(f"{path}, line {number}: there is more behind the end")
+                line = _parse(path, number, text)
+                yield number, line
+    except zstandard.ZstdError as error:
+        raise CommandError(f"{path}, after line {number}: not zstd data: {error}") from None
+    if not isinstance(line, End):
+        raise CommandError(f"{path}, after line {number}: the file has no end; it was cut off")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Iterator[bytes]]:
+    with path.open("rb") as file:
+        if path.suffix != _COMPRESSED:
+            yield file
+            return
+        with zstandard.ZstdDecompressor().stream_reader(file) as plain:
+            yield _split(cast(BinaryIO, plain))
+
+
+def _split(file: BinaryIO) -> Iterator[bytes]:
+    rest = b""
+    while chunk := file.read(1 << 18):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
+
+
+def _parse(path: Path, number: int, text: bytes) -> Line:
+    where = f"{path}, line {number}"
+    try:
+        data = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise CommandError(f"{where}: not JSON: {error.msg} at column {error.colno}") from None
+    try:
+        line = _ADAPTER.validate_python(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"][1:])
+        raise CommandError(f"{where}: {f'{place}: ' if place else ''}{first['msg']}") from None
+    if isinstance(line, Head) != (number == 1):
+        raise CommandError(f"{where}: the first line, and no other, has the kind {_HEAD!r}; is this an export?")
+    if isinstance(line, Head) and line.version != VERSION:
+        raise CommandError(f"{where}: version {line.version} of the format; this program reads version {VERSION}")
+    return line

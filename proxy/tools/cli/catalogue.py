@@ -1,0 +1,150 @@
+"""What there is at the brokers: topics and groups with their configurations and numbers, from the tools' requests."""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from proxy.embedded.broker import names
+from proxy.tools.cli.client import Client
+from proxy.tools.cli.reading import Queue
+from remoting.bodies import json_object
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import BodyError
+from remoting.fastjson import ObjectKeys
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system
+
+_C = RequestCode
+# Questions under way at a time.
+_AT_ONCE = 32
+_MESSAGE_TYPE = "message.type"
+_T = TypeVar("_T")
+
+# A configuration as brokers keep it, by broker name.
+Configurations = dict[str, dict[str, Any]]
+
+
+async def together(work: Iterable[Awaitable[_T]]) -> list[_T]:
+    """The results of all, in order, with a bound on how many are under way."""
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(item: Awaitable[_T]) -> _T:
+        async with room:
+            return await item
+
+    return await asyncio.gather(*map(one, work))
+
+
+# Topics.
+
+
+async def topics(client: Client, *, system: bool = False) -> dict[str, Configurations]:
+    """TopicConfig of every topic by name, sorted. system: those of the brokers, of retries and dead letters too."""
+    brokers = await client.brokers()
+    own = {*brokers, *brokers.values(), *map(names.reply_topic, brokers.values())}
+    found = await _tables(client, brokers, _C.GET_ALL_TOPIC_CONFIG, "topicConfigTable")
+    return {name: item for name, item in found.items() if system or not (name in own or _is_internal(name))}
+
+
+def _is_internal(topic: str) -> bool:
+    return is_system(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
+async def _tables(client: Client, brokers: Iterable[str], code: RequestCode, key: str) -> dict[str, Configurations]:
+    order = sorted(brokers)
+    replies = await together(client.ask(code, {"bname": broker}) for broker in order)
+    found: dict[str, Configurations] = {}
+    for broker, reply in zip(order, replies, strict=True):
+        for name, item in (json_object(reply.body).get(key) or {}).items():
+            found.setdefault(str(name), {})[broker] = item
+    return dict(sorted(found.items()))
+
+
+def message_type(configurations: Configurations) -> str:
+    """What type of messages the topic takes."""
+    kinds = {str((item.get("attributes") or {}).get(_MESSAGE_TYPE) or "NORMAL") for item in configurations.values()}
+    return "/".join(sorted(kinds))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """A queue's first offset, the one after its last, and when the last was stored (ms since 1970; 0: never)."""
+
+    queue: Queue
+    first: int
+    end: int
+    updated: int
+
+    @property
+    def messages(self) -> int:
+        """How many it holds."""
+        return self.end - self.first
+
+
+async def topic_stats(client: Client, topic: str, brokers: Iterable[str]) -> list[QueueStats]:
+    """All queues of a topic, sorted."""
+    replies = [await client.ask(_C.GET_TOPIC_STATS_INFO, {"topic": topic, "bname": broker}) for broker in brokers]
+    rows = [pair for reply in replies for pair in _offset_table(reply.body)]
+    return sorted(
+        (
+            QueueStats(_queue(key), int(row["minOffset"]), int(row["maxOffset"]), int(row["lastUpdateTimestamp"]))
+            for key, row in rows
+        ),
+        key=lambda stats: stats.queue,
+    )
+
+
+def _offset_table(body: bytes) -> tuple[tuple[Any, Any], ...]:
+    """A map whose keys are message queues."""
+    table = json_object(body).get("offsetTable") or ObjectKeys(())
+    if not isinstance(table, ObjectKeys):
+        raise BodyError("the answer's offsetTable has no message queues for keys")
+    return table.pairs
+
+
+def _queue(key: Mapping[str, Any]) -> Queue:
+    return Queue(str(key["topic"]), str(key["brokerName"]), int(key["queueId"]))
+
+
+# Groups.
+
+
+async def groups(client: Client, *, system: bool = False) -> dict[str, Configurations]:
+    """SubscriptionGroupConfig of every group by name, sorted. system: those of the brokers too."""
+    brokers = await client.brokers()
+    found = await _tables(client, brokers, _C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable")
+    return {name: item for name, item in found.items() if system or name not in names.SYSTEM_GROUPS}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a group is in a queue: what it consumed up to, and where the queue ends."""
+
+    queue: Queue
+    offset: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        """Messages that it has not consumed."""
+        return max(self.end - self.offset, 0)
+
+
+async def progress(client: Client, group: str, brokers: Iterable[str]) -> list[Progress]:
+    """Every queue that the group has consumed from, sorted."""
+    replies = [await client.ask(_C.GET_CONSUME_STATS, {"consumerGroup": group, "bname": broker}) for broker in brokers]
+    rows = [pair for reply in replies for pair in _offset_table(reply.body)]
+    return sorted(
+        (Progress(_queue(key), int(row["consumerOffset"]), int(row["brokerOffset"])) for key, row in rows),
+        key=lambda item: item.queue,
+    )
+
+
+async def members(client: Client, group: str) -> list[dict[str, Any]]:
+    """The group's connections (RocketMQ's Connection: clientId, clientAddr, language, version), by client id."""
+    nobody = frozenset((int(ResponseCode.CONSUMER_NOT_ONLINE),))
+    reply = await client.ask(_C.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}, accept=nobody)
+    if reply.code != ResponseCode.SUCCESS:
+        return []
+    found = json_object(reply.body).get("connectionSet") or []
+    return sorted(found, key=lambda item: str(item.get("clientId")))

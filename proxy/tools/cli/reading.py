@@ -1,0 +1,137 @@
+"""Reading a topic's message queues by offset: no group commits anything, nothing changes."""
+
+import asyncio
+import heapq
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from proxy.tools.cli.arguments import EARLIEST, LATEST, Filter, Start
+from proxy.tools.cli.client import Client, CommandError
+from remoting import messages, properties
+from remoting.codes import RequestCode, ResponseCode
+from remoting.messages import PullSysFlag, StoredMessage
+from remoting.routes import TopicRoute
+
+# A group that brokers have from their start, for tools (RocketMQ's MixAll.TOOLS_CONSUMER_GROUP).
+_GROUP = "TOOLS_CONSUMER"
+_BATCH = 32
+_NOTHING = frozenset(
+    map(int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED))
+)
+_C = RequestCode
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Queue:
+    """A message queue of a topic."""
+
+    topic: str
+    broker: str
+    number: int
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The ext fields that name it."""
+        return {"topic": self.topic, "queueId": self.number, "bname": self.broker}
+
+    def __str__(self) -> str:
+        return f"{self.broker}/{self.number}"
+
+
+def queues_of(route: TopicRoute) -> list[Queue]:
+    """The topic's queues that can be read."""
+    return [Queue(route.topic, queues.broker, number) for queues in route.queues for number in range(queues.readable)]
+
+
+async def bounds(client: Client, queue: Queue) -> tuple[int, int]:
+    """The offset of the first message and the one after the last."""
+    first, end = await asyncio.gather(
+        client.ask(_C.GET_MIN_OFFSET, queue.fields), client.ask(_C.GET_MAX_OFFSET, queue.fields)
+    )
+    return first.integer("offset"), end.integer("offset")
+
+
+async def begin_at(client: Client, queue: Queue, start: Start) -> int:
+    """The offset at which to begin."""
+    if start.time is not None:
+        reply = await client.ask(_C.SEARCH_OFFSET_BY_TIMESTAMP, {**queue.fields, "timestamp": start.time})
+        return reply.integer("offset")
+    first, end = await bounds(client, queue)
+    if start.edge == EARLIEST:
+        return first
+    return end if start.edge == LATEST else max(first, end - (start.last or 0))
+
+
+class Reader:
+    """One queue from an offset on, page by page."""
+
+    def __init__(self, client: Client, queue: Queue, offset: int, wanted: Filter) -> None:
+        self.queue = queue
+        self.offset = offset
+        self._client = client
+        self._filter = wanted
+
+    async def page(self, wait: float = 0.0) -> list[StoredMessage]:
+        """The next messages that are wanted, waited for up to `wait` seconds; perhaps none, although more follow."""
+        flags = PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if wait else 0)
+        fields = {
+            **self.queue.fields,
+            "consumerGroup": _GROUP,
+            "queueOffset": self.offset,
+            "maxMsgNums": _BATCH,
+            "sysFlag": int(flags),
+            "commitOffset": 0,
+            "suspendTimeoutMillis": int(wait * 1000),
+            "subscription": self._filter.expression,
+            "subVersion": 0,
+            "expressionType": self._filter.kind,
+        }
+        reply = await self._client.ask(_C.PULL_MESSAGE, fields, accept=_NOTHING, wait=wait)
+        following = reply.integer("nextBeginOffset")
+        if reply.code == ResponseCode.PULL_OFFSET_MOVED and following == self.offset:
+            raise CommandError(f"queue {self.queue} cannot be read at offset {self.offset}")
+        self.offset = following
+        if reply.code != ResponseCode.SUCCESS:
+            return []
+        found = messages.unwrap(messages.decode_messages(reply.body))
+        return [message for message in found if self._filter.passes(message.get(properties.TAGS))]
+
+    async def until(self, end: int) -> AsyncIterator[StoredMessage]:
+        """The messages before this offset; the next page is under way while one is used."""
+        position = self.offset
+        ahead = asyncio.create_task(self.page()) if position < end else None
+        try:
+            while ahead is not None:
+                page = await ahead
+                # Where it gets no further, messages have expired since the end was asked for.
+                ahead = asyncio.create_task(self.page()) if position < self.offset < end else None
+                position = self.offset
+                for message in page:
+                    if message.queue_offset < end:
+                        yield message
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+        # What a page had beyond the end is for whoever reads on.
+        self.offset = min(self.offset, end)
+
+
+async def merged(readers: Sequence[tuple[Reader, int]]) -> AsyncIterator[tuple[Queue, StoredMessage]]:
+    """The messages of queues up to an end each, by the time at which they were stored, in order within each queue."""
+    sources = [(reader.queue, reader.until(end)) for reader, end in readers]
+    firsts = await asyncio.gather(*(_next(source) for _, source in sources))
+    heap = [(message.store_timestamp, index, message) for index, message in enumerate(firsts) if message is not None]
+    heapq.heapify(heap)
+    while heap:
+        _, index, message = heap[0]
+        queue, source = sources[index]
+        yield queue, message
+        following = await _next(source)
+        if following is None:
+            heapq.heappop(heap)
+        else:
+            heapq.heapreplace(heap, (following.store_timestamp, index, following))
+
+
+async def _next(source: AsyncIterator[StoredMessage]) -> StoredMessage | None:
+    return await anext(source, None)

@@ -1,0 +1,100 @@
+"""`gantry receive`: POP and acknowledge."""
+
+import argparse
+import asyncio
+from collections.abc import AsyncIterator
+
+from proxy.tools.cli import messages
+from proxy.tools.cli.client import Client, CommandError, connected
+from proxy.tools.cli.output import Output
+from remoting import messages as wire
+from remoting import pop, properties
+from remoting.codes import RequestCode, ResponseCode
+from remoting.pop import PoppedMessage
+
+_BATCH = 32
+_NOTHING = frozenset(map(int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL)))
+# Seconds that each of several brokers is waited for in its turn, and the longest that one holds a request.
+_TURN, _LONGEST = 1.0, 20.0
+# Where a group that is new begins: with the first message (ConsumeInitMode.MIN).
+_FROM_FIRST = 0
+
+
+async def run(options: argparse.Namespace) -> int:
+    output = Output(options.json)
+    async with connected(options) as client:
+        brokers = (await client.route(options.topic)).readable()
+        if not brokers:
+            raise CommandError(f"topic {options.topic} has no queue that can be read now")
+        async for broker, popped in _batches(client, options, brokers):
+            wanted = [one for one in popped if options.filter.passes(one.message.get(properties.TAGS))]
+            for one in wanted:
+                messages.show(output, broker, one.message, {"attempt": one.reconsume_times + 1})
+            if options.ack:
+                await asyncio.gather(*(_ack(client, options, broker, one) for one in popped))
+    return 0
+
+
+async def _batches(
+    client: Client, options: argparse.Namespace, brokers: tuple[str, ...]
+) -> AsyncIterator[tuple[str, list[PoppedMessage]]]:
+    """What is popped, broker by broker, until enough has come or nothing has for long enough."""
+    loop = asyncio.get_running_loop()
+    left: int | None = options.max
+    patience = loop.time() + options.wait
+    waiting = 0.0
+    turn = misses = 0
+    while left is None or left > 0:
+        broker = brokers[turn % len(brokers)]
+        count = _BATCH if left is None else min(_BATCH, left)
+        popped = await _pop(client, options, broker, count, waiting)
+        if popped:
+            left = None if left is None else left - len(popped)
+            yield broker, popped
+            misses, waiting, patience = 0, 0.0, loop.time() + options.wait
+            continue
+        turn += 1
+        misses += 1
+        if misses < len(brokers):
+            continue
+        # None of them has a message now.
+        remaining = _LONGEST if options.follow else patience - loop.time()
+        if remaining <= 0:
+            return
+        waiting = min(remaining, _LONGEST if len(brokers) == 1 else _TURN)
+
+
+async def _pop(
+    client: Client, options: argparse.Namespace, broker: str, count: int, waiting: float
+) -> list[PoppedMessage]:
+    fields = {
+        "consumerGroup": options.group,
+        "topic": options.topic,
+        "queueId": -1,
+        "maxMsgNums": count,
+        "invisibleTime": int(options.invisible * 1000),
+        "pollTime": int(waiting * 1000),
+        "bornTime": 0,
+        "initMode": _FROM_FIRST,
+        "expType": options.filter.kind,
+        "exp": options.filter.expression,
+        "order": options.fifo,
+        "bname": broker,
+    }
+    reply = await client.ask(RequestCode.POP_MESSAGE, fields, accept=_NOTHING, wait=waiting)
+    if reply.code != ResponseCode.SUCCESS:
+        return []
+    return pop.popped(wire.decode_messages(reply.body), options.topic, reply.fields, broker)
+
+
+async def _ack(client: Client, options: argparse.Namespace, broker: str, popped: PoppedMessage) -> None:
+    handle = popped.extra_info
+    fields = {
+        "consumerGroup": options.group,
+        "topic": pop.real_topic(options.topic, options.group, handle.retry),
+        "queueId": handle.queue_id,
+        "extraInfo": handle,
+        "offset": handle.queue_offset,
+        "bname": broker,
+    }
+    await client.ask(RequestCode.ACK_MESSAGE, fields)

@@ -1,0 +1,64 @@
+"""Running a subcommand: its function, its end, its exit status."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from io import TextIOWrapper
+
+from proxy.tools.cli.client import CommandError
+from proxy.tools.cli.output import printable
+from remoting.errors import RemotingError
+
+# Shells' status for a program that Ctrl-C ended.
+_INTERRUPTED = 130
+# The module of each subcommand, imported when it is run; its `run` gives the exit status.
+_MODULES = {
+    "send": "sending",
+    "receive": "receiving",
+    "tail": "tailing",
+    "topics": "topics",
+    "groups": "groups",
+    "export": "exporting",
+    "import": "importing",
+}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the subcommand; 0: done, 1: it could not be done, 2: asked for wrongly, 130: Ctrl-C."""
+    command: Callable[[argparse.Namespace], Awaitable[int]]
+    command = import_module(f"proxy.tools.cli.{_MODULES[options.command]}").run
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # Bodies and names may have characters that a terminal's encoding lacks.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        return asyncio.run(_awaited(command(options)))
+    except CommandError as error:
+        _complain(str(error))
+        return error.status
+    except RemotingError as error:
+        _complain(f"{options.endpoint}: {error}")
+        return 1
+    except BrokenPipeError:
+        # Whoever read has seen enough. Python would complain again when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        _complain(f"{error.filename or options.endpoint}: {error.strerror or error}")
+        return 1
+    except KeyboardInterrupt:
+        # What is followed is ended like this.
+        return 0 if getattr(options, "follow", False) else _INTERRUPTED
+
+
+async def _awaited(work: Awaitable[int]) -> int:
+    return await work
+
+
+def _complain(text: str) -> None:
+    """A sentence on stderr. Servers' remarks may have more lines, and be anything."""
+    first, *_ = text.splitlines() or [""]
+    sys.stderr.write(f"gantry: {printable(first)}\n")

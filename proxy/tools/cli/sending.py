@@ -1,0 +1,255 @@
+"""`gantry send`."""
+
+import argparse
+import asyncio
+import os
+import random
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass, field
+from typing import BinaryIO
+
+import anyio
+
+from proxy.tools.cli import messages
+from proxy.tools.cli.client import Client, CommandError, UsageError, connected
+from proxy.tools.cli.output import Output, progress
+from remoting import properties
+from remoting.codes import STORED, RequestCode
+from remoting.frame import MAX_FRAME
+from remoting.routes import TopicRoute
+
+# What `--size` repeats.
+_FILLING = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
+
+
+@dataclass
+class _Tally:
+    """What has been sent so far; latencies in seconds."""
+
+    bytes: int = 0
+    latencies: list[float] = field(default_factory=list)
+
+    def quantile(self, share: float) -> float:
+        """A quantile of the latencies in milliseconds."""
+        ordered = sorted(self.latencies)
+        return round(ordered[min(int(len(ordered) * share), len(ordered) - 1)] * 1000, 3) if ordered else 0.0
+
+
+async def run(options: argparse.Namespace) -> int:
+    _check(options)
+    single = options.count is None and not options.lines
+    body = b"" if options.lines else await _body(options)
+    async with connected(options) as client:
+        route = await client.route(options.topic)
+        if not route.writable:
+            raise CommandError(f"no queue of topic {options.topic} takes messages now")
+        producer = _Producer(client, route, options)
+        if single:
+            sent = await producer.send(body, 0)
+            _show(Output(options.json), sent)
+            return 0
+        bodies = _lines(sys.stdin.buffer) if options.lines else _copies(body, options.count)
+        return await _bulk(producer, bodies, options)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raises UsageError for arguments that do not go together."""
+    given = [name for name, value in (("BODY", options.body), ("--size", options.size)) if value is not None]
+    given += ["--lines"] if options.lines else []
+    if len(given) != 1:
+        what = "a message needs BODY, --size or --lines" if not given else f"{' and '.join(given)} exclude each other"
+        raise UsageError(what)
+    if options.lines and options.count is not None:
+        raise UsageError("--lines and --count exclude each other")
+
+
+async def _body(options: argparse.Namespace) -> bytes:
+    if options.size is not None:
+        size: int = options.size
+        return (_FILLING * (size // len(_FILLING) + 1))[:size]
+    if options.body == "-":
+        return b"".join([chunk async for chunk in _chunks(sys.stdin.buffer)])
+    if options.body.startswith("@"):
+        return await anyio.Path(options.body[1:]).read_bytes()
+    return os.fsencode(str(options.body))
+
+
+# Stdin, read so that Ctrl-C is heard meanwhile.
+
+
+async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    reader = await _reader(file)
+    while chunk := await reader.read(1 << 16):
+        yield chunk
+
+
+async def _lines(file: BinaryIO) -> AsyncIterator[bytes]:
+    reader = await _reader(file)
+    number = 1
+    while True:
+        try:
+            line = await reader.readline()
+        except ValueError:
+            raise CommandError(f"line {number} of stdin is longer than {MAX_FRAME:,} bytes") from None
+        if not line:
+            return
+        number += 1
+        # Brokers refuse empty bodies.
+        if body := line.removesuffix(b"\n").removesuffix(b"\r"):
+            yield body
+
+
+async def _reader(file: BinaryIO) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=MAX_FRAME)
+    try:
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
+    except (PermissionError, ValueError):
+        # A file, which never keeps anybody waiting; the loop cannot watch one.
+        reader.feed_data(file.read())
+        reader.feed_eof()
+    return reader
+
+
+async def _copies(body: bytes, count: int) -> AsyncIterator[bytes]:
+    for _ in range(count):
+        yield body
+
+
+# Sending.
+
+
+@dataclass(frozen=True)
+class _Sent:
+    id: str
+    topic: str
+    broker: str
+    queue: int
+    # None: it is yet to be delivered.
+    offset: int | None
+
+
+class _Producer:
+    """Sends bodies with what the command says of them, to the topic's queues in turn, or to the message group's."""
+
+    def __init__(self, client: Client, route: TopicRoute, options: argparse.Namespace) -> None:
+        self._client = client
+        self._queues = _queues(route, options.group)
+        self._topic = route.topic
+        self._delay: float | None = options.delay
+        self._pairs = {
+            **dict(options.property),
+            **({properties.TAGS: options.tag} if options.tag else {}),
+            **({properties.KEYS: " ".join(options.key)} if options.key else {}),
+            **({properties.SHARDING_KEY: options.group} if options.group else {}),
+            properties.WAIT_STORE_MSG_OK: "true",
+        }
+
+    async def send(self, body: bytes, turn: int) -> _Sent:
+        """Send one message. Raises CommandError."""
+        broker, queue = self._queues[turn % len(self._queues)]
+        name = messages.message_id()
+        pairs = {**self._pairs, properties.UNIQ_CLIENT_MESSAGE_ID: name}
+        if self._delay:
+            pairs[properties.TIMER_DELIVER_MS] = str(int((time.time() + self._delay) * 1000))
+        fields = messages.send_fields(self._topic, broker, queue, pairs)
+        reply = await self._client.ask(RequestCode.SEND_MESSAGE_V2, fields, body, accept=STORED)
+        offset = None if self._delay else reply.integer("queueOffset")
+        return _Sent(name, self._topic, broker, queue, offset)
+
+
+def _queues(route: TopicRoute, message_group: str | None) -> tuple[tuple[str, int], ...]:
+    """The queues to send to in turn: the message group's own, the same as for a gRPC producer, or all."""
+    if message_group is not None:
+        from grpc_gateway.producing.queue_selection import of_group
+
+        return (of_group(route, message_group),)
+    # From anywhere: whoever sends one message at a time shall not always meet the first queue.
+    turn = random.randrange(len(route.writable))
+    return (*route.writable[turn:], *route.writable[:turn])
+
+
+async def _bulk(producer: _Producer, bodies: AsyncIterator[bytes], options: argparse.Namespace) -> int:
+    """Send them all, so many at a time, and say how it went, however it ended."""
+    tally = _Tally()
+    begin = time.perf_counter()
+    try:
+        with progress(f"sending to {options.topic}") as bar:
+            shown = bar.add_task("", total=options.count, note="")
+
+            def sent() -> None:
+                speed = len(tally.latencies) / (time.perf_counter() - begin)
+                bar.update(shown, completed=len(tally.latencies), note=f"{speed:,.0f}/s")
+
+            await _pump(producer, bodies, options, tally, sent)
+    except* CommandError as errors:
+        # All that were under way fail when the connection does: one of them says why.
+        raise errors.exceptions[0] from None
+    finally:
+        _summarize(Output(options.json), options.topic, tally, time.perf_counter() - begin)
+    return 0
+
+
+async def _pump(
+    producer: _Producer,
+    bodies: AsyncIterator[bytes],
+    options: argparse.Namespace,
+    tally: _Tally,
+    sent: Callable[[], None],
+) -> None:
+    # A message group's order would be lost where one is sent again behind the next.
+    workers = 1 if options.group is not None else options.in_flight
+    waiting: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue(workers)
+
+    async def work() -> None:
+        while (item := await waiting.get()) is not None:
+            turn, body = item
+            start = time.perf_counter()
+            await producer.send(body, turn)
+            tally.latencies.append(time.perf_counter() - start)
+            tally.bytes += len(body)
+            sent()
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(workers):
+            tasks.create_task(work())
+        turn = 0
+        begin = time.perf_counter()
+        async for body in bodies:
+            if options.rate is not None:
+                await asyncio.sleep(max(begin + turn / options.rate - time.perf_counter(), 0))
+            await waiting.put((turn, body))
+            turn += 1
+        for _ in range(workers):
+            await waiting.put(None)
+
+
+def _show(output: Output, sent: _Sent) -> None:
+    if output.json:
+        output.dump(asdict(sent))
+    else:
+        where = "to be delivered later" if sent.offset is None else f"offset {sent.offset:,}"
+        output.line("sent ", (sent.id, "green"), f" to {sent.broker}/{sent.queue}, {where}")
+
+
+def _summarize(output: Output, topic: str, tally: _Tally, seconds: float) -> None:
+    count = len(tally.latencies)
+    summary = {
+        "topic": topic,
+        "sent": count,
+        "bytes": tally.bytes,
+        "seconds": round(seconds, 3),
+        "messages_per_second": round(count / seconds, 1),
+        "p50_ms": tally.quantile(0.5),
+        "p99_ms": tally.quantile(0.99),
+    }
+    if output.json:
+        output.dump(summary)
+        return
+    output.line(
+        (f"{count:,}", "bold green"),
+        f" {'message' if count == 1 else 'messages'} ({tally.bytes:,} bytes) sent to {topic} in {seconds:.2f} s: ",
+        (f"{count / seconds:,.0f}/s", "bold"),
+        f", p50 {tally.quantile(0.5):.1f} ms, p99 {tally.quantile(0.99):.1f} ms",
+    )

@@ -1,0 +1,66 @@
+"""The command `gantry doctor`."""
+
+import argparse
+import os
+import sys
+
+import anyio
+
+from proxy.tools.doctor import report
+from proxy.tools.doctor.diagnosis import diagnose
+from proxy.tools.doctor.findings import Finding
+from proxy.tools.doctor.session import Options
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Carry it out; the exit status."""
+    unusable = _unusable(parsed)
+    if unusable is not None:
+        print(f"gantry: {unusable}", file=sys.stderr)  # noqa: T201  # a command speaks to whoever typed it
+        return 2
+    options = Options(
+        endpoint=parsed.endpoint,
+        topic=parsed.topic,
+        group=parsed.group,
+        write=parsed.write,
+        wanted=parsed.wanted,
+        authority=parsed.ca,
+        certificate=parsed.cert,
+        key=parsed.key,
+        timeout=parsed.timeout,
+        idle=parsed.idle,
+    )
+    # gRPC's own log would stand between the findings.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    return anyio.run(_run, options, parsed.json)
+
+
+async def _run(options: Options, as_json: bool) -> int:
+    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    findings: list[Finding] = []
+    if not as_json:
+        _say(f"gantry doctor {options.endpoint}\n")
+    async for found in diagnose(options):
+        findings.append(found)
+        if not as_json:
+            _say(report.line(found, coloured))
+    if as_json:
+        _say(report.as_json(str(options.endpoint), findings).decode())
+    else:
+        _say(f"\n{report.summary(findings)}")
+    return report.exit_status(findings)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _unusable(parsed: argparse.Namespace) -> str | None:
+    """Why these arguments make no sense together."""
+    if parsed.topic is None and (parsed.group is not None or parsed.write):
+        return "--group and --write need --topic"
+    if parsed.key is not None and parsed.cert is None:
+        return "--key needs --cert"
+    missing = next((file for file in (parsed.ca, parsed.cert, parsed.key) if file and not file.is_file()), None)
+    return None if missing is None else f"{missing}: no such file"

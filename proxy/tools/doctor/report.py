@@ -1,0 +1,59 @@
+"""Findings for people and for programs."""
+
+import textwrap
+from collections.abc import Sequence
+
+import orjson
+
+from proxy.tools.doctor.findings import Finding, Level
+
+_PLAIN = "\033[0m"
+_COLOURS = {Level.OK: "\033[32m", Level.NOTE: "\033[36m", Level.WARN: "\033[33m", Level.FAIL: "\033[1;31m"}
+_WIDTH = 110
+_INDENT = 22
+
+
+def line(found: Finding, coloured: bool) -> str:
+    """One finding as text: its level, its check, what it says, and below it what to change."""
+    mark = f"{found.level.name.lower():4}"
+    if coloured:
+        mark = f"{_COLOURS[found.level]}{mark}{_PLAIN}"
+    text = textwrap.fill(found.text, _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False)
+    shown = [f"  {mark}  {found.check:10}  {text.replace(chr(10), chr(10) + ' ' * (_INDENT - 2))}"]
+    # What is well needs no advice.
+    if found.remedy and found.level > Level.OK:
+        advice = textwrap.fill(found.remedy, _WIDTH - _INDENT - 2, break_long_words=False, break_on_hyphens=False)
+        shown += [
+            f"{' ' * (_INDENT - 2)}{'→' if not number else ' '} {part}"
+            for number, part in enumerate(advice.splitlines())
+        ]
+    return "\n".join(shown)
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """The last line."""
+    counts = {level: sum(found.level is level for found in findings) for level in Level}
+    return f"{counts[Level.OK]} ok, {counts[Level.WARN]} to look at, {counts[Level.FAIL]} wrong"
+
+
+def as_json(endpoint: str, findings: Sequence[Finding]) -> bytes:
+    """Everything as one JSON document."""
+    document = {
+        "endpoint": endpoint,
+        "status": worst(findings).name.lower(),
+        "findings": [
+            {"code": found.code, "level": found.level.name.lower(), "text": found.text, "remedy": found.remedy}
+            for found in findings
+        ],
+    }
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2)
+
+
+def worst(findings: Sequence[Finding]) -> Level:
+    """The worst level that was found; notes are as good as ok."""
+    return max((found.level for found in findings if found.level is not Level.NOTE), default=Level.OK)
+
+
+def exit_status(findings: Sequence[Finding]) -> int:
+    """0: all is well; 1: there is something to look at; 2: something is wrong."""
+    return {Level.WARN: 1, Level.FAIL: 2}.get(worst(findings), 0)

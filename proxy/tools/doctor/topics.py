@@ -1,0 +1,218 @@
+"""A topic and a group of the client's: whether it may use them.
+
+Nothing is left behind, unless a message may be sent.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+from protocol_negotiation.peer import HostPort
+from protos.apache.rocketmq.v2.definition_pb2 import Code, MessageType
+from proxy.tools.doctor import rpc, wire
+from proxy.tools.doctor.connection import Line, Unreachable
+from proxy.tools.doctor.findings import Finding, finding
+from proxy.tools.doctor.name_resolution import lookup
+from proxy.tools.doctor.protocols import BROKER, calling
+from proxy.tools.doctor.session import Visit
+from proxy.tools.doctor.wire import Speaker, Unanswered
+from remoting import messages, properties, routes
+from remoting.codes import OWN_VERSION, RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+
+_SPEAKER = Speaker("JAVA", OWN_VERSION)
+_BODY = b"gantry doctor was here"
+_TAG = "gantry-doctor"
+_SENT = (
+    ResponseCode.SUCCESS,
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+)
+_NEVER_CONSUMED = ResponseCode.QUERY_NOT_FOUND
+# A broker offers a message a moment after it has answered its send.
+_TRIES, _PAUSE = 20, 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    """A queue to try, and the way to it."""
+
+    topic: str
+    broker: str
+    number: int
+    line: Line
+
+
+async def permissions(visit: Visit) -> AsyncIterator[Finding]:
+    """Look at the topic, the group, and, where that is allowed, send and read a message."""
+    topic = visit.options.topic
+    if topic is None or not visit.remoting or visit.kind == BROKER:
+        return
+    try:
+        answer = await wire.ask_route(visit.line, topic, _SPEAKER)
+        route = None if answer.code != ResponseCode.SUCCESS else routes.parse(topic, answer.body)
+    except (Unanswered, Unreachable, RemotingError) as error:
+        yield finding("remoting.none", error=error)
+        return
+    if route is None:
+        yield _unknown(topic, answer)
+        return
+    async for found in _queues(route):
+        yield found
+    types = await _types(visit, topic)
+    if types:
+        yield finding("topic.types", topic=topic, types=", ".join(types))
+    queue = await _queue(visit, route)
+    if queue is None:
+        return
+    if visit.options.group is not None:
+        async for found in _group(queue, visit.options.group):
+            yield found
+    if visit.options.write:
+        async for found in _write(visit, queue):
+            yield found
+
+
+def _unknown(topic: str, answer: RemotingCommand) -> Finding:
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        return finding("topic.unknown", topic=topic)
+    return finding("topic.denied", topic=topic, action="its route", code=answer.code, remark=answer.remark)
+
+
+async def _queues(route: routes.TopicRoute) -> AsyncIterator[Finding]:
+    writable = len(route.writable)
+    readable = sum(queues.readable for queues in route.queues)
+    if writable and readable:
+        brokers = ", ".join(route.brokers)
+        yield finding("topic.usable", topic=route.topic, writable=writable, readable=readable, brokers=brokers)
+    for count, verb in ((writable, "written"), (readable, "read")):
+        if not count:
+            yield finding("topic.closed", topic=route.topic, verb=verb)
+
+
+async def _types(visit: Visit, topic: str) -> list[str]:
+    """What a gRPC client may send to it."""
+    if not visit.grpc:
+        return []
+    try:
+        async with calling(visit) as rpcs:
+            answer = await rpcs.route(topic)
+    except rpc.Refused:
+        return []
+    return sorted({MessageType.Name(kind) for queue in answer.message_queues for kind in queue.accept_message_types})
+
+
+async def _queue(visit: Visit, route: routes.TopicRoute) -> _Queue | None:
+    """A queue to write to, or at least to read from, at the address that a client is told."""
+    names = [*route.writable, *((name, 0) for name in route.readable())]
+    if not names:
+        return None
+    broker, number = names[0]
+    (data,) = (item for item in route.data["brokerDatas"] if item["brokerName"] == broker)
+    told = HostPort.parse(data["brokerAddrs"][min(data["brokerAddrs"])])
+    try:
+        found = await lookup(told)
+    except (OSError, UnicodeError):
+        # Said already, where the route was followed.
+        return None
+    return _Queue(route.topic, broker, number, replace(visit.line, address=found[0]))
+
+
+async def _group(queue: _Queue, group: str) -> AsyncIterator[Finding]:
+    fields = {"consumerGroup": group, "topic": queue.topic, "queueId": str(queue.number), "bname": queue.broker}
+    try:
+        answer = await wire.ask(queue.line, RequestCode.QUERY_CONSUMER_OFFSET, fields, speaker=_SPEAKER)
+    except (Unanswered, Unreachable):
+        return
+    if answer.code == ResponseCode.SUCCESS:
+        progress = f", at offset {answer.fields.get('offset')} of queue {queue.number} of {queue.broker}"
+        yield finding("group.known", group=group, progress=progress)
+    elif answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+        yield finding("group.unknown", group=group, broker=queue.broker)
+    elif answer.code == _NEVER_CONSUMED:
+        yield finding("group.fresh", group=group, topic=queue.topic)
+    else:
+        yield finding("group.denied", group=group, code=answer.code, remark=answer.remark)
+
+
+async def _write(visit: Visit, queue: _Queue) -> AsyncIterator[Finding]:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        answer = await _send(queue)
+    except (Unanswered, Unreachable) as error:
+        yield finding("topic.denied", topic=queue.topic, action="a message", code="none", remark=error)
+        return
+    if answer.code not in _SENT:
+        yield finding("topic.denied", topic=queue.topic, action="a message", code=answer.code, remark=answer.remark)
+        return
+    took = 1000 * (loop.time() - began)
+    yield finding("topic.sent", topic=queue.topic, protocol="remoting", milliseconds=took)
+    group = visit.options.group
+    if group is not None:
+        yield await _read(visit, queue, group, int(answer.fields["queueId"]), int(answer.fields["queueOffset"]))
+    if visit.grpc:
+        yield await _send_over_grpc(visit, queue.topic)
+
+
+async def _send(queue: _Queue) -> RemotingCommand:
+    """SEND_MESSAGE_V2."""
+    text = properties.encode({"TAGS": _TAG, "WAIT": "true"})
+    values = ("gantry-doctor", queue.topic, "TBW102", "4", str(queue.number), "0", str(int(time.time() * 1000)), "0")
+    fields = {**dict(zip("abcdefgh", values, strict=True)), "i": text, "j": "0", "k": "false", "n": queue.broker}
+    return await wire.ask(queue.line, RequestCode.SEND_MESSAGE_V2, fields, _BODY, _SPEAKER)
+
+
+async def _read(visit: Visit, queue: _Queue, group: str, number: int, offset: int) -> Finding:
+    """Pull that message at its offset, which changes nothing about the group's own."""
+    fields = {
+        "consumerGroup": group,
+        "topic": queue.topic,
+        "queueId": str(number),
+        "queueOffset": str(offset),
+        "maxMsgNums": "1",
+        "sysFlag": str(int(messages.PullSysFlag.SUBSCRIPTION)),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+        "bname": queue.broker,
+    }
+    code: object = "none"
+    remark: object = None
+    for _ in range(_TRIES):
+        try:
+            answer = await wire.ask(queue.line, RequestCode.PULL_MESSAGE, fields, speaker=_SPEAKER)
+        except (Unanswered, Unreachable) as error:
+            remark = error
+            break
+        if answer.code == ResponseCode.SUCCESS:
+            (message, *_) = messages.decode_messages(answer.body)
+            # Stored between its send and its answer: as good as a clock that was read.
+            visit.stored = message.store_timestamp / 1000 - message.born_timestamp / 1000
+            return finding("topic.received", group=group)
+        code, remark = answer.code, answer.remark
+        if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            return finding("group.unknown", group=group, broker=queue.broker)
+        if answer.code not in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
+            break
+        await asyncio.sleep(_PAUSE)
+    return finding("topic.not_received", topic=queue.topic, group=group, code=code, remark=remark)
+
+
+async def _send_over_grpc(visit: Visit, topic: str) -> Finding:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        async with calling(visit) as rpcs:
+            answer = await rpcs.send(topic, _BODY)
+    except rpc.Refused as error:
+        return finding("topic.denied", topic=topic, action="a message over gRPC", code="none", remark=error)
+    if answer.status.code != Code.OK:
+        code, remark = answer.status.code, answer.status.message
+        return finding("topic.denied", topic=topic, action="a message over gRPC", code=code, remark=remark)
+    return finding("topic.sent", topic=topic, protocol="gRPC", milliseconds=1000 * (loop.time() - began))

@@ -1,0 +1,117 @@
+"""SyncLiteSubscription."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from grpc_gateway.consuming.lite import Lite
+from grpc_gateway.options import Options
+from grpc_gateway.status import Refused
+from protos.apache.rocketmq.v2.definition_pb2 import Code, LiteSubscriptionAction, OffsetOption
+from protos.apache.rocketmq.v2.service_pb2 import SyncLiteSubscriptionRequest
+from remoting import command as commands
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import RequestTimeout
+from tests.grpc_gateway.kit import FakeCore, call, resource, route
+
+pytestmark = pytest.mark.anyio
+
+
+def core(answer: Any = None) -> FakeCore:
+    return FakeCore(
+        routes={"orders": route("orders", "broker-a", "broker-b")},
+        answer=lambda command: commands.success() if answer is None else answer(command.fields["bname"]),
+    )
+
+
+async def sync(brokers: FakeCore, *names: str, **fields: Any) -> int:
+    request = SyncLiteSubscriptionRequest(
+        **{"topic": resource(), "group": resource("group"), "lite_topic_set": names, **fields}
+    )
+    return (await Lite(brokers, Options()).sync(call(), request)).status.code
+
+
+@pytest.mark.parametrize("action", list(LiteSubscriptionAction.values()))
+async def test_every_broker_of_the_topic_is_told(action: LiteSubscriptionAction) -> None:
+    brokers = core()
+    assert await sync(brokers, "a", "b", action=action, version=7) == Code.OK
+    assert [(code, fields) for _, code, fields, _ in brokers.handled] == [
+        (RequestCode.LITE_SUBSCRIPTION_CTL, {"bname": "broker-a"}),
+        (RequestCode.LITE_SUBSCRIPTION_CTL, {"bname": "broker-b"}),
+    ]
+    for _, _, _, body in brokers.handled:
+        assert orjson.loads(body) == {
+            "subscriptionSet": [
+                {
+                    "action": LiteSubscriptionAction.Name(action),
+                    "clientId": "c1",
+                    "group": "group",
+                    "topic": "orders",
+                    "liteTopicSet": ["a", "b"],
+                    "version": 7,
+                }
+            ]
+        }
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        (OffsetOption(policy=OffsetOption.MAX), {"type": "POLICY", "value": 2}),
+        (OffsetOption(policy=OffsetOption.LAST), {"type": "POLICY", "value": 0}),
+        (OffsetOption(offset=5), {"type": "OFFSET", "value": 5}),
+        (OffsetOption(tail_n=5), {"type": "TAIL_N", "value": 5}),
+        (OffsetOption(timestamp=5), {"type": "TIMESTAMP", "value": 5}),
+        (OffsetOption(), None),
+    ],
+)
+async def test_an_added_subscription_may_say_where_to_begin(option: OffsetOption, told: object) -> None:
+    brokers = core()
+    await sync(brokers, "a", action=LiteSubscriptionAction.PARTIAL_ADD, offset_option=option)
+    assert orjson.loads(brokers.handled[0][3])["subscriptionSet"][0].get("offsetOption") == told
+    await sync(brokers, "a", action=LiteSubscriptionAction.COMPLETE_ADD, offset_option=option)
+    assert "offsetOption" not in orjson.loads(brokers.handled[-1][3])["subscriptionSet"][0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (
+            commands.response(ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED),
+            Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
+        ),
+        (commands.response(ResponseCode.LMQ_QUOTA_EXCEEDED), Code.LITE_TOPIC_QUOTA_EXCEEDED),
+        (commands.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), Code.NOT_IMPLEMENTED),
+        (commands.response(ResponseCode.ILLEGAL_OPERATION), Code.BAD_REQUEST),
+        (RequestTimeout("late"), Code.PROXY_TIMEOUT),
+    ],
+)
+async def test_what_one_broker_does_not_know_is_told(answer: Any, code: int) -> None:
+    brokers = core(lambda broker: answer if broker == "broker-b" else commands.success())
+    assert await sync(brokers, "a") == code
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a%b", "a" * 65])
+async def test_what_is_no_lite_topic_is_refused(name: str) -> None:
+    with pytest.raises(Refused) as refused:
+        await sync(core(), name, action=LiteSubscriptionAction.PARTIAL_ADD)
+    assert refused.value.code == Code.ILLEGAL_LITE_TOPIC
+    # But it can be got rid of.
+    assert await sync(core(), name, action=LiteSubscriptionAction.PARTIAL_REMOVE) == Code.OK
+
+
+async def test_a_topic_that_nobody_may_read_is_forbidden() -> None:
+    brokers = core()
+    brokers.routes["orders"] = route("orders", perm=2)
+    with pytest.raises(Refused) as refused:
+        await sync(brokers, "a")
+    assert refused.value.code == Code.FORBIDDEN
+
+
+async def test_an_action_that_nobody_knows_is_refused() -> None:
+    brokers = core()
+    with pytest.raises(Refused) as refused:
+        await sync(brokers, "a", action=99)
+    assert refused.value.code == Code.BAD_REQUEST
+    assert brokers.handled == []

@@ -1,0 +1,93 @@
+"""Receipt handles: read and written, and refused where they are none."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpc_gateway.consuming.receipt_handle import ReceiptHandle, made, of_popped
+from grpc_gateway.status import Refused
+from protos.apache.rocketmq.v2.definition_pb2 import Code
+from remoting.pop import ExtraInfo, Retry
+
+_TEXT = "3 1700000000000 60000 2 1 broker-a 4 5"
+_LONGEST = 2**63 - 1
+
+
+def test_a_handle_is_read() -> None:
+    handle = ReceiptHandle.parse(f"{_TEXT} 4711 replica-7")
+    assert handle == (f"{_TEXT} 4711 replica-7", 3, 1700000000000, 60000, 2, "1", "broker-a", 4, 5, 4711, "replica-7")
+    assert handle.visible_at == 1700000060000
+    assert not handle.is_order
+
+
+@pytest.mark.parametrize("text", [_TEXT, f"{_TEXT} 4711", f"{_TEXT} -1"])
+def test_what_official_proxies_give_out_is_read(text: str) -> None:
+    handle = ReceiptHandle.parse(text)
+    assert handle.text == text
+    assert handle.holder == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "nonsense",
+        _TEXT.rsplit(" ", 1)[0],
+        f" {_TEXT}",
+        f"{_TEXT} ",
+        f"{_TEXT}\n",
+        f"{_TEXT} 1 h extra",
+        _TEXT.replace(" 1 broker", " 3 broker"),
+        _TEXT.replace("broker-a", ""),
+        _TEXT.replace("broker-a", "a\x01b"),
+        _TEXT.replace("broker-a", "b" * 256),
+        _TEXT.replace("60000", "-1"),
+        _TEXT.replace("60000", "٣"),
+        _TEXT.replace(" 4 ", " 4294967296 "),
+        _TEXT.replace("1700000000000", str(_LONGEST + 1)),
+        f"{_TEXT} {_LONGEST + 1}",
+        "9" * 100_000,
+    ],
+)
+def test_what_is_no_handle_is_refused(text: str) -> None:
+    with pytest.raises(Refused) as refused:
+        ReceiptHandle.parse(text)
+    assert refused.value.code == Code.INVALID_RECEIPT_HANDLE
+
+
+@given(st.text())
+def test_no_text_raises_anything_else(text: str) -> None:
+    with contextlib.suppress(Refused):
+        assert ReceiptHandle.parse(text).text == text
+
+
+@given(
+    longs=st.tuples(*[st.integers(0, _LONGEST)] * 4),
+    numbers=st.tuples(*[st.integers(0, 2**31 - 1)] * 2),
+    retry=st.sampled_from("012"),
+    broker=st.text(st.characters(min_codepoint=0x21, exclude_categories=["Cc", "Cs"]), min_size=1, max_size=255),
+    stored=st.integers(-1, _LONGEST),
+    holder=st.sampled_from(["", "a1b2-17"]),
+)
+def test_what_is_written_is_read(
+    longs: tuple[int, ...], numbers: tuple[int, ...], retry: str, broker: str, stored: int, holder: str
+) -> None:
+    start, popped, invisible, offset = longs
+    handle = made(start, popped, invisible, numbers[0], retry, broker, numbers[1], offset, stored, holder)
+    assert ReceiptHandle.parse(handle.text) == handle
+
+
+def test_a_popped_message_gets_the_handle_that_brokers_read() -> None:
+    info = ExtraInfo(3, 1700000000000, 60000, 999, Retry.V2, "broker-a", 4, 5)
+    handle = of_popped(info, 4711, "replica-7")
+    assert ExtraInfo.parse(handle.text) == handle.info == info
+    assert handle.is_order
+    assert (handle.commit_log_offset, handle.holder) == (4711, "replica-7")
+
+
+def test_a_change_makes_a_handle_that_nobody_holds() -> None:
+    changed = ReceiptHandle.parse(f"{_TEXT} 4711 replica-7").changed(1800000000000, 1000, 6)
+    assert changed.text == "5 1800000000000 1000 6 1 broker-a 4 5 4711"

@@ -1,0 +1,457 @@
+"""Renewal, with a clock by hand and brokers in memory."""
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import pytest
+
+from grpc_gateway.clients.client import Client
+from grpc_gateway.consuming import renewal as module
+from grpc_gateway.consuming.receipt_handle import ReceiptHandle
+from grpc_gateway.consuming.renewal import Renewal
+from grpc_gateway.consuming.renewal_events import Event, decode
+from grpc_gateway.options import Options
+from remoting import command as commands
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import ConnectionLost, ServiceUnavailable
+from remoting.topic_group_config import CustomizedBackoff, GroupConfig
+from tests.grpc_gateway.kit import PEER, FakeCore, receipt_handle
+
+pytestmark = pytest.mark.anyio
+
+_CHANGE, _ACK = RequestCode.CHANGE_MESSAGE_INVISIBLETIME, RequestCode.ACK_MESSAGE
+
+
+class Clock:
+    """Seconds, set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def renewed(command: RemotingCommand) -> RemotingCommand:
+    """A broker that does as it is told."""
+    if command.code != _CHANGE:
+        return commands.success()
+    now = str(time.time_ns() // 1_000_000)
+    return commands.success({"popTime": now, "invisibleTime": command.fields["invisibleTime"], "reviveQid": "3"})
+
+
+class Replica:
+    """A renewal with its core and clock."""
+
+    def __init__(self, name: str = "a", **options: Any) -> None:
+        self.core = FakeCore(answer=renewed)
+        self.clock = Clock()
+        self.renewal = Renewal(self.core, Options(**options), self.clock, name)
+        self.client = Client("c1", PEER)
+
+    def hold(self, offset: int = 5, client: Client | None = None, lite_topic: str = "") -> ReceiptHandle:
+        """Hold one more delivery."""
+        handle = receipt_handle(offset, holder=self.renewal.holder())
+        client = self.client if client is None else client
+        client.seen = self.clock.now
+        self.renewal.hold(client, "group", "orders", handle, 1, lite_topic)
+        return handle
+
+    async def sleep(self, seconds: float, client_calls: bool = True) -> None:
+        """Let time pass as an application does, which sweeps every second."""
+        for _ in range(int(seconds)):
+            self.clock.now += 1
+            if client_calls:
+                self.client.seen = self.clock.now
+            self.renewal.sweep(self.clock.now)
+            await asyncio.sleep(0)
+
+    @property
+    def sent(self) -> list[tuple[int, str]]:
+        """Code and invisible time of all that brokers were asked."""
+        return [(code, fields.get("invisibleTime", "")) for _, code, fields, _ in self.core.handled]
+
+    def told(self) -> list[tuple[Event, str, str]]:
+        """Event, original and handle of all tidings since the last look."""
+        return [(item.event, item.original, item.handle) for body in self.renewal.news() for item in decode(body)[1]]
+
+
+def again(original: ReceiptHandle, fields: dict[str, str]) -> ReceiptHandle:
+    """The handle that a command was about."""
+    handle = ReceiptHandle.parse(fields["extraInfo"])
+    assert handle.queue_offset == original.queue_offset
+    return handle
+
+
+async def test_a_delivery_is_renewed_before_it_is_visible() -> None:
+    replica = Replica()
+    first = replica.hold()
+    await replica.sleep(44)
+    assert replica.sent == []
+    await replica.sleep(2)
+    assert replica.sent == [(_CHANGE, "60000")]
+    newest = await replica.renewal.claim("group", first)
+    assert newest.text != first.text
+    assert (newest.queue_offset, newest.commit_log_offset) == (first.queue_offset, first.commit_log_offset)
+    replica.renewal.unclaim("group", first)
+    await replica.sleep(46)
+    assert replica.sent == [(_CHANGE, "60000")] * 2
+    # By the newest handle, and it names the topic, the group and the broker.
+    assert again(first, replica.core.fields[1]).text == newest.text
+    assert replica.core.fields[1] == {
+        "consumerGroup": "group",
+        "topic": "orders",
+        "queueId": "1",
+        "offset": "5",
+        "extraInfo": newest.text,
+        "invisibleTime": "60000",
+        "bname": "broker-a",
+    }
+
+
+async def test_a_lite_topic_is_named() -> None:
+    replica = Replica()
+    replica.hold(lite_topic="lite")
+    await replica.sleep(46)
+    assert replica.core.fields[0]["liteTopic"] == "lite"
+
+
+async def test_what_is_settled_is_renewed_no_longer() -> None:
+    replica = Replica()
+    handle = replica.hold()
+    used = await replica.renewal.claim("group", handle)
+    replica.renewal.settled("group", "orders", handle, used)
+    assert len(replica.renewal) == 0
+    await replica.sleep(120)
+    assert replica.sent == []
+    assert replica.told() == []
+
+
+async def test_what_is_being_settled_waits() -> None:
+    replica = Replica()
+    handle = replica.hold()
+    await replica.renewal.claim("group", handle)
+    await replica.sleep(50)
+    assert replica.sent == []
+    replica.renewal.unclaim("group", handle)
+    await replica.sleep(3)
+    assert replica.sent == [(_CHANGE, "60000")]
+
+
+async def test_a_settlement_waits_for_a_renewal_under_way() -> None:
+    replica = Replica()
+    replica.core.pending = []
+    handle = replica.hold()
+    await replica.sleep(46)
+    claim = asyncio.ensure_future(replica.renewal.claim("group", handle))
+    await asyncio.sleep(0)
+    assert not claim.done()
+    [reply] = replica.core.pending
+    reply.set_result(commands.success({"popTime": "7", "invisibleTime": "60000", "reviveQid": "3"}))
+    assert (await claim).pop_time == 7
+
+
+async def test_a_settlement_that_is_given_up_while_it_waits_claims_nothing() -> None:
+    replica = Replica()
+    replica.core.pending = []
+    handle = replica.hold()
+    await replica.sleep(46)
+    claim = asyncio.ensure_future(replica.renewal.claim("group", handle))
+    await asyncio.sleep(0)
+    claim.cancel()
+    await asyncio.wait((claim,))
+    [reply] = replica.core.pending
+    reply.set_result(renewed(commands.request(_CHANGE, {"invisibleTime": "60000"})))
+    await replica.sleep(46)
+    assert len(replica.core.pending) == 2
+
+
+async def test_another_group_has_no_part_in_it() -> None:
+    replica = Replica()
+    handle = replica.hold()
+    await replica.sleep(46)
+    assert await replica.renewal.claim("other", handle) is handle
+
+
+@pytest.mark.parametrize("error", [ServiceUnavailable("gone"), ConnectionLost("gone")])
+async def test_a_renewal_that_fails_is_tried_again(error: Exception) -> None:
+    replica = Replica()
+    replica.core.answer = lambda _: error
+    replica.hold()
+    await replica.sleep(50)
+    tries = len(replica.sent)
+    assert tries in {2, 3}
+    replica.core.answer = renewed
+    await replica.sleep(4)
+    assert len(replica.sent) == tries + 1
+    assert replica.renewal.counts == {"renewed": 1, "failed": tries}
+    await replica.sleep(30)
+    assert len(replica.sent) == tries + 1
+
+
+async def test_a_renewal_that_failed_until_it_is_too_late_is_given_up() -> None:
+    replica = Replica()
+    replica.core.answer = lambda _: commands.response(ResponseCode.SYSTEM_ERROR)
+    replica.hold()
+    await replica.sleep(70)
+    assert len(replica.renewal) == 0
+
+
+async def test_a_core_that_refuses_at_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = Replica()
+
+    def refuse(channel: object, command: RemotingCommand) -> None:
+        raise ServiceUnavailable("no broker")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replica.core, "handle", refuse)
+        replica.hold()
+        await replica.sleep(50)
+    await replica.sleep(3)
+    assert replica.sent == [(_CHANGE, "60000")]
+
+
+@pytest.mark.parametrize("code", [ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.TOPIC_NOT_EXIST])
+async def test_a_message_that_is_not_there_any_more_is_given_up(code: ResponseCode) -> None:
+    replica = Replica()
+    replica.core.answer = lambda _: commands.response(code)
+    replica.hold()
+    await replica.sleep(120)
+    assert len(replica.sent) == 1
+    assert len(replica.renewal) == 0
+
+
+async def test_a_message_that_was_consumed_elsewhere_is_given_up() -> None:
+    replica = Replica()
+    replica.core.answer = lambda _: commands.success({"popTime": "0", "invisibleTime": "0", "reviveQid": "0"})
+    replica.hold()
+    await replica.sleep(120)
+    assert len(replica.sent) == 1
+    assert len(replica.renewal) == 0
+
+
+async def test_after_the_limit_the_message_comes_again_as_after_a_failure() -> None:
+    replica = Replica(renewal_limit=100.0)
+    replica.core.groups["group"] = GroupConfig("group", backoff=CustomizedBackoff((7_000, 9_000)))
+    replica.hold()
+    await replica.sleep(300)
+    assert replica.sent == [(_CHANGE, "60000"), (_CHANGE, "60000"), (_CHANGE, "7000")]
+    assert len(replica.renewal) == 0
+
+
+async def test_what_a_client_holds_that_is_gone_is_given_back() -> None:
+    replica = Replica()
+    other = Client("c2", PEER)
+    replica.hold(5)
+    replica.hold(6)
+    replica.hold(7, other)
+    replica.renewal.gone(replica.client)
+    assert replica.sent == [(_CHANGE, "1000")] * 2
+    assert len(replica.renewal) == 1
+    replica.renewal.gone(replica.client)
+    assert len(replica.sent) == 2
+
+
+async def test_a_client_that_is_silent_is_gone() -> None:
+    replica = Replica(client_expiry=30.0)
+    replica.hold()
+    await replica.sleep(29, client_calls=False)
+    assert len(replica.renewal) == 1
+    await replica.sleep(3, client_calls=False)
+    assert replica.sent == [(_CHANGE, "1000")]
+
+
+async def test_a_client_that_was_closed_is_gone() -> None:
+    replica = Replica()
+    replica.hold()
+    replica.client.closed = True
+    await replica.sleep(1)
+    assert replica.sent == [(_CHANGE, "1000")]
+
+
+async def test_a_silent_client_with_a_stream_is_there() -> None:
+    replica = Replica(client_expiry=30.0)
+    replica.client.attach(object())  # type: ignore[arg-type]  # nobody writes to it
+    replica.hold()
+    await replica.sleep(50, client_calls=False)
+    assert replica.sent == [(_CHANGE, "60000")]
+
+
+async def test_a_client_that_goes_while_a_renewal_is_under_way_keeps_nothing() -> None:
+    replica = Replica()
+    replica.core.pending = []
+    replica.hold()
+    await replica.sleep(46)
+    replica.renewal.gone(replica.client)
+    assert len(replica.sent) == 1
+    replica.core.pending[0].set_result(renewed(commands.request(_CHANGE, {"invisibleTime": "60000"})))
+    await asyncio.sleep(0)
+    assert replica.sent == [(_CHANGE, "60000"), (_CHANGE, "1000")]
+    # The newer of the two.
+    assert ReceiptHandle.parse(replica.core.fields[1]["extraInfo"]).revive_queue_id == 3
+
+
+async def test_what_a_stream_did_not_deliver_is_dropped() -> None:
+    replica = Replica()
+    handle = replica.hold()
+    replica.renewal.drop(handle)
+    replica.renewal.drop(handle)
+    await replica.sleep(60)
+    assert replica.sent == []
+
+
+async def test_only_so_much_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_HELD", 2)
+    replica = Replica()
+    replica.hold(1)
+    first = replica.hold(2)
+    assert replica.renewal.holder() == ""
+    replica.renewal.drop(first)
+    assert replica.renewal.holder() != ""
+
+
+async def test_only_so_many_renewals_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_UNDER_WAY", 2)
+    replica = Replica()
+    replica.core.pending = []
+    for offset in range(5):
+        replica.hold(offset)
+    await replica.sleep(50)
+    assert len(replica.core.pending) == 2
+    for reply in list(replica.core.pending):
+        reply.set_result(renewed(commands.request(_CHANGE, {"invisibleTime": "60000"})))
+    await replica.sleep(3)
+    assert len(replica.core.pending) == 4
+
+
+# Among replicas.
+
+
+def exchange(*replicas: Replica) -> None:
+    """Everybody hears what everybody tells, themselves included."""
+    for body in [body for replica in replicas for body in replica.renewal.news()]:
+        for replica in replicas:
+            replica.renewal.hear(body)
+
+
+async def test_other_replicas_know_the_newest_handle() -> None:
+    a, b = Replica("a"), Replica("b")
+    handle = a.hold()
+    assert await b.renewal.claim("group", handle) is handle
+    await a.sleep(46)
+    exchange(a, b)
+    newest = await a.renewal.claim("group", handle)
+    assert await b.renewal.claim("group", handle) == newest
+    assert await b.renewal.claim("other", handle) is handle
+    # For as long as it can be of use.
+    await b.sleep(119)
+    assert await b.renewal.claim("group", handle) == newest
+    await b.sleep(2)
+    assert await b.renewal.claim("group", handle) is handle
+
+
+async def test_a_holder_learns_what_another_replica_acknowledged() -> None:
+    a, b = Replica("a"), Replica("b")
+    handle = a.hold()
+    used = await b.renewal.claim("group", handle)
+    b.renewal.settled("group", "orders", handle, used)
+    exchange(a, b)
+    assert len(a.renewal) == 0
+    assert a.sent == []
+
+
+@pytest.mark.parametrize("invisible", [None, 5_000])
+async def test_what_was_settled_by_an_old_handle_is_made_good(invisible: int | None) -> None:
+    a, b = Replica("a"), Replica("b")
+    handle = a.hold()
+    await a.sleep(46)
+    # It has not heard of the renewal.
+    b.renewal.settled("group", "orders", handle, handle, invisible)
+    exchange(a, b)
+    assert a.sent == [(_CHANGE, "60000"), (_ACK, "")]
+    assert ReceiptHandle.parse(a.core.fields[1]["extraInfo"]).revive_queue_id == 3
+    assert len(a.renewal) == 0
+
+
+async def test_a_message_in_order_is_hidden_again_where_that_was_undone() -> None:
+    a, b = Replica("a"), Replica("b")
+    handle = receipt_handle(5, order=True, holder=a.renewal.holder())
+    a.client.seen = a.clock.now
+    a.core.answer = lambda command: commands.success(
+        {"popTime": str(handle.pop_time), "invisibleTime": "120000", "reviveQid": "999"}
+    )
+    a.renewal.hold(a.client, "group", "orders", handle, 1)
+    await a.sleep(46)
+    b.renewal.settled("group", "orders", handle, handle, 5_000)
+    exchange(a, b)
+    assert a.sent == [(_CHANGE, "60000"), (_CHANGE, "5000")]
+
+
+async def test_a_settlement_elsewhere_waits_for_a_renewal_under_way() -> None:
+    a, b = Replica("a"), Replica("b")
+    handle = a.hold()
+    a.core.pending = []
+    await a.sleep(46)
+    b.renewal.settled("group", "orders", handle, handle)
+    exchange(a, b)
+    assert len(a.sent) == 1
+    a.core.pending[0].set_result(renewed(commands.request(_CHANGE, {"invisibleTime": "60000"})))
+    await asyncio.sleep(0)
+    assert a.sent == [(_CHANGE, "60000"), (_ACK, "")]
+
+
+async def test_another_groups_settlement_settles_nothing() -> None:
+    a, b = Replica("a"), Replica("b")
+    handle = a.hold()
+    b.renewal.settled("other", "orders", handle, handle)
+    exchange(a, b)
+    assert len(a.renewal) == 1
+
+
+async def test_a_replica_that_does_not_share_tells_nothing() -> None:
+    replica = Replica("")
+    handle = replica.hold()
+    await replica.sleep(46)
+    replica.renewal.settled("group", "orders", receipt_handle(holder="x-1"), handle)
+    assert replica.renewal.news() == []
+
+
+async def test_ordinary_traffic_tells_nothing() -> None:
+    replica = Replica()
+    for offset in range(3):
+        handle = replica.hold(offset)
+        replica.renewal.settled("group", "orders", handle, await replica.renewal.claim("group", handle))
+        # Acknowledged a second time.
+        replica.renewal.settled("group", "orders", handle, handle)
+    assert replica.renewal.news() == []
+
+
+async def test_garbage_on_the_topic_is_left_aside(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        Replica().renewal.hear(b"garbage")
+    assert "no tidings" in caplog.text
+
+
+async def test_only_so_much_is_known_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_KNOWN", 2)
+    a, b = Replica("a"), Replica("b")
+    handles = [a.hold(offset) for offset in range(3)]
+    await a.sleep(46)
+    exchange(a, b)
+    found = [await b.renewal.claim("group", handle) for handle in handles]
+    assert [one is handle for one, handle in zip(found, handles, strict=True)] == [True, False, False]
+
+
+async def test_who_names_another_group_settles_nothing() -> None:
+    replica = Replica()
+    handle = replica.hold()
+    for _ in range(2):
+        assert await replica.renewal.claim("other", handle) == handle
+        replica.renewal.unclaim("other", handle)
+    replica.renewal.settled("other", "orders", handle, handle)
+    assert replica.told() == []
+    await replica.sleep(46)
+    assert replica.sent == [(_CHANGE, "60000")]

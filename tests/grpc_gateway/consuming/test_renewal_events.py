@@ -1,0 +1,56 @@
+"""What replicas tell each other."""
+
+import contextlib
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpc_gateway.consuming.renewal_events import Event, RenewalEvent, decode, encode
+from remoting.errors import BodyError
+
+_HANDLE = "5 1700000000000 60000 0 0 broker-a 1 5 4711 a-1"
+_TIDINGS = [
+    RenewalEvent(Event.RENEWED, "group", "topic", _HANDLE, _HANDLE.replace("17", "18")),
+    RenewalEvent(Event.ACKNOWLEDGED, "group", "topic", _HANDLE, _HANDLE),
+    RenewalEvent(Event.CHANGED, "group", "topic", _HANDLE, _HANDLE, 3_000),
+]
+
+
+def test_what_is_told_is_heard() -> None:
+    assert decode(encode("replica", _TIDINGS)) == ("replica", _TIDINGS)
+
+
+def _json(*items: object) -> bytes:
+    return orjson.dumps(items)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"{}",
+        b"[]",
+        _json(2, "replica"),
+        _json(1, 5),
+        _json(1, "replica", ["renewed"]),
+        _json(1, "replica", 5),
+        _json(1, "replica", ["forgotten", "group", "topic", _HANDLE, _HANDLE, 0]),
+        _json(1, "replica", ["renewed", "group", "topic", "nonsense", _HANDLE, 0]),
+        _json(1, "replica", ["renewed", "group", "topic", _HANDLE, "nonsense", 0]),
+        _json(1, "replica", ["renewed", "group", "topic", _HANDLE, _HANDLE, "0"]),
+        _json(1, "replica", ["renewed", "group", 5, _HANDLE, _HANDLE, 0]),
+    ],
+)
+def test_what_is_none_is_refused(body: bytes) -> None:
+    with pytest.raises(BodyError):
+        decode(body)
+
+
+@given(st.binary() | st.recursive(st.none() | st.integers(0, 2) | st.text(), st.lists).map(orjson.dumps))
+def test_nothing_raises_anything_else(body: bytes) -> None:
+    with contextlib.suppress(BodyError):
+        decode(body)

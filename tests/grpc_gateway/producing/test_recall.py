@@ -1,0 +1,54 @@
+import pytest
+
+from grpc_gateway.options import Options
+from grpc_gateway.producing.recall import Recall
+from grpc_gateway.status import Refused
+from protos.apache.rocketmq.v2.definition_pb2 import Code
+from protos.apache.rocketmq.v2.service_pb2 import RecallMessageRequest, RecallMessageResponse
+from remoting import command as commands
+from remoting.codes import RequestCode, ResponseCode
+from remoting.ids import RecallHandle
+from remoting.properties import MessageType
+from remoting.topic_group_config import TopicConfig
+from tests.grpc_gateway.kit import FakeCore, call, resource
+
+pytestmark = pytest.mark.anyio
+
+HANDLE = str(RecallHandle("orders", "broker-a", 1_700_000_000_000, "01AB"))
+
+
+async def recall(core: FakeCore, handle: str = HANDLE) -> RecallMessageResponse:
+    request = RecallMessageRequest(topic=resource(), recall_handle=handle)
+    return await Recall(core, Options()).recall(call(), request)
+
+
+async def test_the_broker_in_the_handle_is_asked() -> None:
+    core = FakeCore(answer=lambda command: commands.success({"msgId": "01AB"}))
+    response = await recall(core)
+    assert (response.status.code, response.message_id) == (Code.OK, "01AB")
+    [(_, code, fields, _)] = core.handled
+    assert code == RequestCode.RECALL_MESSAGE
+    assert fields == {"topic": "orders", "producerGroup": "orders", "recallHandle": HANDLE, "bname": "broker-a"}
+
+
+async def test_a_refusal_is_told() -> None:
+    core = FakeCore(answer=lambda command: commands.response(ResponseCode.ILLEGAL_OPERATION, remark="too late"))
+    response = await recall(core)
+    assert (response.status.code, response.status.message) == (Code.BAD_REQUEST, "too late")
+
+
+async def test_garbage_is_refused() -> None:
+    with pytest.raises(Refused) as refused:
+        await recall(FakeCore(), "garbage")
+    assert refused.value.code == Code.BAD_REQUEST
+
+
+@pytest.mark.parametrize("kind", list(MessageType))
+async def test_only_delayed_messages_can_be_recalled(kind: MessageType) -> None:
+    core = FakeCore(topics={"orders": TopicConfig("orders", kind)})
+    if kind in (MessageType.DELAY, MessageType.MIXED, MessageType.UNSPECIFIED):
+        assert (await recall(core)).status.code == Code.OK
+        return
+    with pytest.raises(Refused) as refused:
+        await recall(core)
+    assert refused.value.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE

@@ -1,0 +1,94 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpc_gateway.producing.transaction_id import TransactionId
+from grpc_gateway.producing.transactions import Transactions
+from grpc_gateway.status import Refused
+from protos.apache.rocketmq.v2.definition_pb2 import Code, TransactionResolution, TransactionSource
+from protos.apache.rocketmq.v2.service_pb2 import EndTransactionRequest
+from remoting import command as commands
+from remoting.codes import RequestCode, ResponseCode
+from tests.grpc_gateway.kit import FakeCore, call, resource
+
+pytestmark = pytest.mark.anyio
+
+OFFSETS = st.integers(0, 2**63 - 1)
+WORDS = st.text(st.characters(exclude_characters=" ", exclude_categories=["Cs"]), min_size=1, max_size=40)
+
+
+@given(WORDS, OFFSETS, OFFSETS, WORDS)
+def test_an_id_reads_as_it_was_written(broker: str, queue_offset: int, commit_log_offset: int, message_id: str) -> None:
+    written = TransactionId(broker, queue_offset, commit_log_offset, message_id)
+    assert TransactionId.parse(str(written)) == written
+
+
+@given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))
+def test_garbage_is_refused(text: str) -> None:
+    with pytest.raises(Refused) as refused:
+        TransactionId.parse(text)
+    assert refused.value.code == Code.INVALID_TRANSACTION_ID
+
+
+async def end(core: FakeCore, **more: object) -> int:
+    given: dict[str, Any] = {
+        "transaction_id": str(TransactionId("broker-a", 7, 4711, "01AB")),
+        "resolution": TransactionResolution.COMMIT,
+        **more,
+    }
+    request = EndTransactionRequest(topic=resource(), message_id="01AB", **given)
+    response = await Transactions(core).end(call(), request)
+    return response.status.code
+
+
+@pytest.mark.parametrize(
+    ("resolution", "number"), [(TransactionResolution.COMMIT, "8"), (TransactionResolution.ROLLBACK, "12")]
+)
+@pytest.mark.parametrize(
+    ("source", "checked"),
+    [(TransactionSource.SOURCE_CLIENT, "false"), (TransactionSource.SOURCE_SERVER_CHECK, "true")],
+)
+async def test_the_broker_is_told(resolution: int, number: str, source: int, checked: str) -> None:
+    core = FakeCore()
+    assert await end(core, resolution=resolution, source=source) == Code.OK
+    [(_, code, fields, _)] = core.handled
+    assert code == RequestCode.END_TRANSACTION
+    assert fields == {
+        "topic": "orders",
+        "producerGroup": "orders",
+        "tranStateTableOffset": "7",
+        "commitLogOffset": "4711",
+        "commitOrRollback": number,
+        "fromTransactionCheck": checked,
+        "msgId": "01AB",
+        "transactionId": "01AB",
+        "bname": "broker-a",
+    }
+
+
+async def test_an_undecided_one_is_left_to_the_check() -> None:
+    core = FakeCore()
+    assert await end(core, resolution=TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED) == Code.OK
+    assert core.handled == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (ResponseCode.SYSTEM_ERROR, Code.INVALID_TRANSACTION_ID),
+        (ResponseCode.ILLEGAL_OPERATION, Code.INVALID_TRANSACTION_ID),
+        (ResponseCode.SYSTEM_BUSY, Code.TOO_MANY_REQUESTS),
+        (ResponseCode.SLAVE_NOT_AVAILABLE, Code.HA_NOT_AVAILABLE),
+    ],
+)
+async def test_a_refusal_is_told(answer: int, code: int) -> None:
+    core = FakeCore(answer=lambda command: commands.response(answer, remark="no"))
+    assert await end(core) == code
+
+
+async def test_another_proxys_id_is_none_of_ours() -> None:
+    with pytest.raises(Refused) as refused:
+        await end(FakeCore(), transaction_id="01B67A92C1F5B04E2A06000000000000")
+    assert refused.value.code == Code.INVALID_TRANSACTION_ID

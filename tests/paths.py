@@ -1,0 +1,6 @@
+"""Paths of the checkout that tests read."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"

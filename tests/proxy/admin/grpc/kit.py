@@ -1,0 +1,89 @@
+"""A replica that serves the Admin service, with clients of both kinds, and callers of it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from protos.apache.rocketmq.v2.admin_pb2_grpc import AdminStub
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
+from proxy.app import App
+from tests.proxy.admin.http import kit
+from tests.proxy.admin.http.kit import READ, WRITE
+
+NAMED = (("authorization", f"Bearer {READ}"),)
+WRITER = (("authorization", f"Bearer {WRITE}"),)
+
+
+@dataclass
+class Caller:
+    """Who calls, with what metadata."""
+
+    stub: Any
+    metadata: tuple[tuple[str, str], ...]
+
+    async def __call__(self, rpc: str, request: Any, code: Code = Code.OK) -> Any:
+        """One rpc, whose answer must have this code."""
+        answer = await getattr(self.stub, rpc)(request, metadata=self.metadata, timeout=30)
+        assert answer.status.code == code, answer
+        return answer
+
+
+@dataclass
+class Stage:
+    """A replica with the content of `admin.http.kit`; `read` has no token, `named` may read, `write` all."""
+
+    clients: kit.Stage
+    read: Caller
+    named: Caller
+    write: Caller
+
+    @property
+    def app(self) -> App:
+        """The replica."""
+        return self.clients.replica.app
+
+    @property
+    def topic(self) -> str:
+        """The topic of everybody here."""
+        return self.clients.topic
+
+
+@asynccontextmanager
+async def callers(address: str) -> AsyncIterator[tuple[Caller, Caller, Caller]]:
+    """Without a token, one who may read, one who may write."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = AdminStub(channel)
+        yield Caller(stub, ()), Caller(stub, NAMED), Caller(stub, WRITER)
+
+
+@asynccontextmanager
+async def stage(directory: Path) -> AsyncIterator[Stage]:
+    """The replica with everything that there is to see."""
+    async with (
+        kit.stage(directory, admin={"grpc": "127.0.0.1:0"}) as clients,
+        callers(where(clients.replica.app)) as who,
+    ):
+        yield Stage(clients, *who)
+
+
+def where(app: App) -> str:
+    """Where a replica serves the Admin service."""
+    assert app.admin_grpc is not None
+    return str(app.admin_grpc.addresses[0])
+
+
+def name(text: str) -> Resource:
+    """A topic or a group."""
+    return Resource(name=text)
+
+
+def moment(milliseconds: int) -> Timestamp:
+    """A time, from milliseconds since 1970."""
+    value = Timestamp()
+    value.FromMilliseconds(milliseconds)
+    return value

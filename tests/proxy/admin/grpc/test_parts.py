@@ -1,0 +1,92 @@
+"""Parts of the Admin service that need no replica."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from protos.apache.rocketmq.v2.definition_pb2 import Code
+from proxy.admin.grpc import brokers
+from proxy.admin.grpc.errors import is_mistake, status_of
+from proxy.admin.grpc.throughput import Throughput
+from proxy.operations.client_tools import ClientRefused
+from proxy.operations.operator_channel import BrokerRefused
+from remoting import command as commands
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import ConnectionLost, ConsumerNotOnline, RemotingError, ServiceUnavailable
+
+pytestmark = pytest.mark.anyio
+
+
+def replica(**answers: int | RemotingError) -> Any:
+    """A replica whose brokers answer by these codes, or fail."""
+
+    async def request(broker: str, *_: object) -> RemotingCommand:
+        answer = answers[broker]
+        if isinstance(answer, RemotingError):
+            raise answer
+        return commands.response(answer, remark=f"{broker} says {answer}")
+
+    backend = SimpleNamespace(request=lambda *arguments: asyncio.ensure_future(request(*arguments)))
+    return SimpleNamespace(core=SimpleNamespace(backend=backend))
+
+
+async def ask(app: Any) -> brokers.Answers:
+    names, nothing = ("a", "b", "c"), (ResponseCode.QUERY_NOT_FOUND,)
+    return await brokers.ask_each(app, names, RequestCode.QUERY_MESSAGE, {}, nothing)
+
+
+async def test_brokers_that_do_not_answer_are_told_and_those_that_have_nothing_are_not() -> None:
+    app = replica(a=0, b=ResponseCode.QUERY_NOT_FOUND, c=ServiceUnavailable("c is gone"))
+    answers = await ask(app)
+    assert (list(answers.replies), answers.missing) == (["a"], ("c is gone",))
+
+
+async def test_where_no_broker_answers_the_first_failure_is_the_answer() -> None:
+    with pytest.raises(BrokerRefused, match="the broker a answered 1"):
+        await ask(replica(a=1, b=ServiceUnavailable("gone"), c=1))
+    with pytest.raises(ServiceUnavailable, match="no broker is known"):
+        await brokers.ask_each(replica(), (), RequestCode.QUERY_MESSAGE, {})
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "mistake"),
+    [
+        (BrokerRefused("a", ResponseCode.TOPIC_NOT_EXIST, None), Code.TOPIC_NOT_FOUND, False),
+        (BrokerRefused("a", ResponseCode.CONSUMER_NOT_ONLINE, None), Code.NOT_FOUND, False),
+        (BrokerRefused("a", ResponseCode.REQUEST_CODE_NOT_SUPPORTED, None), Code.NOT_IMPLEMENTED, False),
+        (BrokerRefused("a", 9_999, None), Code.INTERNAL_SERVER_ERROR, False),
+        (ConsumerNotOnline("nobody"), Code.NOT_FOUND, False),
+        (ClientRefused("no"), Code.INTERNAL_ERROR, False),
+        (ConnectionLost("gone"), Code.PROXY_TIMEOUT, False),
+        (TimeoutError(), Code.PROXY_TIMEOUT, False),
+        (KeyError("secret"), Code.INTERNAL_SERVER_ERROR, True),
+    ],
+)
+def test_what_errors_say(error: Exception, code: Any, mistake: bool) -> None:
+    status = status_of(error)
+    assert (status.code, is_mistake(error)) == (code, mistake)
+    assert status.message
+    assert "secret" not in status.message
+
+
+def test_throughput_is_of_the_last_whole_seconds() -> None:
+    now = 100.0
+    throughput = Throughput(lambda: now)
+    seen = {"ok": True, "bytes_in": 0, "bytes_out": 0}
+    sent: Any = SimpleNamespace(code="SendMessage", messages=30, **seen)
+    pulled: Any = SimpleNamespace(code="PULL_MESSAGE", messages=10, **seen)
+    throughput.observe(sent)
+    throughput.observe(pulled)
+    assert throughput.rates() == (0.0, 0.0)
+    now = 102.0
+    assert throughput.rates() == (15.0, 5.0)
+    now = 110.9
+    assert throughput.rates() == (3.0, 1.0)
+    throughput.observe(sent)
+    now = 111.0
+    assert throughput.rates() == (3.0, 0.0)
+    now = 200.0
+    assert throughput.rates() == (0.0, 0.0)

@@ -1,0 +1,19 @@
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.proxy.admin.http.kit import Stage, stage
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    """One loop for all tests of a module: they share a replica."""
+    return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture(scope="module")
+async def served(anyio_backend: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """A replica with clients, for tests that leave it as it was."""
+    async with stage(tmp_path_factory.mktemp("embedded")) as shared:
+        yield shared

@@ -1,0 +1,412 @@
+"""What operators have a replica do, each on a replica of its own."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import orjson
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from proxy.settings.model import Sources
+from remoting import command as commands
+from remoting.codes import GO_AWAY_VERSION, RequestCode
+from tests.cluster.client import Client
+from tests.proxy.admin.http.kit import GROUP, PUSH_GROUP, UNIQUE_ID, Stage, replica, stage, unique_id
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def own(anyio_backend: Any, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with stage(tmp_path) as own:
+        yield own
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_remoting_connection_is_ended_and_remembered(own: Stage) -> None:
+    (item,) = (await own.replica.get("/v1/connections", protocol="remoting"))["items"]
+    answer = await own.replica.write.delete(f"/v1/connections/{item['number']}")
+    assert (answer.status_code, answer.content) == (204, b"")
+    await until(lambda: own.remoting.closed)
+    closed = (await own.replica.get("/v1/closed-connections"))["items"][0]
+    assert (closed["number"], closed["cause"], closed["client_id"]) == (item["number"], "operator", "192.0.2.7@4711")
+    assert closed["bytes_in"] >= item["bytes_in"]
+    assert own.replica.app.registry.consumer_ids(GROUP) == set()
+
+
+async def test_a_grpc_connection_is_ended_and_remembered(own: Stage) -> None:
+    (item,) = (await own.replica.get("/v1/connections", protocol="grpc"))["items"]
+    assert (await own.replica.write.delete(f"/v1/connections/{item['number']}")).status_code == 204
+    await until(lambda: any(closed.number == item["number"] for _, closed in own.replica.app.admin.closed.newest()))
+    closed = {row["number"]: row for row in (await own.replica.get("/v1/closed-connections"))["items"]}
+    assert closed[item["number"]]["cause"] == "operator"
+    assert closed[item["number"]]["client_id"] == "grpc@1"
+
+
+async def test_health_is_forced_to_fail_on_both_ports(own: Stage) -> None:
+    app = own.replica.app
+    state = await own.replica.post("/v1/health/fail", {"reason": "moving house"})
+    assert state == {"ready": False, "draining": False, "forced_failure": "moving house"}
+    for path in ("/healthz", "/readyz"):
+        answer = await own.replica.read.get(path)
+        assert answer.status_code == 503
+        assert answer.json()["checks"]["forced"] == {"status": "fail", "reason": "moving house"}
+    assert (await own.replica.read.get("/livez")).status_code == 200
+    async with httpx.AsyncClient(base_url=f"http://{app.addresses[0]}", timeout=30) as clients_port:
+        assert (await clients_port.get("/readyz")).status_code == 503
+        assert (await own.replica.post("/v1/health/pass"))["ready"]
+        assert (await clients_port.get("/readyz")).status_code == 200
+
+
+async def test_health_by_grpc_follows(own: Stage) -> None:
+    async with grpc.aio.insecure_channel(own.replica.address) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        watch = stub.Watch(health_pb2.HealthCheckRequest(service=""))
+
+        async def told() -> str:
+            async with asyncio.timeout(30):
+                answer = await watch.read()
+            status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+            # The service and the replica go together, as long as there are brokers.
+            for name in ("", "apache.rocketmq.v2.MessagingService"):
+                assert (await stub.Check(health_pb2.HealthCheckRequest(service=name))).status == answer.status
+            return status
+
+        assert await told() == "SERVING"
+        await own.replica.post("/v1/health/fail")
+        assert await told() == "NOT_SERVING"
+        # Looking at the brokers again changes nothing.
+        await own.replica.app.grpc._look_at_brokers()
+        await own.replica.post("/v1/health/pass")
+        assert await told() == "SERVING"
+        watch.cancel()
+    await own.replica.post("/v1/drain")
+    async with grpc.aio.insecure_channel(own.replica.address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        assert (await stub.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        await own.replica.post("/v1/resume")
+        assert (await stub.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_clients_are_sent_away_and_welcomed_back(own: Stage) -> None:
+    assert await own.replica.post("/v1/drain") == {"ready": False, "draining": True, "forced_failure": None}
+    assert (await own.replica.read.get("/readyz")).status_code == 503
+    assert (await own.replica.read.get("/healthz")).status_code == 200
+    route = (RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": own.topic})
+    assert (await own.remoting.ask(*route, version=GO_AWAY_VERSION + 1)).code == 1500
+    await until(lambda: not own.replica.app.grpc.server.connections)
+    assert (await own.replica.post("/v1/resume"))["ready"]
+    assert (await own.remoting.ask(*route, version=GO_AWAY_VERSION + 1)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "offsets"),
+    [
+        ({"to": "latest"}, {0: 1, 1: 0}),
+        ({"to": "earliest"}, {0: 0, 1: 0}),
+        ({"time": "2000-01-01T00:00:00Z"}, {0: 0, 1: 0}),
+        ({"time": "2000-01-01T00:00:00"}, {0: 0, 1: 0}),
+        ({"broker": "broker-a", "queue": 0, "offset": 1}, {0: 1}),
+    ],
+)
+async def test_a_group_is_moved(own: Stage, body: dict[str, Any], offsets: dict[int, int]) -> None:
+    told = await own.replica.post(f"/v1/consumer-groups/{GROUP}/reset-offset", {"topic": own.topic, **body})
+    assert {row["queue"]: row["offset"] for row in told["queues"]} == offsets
+    lag = await own.replica.get(f"/v1/consumer-groups/{GROUP}/lag", topic=own.topic)
+    assert {row["queue"]: row["consumed"] for row in lag["queues"] if row["queue"] in offsets} == offsets
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"topic": "nowhere", "to": "latest"}, 404),
+        ({"topic": "nowhere", "broker": "nobody", "queue": 0, "offset": 1}, 404),
+        ({"topic": "nowhere"}, 422),
+        ({"topic": "nowhere", "to": "latest", "offset": 1}, 422),
+        ({"topic": "no where", "to": "latest"}, 422),
+    ],
+)
+async def test_a_group_is_not_moved_to_where_nothing_is(own: Stage, body: dict[str, Any], status: int) -> None:
+    answer = await own.replica.write.post(f"/v1/consumer-groups/{GROUP}/reset-offset", json=body)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_dead_letter_comes_back_to_a_remoting_group(own: Stage) -> None:
+    path = f"/v1/consumer-groups/{GROUP}/dead-letters/resend"
+    told = await own.replica.post(path, {"message_ids": [UNIQUE_ID, "unknown"]})
+    assert told["items"] == [
+        {"message_id": UNIQUE_ID, "sent": True, "topic": f"%RETRY%{GROUP}", "text": ""},
+        {"message_id": "unknown", "sent": False, "topic": None, "text": "the dead letter queue does not hold it"},
+    ]
+    (message,) = await own.remoting.pull(f"%RETRY%{GROUP}", GROUP)
+    assert (message.body, unique_id(message.properties), message.get("RETRY_TOPIC")) == (
+        b"secret body",
+        UNIQUE_ID,
+        own.topic,
+    )
+
+
+async def test_a_dead_letter_comes_back_to_a_grpc_group(own: Stage) -> None:
+    (_,) = (await own.replica.get("/v1/receipt-handles"))["items"]
+    held = next(iter(own.replica.app.grpc.renewal))
+    assert (await own.grpc.forward(held.newest.text)).status.code == 20000
+    (letter,) = (await own.replica.get(f"/v1/consumer-groups/{PUSH_GROUP}/dead-letters"))["items"]
+    path = f"/v1/consumer-groups/{PUSH_GROUP}/dead-letters/resend"
+    (resent,) = (await own.replica.post(path, {"message_ids": [letter["message_id"]]}))["items"]
+    assert (resent["sent"], resent["topic"]) == (True, f"%RETRY%{PUSH_GROUP}_{own.topic}")
+    (again,) = await own.grpc.all(1, auto_renew=True)
+    assert again.body == b"secret body"
+
+
+async def test_a_dead_letter_that_was_retried_before_comes_back_to_a_grpc_group(own: Stage) -> None:
+    """Brokers note its retry topic as the one that it came from."""
+    held = next(iter(own.replica.app.grpc.renewal))
+    await own.grpc.change(held.newest.text, 0)
+    (again,) = await own.grpc.all(1, auto_renew=True)
+    assert again.system_properties.delivery_attempt == 2
+    assert (await own.grpc.forward(again)).status.code == 20000
+    (letter,) = (await own.replica.get(f"/v1/consumer-groups/{PUSH_GROUP}/dead-letters"))["items"]
+    assert letter["topic"] == own.topic
+    path = f"/v1/consumer-groups/{PUSH_GROUP}/dead-letters/resend"
+    (resent,) = (await own.replica.post(path, {"message_ids": [letter["message_id"]]}))["items"]
+    assert resent["topic"] == f"%RETRY%{PUSH_GROUP}_{own.topic}"
+    (last,) = await own.grpc.all(1, auto_renew=True)
+    assert (last.body, last.topic.name) == (b"secret body", own.topic)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"[]",
+        b'{"properties":7}',
+        b'{"subscriptionSet":[7]}',
+        b'{"statusTable":{"t":{"consumeRT":[]}}}',
+        b'{"mqTable":{{"queueId":"x"}:{}}}',
+        b"\xff",
+    ],
+)
+async def test_a_client_may_answer_anything(own: Stage, answer: bytes) -> None:
+    own.remoting.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda _: commands.success(body=answer)
+    path = f"/v1/clients/{own.remoting.client_id}/running-info"
+    told = await own.replica.read.get(path, params={"group": GROUP})
+    assert told.status_code == 502
+    owners = await own.replica.get(f"/v1/consumer-groups/{GROUP}/queues")
+    assert (owners["queues"], owners["unanswered"]) == ([], [own.remoting.client_id])
+
+
+async def test_a_member_that_refuses_to_tell_hides_no_other(own: Stage) -> None:
+    """Its error was the answer to the whole question."""
+    async with Client(own.replica.address, "refuses") as other:
+        other.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda _: commands.response(1, remark="not me")
+        await other.heartbeat({GROUP: [own.topic]})
+        owners = await own.replica.get(f"/v1/consumer-groups/{GROUP}/queues")
+    assert [row["client_ids"] for row in owners["queues"]] == [["192.0.2.7@4711"]]
+    assert owners["unanswered"] == ["refuses"]
+
+
+async def test_the_skew_of_a_group_is_told(own: Stage) -> None:
+    async with Client(own.replica.address, "other") as other:
+        await other.route(own.topic)
+        await other.heartbeat({GROUP: [own.topic, "else"]})
+        (summary,) = (await own.replica.get("/v1/consumer-groups", skewed=True))["items"]
+        assert (summary["name"], summary["members"]) == (GROUP, 2)
+        (skew,) = (await own.replica.get(f"/v1/consumer-groups/{GROUP}"))["skew"]
+    assert skew["topic"] == "else"
+    assert skew["variants"] == [
+        {"expression": None, "kind": None, "client_ids": ["192.0.2.7@4711"]},
+        {"expression": "*", "kind": "TAG", "client_ids": ["other"]},
+    ]
+
+
+# The tap.
+
+
+async def event(lines: AsyncIterator[str]) -> tuple[str, Any]:
+    """The next event of a stream: its name and its data."""
+    name = ""
+    async with asyncio.timeout(30):
+        async for line in lines:
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            elif line.startswith("data: "):
+                return name, orjson.loads(line.removeprefix("data: "))
+    raise AssertionError("the stream has ended")
+
+
+async def test_requests_are_watched_and_nobody_pays_when_nobody_does(own: Stage) -> None:
+    app = own.replica.app
+    quiet = len(app.core.observers)
+    async with own.replica.read.stream("GET", "/v1/tap", params={"code": "SEND_MESSAGE_V2"}) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        lines = stream.aiter_lines()
+        assert await anext(lines) == ": watching"
+        assert len(app.core.observers) == quiet + 1
+        await own.remoting.route(own.topic)
+        await own.remoting.send(own.topic, b"secret body", {"KEYS": "secret-key"})
+        name, seen = await event(lines)
+    assert name == "request"
+    assert (seen["code"], seen["topic"], seen["client_id"], seen["ok"]) == (
+        "SEND_MESSAGE_V2",
+        own.topic,
+        "192.0.2.7@4711",
+        True,
+    )
+    assert seen["broker_milliseconds"] <= seen["milliseconds"]
+    assert "secret" not in json.dumps(seen)
+    await until(lambda: len(app.core.observers) == quiet)
+
+
+async def test_grpc_calls_are_watched(own: Stage) -> None:
+    query = {"protocol": "grpc", "group": PUSH_GROUP, "client_id": "grpc@1", "ok": "true", "seconds": "20"}
+    async with own.replica.read.stream("GET", "/v1/tap", params=query) as stream:
+        lines = stream.aiter_lines()
+        await anext(lines)
+        await own.grpc.receive(wait=0)
+        _, seen = await event(lines)
+    assert (seen["protocol"], seen["code"], seen["group"]) == ("grpc", "ReceiveMessage", PUSH_GROUP)
+
+
+async def test_there_are_only_so_many_streams(tmp_path: Path) -> None:
+    async with replica(tmp_path, admin={"streams": 1}) as own:
+        async with own.read.stream("GET", "/v1/tap") as stream:
+            await anext(stream.aiter_lines())
+            answer = await own.read.get("/v1/tap")
+            assert answer.status_code == 429
+            assert answer.headers["retry-after"] == "5"
+        await until(lambda: not own.app.admin.tap.watchers)
+        # It ends by itself.
+        assert (await own.read.get("/v1/tap", params={"seconds": 0.05})).text == ": watching\n\n"
+
+
+# Traces.
+
+
+async def test_protocol_errors_are_kept_with_their_first_bytes(own: Stage) -> None:
+    host, _, port = own.replica.address.rpartition(":")
+    for data in (
+        b"\xff" * 20,
+        b"\x00\x00\x00\x0a\x00\x00\x00\x06{broken",
+        b"\x00\x00\x00\x10\x00\x00\x00\x0c" + b"?" * 12,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 20,
+    ):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(data)
+        await reader.read()
+        writer.close()
+    await until(lambda: own.replica.app.admin.troubles.total >= 4)
+    items = (await own.replica.get("/v1/errors"))["items"]
+    assert {item["kind"] for item in items if item["where"] == "negotiation"} == {"unknown"}
+    assert {item["kind"] for item in items if item["where"] == "remoting"} == {"undecodable"}
+    assert [item["kind"] for item in items if item["where"] == "grpc"] == ["protocol"]
+    assert items[-1]["first_bytes"] == " ".join(["ff"] * 16)
+    assert all(item["address"].startswith("127.0.0.1:") for item in items)
+    assert "first bytes" not in items[0]["text"]
+
+
+async def test_every_write_is_audited_done_or_refused(own: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gantry.audit")
+    await own.replica.post("/v1/health/fail", {"reason": "a test"})
+    assert (await own.replica.read.post("/v1/health/pass")).status_code == 401
+    answer = await own.replica.read.post("/v1/health/pass", headers={"Authorization": "Bearer not-a-token-at-all"})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == 'Bearer realm="gantry", error="invalid_token"'
+    entries = (await own.replica.get("/v1/audit"))["items"]
+    assert [(entry["caller"], entry["path"], entry["what"], entry["status"]) for entry in entries] == [
+        ("nobody", "/v1/health/pass", None, 401),
+        ("local", "/v1/health/pass", None, 401),
+        ("write_token", "/v1/health/fail", {"reason": "a test"}, 200),
+    ]
+    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "gantry.audit"]
+    assert [line["status"] for line in lines] == [200, 401, 401]
+    assert "not-a-token" not in caplog.text
+
+
+@pytest.mark.parametrize("body", [b"[" * 900 + b"]" * 900, b'{"a":' * 300 + b"1" + b"}" * 300])
+async def test_what_is_nested_deeply_is_audited_too(own: Stage, body: bytes) -> None:
+    """Such a body was no part of the log, and the list of writes could not be told any more."""
+    headers = {"Content-Type": "application/json"}
+    assert (await own.replica.write.post("/v1/config/reload", content=body, headers=headers)).status_code == 422
+    (entry,) = (await own.replica.get("/v1/audit"))["items"]
+    assert (entry["path"], entry["what"]) == ("/v1/config/reload", f"{len(body)} bytes")
+
+
+async def test_the_audit_cannot_be_silenced(own: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    for method in ("PUT", "DELETE"):
+        answer = await own.replica.write.request(method, "/v1/log-levels/gantry.audit", json={"level": "error"})
+        assert answer.status_code == 409
+    assert [record.name for record in caplog.records].count("gantry.audit") == 2
+
+
+# Reloading.
+
+
+async def test_a_reload_takes_what_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "gantry.toml"
+    listen = 'listen = ["127.0.0.1:0"]\n'
+    admin = '[admin]\nlisten = "127.0.0.1:0"\nwrite_token = "a-token-for-writers"\n'
+    file.write_text(f"{listen}{admin}[limits]\nrequests = 10\n")
+    monkeypatch.setenv("GANTRY_EMBEDDED__DIRECTORY", str(tmp_path / "data"))
+    sources = Sources(file, {"log_level": "warning"})
+    level = logging.root.level
+    loaded = sources.load().model_dump(exclude={"replica"})
+    try:
+        async with replica(tmp_path / "data", sources, **loaded) as own:
+            rows = {row["key"]: row for row in (await own.get("/v1/config"))["items"]}
+            assert rows["limits.requests"]["origin"] == "file"
+            assert rows["embedded.directory"]["origin"] == "env"
+            assert rows["log_level"]["origin"] == "flag"
+            assert rows["limits.buffer"]["origin"] == "default"
+            file.write_text(f'replica = "r2"\n{listen}{admin}[limits]\nrequests = 20\n')
+            tried = await own.post("/v1/config/reload", {"dry_run": True})
+            changes = {change["key"]: change for change in tried["changes"]}
+            assert changes["limits.requests"] == {
+                "key": "limits.requests",
+                "old": 10,
+                "new": 20,
+                "origin": "file",
+                "effect": "would apply",
+            }
+            assert changes["replica"]["effect"] == "needs a restart"
+            assert own.app.settings.limits.requests == 10
+            done = await own.post("/v1/config/reload")
+            assert {change["key"]: change["effect"] for change in done["changes"]}["limits.requests"] == "applied"
+            async with Client(own.address) as client:
+                await client.heartbeat({})
+                (channel,) = own.app.channels
+                assert channel.limits.requests == 20
+            file.write_text(f"{listen}{admin}[limits]\nrequests = 0\nfoo = 1\n")
+            answer = await own.write.post("/v1/config/reload")
+            assert answer.status_code == 409
+            assert [fault["detail"] for fault in answer.json()["faults"]] == [
+                "limits.requests: Input should be greater than 0",
+                "limits.foo: there is no such setting",
+            ]
+            assert own.app.settings.limits.requests == 20
+    finally:
+        logging.root.setLevel(level)
+
+
+async def test_a_reload_takes_a_log_level(tmp_path: Path) -> None:
+    file = tmp_path / "gantry.toml"
+    file.write_text('log_level = "info"\n')
+    flags = {"embedded": {"directory": str(tmp_path / "data")}}
+    level = logging.root.level
+    try:
+        async with replica(tmp_path / "data", Sources(file, flags)) as own:
+            file.write_text('log_level = "error"\n')
+            await own.post("/v1/config/reload")
+            assert logging.root.level == logging.ERROR
+    finally:
+        logging.root.setLevel(level)

@@ -1,0 +1,60 @@
+"""The API holds to its own description: schemathesis tries what it says, and what it does not."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.proxy.admin.http.kit import WRITE, Stage
+
+pytestmark = pytest.mark.anyio
+
+_EXAMPLES = 12
+# Seconds; on a machine that has nothing else to do, a run takes a fraction of that.
+_LONGEST = 100
+_CONFIGURATION = """
+[[operations]]
+include-name = "GET /v1/tap"
+# A stream has no end of its own.
+parameters = { "query.seconds" = 0.05 }
+
+[[operations]]
+include-path-regex = "/consumer-groups/"
+parameters = { "path.group" = "billing" }
+
+[[operations]]
+include-path-regex = "/producer-groups/"
+parameters = { "path.group" = "shop" }
+
+[[operations]]
+include-path-regex = "/clients/"
+parameters = { "path.client_id" = "192.0.2.7@4711", "query.group" = "billing" }
+"""
+
+
+@pytest.mark.timeout(_LONGEST + 20)
+async def test_schemathesis_finds_nothing(served: Stage, tmp_path: Path) -> None:
+    (tmp_path / "schemathesis.toml").write_text(_CONFIGURATION)
+    run = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("schemathesis"),
+        *("--config-file", str(tmp_path / "schemathesis.toml")),
+        *("run", f"{served.replica.app.admin.url}/openapi.json"),
+        *("--header", f"Authorization: Bearer {WRITE}"),
+        *("--phases", "examples,coverage,fuzzing"),
+        *("--checks", "all"),
+        *("--max-examples", str(_EXAMPLES), "--no-shrink", "--seed", "1"),
+        *("--request-timeout", "20"),
+        *("--suppress-health-check", "all", "--generation-database", "none"),
+        cwd=tmp_path,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(_LONGEST):
+            told, _ = await run.communicate()
+    except TimeoutError:
+        run.kill()
+        told, _ = await run.communicate()
+    assert run.returncode == 0, told.decode()
+    assert b"Operations:       41 selected / 41 total" in told

@@ -1,0 +1,140 @@
+"""The live page in a browser (Debian's Chromium), on a replica with traffic of both protocols."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Page, async_playwright, expect
+
+from remoting.codes import RequestCode
+from tests.cluster.client import Client, send_fields, v2
+from tests.proxy.admin.http.kit import READ, Replica, replica
+
+pytestmark = pytest.mark.anyio
+
+# Milliseconds; a slow machine's. What is expected without saying how long would be waited for 5 s.
+TIMEOUT = 60_000
+expect.set_options(timeout=TIMEOUT)
+
+
+@asynccontextmanager
+async def browsing(**more: Any) -> AsyncIterator[Page]:
+    """A page of Chromium; messages of its console that are errors fail the test."""
+    chromium = shutil.which("chromium")
+    assert chromium is not None, "needs Chromium: apt-get install chromium"
+    complaints: list[str] = []
+    async with async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=TIMEOUT)
+        page = await browser.new_page(viewport={"width": 1400, "height": 1000}, **more)
+        page.set_default_timeout(TIMEOUT)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        yield page
+        await browser.close()
+    assert complaints == []
+
+
+@pytest.fixture
+async def busy(tmp_path: Path) -> AsyncIterator[Replica]:
+    """A replica with a client that sends all the time, and fails now and then."""
+    async with replica(tmp_path / "store") as served, Client(served.address) as client:
+        sending = asyncio.ensure_future(_send(client))
+        yield served
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+
+
+async def _send(client: Client) -> None:
+    await client.heartbeat({"billing": ["orders"]})
+    for number in range(100_000):
+        # A name that is refused, and that would be a program if the page took it for one.
+        for topic in ("orders", "bills") if number % 20 else ("<script>alert(1)</script>",):
+            await client.ask(RequestCode.SEND_MESSAGE_V2, v2(send_fields(topic)), b"a body")
+        await asyncio.sleep(0.02)
+
+
+async def test_an_operator_looks_at_a_busy_replica(busy: Replica, request: pytest.FixtureRequest) -> None:
+    async with browsing(color_scheme="dark") as page:
+        await page.goto(str(busy.app.admin.url))
+        await expect(page.locator("#state")).to_have_text("ready")
+        await expect(page.locator("#t-topics tbody tr").first).to_be_visible()
+        await expect(page.locator("#t-topics")).to_contain_text("orders")
+        await expect(page.locator("#t-brokers")).to_contain_text("broker-a")
+        await expect(page.locator("#t-clients tbody tr").first).to_be_visible()
+        await expect(page.locator("#codes")).to_contain_text("SEND_MESSAGE_V2")
+        await expect(page.locator("#n-requests")).to_contain_text("/s")
+        await expect(page.locator("#c-requests polygon").first).to_be_attached()
+        await expect(page.locator("#t-topics")).to_contain_text("<script>alert(1)</script>")
+        await page.locator("#f-topic").fill("BILL")
+        await expect(page.locator("#t-topics tbody tr")).to_have_count(1)
+        await page.locator("#f-topic").fill("")
+        await page.locator("#tail [name=topic]").fill("orders")
+        await page.locator("#tap").click()
+        await expect(page.locator("#requests li").first).to_contain_text("SEND_MESSAGE_V2 · orders")
+        await page.locator("#tap").click()
+        await expect(page.locator("#tap")).to_have_text("Watch")
+        folder = Path(request.config.rootpath) / "build"
+        folder.mkdir(exist_ok=True)
+        for theme in ("dark", "light"):
+            await expect(page.locator("html")).to_have_attribute("data-theme", theme)
+            found = await Axe().run(page)
+            serious = [item for item in found.response["violations"] if item["impact"] in ("serious", "critical")]
+            assert serious == [], found.generate_report()
+            await page.screenshot(path=folder / f"page-{theme}.png", full_page=True)
+            await page.locator("#theme").click()
+
+
+async def test_the_page_asks_for_a_token_where_one_is_needed(tmp_path: Path) -> None:
+    async with replica(tmp_path, admin={"local": "none"}) as served, browsing() as page:
+        await page.goto(str(served.app.admin.url))
+        await expect(page.locator("#login")).to_be_visible()
+        await page.locator("#token").fill(READ)
+        await page.locator("#login button").click()
+        await expect(page.locator("#state")).to_have_text("ready")
+        await expect(page.locator("#login")).to_be_hidden()
+
+
+async def test_the_page_says_when_the_replica_drains(tmp_path: Path) -> None:
+    async with replica(tmp_path) as served, browsing() as page:
+        await page.goto(str(served.app.admin.url))
+        await expect(page.locator("#state")).to_have_text("ready")
+        await served.post("/v1/drain")
+        await expect(page.locator("#state")).to_have_text("draining")
+        await served.post("/v1/resume")
+        await served.post("/v1/health/fail", {"reason": "a test"})
+        await expect(page.locator("#state")).to_contain_text("a test")
+
+
+async def test_the_page_says_when_the_replica_hangs(tmp_path: Path) -> None:
+    async with replica(tmp_path) as served, browsing() as page:
+        await page.goto(str(served.app.admin.url))
+        await expect(page.locator("#state")).to_have_text("ready")
+        # No answer ever comes.
+        await page.route("**/v1/live?*", lambda route: None)
+        await expect(page.locator("#state")).to_have_text("out of reach")
+
+
+async def test_the_page_copes_with_thousands_of_topics(tmp_path: Path) -> None:
+    async with replica(tmp_path) as served, Client(served.address) as client, browsing() as page:
+        await page.goto(str(served.app.admin.url))
+        await expect(page.locator("#state")).to_have_text("ready")
+        for number in range(5_000):
+            fields = {"consumerGroup": "g", "topic": f"topic-{number}", "queueId": 0}
+            await client.ask(RequestCode.GET_MAX_OFFSET, client.named(fields))
+        await expect(page.locator("#t-topics tbody tr")).to_have_count(40)
+        answer = await served.read.get("/v1/live")
+        assert len(answer.content) < 50_000
+
+
+async def test_the_files_are_open_and_the_figures_are_not(tmp_path: Path) -> None:
+    async with replica(tmp_path, admin={"local": "none"}) as served:
+        for path in ("/", "/ui/page.js", "/ui/page.css", "/ui/icon.svg"):
+            answer = await served.read.get(path)
+            assert answer.status_code == 200
+            assert "default-src 'self'" in answer.headers["content-security-policy"]
+        assert (await served.read.get("/v1/live")).status_code == 401
+        assert (await served.write.get("/v1/live?since=nonsense")).status_code == 200

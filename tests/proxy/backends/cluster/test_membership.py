@@ -1,0 +1,594 @@
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from proxy.backends.cluster import membership
+from proxy.backends.cluster.membership import Membership
+from proxy.backends.cluster.server_connection import ServerConnection
+from proxy.core.client_registry import INNER_PRODUCER, Groups
+from remoting import command as commands
+from remoting import messages
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.connection import Handler, RemotingConnection
+from remoting.errors import BodyError, ConsumerNotOnline, ServiceUnavailable, UnsupportedRequest
+from tests.proxy.kit import FakeChannel, Reply, heartbeat, java, request, settle
+
+pytestmark = pytest.mark.anyio
+
+BEAT, BYE = RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT
+A = ("broker-a",)
+
+
+@dataclass(eq=False)
+class FakeLink:
+    """A connection to a broker that answers at once, or when the test says so."""
+
+    bench: "Bench"
+    address: str
+    handler: Handler
+    on_lost: Any
+    connection: RemotingConnection | None = cast(RemotingConnection, "connected")  # noqa: RUF009
+    asked: list[RemotingCommand] = field(default_factory=list)
+    closed: bool = False
+
+    def request(self, command: RemotingCommand, timeout: float, future: Reply) -> None:
+        assert not self.closed
+        self.asked.append(command)
+        if self.address in self.bench.down:
+            future.set_exception(ServiceUnavailable(f"{self.address} cannot be reached"))
+        elif self.bench.held is not None:
+            self.bench.held.append(future)
+        else:
+            future.set_result(commands.success())
+
+    def push(self, command: RemotingCommand) -> Reply | None:
+        """The broker asks something over this connection."""
+        return self.handler(cast(RemotingConnection, None), command)
+
+    def lose(self) -> None:
+        self.connection = None
+        self.on_lost(self)
+
+    def connect(self) -> None:
+        self.connection = cast(RemotingConnection, "connected again")
+
+    def close(self) -> None:
+        self.closed = True
+
+    @property
+    def told(self) -> list[str]:
+        """What the broker heard: +client for a heartbeat, -group for a farewell."""
+        return [_told(command) for command in self.asked]
+
+
+def _told(command: RemotingCommand) -> str:
+    if command.code == BEAT:
+        return f"+{command.fields['who']}"
+    return "-" + (command.fields.get("consumerGroup") or command.fields["producerGroup"])
+
+
+class Bench:
+    """A membership between clients and fake links."""
+
+    def __init__(self, **brokers: list[str]) -> None:
+        self.brokers = {name.replace("_", "-"): addresses for name, addresses in brokers.items()}
+        self.links: list[FakeLink] = []
+        self.down: set[str] = set()
+        self.held: list[Reply] | None = None
+        self.pushed: list[tuple[FakeChannel, RemotingCommand]] = []
+        self.membership = Membership(self._link, lambda name: self.brokers.get(name, ()), self._push)
+
+    def _link(self, address: str, handler: Handler, on_lost: Any) -> ServerConnection:
+        self.links.append(FakeLink(self, address, handler, on_lost))
+        return cast(ServerConnection, self.links[-1])
+
+    def _push(self, channel: Any, command: RemotingCommand) -> Reply | None:
+        self.pushed.append((channel, command))
+        return None
+
+    async def join(
+        self,
+        client: FakeChannel,
+        *groups: str,
+        producers: tuple[str, ...] = (),
+        at: tuple[str, ...] = A,
+        who: str | None = None,
+    ) -> None:
+        joined = Groups(frozenset(producers), frozenset(groups))
+        client.session.heartbeat = beat(client, who)
+        await self.membership.enroll(client, joined, at)
+
+    async def leave(
+        self,
+        client: FakeChannel,
+        *groups: str,
+        producers: tuple[str, ...] = (),
+        farewell: RemotingCommand | None = None,
+    ) -> None:
+        await self.membership.withdraw(client, Groups(frozenset(producers), frozenset(groups)), farewell)
+
+    @property
+    def open(self) -> list[FakeLink]:
+        return [link for link in self.links if not link.closed]
+
+    def answer(self) -> None:
+        """The brokers answer everything that was held back, and from now on at once."""
+        held, self.held = self.held or [], None
+        for future in held:
+            future.set_result(commands.success())
+
+
+def client(name: str) -> FakeChannel:
+    channel = FakeChannel()
+    session = channel.session
+    session.client_id, session.language, session.version = name, "JAVA", 479
+    return channel
+
+
+def beat(channel: FakeChannel, who: str | None = None) -> RemotingCommand:
+    command = java(heartbeat(str(channel.session.client_id)), 479)
+    command.fields["who"] = who or str(channel.session.client_id)
+    return command
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(broker_a=["a:1", "a:2"], broker_b=["b:1"])
+
+
+async def test_masters_and_slaves_are_told(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", at=("broker-a", "broker-b"))
+    assert {link.address: link.told for link in bench.links} == {"a:1": ["+c1"], "a:2": ["+c1"], "b:1": ["+c1"]}
+    assert bench.membership.connections == 3
+
+
+async def test_each_broker_gets_a_command_of_its_own(bench: Bench) -> None:
+    await bench.join(client("c1"), "g")
+    first, second = (link.asked[0] for link in bench.links)
+    assert first.header is not second.header
+    assert first.body is second.body
+
+
+async def test_enrolling_is_done_when_all_have_answered_or_failed(bench: Bench) -> None:
+    bench.held, bench.down = [], {"a:1"}
+    joining = asyncio.ensure_future(bench.join(client("c1"), "g"))
+    await settle()
+    assert not joining.done()
+    bench.answer()
+    await joining
+
+
+async def test_clients_that_share_no_group_share_connections_and_members_of_one_do_not(bench: Bench) -> None:
+    await bench.join(client("c1"), "g", at=("broker-b",))
+    await bench.join(client("c2"), "h", at=("broker-b",))
+    await bench.join(client("c3"), "g", at=("broker-b",))
+    assert [link.told for link in bench.links] == [["+c1", "+c2"], ["+c3"]]
+
+
+async def test_who_leaves_is_unregistered_from_each_group_at_each_broker_as_itself(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", "h", producers=("p", INNER_PRODUCER))
+    await bench.leave(c1, "g", "h", producers=("p", INNER_PRODUCER))
+    for link in bench.links:
+        assert link.told == ["+c1", "-g", "-h", "-p"]
+        assert all(bye.fields["clientID"] == "c1" for bye in link.asked[1:])
+        assert {(bye.header["language"], bye.header["version"]) for bye in link.asked[1:]} == {("JAVA", 479)}
+    assert bench.membership.connections == 0
+
+
+async def test_what_is_told_is_the_last_heartbeat_by_then(bench: Bench) -> None:
+    c1 = client("c1")
+    bench.held = []
+    joining = [asyncio.ensure_future(bench.join(c1, "g", at=("broker-b",), who=who)) for who in ("old", "new")]
+    await settle()
+    c1.session.heartbeat = beat(c1, "newest")
+    bench.answer()
+    await asyncio.gather(*joining)
+    assert bench.links[0].told == ["+new", "+newest"], "the second heartbeat had come before the first went out"
+
+
+async def test_brokers_are_to_answer_even_where_the_client_wants_no_answer(bench: Bench) -> None:
+    """Without an answer a connection that many share would be given up."""
+    c1 = client("c1")
+    c1.session.heartbeat = request(BEAT, b"", True, who="c1")
+    await bench.membership.enroll(c1, Groups(consumers=frozenset("g")), ["broker-b"])
+    await bench.leave(c1, "g", farewell=request(BYE, b"", True, clientID="c1", consumerGroup="g"))
+    (link,) = bench.links
+    assert link.told == ["+c1", "-g"]
+    assert not any(command.is_oneway for command in link.asked)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "_TIMEOUT", 0.02)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_broker_that_does_not_answer_holds_nobody_up(bench: Bench) -> None:
+    bench.held = []
+    async with asyncio.timeout(30):
+        await bench.join(client("c1"), "g", at=("broker-b",))
+    (held,) = bench.held
+    assert not held.done(), "should it stay silent, the connection is given up"
+    held.set_exception(ServiceUnavailable("given up"))
+    await settle()
+
+
+async def test_brokers_hear_the_clients_own_farewell(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", "h", producers=("p",))
+    farewell = request(BYE, clientID="c1", consumerGroup="g", producerGroup="p", Signature="s")
+    await bench.leave(c1, "g", producers=("p",), farewell=farewell)
+    for link in bench.links:
+        (said,) = link.asked[1:]
+        assert (said.code, said.fields, said.body) == (BYE, farewell.fields, b"")
+        assert said.header is not farewell.header
+    await bench.leave(c1, "h")
+    assert [link.told[2:] for link in bench.links] == [["-h"]] * 2
+
+
+async def test_farewells_go_wherever_the_client_may_be_known(bench: Bench) -> None:
+    """To every connection of its lane, whatever the name servers list by now, and to nobody else's."""
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-a", "broker-b"))
+    await bench.join(c2, "g", at=("broker-a", "broker-b"))
+    bench.brokers = {}
+    master, slave, other = bench.links[:3]
+    slave.connection = None
+    await bench.leave(c1, "g")
+    assert [link.told for link in (master, slave, other)] == [["+c1", "-g"], ["+c1"], ["+c1", "-g"]]
+    assert [link.told for link in bench.links[3:]] == [["+c2"]] * 3
+
+
+async def test_an_empty_lane_is_closed_and_made_anew_when_needed(bench: Bench) -> None:
+    c1 = client("c1")
+    for _ in range(2):
+        await bench.join(c1, "g")
+        assert len(bench.open) == 2
+        await bench.leave(c1, "g")
+        assert (bench.open, bench.membership.connections) == ([], 0)
+
+
+async def test_who_leaves_one_group_stays_in_the_other(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", "h", at=("broker-b",))
+    await bench.leave(c1, "g")
+    assert (bench.links[0].told, bench.open) == (["+c1", "-g"], bench.links)
+    bench.links[0].push(request(40, consumerGroup="h"))
+    assert [channel for channel, _ in bench.pushed] == [c1]
+
+
+async def test_a_seat_is_not_given_to_another_before_the_brokers_have_answered(bench: Bench) -> None:
+    c1, c2, c3 = client("c1"), client("c2"), client("c3")
+    await bench.join(c1, "g", at=("broker-b",))
+    bench.held = []
+    leaving = asyncio.ensure_future(bench.leave(c1, "g"))
+    await settle()
+    joining = asyncio.ensure_future(bench.join(c2, "g", at=("broker-b",)))
+    await settle()
+    assert [link.told for link in bench.links] == [["+c1", "-g"], ["+c2"]]
+    bench.answer()
+    await asyncio.gather(leaving, joining)
+    await bench.join(c3, "g", at=("broker-b",))
+    assert [link.told for link in bench.open] == [["+c2"], ["+c3"]]
+
+
+async def test_brokers_that_were_never_told_of_a_client_are_not_told_that_it_left(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", at=("broker-b",))
+    await bench.leave(c1, "g")
+    await bench.leave(c1, "g")
+    await bench.leave(client("stranger"), "g")
+    assert [link.address for link in bench.links] == ["b:1"]
+    assert bench.links[0].told == ["+c1", "-g"]
+
+
+async def test_who_joins_a_group_that_is_taken_on_its_lane_moves(bench: Bench) -> None:
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-b",))
+    await bench.join(c2, "h", at=("broker-b",))
+    await bench.join(c2, "g", "h", at=("broker-b",))
+    assert [link.told for link in bench.links] == [["+c1", "+c2", "-h"], ["+c2"]]
+    await bench.join(client("c3"), "h", at=("broker-b",))
+    assert bench.links[0].told[-1] == "+c3"
+
+
+async def test_who_moves_is_told_at_all_its_brokers_again(bench: Bench) -> None:
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-a",))
+    await bench.join(c2, "h", at=("broker-a", "broker-b"))
+    before = len(bench.links)
+    await bench.join(c2, "g", "h", at=("broker-a",))
+    assert sorted(link.address for link in bench.links[before:]) == ["a:1", "a:2", "b:1"]
+    assert {tuple(link.told) for link in bench.links[before:]} == {("+c2",)}
+
+
+def test_again_is_soon() -> None:
+    assert 0 < membership._AGAIN < 5
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "_AGAIN", 0)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_members_are_enrolled_again_when_a_broker_was_lost(bench: Bench) -> None:
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-a", "broker-b"))
+    await bench.join(c2, "h", at=("broker-b",))
+    master, slave, other = bench.links
+    slave.lose()
+    slave.connect()
+    await settle()
+    assert (master.told, slave.told, sorted(other.told)) == (["+c1"], ["+c1", "+c1"], ["+c1", "+c2"])
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_lost_broker_is_tried_until_it_is_back(bench: Bench) -> None:
+    await bench.join(client("c1"), "g", at=("broker-b",))
+    (link,) = bench.links
+    bench.down = {"b:1"}
+    link.lose()
+    await settle()
+    tries = len(link.told)
+    assert tries > 2
+    bench.down = set()
+    link.connect()
+    await settle()
+    done = len(link.told)
+    await settle()
+    assert len(link.told) == done
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_lost_broker_is_given_up_when_nobody_is_left_to_enroll(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", at=("broker-b",))
+    (link,) = bench.links
+    bench.down = {"b:1"}
+    link.lose()
+    await settle()
+    await bench.leave(c1, "g")
+    await settle()
+    tries = len(link.asked)
+    await settle()
+    assert len(link.asked) == tries
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_lost_broker_is_not_tried_for_ever(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "_TRIES", 3)
+    await bench.join(client("c1"), "g", at=("broker-b",))
+    bench.down = {"b:1"}
+    bench.links[0].lose()
+    await settle()
+    assert bench.links[0].told == ["+c1"] * 4
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_broker_that_could_not_be_told_is_told_later(bench: Bench) -> None:
+    bench.down = {"a:2"}
+    await bench.join(client("c1"), "g")
+    master, slave = bench.links
+    await settle()
+    assert (master.told, len(slave.told) > 2) == (["+c1"], True)
+    bench.down = set()
+    await settle()
+    done = len(slave.told)
+    await settle()
+    assert (len(slave.told), master.told) == (done, ["+c1"])
+
+
+@pytest.mark.usefixtures("at_once", "impatient")
+async def test_a_broker_that_takes_its_time_is_not_told_again(bench: Bench) -> None:
+    bench.held = []
+    await bench.join(client("c1"), "g", at=("broker-b",))
+    bench.answer()
+    await settle()
+    assert bench.links[0].told == ["+c1"]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_broker_is_tried_once_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "_TRIES", 3)
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-b",))
+    await bench.join(c2, "g", at=("broker-b",))
+    bench.down = {"b:1"}
+    lost, other = bench.links
+    for link in (lost, lost, other):
+        link.lose()
+    bench.membership.appeared("broker-b", ["b:1"])
+    await bench.join(c1, "g", at=("broker-b",))
+    await settle()
+    assert (lost.told, other.told) == (["+c1"] * (1 + 1 + 3), ["+c2"] * (1 + 3))
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_who_is_leaving_when_a_broker_was_lost_is_not_enrolled_again(bench: Bench) -> None:
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-b",))
+    await bench.join(c2, "h", at=("broker-b",))
+    bench.held = []
+    leaving = asyncio.ensure_future(bench.leave(c1, "g"))
+    await settle()
+    (link,) = bench.links
+    link.lose()
+    await settle()
+    assert link.told == ["+c1", "+c2", "-g", "+c2"], "it is not the turn of the other"
+    bench.answer()
+    await leaving
+    await settle()
+    assert link.told == ["+c1", "+c2", "-g", "+c2"]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_who_left_one_group_is_enrolled_again_without_it(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", "h", at=("broker-b",))
+    bench.held = []
+    leaving = asyncio.ensure_future(bench.leave(c1, "g"))
+    await settle()
+    c1.session.heartbeat = beat(c1, "c1 without g")
+    (link,) = bench.links
+    link.lose()
+    await settle()
+    bench.answer()
+    await leaving
+    await settle()
+    assert link.told == ["+c1", "-g", "+c1 without g"]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_who_has_closed_is_not_enrolled_again(bench: Bench) -> None:
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-b",))
+    await bench.join(c2, "h", at=("broker-b",))
+    c1.closed = True
+    bench.links[0].lose()
+    await settle()
+    assert bench.links[0].told == ["+c1", "+c2", "+c2"]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_who_has_moved_is_not_enrolled_again_where_it_was(bench: Bench) -> None:
+    c1, c2 = client("c1"), client("c2")
+    await bench.join(c1, "g", at=("broker-b",))
+    await bench.join(c2, "h", at=("broker-b",))
+    bench.held = []
+    moving = asyncio.ensure_future(bench.join(c2, "g", "h", at=("broker-b",)))
+    await settle()
+    (former,) = bench.links
+    former.lose()
+    await settle()
+    bench.answer()
+    await moving
+    await settle()
+    assert [link.told for link in bench.links] == [["+c1", "+c2", "-h", "+c1"], ["+c2"]]
+
+
+async def test_a_broker_that_appears_at_a_new_address_is_told_its_members(bench: Bench) -> None:
+    await bench.join(client("c1"), "g", at=("broker-a",))
+    await bench.join(client("c2"), "g", at=("broker-a", "broker-b"))
+    before = len(bench.links)
+    bench.brokers["broker-a"] = ["a:3"]
+    bench.membership.appeared("broker-a", ["a:3"])
+    bench.membership.appeared("broker-c", ["c:1"])
+    await settle()
+    new = bench.links[before:]
+    assert sorted((link.address, *link.told) for link in new) == [("a:3", "+c1"), ("a:3", "+c2")]
+
+
+# What brokers ask of clients.
+
+
+def half_message(group: str) -> bytes:
+    return messages.encode_message(messages.StoredMessage(topic="orders", properties=f"PGROUP\x01{group}\x02"))
+
+
+def reply_to(client_id: str) -> dict[str, str]:
+    return {"properties": f"REPLY_TO_CLIENT\x01{client_id}\x02"}
+
+
+@pytest.mark.parametrize(
+    ("push", "addressee"),
+    [
+        (request(39, half_message("p1")), "c1"),
+        (request(39, half_message("p2")), "c2"),
+        (request(40, consumerGroup="g"), "c1"),
+        (request(40, consumerGroup="h"), "c2"),
+        (request(220, group="g", topic="t"), "c1"),
+        (request(221, group="h", topic="t"), "c2"),
+        (request(307, consumerGroup="g", clientId="c1"), "c1"),
+        (request(309, consumerGroup="h", clientId="c2"), "c2"),
+        (request(326, **reply_to("c1")), "c1"),
+        (request(326, **reply_to("c2")), "c2"),
+        (request(200073, clientId="c1", liteTopic="a"), "c1"),
+        (request(200073, clientId="c2", liteTopic="a"), "c2"),
+    ],
+)
+async def test_what_a_broker_asks_reaches_the_one_it_is_for(
+    bench: Bench, push: RemotingCommand, addressee: str
+) -> None:
+    c1, c2, elsewhere = client("c1"), client("c2"), client("c3")
+    await bench.join(c1, "g", producers=("p1",), at=("broker-b",))
+    await bench.join(c2, "h", producers=("p2",), at=("broker-b",))
+    await bench.join(elsewhere, "g", "h", producers=("p1", "p2"), at=("broker-b",))
+    shared, other = bench.links
+    command = commands.request(push.code, dict(push.fields), push.body)
+    shared.push(command)
+    assert [(channel.session.client_id, pushed) for channel, pushed in bench.pushed] == [(addressee, command)]
+    assert command.fields["bname"] == "broker-b"
+    if push.code not in {RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, RequestCode.NOTIFY_UNSUBSCRIBE_LITE}:
+        other.push(commands.request(push.code, dict(push.fields), push.body))
+        assert bench.pushed[1][0] is elsewhere
+
+
+async def test_a_client_is_reached_where_it_is_known(bench: Bench) -> None:
+    c1, c2, unknown = client("c1"), client("c2"), client("c3")
+    await bench.join(c1, "g", at=("broker-b",))
+    await bench.join(c2, "g", at=("broker-b",))
+    address = bench.links[0].address
+    found: list[object] = [bench.membership.link(channel, address) for channel in (c1, c2)]
+    assert found == list[object](bench.links)
+    assert bench.membership.link(c1, "elsewhere:1") is None
+    assert bench.membership.link(unknown, address) is None
+
+
+async def test_a_broker_that_says_who_it_is_is_believed(bench: Bench) -> None:
+    await bench.join(client("c1"), "g", at=("broker-b",))
+    bench.links[0].push(request(40, consumerGroup="g", bname="broker-x"))
+    assert bench.pushed[0][1].fields["bname"] == "broker-x"
+
+
+@pytest.mark.parametrize(
+    ("push", "error"),
+    [
+        (request(39, half_message("nobody")), ConsumerNotOnline),
+        (request(39, b""), ConsumerNotOnline),
+        (request(39, b"garbage"), BodyError),
+        (request(40, consumerGroup="nobody"), ConsumerNotOnline),
+        (request(40, consumerGroup="p1"), ConsumerNotOnline),
+        (request(40), ConsumerNotOnline),
+        (request(307), ConsumerNotOnline),
+        (request(326, **reply_to("nobody")), ConsumerNotOnline),
+        (request(326), ConsumerNotOnline),
+        (request(10), UnsupportedRequest),
+        (request(34), UnsupportedRequest),
+    ],
+)
+async def test_what_concerns_nobody_here_is_refused(
+    bench: Bench, push: RemotingCommand, error: type[Exception]
+) -> None:
+    await bench.join(client("c1"), "g", producers=("p1",), at=("broker-b",))
+    with pytest.raises(error):
+        bench.links[0].push(commands.request(push.code, dict(push.fields), push.body))
+    assert bench.pushed == []
+
+
+async def test_a_client_whose_connection_has_just_ended_is_not_asked(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", at=("broker-b",))
+    c1.closed = True
+    with pytest.raises(ConsumerNotOnline):
+        bench.links[0].push(request(40, consumerGroup="g"))
+
+
+async def test_who_leaves_and_comes_back_before_the_brokers_have_answered_keeps_its_seat(bench: Bench) -> None:
+    c1 = client("c1")
+    await bench.join(c1, "g", at=("broker-b",))
+    bench.held = []
+    leaving = asyncio.ensure_future(bench.leave(c1, "g"))
+    await settle()
+    joining = asyncio.ensure_future(bench.join(c1, "g", at=("broker-b",)))
+    await settle()
+    bench.answer()
+    await asyncio.gather(leaving, joining)
+    assert bench.membership.connections == 1
+    bench.open[-1].push(request(40, consumerGroup="g"))
+    assert [channel for channel, _ in bench.pushed] == [c1]

@@ -1,0 +1,155 @@
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from proxy.backends.cluster.membership_connections import MembershipConnections
+from proxy.core.client_registry import INNER_PRODUCER, Groups, Role
+from tests.proxy.kit import FakeChannel
+
+
+def consumers(*groups: str) -> Groups:
+    return Groups(consumers=frozenset(groups))
+
+
+def test_clients_that_share_no_group_share_a_lane() -> None:
+    lanes = MembershipConnections()
+    a, b = FakeChannel(), FakeChannel()
+    assert lanes.seat(a, consumers("g")) == (lanes.lane(a), None)
+    assert lanes.seat(b, Groups(frozenset("g"), frozenset("h"))) == (lanes.lane(a), None)
+    assert len(lanes) == 1
+
+
+def test_members_of_one_group_are_kept_apart() -> None:
+    lanes = MembershipConnections()
+    clients = [FakeChannel() for _ in range(5)]
+    numbers = [lanes.seat(client, consumers("g"))[0].number for client in clients]
+    assert numbers == [0, 1, 2, 3, 4]
+
+
+def test_every_java_client_is_in_the_inner_group_and_that_costs_nothing() -> None:
+    lanes = MembershipConnections()
+    for _ in range(5):
+        lane, _ = lanes.seat(FakeChannel(), Groups(frozenset([INNER_PRODUCER]), frozenset()))
+        assert lane.number == 0
+    assert len(lanes) == 0
+
+
+def test_a_client_moves_when_its_new_group_is_taken_here_and_holds_both_seats_until_it_has_left() -> None:
+    lanes = MembershipConnections()
+    first, second = FakeChannel(), FakeChannel()
+    lanes.seat(first, consumers("g"))
+    home, _ = lanes.seat(second, consumers("h"))
+    lane, left = lanes.seat(second, consumers("g"))
+    assert left is home
+    assert lanes.lane(second) is lane
+    assert lane is not home
+    assert lanes.seats(second) == {(Role.CONSUMER, "g"), (Role.CONSUMER, "h")}
+    assert lanes.seat(FakeChannel(), consumers("h"))[0].number == 2, "the seat it leaves is not free yet"
+    assert not lanes.free(home, second), "first is still there"
+    assert lanes.seat(FakeChannel(), consumers("h"))[0] is home
+    assert lanes.lane(second) is lane
+
+
+def test_a_client_on_the_move_does_not_turn_back_to_the_lane_it_is_leaving() -> None:
+    lanes = MembershipConnections()
+    first, other, mover = FakeChannel(), FakeChannel(), FakeChannel()
+    lanes.seat(first, consumers("g"))
+    lanes.seat(other, consumers("i"))
+    home, _ = lanes.seat(mover, consumers("h"))
+    lane, _ = lanes.seat(mover, consumers("g"))
+    lanes.seat(FakeChannel(), consumers("j", "i"))
+    lanes.free(home, first)
+    lanes.free(home, other)
+    again, _ = lanes.seat(mover, consumers("j"))
+    assert again is not home
+    lanes.free(home, mover)
+    assert lanes.seats(mover) == {(Role.CONSUMER, group) for group in "ghj"}
+    assert lane is not home
+
+
+def test_freed_seats_are_for_others() -> None:
+    lanes = MembershipConnections()
+    first, second = FakeChannel(), FakeChannel()
+    lane, _ = lanes.seat(first, consumers("g", "h"))
+    assert not lanes.free(lane, first, consumers("g"))
+    assert lanes.lane(first) is lane
+    assert lanes.seat(second, consumers("g"))[0] is lane
+    assert not lanes.free(lane, first)
+    assert lanes.lane(first) is None
+    assert lanes.free(lane, second, consumers("g"))
+    assert len(lanes) == 0
+
+
+Client = st.sampled_from(range(5))
+Names = st.frozensets(st.sampled_from("abc"), max_size=2)
+AllGroups = st.builds(Groups, st.frozensets(st.sampled_from(["p", INNER_PRODUCER]), max_size=2), Names)
+
+
+class LanesKeepMembersApart(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lanes = MembershipConnections()
+        self.clients = [FakeChannel() for _ in range(5)]
+        self.model: dict[int, set[tuple[Role, str]]] = {number: set() for number in range(5)}
+
+    @rule(number=Client, groups=AllGroups)
+    def seat(self, number: int, groups: Groups) -> None:
+        client = self.clients[number]
+        before = self.lanes.lane(client)
+        lane, left = self.lanes.seat(client, groups)
+        assert left is (before if before is not lane else None)
+        if left is not None:
+            self.lanes.free(left, client)
+        self.model[number] |= {(Role.CONSUMER, group) for group in groups.consumers}
+        self.model[number] |= {(Role.PRODUCER, group) for group in groups.producers - {INNER_PRODUCER}}
+
+    @rule(number=Client, groups=st.none() | AllGroups)
+    def free(self, number: int, groups: Groups | None) -> None:
+        client = self.clients[number]
+        lane = self.lanes.lane(client)
+        if lane is None:
+            return
+        empty = self.lanes.free(lane, client, groups)
+        gone = (
+            set(self.model[number])
+            if groups is None
+            else {(Role.CONSUMER, group) for group in groups.consumers}
+            | {(Role.PRODUCER, group) for group in groups.producers}
+        )
+        self.model[number] -= gone
+        assert empty == (not lane.held)
+
+    @invariant()
+    def everybody_has_its_seats_on_its_own_lane_and_nobody_elses(self) -> None:
+        for number, client in enumerate(self.clients):
+            assert self.lanes.seats(client) == self.model[number]
+            lane = self.lanes.lane(client)
+            if lane is not None:
+                assert {seat for seat, holder in lane.seats.items() if holder is client} == self.model[number]
+
+    @invariant()
+    def a_lane_has_one_member_of_each_group(self) -> None:
+        for seat in set().union(*self.model.values()):
+            holders = [number for number, seats in self.model.items() if seat in seats]
+            assert len({id(self.lanes.lane(self.clients[number])) for number in holders}) == len(holders)
+
+    @invariant()
+    def there_are_no_fewer_lanes_than_the_largest_group_has_members(self) -> None:
+        sizes = Counter(seat for seats in self.model.values() for seat in seats)
+        assert len(self.lanes) >= max(sizes.values(), default=0)
+
+
+TestLanesKeepMembersApart = LanesKeepMembersApart.TestCase
+TestLanesKeepMembersApart.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes=st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 6), min_size=1))
+def test_there_are_as_many_lanes_as_the_largest_group_has_members(sizes: dict[str, int]) -> None:
+    lanes = MembershipConnections()
+    for group, size in sizes.items():
+        for _ in range(size):
+            lanes.seat(FakeChannel(), Groups(frozenset([INNER_PRODUCER]), frozenset(group)))
+    assert len(lanes) == max(sizes.values())

@@ -1,0 +1,183 @@
+import asyncio
+
+import pytest
+
+from proxy.backends.cluster import route_cache
+from proxy.backends.cluster.route_cache import RouteCache
+from remoting.errors import RemotingError, ServiceUnavailable, TopicNotExist
+from remoting.routes import TopicRoute
+from tests.proxy.kit import Clock, route, settle
+
+pytestmark = pytest.mark.anyio
+
+OLD, NEW = route("t", "broker-a"), route("t", "broker-b")
+UNKNOWN = TopicNotExist("no route info of topic t")
+DOWN = ServiceUnavailable("no name server")
+
+
+class NameServer:
+    """Answers when the test lets it; `asked` counts the questions."""
+
+    def __init__(self, answer: TopicRoute | RemotingError) -> None:
+        self.answer = answer
+        self.asked = 0
+        self.free = asyncio.Event()
+        self.free.set()
+
+    async def load(self, topic: str) -> TopicRoute:
+        self.asked += 1
+        await self.free.wait()
+        if isinstance(self.answer, RemotingError):
+            raise self.answer
+        return self.answer
+
+
+class Bench:
+    def __init__(self, answer: TopicRoute | RemotingError = OLD) -> None:
+        self.clock = Clock()
+        self.name_server = NameServer(answer)
+        self.cache = RouteCache(self.name_server.load, self.clock, refresh=10, idle=300)
+
+    async def after(self, seconds: float, answer: TopicRoute | RemotingError) -> None:
+        """Time passes, then the routes are refreshed by a name server that now says this."""
+        self.clock.now += seconds
+        self.name_server.answer = answer
+        await self.cache.refresh()
+
+
+async def test_a_warm_route_does_not_wait_for_a_name_server() -> None:
+    bench = Bench()
+    assert bench.cache.cached("t") is None
+    assert await bench.cache.get("t") is OLD
+    bench.name_server.free.clear()
+    assert bench.cache.cached("t") is OLD
+    get = bench.cache.get("t")
+    with pytest.raises(StopIteration) as done:
+        get.send(None)
+    assert done.value.value is OLD
+    assert bench.name_server.asked == 1
+
+
+async def test_everybody_who_waits_for_a_cold_route_shares_one_question() -> None:
+    bench = Bench()
+    bench.name_server.free.clear()
+    waiting = [asyncio.ensure_future(bench.cache.get("t")) for _ in range(10)]
+    await settle()
+    waiting[0].cancel()
+    await settle()
+    bench.name_server.free.set()
+    assert await asyncio.gather(*waiting[1:]) == [OLD] * 9
+    assert bench.name_server.asked == 1
+    assert waiting[0].cancelled()
+
+
+async def test_a_failure_is_shared_and_not_kept() -> None:
+    bench = Bench(DOWN)
+    failures = await asyncio.gather(*(bench.cache.get("t") for _ in range(3)), return_exceptions=True)
+    assert failures == [DOWN] * 3
+    assert bench.name_server.asked == 1
+    bench.name_server.answer = OLD
+    assert await bench.cache.get("t") is OLD
+
+
+async def test_an_unknown_topic_is_not_asked_for_again_for_a_second() -> None:
+    bench = Bench(UNKNOWN)
+    for _ in range(2):
+        with pytest.raises(TopicNotExist):
+            await bench.cache.get("t")
+    assert bench.name_server.asked == 1
+    assert bench.cache.cached("t") is None
+    bench.name_server.answer = OLD
+    bench.clock.now += 1.0
+    assert await bench.cache.get("t") is OLD
+
+
+@pytest.mark.parametrize("trouble", [DOWN, UNKNOWN])
+async def test_an_old_route_is_better_than_none(trouble: RemotingError) -> None:
+    bench = Bench()
+    await bench.cache.get("t")
+    await bench.after(30, trouble)
+    assert bench.name_server.asked == 2
+    assert bench.cache.cached("t") is OLD
+    await bench.after(10, NEW)
+    assert bench.cache.cached("t") is NEW
+
+
+async def test_a_topic_that_stays_unknown_is_given_up_after_a_minute() -> None:
+    bench = Bench()
+    await bench.cache.get("t")
+    await bench.after(59, UNKNOWN)
+    assert bench.cache.cached("t") is OLD
+    await bench.after(2, UNKNOWN)
+    assert bench.cache.cached("t") is None
+    with pytest.raises(TopicNotExist):
+        await bench.cache.get("t")
+
+
+async def test_an_unreachable_name_server_never_makes_a_route_forgotten() -> None:
+    bench = Bench()
+    await bench.cache.get("t")
+    for _ in range(20):
+        await bench.after(60, DOWN)
+        assert bench.cache.cached("t") is OLD
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(4, 1), (5, 2), (10, 2)])
+async def test_what_is_young_is_not_refreshed(seconds: float, asked: int) -> None:
+    bench = Bench()
+    await bench.cache.get("t")
+    await bench.after(seconds, NEW)
+    assert bench.name_server.asked == asked
+    assert bench.cache.cached("t") is (OLD if asked == 1 else NEW)
+
+
+@pytest.mark.parametrize("used", [True, False])
+async def test_what_nobody_uses_is_forgotten(used: bool) -> None:
+    bench = Bench()
+    await bench.cache.get("t")
+    for _ in range(61):
+        if used:
+            assert bench.cache.cached("t") is OLD
+        await bench.after(5, OLD)
+    assert len(bench.cache) == used
+    assert (bench.cache.cached("t") is OLD) == used
+
+
+async def test_unknown_topics_are_not_refreshed_but_asked_for_again() -> None:
+    bench = Bench(UNKNOWN)
+    with pytest.raises(TopicNotExist):
+        await bench.cache.get("t")
+    await bench.after(30, OLD)
+    assert (bench.name_server.asked, len(bench.cache)) == (1, 0)
+    assert await bench.cache.get("t") is OLD
+
+
+async def test_unknown_topics_are_noted_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route_cache, "_MOST", 3)
+    bench = Bench()
+    await bench.cache.get("known")
+    bench.name_server.answer = UNKNOWN
+    for number in range(5):
+        with pytest.raises(TopicNotExist):
+            await bench.cache.get(f"unknown {number}")
+    assert len(bench.cache) == 3
+    bench.name_server.answer = OLD
+    for number in range(5):
+        await bench.cache.get(f"more {number}")
+    assert len(bench.cache) == 8, "known topics count for themselves"
+    await bench.after(61, UNKNOWN)
+    assert bench.cache.cached("known") is None, "full or not, what is gone is given up"
+
+
+async def test_routes_are_refreshed_some_at_a_time() -> None:
+    bench = Bench()
+    for number in range(100):
+        await bench.cache.get(str(number))
+    bench.clock.now += 30
+    bench.name_server.free.clear()
+    refreshing = asyncio.ensure_future(bench.cache.refresh())
+    await settle()
+    assert bench.name_server.asked == 100 + route_cache._AT_ONCE
+    bench.name_server.free.set()
+    await refreshing
+    assert bench.name_server.asked == 200

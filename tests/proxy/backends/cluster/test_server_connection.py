@@ -1,0 +1,159 @@
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from proxy.backends.cluster import server_connection as links
+from proxy.backends.cluster.server_connection import ServerConnection
+from remoting import command as commands
+from remoting.command import RemotingCommand
+from remoting.connection import CloseCause, RemotingConnection
+from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable
+from remoting.wheel import TimeoutWheel
+from tests.ports import free_port
+from tests.proxy.backends.cluster.kit import Cluster, Server
+from tests.proxy.kit import Clock, FakeChannel, Reply, request, settle
+
+pytestmark = pytest.mark.anyio
+
+# What the broker of these tests answers, and what it does not.
+ANSWERED, SILENT = 31, 30
+
+
+def answer(command: RemotingCommand) -> RemotingCommand | None:
+    return commands.success() if command.code == ANSWERED else None
+
+
+class Bench:
+    """A link to a server; `lost` is how often its connection was."""
+
+    def __init__(self, address: str) -> None:
+        self.clock = Clock()
+        self.wheel = TimeoutWheel(self.clock)
+        self.lost: list[ServerConnection] = []
+        self.link = ServerConnection(address, self.wheel, lambda *_: None, 1.0, self.lost.append)
+
+    def ask(
+        self,
+        code: int,
+        timeout: float = 60.0,
+        lost: Callable[[RemotingCommand, Reply], None] | None = None,
+    ) -> Reply:
+        future: Reply = asyncio.get_running_loop().create_future()
+        self.link.request(request(code), timeout, future, lost)
+        return future
+
+    async def connect(self) -> RemotingConnection:
+        async with asyncio.timeout(30):
+            await self.ask(ANSWERED)
+        assert self.link.connection is not None
+        return self.link.connection
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes, in which nothing is read."""
+        if self.link.connection is not None:
+            self.link.connection.read_at -= seconds
+        self.clock.now += seconds
+        self.wheel.advance()
+
+
+@pytest.fixture
+async def server(cluster: Cluster) -> Server:
+    return await cluster.server(answer)
+
+
+@pytest.fixture
+async def bench(server: Server) -> Bench:
+    return Bench(server.address)
+
+
+async def test_a_congested_connection_is_still_read(bench: Bench) -> None:
+    """A broker that cannot write reads no further either: both ends would wait for each other."""
+    connection, client = await bench.connect(), FakeChannel()
+    connection.pause_writing()
+    connection.hold(client)
+    assert connection.transport is not None
+    assert connection.transport.is_reading()
+    async with asyncio.timeout(30):
+        await bench.ask(ANSWERED)
+    assert client.holds == 1
+    connection.resume_writing()
+    assert (client.holds, connection.congested) == (0, False)
+    assert connection.transport.is_reading()
+
+
+async def test_a_broker_that_says_nothing_is_given_up_with_all_its_requests(bench: Bench, server: Server) -> None:
+    connection = await bench.connect()
+    repeated: list[RemotingCommand] = []
+
+    def again(command: RemotingCommand, future: Reply) -> None:
+        repeated.append(command)
+        future.set_result(commands.success({"by": "another"}))
+
+    late, other, repeatable = bench.ask(SILENT, 3.0), bench.ask(SILENT), bench.ask(SILENT, lost=again)
+    bench.pass_time(2.9)
+    assert not late.done()
+    bench.pass_time(0.3)
+    with pytest.raises(RequestTimeout):
+        await late
+    await settle()
+    assert isinstance(other.exception(), ConnectionLost)
+    assert repeatable.result().fields == {"by": "another"}
+    assert len(repeated) == 1
+    assert connection.cause is CloseCause.UNRESPONSIVE
+    assert bench.lost == [bench.link]
+    failed_at = bench.link.failed_at
+    assert failed_at is not None
+    # The next request finds out whether it is back.
+    assert await bench.connect() is not connection
+    assert bench.link.failed_at is None
+    assert len(server.connections) == 2
+
+
+async def test_a_broker_that_answers_others_keeps_its_connection(bench: Bench) -> None:
+    connection = await bench.connect()
+    late, other = bench.ask(SILENT, 3.0), bench.ask(SILENT)
+    bench.pass_time(2.0)
+    await bench.connect()
+    bench.pass_time(1.2)
+    with pytest.raises(RequestTimeout):
+        await late
+    await settle()
+    assert not other.done()
+    assert bench.link.connection is connection
+    assert (bench.link.failed_at, bench.lost) == (None, [])
+
+
+async def test_a_broker_of_whom_nothing_is_wanted_may_be_silent(bench: Bench) -> None:
+    connection = await bench.connect()
+    answered = bench.ask(ANSWERED, 3.0)
+    async with asyncio.timeout(30):
+        await answered
+    bench.pass_time(600)
+    await settle()
+    assert bench.link.connection is connection
+
+
+async def test_a_request_that_was_given_up_while_dialling_is_not_sent(bench: Bench, server: Server) -> None:
+    given_up = bench.ask(SILENT)
+    given_up.cancel()
+    await bench.connect()
+    assert server.codes == [ANSWERED]
+
+
+async def test_oneways_that_wait_for_a_connection_are_bounded(
+    bench: Bench, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "_MOST_WAITING", 3)
+    for _ in range(5):
+        bench.link.oneway(request(15))
+    await bench.connect()
+    assert server.codes == [15, 15, 15, ANSWERED]
+
+
+async def test_a_server_that_cannot_be_reached(bench: Bench) -> None:
+    bench = Bench(f"127.0.0.1:{free_port()}")
+    with pytest.raises(ServiceUnavailable):
+        await bench.ask(ANSWERED)
+    assert bench.link.failed_at is not None
+    assert bench.lost == []

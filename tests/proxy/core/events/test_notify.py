@@ -1,0 +1,60 @@
+"""Observers: unit tests on their failures, which are nobody else's."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.core import connections
+from proxy.core.events import Observation, tell
+from proxy.core.events.request import of_request
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import RemotingError
+from remoting.requests import REQUESTS
+from tests.proxy.kit import FakeChannel, complete, request, settle, stage
+from tests.proxy.traffic_rules.kit import grpc_send, replica
+
+pytestmark = pytest.mark.anyio
+
+
+def broken(_: Any) -> None:
+    raise KeyError("broken")
+
+
+async def test_an_observer_that_fails_costs_nobody_else_anything(caplog: pytest.LogCaptureFixture) -> None:
+    on = stage()
+    on.core.observers.insert(0, broken)
+    reply = on.core.handle(FakeChannel(), complete(REQUESTS[RequestCode.PULL_MESSAGE]))
+    assert reply is not None
+    assert (await reply).code == ResponseCode.SUCCESS
+    await settle()
+    # What is refused at once is told to its client, not to the loop.
+    with pytest.raises(RemotingError):
+        on.core.handle(FakeChannel(), request(15, b"", False))
+    assert [code for code, _ in on.observed] == ["PULL_MESSAGE", "UPDATE_CONSUMER_OFFSET"]
+    assert [record.getMessage() for record in caplog.records] == ["an observer failed"] * 2
+
+
+def test_what_cannot_be_observed_is_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[Observation] = []
+    with caplog.at_level(logging.ERROR):
+        tell([seen.append], of_request, None, 0, None, 0.0)  # type: ignore[arg-type]
+    assert seen == []
+    assert "could not be observed" in caplog.text
+
+
+async def test_an_rpc_whose_observer_fails_is_answered(tmp_path: Path) -> None:
+    async with replica(tmp_path, "") as one, one.grpc("orders") as client:
+        await one.create("orders")
+        one.app.core.observers.insert(0, broken)
+        # Or it would be sent again, though it was stored.
+        assert (await grpc_send(client, b"x")).status.message == "OK"
+
+
+def test_a_connection_listener_that_fails_costs_nobody_else_anything(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[object] = []
+    event: Any = object()
+    connections.tell((broken, told.append), event)
+    assert told == [event]
+    assert "a connection listener failed" in caplog.text

@@ -1,0 +1,160 @@
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.core.client_registry import Consumer, Member
+from remoting import command as commands
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.errors import BodyError, ConsumerNotOnline, ServiceUnavailable, TopicNotExist
+from tests.proxy.kit import FakeBackend, FakeChannel, Stage, heartbeat, java, peer, request, route, stage
+
+pytestmark = pytest.mark.anyio
+
+LIST = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+CONNECTIONS = RequestCode.GET_CONSUMER_CONNECTION_LIST
+UNIDENTIFIED = commands.response(206, remark="no consumer")
+
+
+def says(answers: dict[str, Any]) -> Any:
+    """Brokers that answer LIST and CONNECTIONS; what is not listed cannot be reached."""
+
+    def answer(broker: str, _: RemotingCommand) -> RemotingCommand | Exception:
+        said = answers.get(broker, ServiceUnavailable(f"{broker} is away"))
+        return commands.success(body=orjson.dumps(said)) if isinstance(said, dict) else said
+
+    return answer
+
+
+async def joined(answers: dict[str, Any], *clients: str, brokers: tuple[str, ...] = ("broker-a", "broker-b")) -> Stage:
+    """Clients of ours in group g, in front of these brokers."""
+    on = stage(FakeBackend(names=brokers, warm={"orders": route("orders", *brokers)}, answer=says(answers)))
+    for number, client_id in enumerate(clients):
+        channel = FakeChannel(peer(f"192.0.2.{number}:50000"))
+        await on.ask(java(heartbeat(client_id, {"g": ["orders"]}), 479), channel)
+    return on
+
+
+def ids(*client_ids: str) -> dict[str, Any]:
+    return {"consumerIdList": list(client_ids)}
+
+
+@pytest.mark.parametrize(
+    ("answers", "clients", "listed"),
+    [
+        ({"broker-a": ids("x")}, ["c1"], ["c1", "x"]),
+        ({"broker-a": ids("x", "c1")}, ["c1", "c1", "c2"], ["c1", "c2", "x"]),
+        ({"broker-a": ids("x")}, [], ["x"]),
+        # A broker that is away is not the end of it.
+        ({"broker-b": ids("x")}, ["c1"], ["c1", "x"]),
+        ({}, ["c1"], ["c1"]),
+        ({"broker-a": UNIDENTIFIED}, ["c1"], ["c1"]),
+        ({"broker-a": {"consumerIdList": None}}, ["c1"], ["c1"]),
+    ],
+)
+async def test_members_are_those_here_and_those_that_a_broker_knows(
+    answers: dict[str, Any], clients: list[str], listed: list[str]
+) -> None:
+    on = await joined(answers, *clients)
+    answer = await on.ask(request(LIST, consumerGroup="g"))
+    assert orjson.loads(answer.body) == ids(*listed)
+
+
+async def test_members_behind_other_proxies_count() -> None:
+    on = await joined({}, "c1")
+    on.registry.heartbeat(Member("far", "far"), [], {"g": Consumer({})}, 0)
+    assert orjson.loads((await on.ask(request(LIST, consumerGroup="g"))).body) == ids("c1", "far")
+
+
+@pytest.mark.parametrize("code", [LIST, CONNECTIONS])
+async def test_what_the_broker_says_of_a_group_that_nobody_knows_is_passed_on(code: int) -> None:
+    on = await joined({"broker-a": UNIDENTIFIED})
+    answer = await on.ask(request(code, consumerGroup="g"))
+    assert (answer.code, answer.remark) == (206, "no consumer")
+
+
+@pytest.mark.parametrize("code", [LIST, CONNECTIONS])
+@pytest.mark.parametrize("brokers", [("broker-a",), ()])
+async def test_without_a_broker_an_unknown_group_is_not_online(code: int, brokers: tuple[str, ...]) -> None:
+    on = await joined({}, brokers=brokers)
+    with pytest.raises(ConsumerNotOnline):
+        await on.ask(request(code, consumerGroup="g"))
+
+
+async def test_a_broker_that_knows_the_asking_client_is_asked() -> None:
+    on = stage(FakeBackend(names=["broker-a", "broker-b"], warm={"orders": route("orders", "broker-b")}))
+    client = FakeChannel()
+    await on.ask(heartbeat("c1", {"g": ["orders"]}), client)
+    await on.ask(request(LIST, consumerGroup="g"), client)
+    assert [sent.broker for sent in on.backend.sent] == ["broker-b"]
+
+
+def connection(client_id: str, address: str) -> dict[str, Any]:
+    return {"clientId": client_id, "clientAddr": address, "language": "JAVA", "version": 479}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {
+            "broker-a": {
+                "connectionSet": [connection("c1", "10.0.0.1:1"), connection("x", "10.0.0.2:2")],
+                "consumeType": "T",
+            }
+        },
+        {"broker-a": {"connectionSet": [connection("x", "10.0.0.2:2")], "consumeType": "T"}},
+    ],
+)
+async def test_our_own_clients_are_shown_where_they_really_are(said: dict[str, Any]) -> None:
+    on = await joined(said, "c1")
+    body = orjson.loads((await on.ask(request(CONNECTIONS, consumerGroup="g"))).body)
+    assert body["connectionSet"] == [connection("x", "10.0.0.2:2"), connection("c1", "192.0.2.0:50000")]
+    assert body["consumeType"] == "T"
+
+
+async def test_without_a_broker_the_connections_are_what_heartbeats_tell() -> None:
+    on = await joined({}, "c1", "c2")
+    body = orjson.loads((await on.ask(request(CONNECTIONS, consumerGroup="g"))).body)
+    assert body == {
+        "connectionSet": [connection("c1", "192.0.2.0:50000"), connection("c2", "192.0.2.1:50000")],
+        "subscriptionTable": {"orders": {"topic": "orders", "subString": "*"}},
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+    }
+
+
+CHECK, ASSIGN = RequestCode.CHECK_CLIENT_CONFIG, RequestCode.QUERY_ASSIGNMENT
+
+
+@pytest.mark.parametrize(("code", "body"), [(CHECK, b'{"subscriptionData":{"topic":"t"}}'), (ASSIGN, b'{"topic":"t"}')])
+@pytest.mark.parametrize("backend", ["warm", "cold"])
+async def test_the_first_broker_of_the_topic_is_asked(code: int, body: bytes, backend: str) -> None:
+    on = stage(FakeBackend(**{backend: {"t": route("t", "broker-b", "broker-a")}}))  # type: ignore[arg-type]
+    assert (await on.ask(request(code, body))).fields == {"served by": "broker-a"}
+    assert [(sent.broker, sent.body) for sent in on.backend.sent] == [("broker-a", body)]
+
+
+@pytest.mark.parametrize(("code", "body"), [(CHECK, b'{"subscriptionData":{"topic":"t"}}'), (ASSIGN, b'{"topic":"t"}')])
+async def test_on_a_brokers_own_listener_that_broker_is_asked(code: int, body: bytes) -> None:
+    on = stage()
+    answer = await on.ask(request(code, body), FakeChannel(peer(broker="broker-x")))
+    assert answer.fields == {"served by": "broker-x"}
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "error"),
+    [
+        (CHECK, b'{"subscriptionData":{"topic":"t"}}', TopicNotExist),
+        (CHECK, b'{"subscriptionData":[1]}', BodyError),
+        (ASSIGN, b"nonsense", BodyError),
+        (ASSIGN, b'{"topic":"empty"}', ServiceUnavailable),
+    ],
+)
+async def test_what_cannot_be_asked_is_said(code: int, body: bytes, error: type[Exception]) -> None:
+    empty = route("empty")
+    empty.data.update(queueDatas=[])
+    on = stage(FakeBackend(warm={"empty": type(empty)("empty", {"queueDatas": [], "brokerDatas": []}, ())}))
+    with pytest.raises(error):
+        await on.ask(request(code, body))

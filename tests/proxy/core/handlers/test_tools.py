@@ -1,0 +1,79 @@
+import pytest
+
+from proxy.core.client_registry import Consumer, Member
+from remoting import command as commands
+from remoting.command import RemotingCommand
+from remoting.errors import ConsumerNotOnline, RemotingError, ServiceUnavailable
+from tests.proxy.kit import FakeBackend, FakeChannel, heartbeat, request, stage
+
+pytestmark = pytest.mark.anyio
+
+RUNNING_INFO, DIRECTLY = 307, 309
+
+
+def ask(code: int, **more: str) -> RemotingCommand:
+    return request(code, b"a message", clientId="c1", consumerGroup="g", **more)
+
+
+def away(*brokers: str) -> FakeBackend:
+    def answer(broker: str, _: RemotingCommand) -> RemotingCommand | Exception:
+        return ServiceUnavailable("away") if broker in brokers else commands.success({"served by": broker})
+
+    return FakeBackend(names=["broker-b", "broker-a"], answer=answer)
+
+
+@pytest.mark.parametrize("code", [RUNNING_INFO, DIRECTLY])
+async def test_a_client_that_is_here_is_asked(code: int) -> None:
+    on = stage(FakeBackend(names=["broker-a"]))
+    client, other = FakeChannel(), FakeChannel()
+    await on.ask(heartbeat("c1", {"g": []}), client)
+    await on.ask(heartbeat("c2", {"g": []}), other)
+    tool = ask(code, jstackEnable="true")
+    assert (await on.ask(tool)).fields == {"answered by": "c1"}
+    assert [(asked.code, asked.fields, asked.body) for asked in client.asked] == [(code, tool.fields, tool.body)]
+    assert (other.asked, on.backend.sent) == ([], [])
+
+
+@pytest.mark.parametrize(("fields", "broker"), [({"brokerName": "broker-b"}, "broker-b"), ({}, "broker-a")])
+async def test_only_a_broker_can_put_the_message_into_the_question(fields: dict[str, str], broker: str) -> None:
+    on = stage(away())
+    client = FakeChannel()
+    await on.ask(heartbeat("c1", {"g": []}), client)
+    tool = request(DIRECTLY, b"", clientId="c1", consumerGroup="g", msgId="m", **fields)
+    assert (await on.ask(tool)).fields == {"served by": broker}
+    assert client.asked == []
+    running = request(RUNNING_INFO, b"", clientId="c1", consumerGroup="g")
+    assert (await on.ask(running)).fields == {"answered by": "c1"}
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "backend", "asked"),
+    [
+        (RUNNING_INFO, {}, away(), ["broker-a"]),
+        (RUNNING_INFO, {}, away("broker-a"), ["broker-a", "broker-b"]),
+        (DIRECTLY, {"brokerName": "broker-b"}, away(), ["broker-b"]),
+        (DIRECTLY, {}, away(), ["broker-a"]),
+        (RUNNING_INFO, {"brokerName": "broker-b"}, away(), ["broker-a"]),
+    ],
+)
+async def test_of_another_client_a_broker_is_asked(
+    code: int, fields: dict[str, str], backend: FakeBackend, asked: list[str]
+) -> None:
+    on = stage(backend)
+    on.registry.heartbeat(Member("far", "c1"), [], {"g": Consumer({})}, 0)
+    assert (await on.ask(ask(code, **fields))).fields == {"served by": asked[-1]}
+    assert [sent.broker for sent in backend.sent] == asked
+
+
+async def test_what_the_last_broker_refuses_with_is_passed_on() -> None:
+    backend = FakeBackend(names=["broker-a", "broker-b"], answer=lambda broker, _: commands.response(1, remark=broker))
+    answer = await stage(backend).ask(ask(RUNNING_INFO))
+    assert (answer.code, answer.remark) == (1, "broker-b")
+
+
+@pytest.mark.parametrize(
+    ("backend", "error"), [(away("broker-a", "broker-b"), ConsumerNotOnline), (FakeBackend(), ServiceUnavailable)]
+)
+async def test_a_client_that_nobody_can_ask(backend: FakeBackend, error: type[RemotingError]) -> None:
+    with pytest.raises(error):
+        await stage(backend).ask(ask(RUNNING_INFO))

@@ -1,0 +1,112 @@
+import pytest
+
+from protocol_negotiation.advertised_address import Advertise, AdvertiseRule
+from protocol_negotiation.networks import parse_network
+from proxy.core.advertised_listeners import AdvertisedListener, ListenerRoutes
+from proxy.core.context import Context
+from remoting.codes import RequestCode, version_ordinal
+from tests.proxy.kit import FakeChannel, java, peer, request
+
+NEW_JAVA = version_ordinal(4, 9, 5)
+OLD_JAVA = version_ordinal(4, 9, 4)
+RULES = (AdvertiseRule((parse_network("10.0.0.0/8"),), "inside.test:1"),)
+
+MAIN = AdvertisedListener(8080, Advertise(), None, "main")
+OWN = AdvertisedListener(8081, Advertise(), "broker-a", "own")
+FIXED = AdvertisedListener(8080, Advertise("proxy.test:9000"), None, "main")
+FIXED_OWN = AdvertisedListener(8081, Advertise("proxy.test:9001"), "broker-a", "own")
+RULED = AdvertisedListener(8080, Advertise("proxy.test:9000", RULES), None, "main")
+HOST = AdvertisedListener(8080, Advertise("proxy.test"), None, "main")
+
+
+def told(
+    *doors: AdvertisedListener,
+    broker: str = "broker-a",
+    version: int = NEW_JAVA,
+    language: str = "JAVA",
+    listener: str = "main",
+    address: str = "192.0.2.7:50000",
+    local: str = "198.51.100.9:8080",
+) -> str:
+    command = java(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="t"), version)
+    command.header["language"] = language
+    door = next((door for door in doors if door.name == listener), None)
+    client = FakeChannel(peer(address, local, listener=listener, broker=None if door is None else door.broker))
+    return ListenerRoutes(doors).told(Context(client, command, None, 0.0), broker)
+
+
+@pytest.mark.parametrize(
+    ("doors", "listener", "local", "answer"),
+    [
+        ((), "main", "198.51.100.9:8080", "198.51.100.9:8080"),
+        ((MAIN,), "main", "198.51.100.9:8080", "198.51.100.9:8080"),
+        ((FIXED,), "main", "198.51.100.9:8080", "proxy.test:9000"),
+        ((HOST,), "main", "198.51.100.9:8080", "proxy.test:8080"),
+        # Behind a load balancer that speaks the PROXY protocol: what the client dialled, not what we bound.
+        ((MAIN,), "main", "203.0.113.5:443", "203.0.113.5:443"),
+        ((MAIN,), "main", "[2001:db8::9]:8080", "[2001:db8::9]:8080"),
+        # It came by a broker's own door, and is led to the common one.
+        ((MAIN, OWN), "own", "198.51.100.9:8081", "198.51.100.9:8080"),
+        ((MAIN, OWN), "own", "[2001:db8::9]:8081", "[2001:db8::9]:8080"),
+        ((FIXED, OWN), "own", "198.51.100.9:8081", "proxy.test:9000"),
+        # There is no common one.
+        ((OWN,), "own", "198.51.100.9:8081", "198.51.100.9:8081"),
+    ],
+)
+def test_clients_that_name_brokers_come_to_the_common_door(
+    doors: tuple[AdvertisedListener, ...], listener: str, local: str, answer: str
+) -> None:
+    assert told(*doors, listener=listener, local=local) == answer
+    assert told(*doors, listener=listener, local=local, broker="broker-b") == answer
+
+
+@pytest.mark.parametrize(("language", "version"), [("JAVA", OLD_JAVA), ("JAVA", 0), ("GO", NEW_JAVA), ("CPP", 479)])
+@pytest.mark.parametrize(
+    ("doors", "listener", "local", "own", "other"),
+    [
+        ((MAIN,), "main", "198.51.100.9:8080", "198.51.100.9:8080", "198.51.100.9:8080"),
+        ((MAIN, OWN), "main", "198.51.100.9:8080", "198.51.100.9:8081", "198.51.100.9:8080"),
+        ((MAIN, OWN), "own", "198.51.100.9:8081", "198.51.100.9:8081", "198.51.100.9:8080"),
+        ((FIXED, FIXED_OWN), "main", "198.51.100.9:8080", "proxy.test:9001", "proxy.test:9000"),
+        ((FIXED, FIXED_OWN), "own", "198.51.100.9:8081", "proxy.test:9001", "proxy.test:9000"),
+        ((MAIN, OWN), "main", "[2001:db8::9]:8080", "[2001:db8::9]:8081", "[2001:db8::9]:8080"),
+    ],
+)
+def test_clients_that_do_not_are_sent_to_the_brokers_own(
+    doors: tuple[AdvertisedListener, ...], listener: str, local: str, own: str, other: str, language: str, version: int
+) -> None:
+    answers = [
+        told(*doors, broker=broker, language=language, version=version, listener=listener, local=local)
+        for broker in ("broker-a", "broker-b")
+    ]
+    assert answers == [own, other]
+
+
+@pytest.mark.parametrize(
+    ("address", "answer"), [("10.1.2.3:50000", "inside.test:1"), ("192.0.2.7:50000", "proxy.test:9000")]
+)
+def test_clients_of_certain_networks_are_told_something_else(address: str, answer: str) -> None:
+    assert told(RULED, address=address) == answer
+
+
+# What gRPC clients are told: nothing, where they know best themselves.
+
+
+@pytest.mark.parametrize(
+    ("door", "address", "wanted"),
+    [
+        (MAIN, "192.0.2.7:50000", None),
+        (FIXED, "192.0.2.7:50000", "proxy.test:9000"),
+        (HOST, "192.0.2.7:50000", "proxy.test:8080"),
+        (RULED, "10.1.2.3:50000", "inside.test:1"),
+        (RULED, "192.0.2.7:50000", "proxy.test:9000"),
+        (AdvertisedListener(8080, Advertise(None, RULES), None, "main"), "192.0.2.7:50000", None),
+    ],
+)
+def test_what_is_configured(door: AdvertisedListener, address: str, wanted: str | None) -> None:
+    found = ListenerRoutes([door]).configured(peer(address, listener="main"))
+    assert (None if found is None else str(found)) == wanted
+
+
+def test_an_unknown_door_has_nothing_to_say() -> None:
+    assert ListenerRoutes([FIXED]).configured(peer(listener="elsewhere")) is None

@@ -1,0 +1,279 @@
+import asyncio
+
+import pytest
+
+from proxy.core import heartbeat as heartbeats
+from proxy.core.client_registry import Consumer, Groups, Member, Role
+from proxy.core.membership import expire, leave
+from remoting.codes import RequestCode
+from remoting.errors import BodyError, ServiceUnavailable
+from tests.proxy.kit import FakeBackend, FakeChannel, Stage, heartbeat, java, peer, request, route, settle, stage
+
+pytestmark = pytest.mark.anyio
+
+G = Groups(consumers=frozenset("g"))
+
+
+def enrolled(on: Stage) -> list[set[str]]:
+    return [set(brokers) for _, _, brokers in on.backend.enrolled]
+
+
+@pytest.fixture
+async def here() -> Stage:
+    topics = {"orders": route("orders", "broker-a"), "bills": route("bills", "broker-b", "broker-a")}
+    return stage(FakeBackend(warm=topics))
+
+
+async def test_a_client_is_enrolled_at_the_brokers_of_its_topics(here: Stage) -> None:
+    client = FakeChannel()
+    answer = await here.handle(java(heartbeat("c1", {"g": ["orders", "bills"]}, ["p"]), 479), client, 0)
+    assert (answer.code, answer.fields) == (0, {})
+    assert here.backend.enrolled == [
+        (client, Groups(frozenset("p"), frozenset("g")), frozenset({"broker-a", "broker-b"}))
+    ]
+    assert here.registry.consumer_ids("g") == {"c1"}
+    member = here.registry.find("c1", Role.CONSUMER, "g")
+    assert member is not None
+    assert (member.address, member.language, member.version) == ("192.0.2.7:50000", "JAVA", 479)
+
+
+async def test_the_routes_of_new_topics_are_loaded_for_it(here: Stage) -> None:
+    here.backend.cold = {"new": route("new", "broker-c"), "lost": ServiceUnavailable("no name server")}
+    await here.handle(heartbeat("c1", {"g": ["new", "lost", "unknown", "%RETRY%g"]}), FakeChannel(), 0)
+    assert enrolled(here) == [{"broker-c"}]
+
+
+async def test_equal_heartbeats_within_five_seconds_are_one(here: Stage) -> None:
+    client = FakeChannel()
+    for now in (0, 0.1, 4.9):
+        await here.handle(heartbeat("c1", {"g": ["orders"]}), client, now)
+    assert enrolled(here) == [{"broker-a"}]
+    await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 5.0)
+    assert enrolled(here) == [{"broker-a"}] * 2
+    assert [change.group for change in here.changes] == ["g"]
+
+
+async def test_a_different_heartbeat_counts_at_once(here: Stage) -> None:
+    client = FakeChannel()
+    await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
+    await here.handle(heartbeat("c1", {"g": ["bills"]}), client, 0.1)
+    assert enrolled(here) == [{"broker-a"}, {"broker-a", "broker-b"}]
+    assert [change.joined for change in here.changes] == [True, True]
+
+
+async def test_equal_heartbeats_of_two_clients_are_two(here: Stage) -> None:
+    for _ in range(2):
+        await here.handle(heartbeat("c1", {"g": ["orders"]}), FakeChannel(), 0)
+    assert enrolled(here) == [{"broker-a"}] * 2
+
+
+async def test_of_brokers_that_have_appeared_it_learns_with_a_route_or_its_next_heartbeat(here: Stage) -> None:
+    client, other = FakeChannel(), FakeChannel()
+    for one in (client, other):
+        await here.handle(heartbeat("c1", {"g": ["orders"]}), one, 0)
+    here.backend.enrolled.clear()
+    here.backend.warm["orders"] = route("orders", "broker-a", "broker-new")
+    await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 1)
+    assert enrolled(here) == []
+    await here.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders"), client)
+    await settle()
+    assert enrolled(here) == [{"broker-new"}]
+    await here.handle(heartbeat("c1", {"g": ["orders"]}), other, 5)
+    assert enrolled(here) == [{"broker-new"}, {"broker-a", "broker-new"}]
+
+
+async def test_on_a_brokers_own_listener_it_is_enrolled_there_alone(here: Stage) -> None:
+    client = FakeChannel(peer(broker="broker-x"))
+    await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
+    await here.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="bills"), client)
+    await settle()
+    assert enrolled(here) == [{"broker-x"}]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"clientID":""}', b'{"clientID":"c","consumerDataSet":[{}]}'])
+async def test_a_malformed_heartbeat_changes_nothing(here: Stage, body: bytes) -> None:
+    with pytest.raises(BodyError) as caught:
+        await here.ask(request(RequestCode.HEART_BEAT, body))
+    assert caught.value.code == 29
+    assert (len(here.registry), here.backend.enrolled, here.changes) == (0, [], [])
+
+
+async def test_a_client_leaves_one_group_and_stays_in_the_other(here: Stage) -> None:
+    client = FakeChannel()
+    await here.handle(heartbeat("c1", {"g": ["orders"], "h": ["orders"]}, ["p"]), client, 0)
+    await here.ask(request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g"), client)
+    assert here.backend.withdrawn == [(client, G)]
+    assert (here.registry.consumer_ids("g"), here.registry.consumer_ids("h")) == (set(), {"c1"})
+    await here.ask(request(RequestCode.UNREGISTER_CLIENT, clientID="c1", producerGroup="p"), client)
+    assert here.registry.members(Role.PRODUCER, "p") == []
+
+
+async def test_a_client_that_never_joined_may_leave(here: Stage) -> None:
+    answer = await here.ask(request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g"))
+    assert (answer.code, here.backend.withdrawn, here.changes) == (0, [], [])
+
+
+async def test_a_client_that_left_may_come_back_at_once_with_the_same_heartbeat(here: Stage) -> None:
+    client = FakeChannel()
+    await here.handle(heartbeat(producers=["p"]), client, 0)
+    await here.handle(request(RequestCode.UNREGISTER_CLIENT, clientID="c1", producerGroup="p"), client, 1)
+    await here.handle(heartbeat(producers=["p"]), client, 2)
+    assert [member.client_id for member in here.registry.members(Role.PRODUCER, "p")] == ["c1"]
+
+
+async def test_the_same_after_leaving_is_news_to_the_brokers(here: Stage) -> None:
+    client = FakeChannel()
+    await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
+    await here.handle(request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g"), client, 1)
+    await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 2)
+    assert enrolled(here) == [{"broker-a"}] * 2
+
+
+async def test_when_its_connection_ends_a_client_leaves_all_its_groups(here: Stage) -> None:
+    client, other = FakeChannel(), FakeChannel()
+    await here.handle(heartbeat("c1", {"g": ["orders"]}, ["p"]), client, 0)
+    await here.handle(heartbeat("c2", {"g": ["orders"]}), other, 0)
+    await leave(here.core, client)
+    await leave(here.core, client)
+    assert here.backend.withdrawn == [(client, Groups(frozenset("p"), frozenset("g")))]
+    assert here.registry.consumer_ids("g") == {"c2"}
+    assert [(change.member.client_id, change.joined) for change in here.changes] == [
+        ("c1", True),
+        ("c2", True),
+        ("c1", False),
+    ]
+
+
+async def test_nobody_is_told_that_a_client_left_before_the_brokers_know(here: Stage) -> None:
+    here.backend.withdrawing = asyncio.Event()
+    client = FakeChannel()
+    await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
+    leaving = asyncio.ensure_future(leave(here.core, client))
+    await settle()
+    assert (here.registry.consumer_ids("g"), [change.joined for change in here.changes]) == (set(), [True])
+    here.backend.withdrawing.set()
+    await leaving
+    assert [change.joined for change in here.changes] == [True, False]
+
+
+async def test_a_client_whose_connection_ends_during_its_heartbeat_is_enrolled_nowhere(here: Stage) -> None:
+    here.backend.cold = {"new": route("new", "broker-c")}
+    client = FakeChannel()
+    beating = asyncio.ensure_future(here.handle(heartbeat("c1", {"g": ["new"]}), client, 0))
+    await asyncio.sleep(0)
+    client.closed = True
+    await leave(here.core, client)
+    await beating
+    assert (len(here.registry), here.backend.enrolled) == (0, [])
+
+
+async def test_a_heartbeat_that_is_looked_at_after_the_connection_ended_is_of_no_account(here: Stage) -> None:
+    client = FakeChannel(closed=True)
+    await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
+    assert (len(here.registry), here.backend.enrolled) == (0, [])
+
+
+async def test_clients_whose_heartbeats_stopped_leave(here: Stage) -> None:
+    silent, lively, far = FakeChannel(), FakeChannel(), _far()
+    for client in (silent, lively):
+        await here.handle(heartbeat(f"c{client.session.number}", {"g": ["orders"]}), client, 0)
+    here.registry.heartbeat(far, [], {"g": Consumer({})}, 0)
+    await here.handle(heartbeat("lively", {"g": ["orders"]}), lively, 60)
+    expire(here.core, 90)
+    await settle()
+    assert len(here.registry.members(Role.CONSUMER, "g")) == 3
+    expire(here.core, 91)
+    await settle()
+    assert here.registry.consumer_ids("g") == {"lively"}
+    assert here.backend.withdrawn == [(silent, G)]
+    assert {change.member.client_id for change in here.changes if not change.joined} == {
+        f"c{silent.session.number}",
+        "far",
+    }
+
+
+async def test_brokers_hear_a_farewell_in_the_clients_own_words(here: Stage) -> None:
+    client = FakeChannel()
+    await here.handle(heartbeat("c1", {"g": ["orders"]}, ["p"]), client, 0)
+    farewell = request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g", AccessKey="k", Signature="s")
+    await here.ask(farewell, client)
+    await leave(here.core, client)
+    told, rest = here.backend.farewells
+    assert told is not None
+    assert (told.code, told.fields) == (farewell.code, farewell.fields)
+    assert told.header is not farewell.header, "it is sent more than once"
+    assert rest is None, "of what it did not say we speak for it"
+
+
+async def test_a_group_that_was_left_is_not_named_again(here: Stage) -> None:
+    client = FakeChannel()
+    beat = heartbeat("c1", {"g": ["orders"], "h": ["orders"]}, ["p"])
+    body = beat.body
+    await here.handle(beat, client, 0)
+    here.backend.withdrawing = asyncio.Event()
+    leaving = asyncio.ensure_future(leave(here.core, client, G))
+    await settle()
+    assert client.session.heartbeat is not None
+    told = heartbeats.parse(client.session.heartbeat.body)
+    assert told.groups == Groups(frozenset("p"), frozenset("h"))
+    assert beat.body == body, "what may be on its way stays as it is"
+    here.backend.withdrawing.set()
+    await leaving
+
+
+async def test_a_group_that_is_left_while_routes_are_loaded_is_not_joined(here: Stage) -> None:
+    here.backend.cold = {"new": route("new", "broker-c")}
+    client = FakeChannel()
+    beating = asyncio.ensure_future(here.handle(heartbeat("c1", {"g": ["new"], "h": ["new"]}), client, 0))
+    await asyncio.sleep(0)
+    await leave(here.core, client, G)
+    await beating
+    assert here.backend.enrolled == [(client, Groups(consumers=frozenset("h")), frozenset({"broker-c"}))]
+
+
+async def test_who_expires_holds_up_nobody_else(here: Stage) -> None:
+    here.backend.withdrawing = asyncio.Event()
+    clients = [FakeChannel() for _ in range(3)]
+    for client in clients:
+        await here.handle(heartbeat("c", {"g": ["orders"]}), client, 0)
+    expire(here.core, 91)
+    await settle()
+    assert [channel for channel, _ in here.backend.withdrawn] == clients
+    here.backend.withdrawing.set()
+    await settle()
+
+
+def _far() -> Member:
+    return Member(("other proxy", "far"), "far")
+
+
+@pytest.mark.parametrize(
+    ("model", "far", "noticed"),
+    [("CLUSTERING", True, True), ("CLUSTERING", False, False), ("BROADCASTING", True, False)],
+)
+async def test_members_are_told_of_changes_behind_other_proxies(
+    here: Stage, model: str, far: bool, noticed: bool
+) -> None:
+    client, stranger = FakeChannel(), FakeChannel()
+    await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
+    await here.handle(heartbeat("c2", {"h": ["orders"]}), stranger, 0)
+    other = _far() if far else Member(FakeChannel(), "near", FakeChannel())
+    here.core.changed(here.registry.heartbeat(other, [], {"g": Consumer({"messageModel": model})}, 0))
+    assert [(notice.code, notice.fields) for notice in client.told] == [(40, {"consumerGroup": "g"})] * noticed
+    assert stranger.told == []
+
+
+# A channel whose producer groups brokers know by another one, as gRPC producers are.
+
+
+async def test_brokers_do_not_hear_of_producers_that_another_channel_stands_for() -> None:
+    on = stage(FakeBackend({"orders": route()}))
+    channel = FakeChannel(represented=True)
+    await on.ask(heartbeat("p1", producers=["orders"]), channel)
+    await on.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders"), channel)
+    await settle()
+    assert on.backend.enrolled == []
+    assert [member.client_id for member in on.registry.members(Role.PRODUCER, "orders")] == ["p1"]
+    await on.ask(heartbeat("p1", {"g": ["orders"]}, ["orders"]), channel)
+    ((_, groups, _),) = on.backend.enrolled
+    assert groups == Groups(consumers=frozenset({"g"}))

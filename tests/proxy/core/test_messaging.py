@@ -1,0 +1,192 @@
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from proxy.core.context import Context
+from proxy.core.messaging import Messaging
+from proxy.settings.model import LimitSettings, Settings
+from remoting import command as commands
+from remoting.codes import GO_AWAY_VERSION, RequestCode
+from remoting.command import RemotingCommand
+from remoting.errors import ConnectionLost, GoAway, Overloaded, RemotingError, RequestTimeout, ServiceUnavailable
+from remoting.requests import REQUESTS
+from tests.proxy.kit import FakeBackend, FakeChannel, complete, java, request, route, settle, stage
+
+pytestmark = pytest.mark.anyio
+
+PULL = REQUESTS[RequestCode.PULL_MESSAGE]
+SEND = REQUESTS[RequestCode.SEND_MESSAGE_V2]
+SECRET = "user's secret"
+
+
+async def test_a_forwarded_request_costs_no_task() -> None:
+    on = stage()
+    before = asyncio.all_tasks()
+    reply = on.core.handle(FakeChannel(), complete(PULL))
+    assert reply is not None
+    assert asyncio.all_tasks() == before
+    assert (await reply).fields["served by"] == "broker-a"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (commands.success(), 0),
+        (commands.response(19), 19),
+        (commands.response(206, remark="gone"), 206),
+        (ServiceUnavailable("no master"), 14),
+        (ConnectionLost("lost"), 14),
+        (RequestTimeout("late"), 2),
+        (ValueError(SECRET), 1),
+    ],
+)
+async def test_observers_see_how_each_request_ended_once(answer: RemotingCommand | Exception, code: int) -> None:
+    on = stage(FakeBackend(answer=lambda *_: answer))
+    await asyncio.gather(on.ask(complete(PULL)), return_exceptions=True)
+    await settle()
+    assert on.observed == [("PULL_MESSAGE", code)]
+
+
+async def test_observers_see_oneway_requests() -> None:
+    on = stage()
+    assert on.core.handle(FakeChannel(), request(15, b"", True, **_offset())) is None
+    assert on.observed == [("UPDATE_CONSUMER_OFFSET", 0)]
+    with pytest.raises(RemotingError):
+        on.core.handle(FakeChannel(), request(15, b"", True))
+    assert on.observed[1:] == [("UPDATE_CONSUMER_OFFSET", 29)]
+
+
+def _offset() -> dict[str, str]:
+    return {"consumerGroup": "g", "topic": "t", "queueId": "0", "commitOffset": "7", "bname": "broker-a"}
+
+
+async def test_observers_see_requests_that_were_given_up() -> None:
+    on = stage(FakeBackend(pending=[]))
+    reply = on.core.handle(FakeChannel(), complete(PULL))
+    assert reply is not None
+    assert on.observed == []
+    reply.cancel()
+    await settle()
+    assert on.observed == [("PULL_MESSAGE", 1)]
+
+
+async def test_an_internal_error_tells_the_log_and_not_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_: Messaging, __: Context) -> Any:
+        raise ValueError(SECRET)
+
+    on = stage(handlers={RequestCode.HEART_BEAT: broken})
+    with caplog.at_level(logging.ERROR), pytest.raises(RemotingError) as caught:
+        on.core.handle(FakeChannel(), request(RequestCode.HEART_BEAT))
+    assert (str(caught.value), caught.value.code, caught.value.__cause__) == ("internal error", 1, None)
+    assert SECRET in caplog.text
+    assert on.observed == [("HEART_BEAT", 1)]
+
+
+async def test_what_an_rpc_sends_through_the_core_is_not_observed_here() -> None:
+    on = stage()
+    await on.ask(complete(PULL), FakeChannel(protocol="grpc"))
+    await settle()
+    assert on.observed == []
+
+
+async def test_requests_other_than_polls_are_work_under_way() -> None:
+    backend = FakeBackend(pending=[])
+    on = stage(backend)
+    specs = (PULL, SEND, SEND, REQUESTS[RequestCode.POP_MESSAGE], REQUESTS[RequestCode.NOTIFICATION], SEND)
+    waiting = [on.core.handle(FakeChannel(), complete(spec)) for spec in specs]
+    on.core.handle(FakeChannel(), request(15, b"", True, **_offset()))
+    assert on.core.busy == 3
+    assert backend.pending is not None
+    backend.pending[0].set_result(commands.success())
+    backend.pending[1].set_result(commands.success())
+    backend.pending[2].set_exception(ServiceUnavailable("gone"))
+    backend.pending[5].cancel()
+    await settle()
+    assert on.core.busy == 0
+    for reply in (*backend.pending, *filter(None, waiting)):
+        reply.cancel()
+        await asyncio.gather(reply, return_exceptions=True)
+
+
+async def test_bodies_under_way_are_bounded() -> None:
+    backend = FakeBackend(pending=[])
+    on = stage(backend, Settings(limits=LimitSettings(total_bytes=100)))
+    waiting = [on.core.handle(FakeChannel(), _sized(size)) for size in (60, 60)]
+    assert on.core.budget.used == 120
+    with pytest.raises(Overloaded):
+        on.core.handle(FakeChannel(), _sized(1))
+    assert on.observed == [("SEND_MESSAGE_V2", 2)]
+    assert backend.pending is not None
+    backend.pending[0].set_result(commands.success())
+    backend.pending[1].set_exception(ServiceUnavailable("gone"))
+    await asyncio.gather(*filter(None, waiting), return_exceptions=True)
+    assert on.core.budget.used == 0
+    assert on.core.handle(FakeChannel(), _sized(1)) is not None
+
+
+def _sized(size: int) -> RemotingCommand:
+    command = complete(SEND)
+    command.body = bytes(size)
+    return command
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "sent_away"),
+    [
+        (GO_AWAY_VERSION, RequestCode.PULL_MESSAGE, False),
+        (GO_AWAY_VERSION + 1, RequestCode.PULL_MESSAGE, True),
+        (GO_AWAY_VERSION + 1, RequestCode.SEND_MESSAGE_V2, True),
+        (GO_AWAY_VERSION + 1, RequestCode.HEART_BEAT, True),
+        (GO_AWAY_VERSION + 1, RequestCode.UNREGISTER_CLIENT, False),
+        (0, RequestCode.SEND_MESSAGE_V2, False),
+    ],
+)
+async def test_clients_that_know_how_are_sent_elsewhere_while_draining(
+    version: int, code: int, sent_away: bool
+) -> None:
+    on = stage(FakeBackend(warm={"orders": route()}))
+    assert (await on.ask(java(complete(REQUESTS[code]), version))).code == 0
+    on.core.drain.draining = True
+    if sent_away:
+        with pytest.raises(GoAway):
+            on.core.handle(FakeChannel(), java(complete(REQUESTS[code]), version))
+        assert on.observed[-1] == (RequestCode(code).name, 1500)
+    else:
+        assert (await on.ask(java(complete(REQUESTS[code]), version))).code == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "goes_away", "sent_away"),
+    # Another protocol's clients are told in its own words that there was nothing.
+    [(GO_AWAY_VERSION, True, False), (GO_AWAY_VERSION + 1, True, True), (GO_AWAY_VERSION, False, True)],
+)
+async def test_long_polls_under_way_are_sent_elsewhere_too(version: int, goes_away: bool, sent_away: bool) -> None:
+    on = stage(FakeBackend(pending=[]))
+    polling = on.core.handle(FakeChannel(goes_away=goes_away), java(complete(PULL), version))
+    sending = on.core.handle(FakeChannel(goes_away=goes_away), java(complete(SEND), version))
+    assert polling is not None
+    assert sending is not None
+    on.core.drain.start()
+    assert (polling.done(), sending.done()) == (sent_away, False)
+    if sent_away:
+        with pytest.raises(GoAway):
+            await polling
+
+
+async def test_oneway_requests_are_served_to_the_end() -> None:
+    on = stage()
+    on.core.drain.start()
+    assert on.core.handle(FakeChannel(), java(request(15, b"", True, **_offset()), GO_AWAY_VERSION + 1)) is None
+    assert [sent.code for sent in on.backend.sent] == [15]
+
+
+async def test_a_poll_that_waits_for_its_route_does_not_stop_the_drain() -> None:
+    on = stage(FakeBackend(cold={"orders": route()}))
+    command = java(complete(PULL), GO_AWAY_VERSION + 1)
+    del command.fields["bname"]
+    polling = on.core.handle(FakeChannel(), command)
+    on.core.drain.start()
+    assert polling is not None
+    assert (await polling).code == 0

@@ -1,0 +1,75 @@
+import pytest
+
+from proxy.core.push_relay import CLIENT_TIMEOUT, relay
+from remoting import messages
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.errors import BodyError
+from remoting.messages import StoredMessage
+from tests.proxy.kit import FakeChannel, Reply, request
+
+pytestmark = pytest.mark.anyio
+
+CHECK = RequestCode.CHECK_TRANSACTION_STATE
+HALF = messages.encode_message(StoredMessage(topic="orders", body=b"half"))
+
+
+class Client(FakeChannel):
+    """Keeps how long it was given, too."""
+
+    timeout: float | None = None
+
+    def request(self, command: RemotingCommand, timeout: float) -> Reply:
+        self.timeout = timeout
+        return super().request(command, timeout)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+    ],
+)
+async def test_a_request_is_asked_and_the_answer_given_back(code: int) -> None:
+    client = Client()
+    client.session.client_id = "c1"
+    command = request(code, b"body", consumerGroup="g")
+    reply = relay(client, command)
+    assert reply is not None
+    assert (await reply).fields == {"answered by": "c1"}
+    assert (client.asked, client.told, client.timeout) == ([command], [], CLIENT_TIMEOUT)
+    assert (command.fields, command.body) == ({"consumerGroup": "g"}, b"body")
+
+
+@pytest.mark.parametrize("code", [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, RequestCode.RESET_CONSUMER_CLIENT_OFFSET])
+async def test_a_oneway_request_is_told(code: int) -> None:
+    client = Client()
+    command = request(code, b"", True, consumerGroup="g")
+    assert relay(client, command) is None
+    assert (client.asked, client.told) == ([], [command])
+
+
+@pytest.mark.parametrize("oneway", [True, False])
+@pytest.mark.parametrize("told", [{"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, {}])
+async def test_a_check_names_the_messages_own_topic(oneway: bool, told: dict[str, str]) -> None:
+    client = Client()
+    relay(client, request(CHECK, HALF, oneway, transactionId="T", **told))
+    (command,) = client.told if oneway else client.asked
+    assert command.fields == {"transactionId": "T", "topic": "orders"}
+    assert command.body == HALF
+
+
+async def test_a_check_without_its_message_goes_as_it_is() -> None:
+    client = Client()
+    relay(client, request(CHECK, b"", True, topic="half"))
+    assert [command.fields for command in client.told] == [{"topic": "half"}]
+
+
+async def test_a_check_whose_message_cannot_be_read_is_refused() -> None:
+    client = Client()
+    with pytest.raises(BodyError):
+        relay(client, request(CHECK, HALF[:-1], True))
+    assert client.told == []

@@ -1,0 +1,147 @@
+"""Observations become rows."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from struct import error as StructError
+from typing import Any
+
+import pytest
+
+from proxy.core.channel import Identity
+from proxy.core.events import Observation
+from proxy.observability.records import arrow
+from proxy.observability.records.origin import Origin
+from proxy.observability.records.requests import RequestColumns, key_hash
+from tests.proxy.observability.records.kit import batch, client, column, seen
+
+NOW = 1_795_000_000.0
+
+
+def rows(*observed: Observation) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = batch(*observed, origin=Origin("replica-1", 2, 7), offset=NOW).to_pylist()
+    return found
+
+
+def test_a_row_says_what_was_observed() -> None:
+    observed = seen(
+        started=1.25,
+        channel=client("c1", "GO", "5.1.3"),
+        attempt=2,
+        delay_ms=5_000,
+        trace_id="0af7651916cd43dd8448eb211c80319c",
+        key="order-1",
+        tls=True,
+    )
+    (row,) = rows(observed)
+    assert row == {
+        "schema": 1,
+        "time": datetime.fromtimestamp(NOW + 1.25, UTC),
+        "replica": "replica-1",
+        "worker": 2,
+        "protocol": "remoting",
+        "code": "SEND_MESSAGE_V2",
+        "client_id": "c1",
+        "address": "192.0.2.7",
+        "language": "GO",
+        "version": "5.1.3",
+        "topic": "orders",
+        "group": "p",
+        "broker": "broker-a",
+        "queue": 3,
+        "messages": 1,
+        "bytes_in": 300,
+        "bytes_out": 0,
+        "latency_us": 1_500,
+        "broker_us": 1_000,
+        "response": 0,
+        "ok": True,
+        "attempt": 2,
+        "delay_ms": 5_000,
+        "tls": True,
+        "trace_id": "0af7651916cd43dd8448eb211c80319c",
+        "key_hash": key_hash("order-1"),
+        "weight": None,
+    }
+    assert row["time"].utcoffset() == timedelta(0)
+
+
+def test_what_is_not_known_is_null() -> None:
+    (row,) = rows(seen(None, group=None, broker=None, queue=None, broker_seconds=None))
+    unknown = ("client_id", "language", "version", "topic", "group", "broker", "queue", "broker_us", "attempt")
+    assert [row[name] for name in (*unknown, "delay_ms", "trace_id", "key_hash")] == [None] * 12
+
+
+def test_a_key_is_hashed_the_same_everywhere() -> None:
+    # blake2b("order-1", digest_size=8), big-endian, signed: what readers may compute.
+    assert key_hash("order-1") == 2_709_196_713_320_186_429
+    assert -(2**63) <= key_hash("\ud800") < 2**63
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kept"),
+    [
+        ("topic", "half \ud800 of a pair", "half \ufffd of a pair"),
+        ("topic", "t" * 10_000, "t" * 512),
+        ("delay_ms", 2**64, None),
+        ("queue", 2**31, None),
+        ("response", "text", 0),
+        ("code", "half \udfff", "half \ufffd"),
+    ],
+)
+def test_a_value_that_does_not_fit_costs_no_other_row(name: str, value: Any, kept: object) -> None:
+    first, odd, last = rows(seen(), seen(**dict[str, Any]({"topic": "orders", name: value})), seen())
+    assert odd[name] == kept
+    assert first == last
+    assert {**odd, name: first[name]} == first
+
+
+def test_a_row_may_stand_for_several_requests() -> None:
+    columns = RequestColumns()
+    for weight in (1.0, 4.0):
+        columns.add(seen(), weight)
+    assert columns.batch(Origin("r", 0, 1), NOW).column("weight").to_pylist() == [None, 4.0]
+
+
+def test_what_requests_have_in_common_is_not_mixed_up() -> None:
+    """Rows of one kind are told apart by their numbers, kinds by all else."""
+    one, two = client("c1"), client("c2")
+    given = [
+        seen(f"t{number % 3}", channel=channel, tls=tls, ok=ok, queue=number, key=key)
+        for number, (channel, tls, ok, key) in enumerate(
+            product((one, two, None), (False, True), (True, False), (None, "k"))
+        )
+    ]
+    found = rows(*given, *given)
+    assert found[: len(given)] == found[len(given) :]
+    for row, observed in zip(found, given, strict=False):
+        assert row["topic"] == observed.topic
+        assert row["queue"] == observed.queue
+        assert row["ok"] is observed.ok
+        assert row["tls"] is (observed.peer.tls is not None)
+        assert row["client_id"] == (None if observed.channel is None else observed.channel.identity.client_id)
+        assert row["key_hash"] == (None if observed.key is None else key_hash(observed.key))
+
+
+def test_a_row_that_cannot_be_packed_leaves_the_others_whole() -> None:
+    columns = RequestColumns()
+    columns.add(seen("a"))
+    with pytest.raises(StructError):
+        columns.add(seen("b", bytes_in="many"))
+    columns.add(seen("c"))
+    assert columns.batch(Origin("r", 0, 1), NOW).column("topic").to_pylist() == ["a", "c"]
+
+
+def test_who_a_client_is_may_become_known_later() -> None:
+    channel = client(None)
+    observed = seen(channel=channel)
+    channel.identity = Identity("c1", "JAVA", "5.3.2")
+    assert column(rows(observed, seen(channel=channel)), "client_id") == ["c1", "c1"]
+
+
+def test_rows_are_parted_by_the_hours_of_their_own_time() -> None:
+    midnight = datetime(2026, 11, 22, tzinfo=UTC)
+    moments = [midnight + timedelta(microseconds=each) for each in (-1, 0, 1, 3_600_000_000, -2)]
+    made = batch(*(seen(str(number), started=moment.timestamp()) for number, moment in enumerate(moments)))
+    hour = int(midnight.timestamp()) // 3600
+    parts = {each: column(part.to_pylist(), "topic") for each, part in arrow.by_hour(made)}
+    assert parts == {hour - 1: ["0", "4"], hour: ["1", "2"], hour + 1: ["3"]}

@@ -1,0 +1,96 @@
+"""What is removed, and what is not."""
+
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from proxy.observability.records.retention import Retention
+from proxy.observability.records.store import Store, Stored, partition
+
+HOUR = 500_000
+NOW = (HOUR + 1) * 3600.0
+
+
+def stored(hour: int, number: int = 0, size: int = 100, complete: bool = True, changed: float | None = NOW) -> Stored:
+    name = f"r-0-1-{number}.parquet"
+    return Stored(
+        f"{partition('requests', hour)}/{name if complete else f'_{name}.tmp'}", hour, size, complete, changed
+    )
+
+
+def due(files: list[Stored], time: float = 0.0, size: int = 0, now: float = NOW) -> list[tuple[Stored, str]]:
+    return list(Retention(time, size, 60.0, Counter()).due(files, now))
+
+
+def test_age_counts_from_the_end_of_the_hour() -> None:
+    old, new = stored(HOUR - 3), stored(HOUR - 2)  # over since three hours, and two
+    assert due([new, old], time=7200.0) == [(old, "age")]
+    assert due([new, old], time=7199.0) == [(new, "age"), (old, "age")]
+    assert due([new, old], time=10_800.0) == []
+    assert due([new, old], time=0.0, now=NOW * 2) == []
+
+
+def test_beyond_the_size_the_oldest_go() -> None:
+    files = [stored(HOUR, 1), stored(HOUR - 1, 2), stored(HOUR, 0), stored(HOUR - 1, 1)]
+    assert due(files, size=400) == []
+    assert due(files, size=399) == [(stored(HOUR - 1, 1), "size")]
+    assert due(files, size=150) == [(stored(HOUR - 1, 1), "size"), (stored(HOUR - 1, 2), "size"), (files[2], "size")]
+
+
+def test_leftovers_go_when_nobody_writes_them_any_more() -> None:
+    left = stored(HOUR, complete=False, changed=NOW - 61)
+    files = [left, stored(HOUR, 1, complete=False, changed=NOW - 59), stored(HOUR, 2, complete=False, changed=None)]
+    assert due(files, time=1.0, size=1) == [(left, "leftover")]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A store with a file of each of two hours, a leftover, and what is none of ours."""
+    for path in (
+        f"{partition('requests', HOUR)}/r-0-1-0.parquet",
+        f"{partition('requests', HOUR - 100)}/r-0-1-0.parquet",
+        f"{partition('members', HOUR - 100)}/r-0-1-0.parquet",
+        f"{partition('requests', HOUR)}/_r-0-1-1.parquet.tmp",
+        f"{partition('requests', HOUR - 100)}/somebody-elses.txt",
+        f"{partition('others', HOUR - 100)}/r-0-1-0.parquet",
+        "precious.parquet",
+    ):
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"x" * 100)
+    return tmp_path
+
+
+def test_only_records_are_removed_and_the_partitions_they_leave_empty(place: Path) -> None:
+    removed: Counter[str] = Counter()
+    leftover = place / partition("requests", HOUR) / "_r-0-1-1.parquet.tmp"
+    os.utime(leftover, (0, 0))
+    assert Retention(3600.0, 0, 60.0, removed).apply(Store(str(place)), NOW) == 3
+    assert removed == {"age": 2, "leftover": 1}
+    left = sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
+    assert left == sorted(
+        [
+            f"{partition('others', HOUR - 100)}/r-0-1-0.parquet",
+            "precious.parquet",
+            f"{partition('requests', HOUR)}/r-0-1-0.parquet",
+            f"{partition('requests', HOUR - 100)}/somebody-elses.txt",
+        ]
+    )
+    assert not (place / "members").exists()
+
+
+def test_another_replica_may_be_faster(place: Path) -> None:
+    store = Store(str(place))
+    found = list(store.files())
+    for each in found:
+        store.remove(each)
+    for each in found:
+        store.remove(each)
+    assert list(store.files()) == []
+
+
+def test_nothing_is_there_yet(tmp_path: Path) -> None:
+    assert Retention(1.0, 1, 1.0, Counter()).apply(Store(str(tmp_path / "not yet")), time.time()) == 0

@@ -1,0 +1,58 @@
+"""The schema is one: in the code, in the files, in the README."""
+
+import re
+
+import pyarrow as pa
+import pytest
+
+from proxy.observability.records import arrow
+from proxy.observability.records.schema import MEMBERS, REQUESTS, TABLES, VERSION, Kind, Table
+from tests import paths
+from tests.proxy.observability.records.kit import batch, seen
+
+README = paths.README.read_text()
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_the_readme_has_every_column(table: Table) -> None:
+    section = README.partition(f"\n`{table.name}`: {table.text}.\n")[2].partition("\n\n`")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", section.partition("\n\nTypes are")[0], re.MULTILINE)
+    assert rows == [
+        (column.name, column.kind.value + ("" if column.nullable else ", never null"), column.text)
+        for column in table.columns
+    ]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_columns_are_named_once_and_begin_alike(table: Table) -> None:
+    names = [column.name for column in table.columns]
+    assert len(set(names)) == len(names)
+    assert names[:5] == ["schema", "time", "replica", "worker", "protocol"]
+    assert not {"date", "hour"} & set(names), "partitions have these names"
+
+
+def test_arrow_has_the_types_and_the_version() -> None:
+    schema = arrow.schema(REQUESTS)
+    assert schema.metadata == {b"gantry.schema": str(VERSION).encode()}
+    assert schema.field("time") == pa.field("time", pa.timestamp("us", tz="UTC"), nullable=False)
+    assert schema.field("topic") == pa.field("topic", pa.string())
+    assert schema.field("weight") == pa.field("weight", pa.float64())
+    assert set(arrow.TYPES) == set(Kind)
+
+
+def test_version_1_stays_what_it_is() -> None:
+    # Readers rely on it. Another column goes to the end, with another version.
+    assert VERSION == 1
+    assert " ".join(column.name for column in REQUESTS.columns) == (
+        "schema time replica worker protocol code client_id address language version topic group broker queue messages "
+        "bytes_in bytes_out latency_us broker_us response ok attempt delay_ms tls trace_id key_hash weight"
+    )
+    assert " ".join(column.name for column in MEMBERS.columns) == (
+        "schema time replica worker protocol event group kind client_id address language version cause"
+    )
+
+
+def test_a_batch_is_of_the_schema() -> None:
+    made = batch(seen())
+    assert made.schema.equals(arrow.schema(REQUESTS), check_metadata=True)
+    made.validate(full=True)

@@ -1,0 +1,139 @@
+"""Directories, object stores, and what fsspec reaches."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pytest
+from moto.server import ThreadedMotoServer
+from pyarrow import dataset, parquet
+
+from proxy.observability.records import arrow
+from proxy.observability.records.errors import TrafficError
+from proxy.observability.records.file import RecordFile
+from proxy.observability.records.origin import Origin
+from proxy.observability.records.schema import REQUESTS
+from proxy.observability.records.store import Store, partition, shown
+from tests.proxy.observability.records import kit
+from tests.proxy.observability.records.kit import seen
+
+PATH = f"{partition('requests', 500_000)}/r-0-1-0.parquet"
+
+
+def batch(rows: int = 10) -> pa.RecordBatch:
+    return kit.batch(*(seen() for _ in range(rows)), offset=1.8e9)
+
+
+def write(store: Store, path: str = PATH, rows: int = 10) -> int:
+    file = RecordFile(store, REQUESTS, path, 0.0)
+    file.add(batch(rows))
+    return file.finish()
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """An S3 server of ours; the URL of a place in it."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        yield f"s3://key:secret@bucket/traffic?endpoint_override={host}:{port}&scheme=http&region=eu-west-1"
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    yield "memory://traffic"
+    fsspec.filesystem("memory").store.clear()
+
+
+@pytest.mark.parametrize("kind", ["directory", "file", "memory", "s3"])
+def test_a_file_is_written_read_and_removed(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+    where = {"directory": str(tmp_path), "file": tmp_path.as_uri()}.get(kind) or request.getfixturevalue(kind)
+    store = Store(where)
+    if kind == "s3":
+        where += "&allow_bucket_creation=true"
+        Store(where)._fs.create_dir("bucket")
+    size = write(store)
+    (found,) = store.files()
+    assert (found.path, found.hour, found.complete, found.size) == (PATH, 500_000, True, size)
+    with store._fs.open_input_file(f"{store._base}/{PATH}") as file:
+        table = parquet.read_table(file)
+    assert table.num_rows == 10
+    assert table.schema.equals(arrow.schema(REQUESTS), check_metadata=True)
+    store.remove(found)
+    assert list(store.files()) == []
+
+
+@pytest.mark.parametrize("kind", ["directory", "memory"])
+def test_until_it_is_complete_nobody_reads_it(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+    store = Store(str(tmp_path) if kind == "directory" else request.getfixturevalue(kind))
+    with store.create(PATH) as stream:
+        stream.write(b"half a file")
+        stream.flush()
+        (found,) = store.files()
+        assert not found.complete
+        assert found.path.rpartition("/")[2].startswith("_")
+    store.discard(PATH)
+    assert list(store.files()) == []
+
+
+def test_the_file_is_as_readers_want_it(tmp_path: Path) -> None:
+    write(Store(str(tmp_path)))
+    file = parquet.ParquetFile(tmp_path / PATH)
+    assert file.metadata.metadata[b"gantry.schema"] == b"1"
+    of = {file.metadata.row_group(0).column(each).path_in_schema: each for each in range(file.metadata.num_columns)}
+    for column in REQUESTS.columns:
+        chunk = file.metadata.row_group(0).column(of[column.name])
+        assert chunk.compression == "ZSTD"
+        assert ("RLE_DICTIONARY" in chunk.encodings) == column.few, column.name
+    time = json.loads(file.schema.column(of["time"]).logical_type.to_json())
+    assert (time["Type"], time["isAdjustedToUTC"], time["timeUnit"]) == ("Timestamp", True, "microseconds")
+
+
+def test_files_of_former_versions_are_read_along(tmp_path: Path) -> None:
+    write(Store(str(tmp_path)))
+    old = batch().drop_columns(["weight", "key_hash"])
+    older = tmp_path / f"{partition('requests', 499_999)}/r-0-1-0.parquet"
+    older.parent.mkdir(parents=True)
+    parquet.write_table(pa.Table.from_batches([old]), older)
+    found = dataset.dataset(tmp_path / "requests", schema=arrow.schema(REQUESTS), format="parquet").to_table()
+    assert found.num_rows == 20
+    assert found.column("weight").null_count == 20
+    assert found.column("topic").null_count == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("nonsense://key:secret@there", "traffic.directory nonsense://there: Protocol not known"),
+        ("s3://key:secret@bucket/x?no_such=option", "traffic.directory s3://bucket/x"),
+    ],
+)
+def test_where_nothing_can_be_written_it_says_so_without_secrets(where: str, text: str) -> None:
+    with pytest.raises(TrafficError) as error:
+        Store(where).check()
+    assert text in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+def test_without_fsspec_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(TrafficError, match=r"pip install 'rocketmq-gantry\[fsspec\]'"):
+        Store("sftp://host/path").check()
+
+
+def test_an_url_is_shown_without_what_may_be_secret() -> None:
+    assert shown("s3://key:secret@bucket/path?session_token=x") == "s3://bucket/path"
+    assert shown("/var/lib/a@b?c") == "/var/lib/a@b?c"
+
+
+@pytest.mark.parametrize(
+    ("replica", "name"), [("mq-1", "mq-1-2-7-3"), ("_a/b%c.d", "a-b-c-d-2-7-3"), ("", "replica-2-7-3")]
+)
+def test_any_replicas_name_makes_a_file_name_that_is_read(replica: str, name: str) -> None:
+    assert Origin(replica, 2, 7).file_name(3) == f"{name}.parquet"

@@ -1,0 +1,160 @@
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.client_registry import Consumer, Member
+from proxy.replication.announcement import Announcement, Kind, announce, decode, encode
+from remoting.errors import BodyError
+from tests.proxy.replication.kit import PART, PROXY, STAMP, STAMPED, SUBSCRIPTION, java, java_data
+
+# The keys of the official HeartbeatSyncerData and of what it says of the channel.
+KEYS = {
+    *("heartbeatType", "clientId", "language", "version", "lastUpdateTimestamp", "subscriptionDataSet", "group"),
+    *("consumeType", "messageModel", "consumeFromWhere", "localProxyId", "channelData"),
+}
+CHANNEL_KEYS = {"remoteProxyIp", "remoteAddress", "localAddress", "type", "extendAttribute"}
+MEMBER = Member("key", "ours", None, "192.0.2.9:40000", "GO", 420)
+
+
+def ours(kind: Kind = Kind.REGISTER, **changes: Any) -> Announcement:
+    return announce(kind, "gantry/host%8080%8080", "g", MEMBER, Consumer({**PART, **changes}), 1234)
+
+
+def test_an_official_announcement_is_understood() -> None:
+    news = decode(java())
+    assert news == Announcement(
+        Kind.REGISTER, PROXY, "g", "theirs", "192.0.2.7:50000", "JAVA", 481, Consumer(dict(STAMPED))
+    )
+    assert news.key == (PROXY, "theirs")
+    assert not news.from_gantry
+
+
+def test_an_official_farewell_says_only_who_it_is_about() -> None:
+    news = decode(java("UNREGISTER"))
+    assert (news.kind, news.key, news.group, news.consumer) == (
+        Kind.UNREGISTER,
+        (PROXY, "theirs"),
+        "g",
+        Consumer({"lastUpdateTimestamp": STAMP}),
+    )
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_ours_have_the_official_form(kind: Kind) -> None:
+    data = orjson.loads(encode(ours(kind)))
+    channel = orjson.loads(data.pop("channelData"))
+    assert data == {
+        "heartbeatType": kind.value,
+        "clientId": "ours",
+        "language": "GO",
+        "version": 420,
+        "lastUpdateTimestamp": 1234,
+        "group": "g",
+        "localProxyId": "gantry/host%8080%8080",
+        **PART,
+    }
+    assert data.keys() | {"channelData"} == KEYS
+    assert orjson.loads(channel.pop("extendAttribute")) == [SUBSCRIPTION]
+    assert channel == {
+        "remoteProxyIp": "gantry/host",
+        "remoteAddress": "192.0.2.9:40000",
+        "localAddress": "gantry/host%8080%8080",
+        "type": "REMOTING",
+    }
+    assert channel.keys() | {"extendAttribute"} == CHANNEL_KEYS
+
+
+def test_what_we_write_we_read() -> None:
+    news = decode(encode(ours()))
+    assert news == Announcement(
+        Kind.REGISTER, "gantry/host%8080%8080", "g", "ours", "192.0.2.9:40000", "GO", 420, ours().consumer
+    )
+    assert news.from_gantry
+
+
+def test_a_farewell_names_the_same_channel_as_the_registration_did() -> None:
+    """The official proxy finds a member by these three and the type."""
+    channels = [orjson.loads(orjson.loads(encode(ours(kind)))["channelData"]) for kind in Kind]
+    for name in ("remoteProxyIp", "remoteAddress", "localAddress", "type"):
+        assert len({channel[name] for channel in channels}) == 1
+
+
+@pytest.mark.parametrize("nothing", [None, []])
+def test_a_heartbeat_without_subscriptions_is_announced_as_such(nothing: object) -> None:
+    data = orjson.loads(encode(ours(subscriptionDataSet=nothing)))
+    assert data["subscriptionDataSet"] == []
+    assert orjson.loads(data["channelData"])["extendAttribute"] == "[]"
+
+
+def test_what_is_too_deep_for_json_cannot_be_announced() -> None:
+    deep: list[Any] = []
+    for _ in range(300):
+        deep = [deep]
+    for place in ({"consumeType": deep}, {"subscriptionDataSet": [{"topic": deep}]}):
+        with pytest.raises(BodyError, match="client ours cannot be announced"):
+            encode(ours(**place))
+
+
+@pytest.mark.parametrize(
+    ("changes", "address"),
+    [
+        ({"channelData": None}, ""),
+        ({"channelData": ""}, ""),
+        ({"channelData": 5}, ""),
+        ({"channelData": "{}"}, ""),
+        ({"channelData": '{"remoteAddress":"/192.0.2.7:50000"}'}, "192.0.2.7:50000"),
+    ],
+)
+def test_the_channel_is_of_little_account(changes: dict[str, Any], address: str) -> None:
+    assert decode(java(**changes)).address == address
+
+
+NO_TEXTS: tuple[object, ...] = (5, [], {})
+WRONG: dict[str, tuple[object, ...]] = {
+    "heartbeatType": ("", "GONE", 5, None, []),
+    "localProxyId": ("", 5, None, {}),
+    "group": ("", 5, None, {}),
+    "clientId": ("", 5, None, {}),
+    "version": ("x", [1], {"a": 1}),
+    "subscriptionDataSet": (
+        *("x", 5, {}, {"topic": "orders"}, ["x"], [SUBSCRIPTION, None]),
+        *([{**SUBSCRIPTION, key: value}] for key in ("topic", "subString") for value in NO_TEXTS),
+    ),
+    "channelData": ("x", "[]", "5"),
+}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"[]", b"5", b"{", b"{}", b"\xff\x00", b'"text"'),
+        *(
+            orjson.dumps({key: value for key, value in java_data().items() if key != missing})
+            for missing in ("heartbeatType", "localProxyId", "group", "clientId")
+        ),
+        *(java(**{key: value}) for key, wrong in WRONG.items() for value in wrong),
+    ],
+)
+def test_what_is_no_announcement_is_refused(body: bytes) -> None:
+    with pytest.raises(BodyError):
+        decode(body)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(changes=st.dictionaries(st.sampled_from(sorted(KEYS)), values, max_size=4), kind=st.sampled_from(Kind))
+def test_whatever_comes_is_understood_or_refused(changes: dict[str, Any], kind: Kind) -> None:
+    try:
+        news = decode(java(kind, **changes))
+    except BodyError:
+        return
+    again = decode(encode(news))
+    assert (again.kind, again.key, again.group, again.address) == (news.kind, news.key, news.group, news.address)

@@ -1,0 +1,344 @@
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+
+from proxy.core.client_registry import Change, ClientRegistry, Consumer, Groups, Member, Role
+from proxy.replication import heartbeat_sync as exchanges
+from proxy.replication.announcement import Announcement, Kind, decode
+from proxy.replication.heartbeat_sync import Exchange
+from proxy.replication.sync_topic import SyncTopic
+from remoting.errors import RemotingError, ServiceUnavailable
+from tests.proxy.kit import Clock, FakeBackend, FakeChannel, peer, settle
+from tests.proxy.replication.kit import PART, PROXY, STAMP, STAMPED, SUBSCRIPTION, java
+
+pytestmark = pytest.mark.anyio
+
+
+class FakeTopic(SyncTopic):
+    """Keeps what is sent, one list per message sent.
+
+    `failure`, where set, is what a send raises; `free`, where set, is what it waits for first.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(FakeBackend(), "sync")
+        self.sent: list[list[Announcement]] = []
+        self.failure: RemotingError | None = None
+        self.free: anyio.Event | None = None
+        self.readers: list[Callable[[bytes], None]] = []
+
+    async def send(self, bodies: Sequence[bytes]) -> None:
+        if self.free is not None:
+            await self.free.wait()
+        if self.failure is not None:
+            raise self.failure
+        self.sent.append([decode(body) for body in bodies])
+
+    async def read(self, take: Callable[[bytes], None]) -> None:
+        self.readers.append(take)
+        await anyio.sleep_forever()
+
+
+class Scene:
+    """An exchange between a registry and a topic; `changes` are those that came from elsewhere."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.topic = FakeTopic()
+        self.registry = ClientRegistry()
+        self.changes: list[Change] = []
+        self.exchange = Exchange(self.topic, self.registry, "host%1%1", self.clock, self.changes.extend)
+
+    def join(self, client_id: str = "ours", group: str = "g", channel: FakeChannel | None = None) -> FakeChannel:
+        """A client of ours joins a group, and the exchange is told."""
+        channel = channel or FakeChannel()
+        member = Member(channel, client_id, channel, str(channel.peer.address), "JAVA", 481)
+        self.tell(self.registry.heartbeat(member, (), {group: Consumer(dict(PART))}, self.clock()))
+        return channel
+
+    def leave(self, channel: FakeChannel, group: str = "g") -> None:
+        self.tell(self.registry.unregister(channel, Groups(consumers=frozenset({group}))))
+
+    def tell(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            self.exchange.tell(change)
+
+    @property
+    def told(self) -> list[tuple[Kind, str, str]]:
+        """What has been sent, in its order."""
+        return [(news.kind, news.group, news.client_id) for batch in self.topic.sent for news in batch]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.ensure_future(self.exchange.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(30):
+            while not condition():
+                await anyio.sleep(0.005)
+
+
+@pytest.fixture
+async def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setattr(exchanges, "_GATHER", 0.005)
+    scene = Scene()
+    start = scene.clock.now
+    monkeypatch.setattr(exchanges, "_now", lambda: STAMP + round((scene.clock.now - start) * 1000))
+    return scene
+
+
+# What we tell.
+
+
+async def test_changes_here_are_told_together(scene: Scene) -> None:
+    async with scene.running():
+        first, _ = scene.join("a"), scene.join("b")
+        await scene.until(lambda: scene.told)
+        scene.leave(first)
+        await scene.until(lambda: len(scene.told) > 2)
+    assert [len(batch) for batch in scene.topic.sent] == [2, 1]
+    assert scene.told == [(Kind.REGISTER, "g", "a"), (Kind.REGISTER, "g", "b"), (Kind.UNREGISTER, "g", "a")]
+    joined, left = scene.topic.sent[0][0], scene.topic.sent[1][0]
+    assert joined == replace(left, kind=Kind.REGISTER)
+    assert joined == Announcement(
+        Kind.REGISTER, "gantry/host%1%1", "g", "a", "192.0.2.7:50000", "JAVA", 481, Consumer(dict(STAMPED))
+    )
+
+
+async def test_only_the_latest_news_of_a_connection_is_told(scene: Scene) -> None:
+    channel = scene.join()
+    scene.leave(channel)
+    scene.join("ours", "another", channel)
+    await scene.exchange.flush()
+    assert scene.told == [(Kind.UNREGISTER, "g", "ours"), (Kind.REGISTER, "another", "ours")]
+
+
+async def test_a_client_that_comes_back_on_another_connection_stays_announced(scene: Scene) -> None:
+    before = scene.join()
+    scene.join(channel=FakeChannel(peer("192.0.2.7:50001")))
+    scene.leave(before)
+    await scene.exchange.flush()
+    (batch,) = scene.topic.sent
+    assert {(news.kind, news.address) for news in batch} == {
+        (Kind.UNREGISTER, "192.0.2.7:50000"),
+        (Kind.REGISTER, "192.0.2.7:50001"),
+    }
+
+
+async def test_what_others_told_is_not_repeated_to_them(scene: Scene) -> None:
+    scene.exchange.hear(java())
+    scene.tell(scene.changes)
+    await scene.exchange.flush()
+    assert scene.topic.sent == []
+
+
+async def test_many_changes_go_out_in_batches(scene: Scene) -> None:
+    for number in range(130):
+        scene.join(f"c{number}", channel=FakeChannel(peer(f"192.0.2.7:{number + 1}")))
+    await scene.exchange.flush()
+    assert [len(batch) for batch in scene.topic.sent] == [64, 64, 2]
+    await scene.exchange.flush()
+    assert len(scene.topic.sent) == 3
+
+
+async def test_after_a_failed_send_everything_is_told_later(scene: Scene) -> None:
+    leaving, staying = scene.join("leaving"), scene.join("staying", channel=FakeChannel(peer("192.0.2.7:50001")))
+    await scene.exchange.flush()
+    scene.leave(leaving)
+    scene.topic.failure = ServiceUnavailable("no broker")
+    with pytest.raises(ServiceUnavailable):
+        await scene.exchange.flush()
+    scene.join("staying", "another", staying)
+    scene.topic.failure = None
+    await scene.exchange.flush()
+    assert scene.told[2:] == [(Kind.UNREGISTER, "g", "leaving"), (Kind.REGISTER, "another", "staying")]
+
+
+async def test_later_news_is_told_in_place_of_what_could_not_be_told(scene: Scene) -> None:
+    scene.topic.failure = ServiceUnavailable("no broker")
+    first, second = scene.join("first"), scene.join("second", channel=FakeChannel(peer("192.0.2.7:50001")))
+    with pytest.raises(ServiceUnavailable):
+        await scene.exchange.flush()
+    scene.leave(first)
+    scene.leave(second)
+    scene.join("second", channel=second)
+    scene.topic.failure = None
+    await scene.exchange.flush()
+    assert set(scene.told) == {(Kind.UNREGISTER, "g", "first"), (Kind.REGISTER, "g", "second")}
+    assert len(scene.told) == 2
+
+
+async def test_news_that_comes_while_a_send_fails_is_later(scene: Scene) -> None:
+    scene.topic.failure, scene.topic.free = ServiceUnavailable("no broker"), anyio.Event()
+    channel = scene.join()
+    flushing = asyncio.ensure_future(scene.exchange.flush())
+    await settle()
+    scene.leave(channel)
+    scene.topic.free.set()
+    with pytest.raises(ServiceUnavailable):
+        await flushing
+    scene.topic.failure = None
+    await scene.exchange.flush()
+    assert scene.told == [(Kind.UNREGISTER, "g", "ours")]
+
+
+async def test_what_could_not_be_sent_is_sent_again_before_the_next_round(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchanges, "_PAUSE", 0.02)
+    scene.topic.failure = ServiceUnavailable("no broker")
+    async with scene.running():
+        channel = scene.join()
+        await anyio.sleep(0.03)
+        scene.leave(channel)
+        scene.topic.failure = None
+        await scene.until(lambda: scene.told)
+    assert scene.told == [(Kind.UNREGISTER, "g", "ours")]
+
+
+async def test_news_to_which_nobody_would_listen_any_more_is_not_kept(scene: Scene) -> None:
+    scene.topic.failure = ServiceUnavailable("no broker")
+    scene.leave(scene.join("old"))
+    scene.clock.now += 121
+    scene.join("young", channel=FakeChannel(peer("192.0.2.7:50001")))
+    with pytest.raises(ServiceUnavailable):
+        await scene.exchange.flush()
+    scene.topic.failure = None
+    await scene.exchange.flush()
+    assert scene.told == [(Kind.REGISTER, "g", "young")]
+
+
+async def test_members_are_told_again_and_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Official proxies forget a member of whom they hear nothing; a message may be lost, too."""
+    monkeypatch.setattr(exchanges, "_REPEAT", 0.02)
+    channel = scene.join("a")
+    scene.join("a", "another", channel)
+    scene.exchange.hear(java())
+    scene.topic.failure = ServiceUnavailable("no broker")
+    async with scene.running():
+        await anyio.sleep(0.05)
+        assert scene.topic.sent == []
+        scene.topic.failure = None
+        await scene.until(lambda: len(scene.topic.sent) > 2)
+    everybody = {(Kind.REGISTER, "g", "a"), (Kind.REGISTER, "another", "a")}
+    assert [{(news.kind, news.group, news.client_id) for news in batch} for batch in scene.topic.sent[:2]] == [
+        everybody,
+        everybody,
+    ]
+
+
+async def test_what_cannot_be_written_down_is_left_out(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    deep: list[Any] = []
+    for _ in range(300):
+        deep = [deep]
+    channel = FakeChannel(peer("192.0.2.7:50001"))
+    member = Member(channel, "odd", channel, str(channel.peer.address))
+    async with scene.running():
+        scene.tell(scene.registry.heartbeat(member, (), {"g": Consumer({"consumeType": deep})}, scene.clock()))
+        await scene.until(lambda: "odd cannot be announced" in caplog.text)
+        assert scene.topic.sent == []
+        scene.join()
+        await scene.until(lambda: scene.told)
+    assert scene.told == [(Kind.REGISTER, "g", "ours")]
+
+
+# What we hear.
+
+
+def members(scene: Scene) -> set[str]:
+    return scene.registry.consumer_ids("g")
+
+
+async def test_members_behind_official_proxies_are_known_here(scene: Scene) -> None:
+    async with scene.running():
+        await scene.until(lambda: scene.topic.readers)
+        (hear,) = scene.topic.readers
+        hear(java())
+        assert members(scene) == {"theirs"}
+        (member,) = scene.registry.members(Role.CONSUMER, "g")
+        assert (member.key, member.channel, member.address) == ((PROXY, "theirs"), None, "192.0.2.7:50000")
+        assert (member.language, member.version, member.parts["g"].data) == ("JAVA", 481, STAMPED)
+        assert scene.registry.local() == []
+        hear(java("UNREGISTER"))
+        assert members(scene) == set()
+    assert [(change.group, change.joined, change.member.client_id) for change in scene.changes] == [
+        ("g", True, "theirs"),
+        ("g", False, "theirs"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bodies", "changes", "left"),
+    [
+        ([java(), java()], [True], {"theirs"}),
+        ([java(), java(subscriptionDataSet=[{**SUBSCRIPTION, "topic": "more"}])], [True, True], {"theirs"}),
+        ([java("UNREGISTER")], [], set()),
+        ([java(), java("UNREGISTER"), java("UNREGISTER")], [True, False], set()),
+        ([java(), java("UNREGISTER", group="another")], [True], {"theirs"}),
+        # The same client behind two proxies is two members.
+        ([java(), java(localProxyId="b%1%1"), java("UNREGISTER")], [True, True, False], {"theirs"}),
+        ([java(localProxyId="gantry/elsewhere%1%1")], [], set()),
+        ([java(localProxyId="gantry/host%1%1")], [], set()),
+    ],
+    ids=["again", "other topics", "unknown", "left twice", "another group", "two proxies", "a Gantry", "ourselves"],
+)
+async def test_what_is_heard_changes_groups(
+    scene: Scene, bodies: list[bytes], changes: list[bool], left: set[str]
+) -> None:
+    for body in bodies:
+        scene.exchange.hear(body)
+    assert [change.joined for change in scene.changes] == changes
+    assert members(scene) == left
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"nonsense", b"[]", java(group=None), java(channelData="x"), java(subscriptionDataSet=[5])]
+)
+async def test_what_is_no_announcement_does_no_harm(
+    scene: Scene, caplog: pytest.LogCaptureFixture, body: bytes
+) -> None:
+    for _ in range(2):
+        scene.exchange.hear(java())
+        scene.exchange.hear(body)
+    assert members(scene) == {"theirs"}
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+    assert "a message on sync is no announcement" in caplog.text
+
+
+@pytest.mark.parametrize(("age", "heard"), [(-5, True), (120, True), (121, False)])
+async def test_what_is_old_says_nothing_any_more(scene: Scene, age: int, heard: bool) -> None:
+    """A reader that begins at the start of the topic, or was away, must not bring back who is long gone."""
+    scene.exchange.hear(java(lastUpdateTimestamp=STAMP - age * 1000))
+    assert members(scene) == ({"theirs"} if heard else set())
+    scene.exchange.hear(java(clientId="there"))
+    scene.exchange.hear(java("UNREGISTER", clientId="there", lastUpdateTimestamp=STAMP - age * 1000))
+    assert ("there" in members(scene)) is not heard
+
+
+@pytest.mark.parametrize("stamp", [None, "yesterday", {}])
+async def test_what_does_not_say_when_it_was_told_is_believed(scene: Scene, stamp: object) -> None:
+    scene.exchange.hear(java(lastUpdateTimestamp=stamp))
+    assert members(scene) == {"theirs"}
+
+
+async def test_a_member_of_whom_nothing_is_heard_expires(scene: Scene) -> None:
+    scene.exchange.hear(java())
+    scene.exchange.hear(java(group="another"))
+    scene.clock.now += 60
+    scene.exchange.hear(java())
+    assert scene.registry.expired(scene.clock()) == []
+    scene.clock.now += 60
+    ((member, groups),) = scene.registry.expired(scene.clock())
+    assert (member.client_id, groups) == ("theirs", Groups(consumers=frozenset({"another"})))

@@ -1,0 +1,91 @@
+"""The exchange of renewals over a topic."""
+
+from collections.abc import Callable, Sequence
+
+import anyio
+import pytest
+
+from proxy.replication import renewal_sync as module
+from proxy.replication.renewal_sync import RenewalExchange
+from remoting.errors import ServiceUnavailable
+
+pytestmark = pytest.mark.anyio
+
+
+class FakeTopic:
+    """A topic in memory; the first `failures` sends fail."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.sent: list[list[bytes]] = []
+        self.failures = failures
+
+    async def send(self, bodies: Sequence[bytes]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise ServiceUnavailable("no broker")
+        self.sent.append(list(bodies))
+
+    async def read(self, take: Callable[[bytes], None]) -> None:
+        take(b"from another replica")
+        await anyio.sleep_forever()
+
+
+class FakeRenewal:
+    """A renewal that has something to tell."""
+
+    def __init__(self, *news: bytes) -> None:
+        self.untold = list(news)
+        self.heard: list[bytes] = []
+
+    def news(self) -> list[bytes]:
+        told, self.untold = self.untold, []
+        return told
+
+    def hear(self, body: bytes) -> None:
+        self.heard.append(body)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_GATHER", 0.01)
+
+
+def exchange(topic: FakeTopic, renewal: FakeRenewal) -> RenewalExchange:
+    return RenewalExchange(topic, renewal)  # type: ignore[arg-type]
+
+
+async def test_what_there_is_to_tell_is_told_and_what_others_tell_is_heard() -> None:
+    topic, renewal = FakeTopic(), FakeRenewal(b"1", b"2")
+    async with anyio.create_task_group() as group:
+        group.start_soon(exchange(topic, renewal).run)
+        with anyio.fail_after(30):
+            while not topic.sent:
+                await anyio.sleep(0.005)
+        group.cancel_scope.cancel()
+    assert topic.sent == [[b"1", b"2"]]
+    assert renewal.heard == [b"from another replica"]
+
+
+async def test_where_there_is_nothing_to_tell_nothing_is_sent() -> None:
+    topic = FakeTopic()
+    await exchange(topic, FakeRenewal()).flush()
+    assert topic.sent == []
+
+
+async def test_one_send_holds_no_more_than_a_broker_takes() -> None:
+    topic = FakeTopic()
+    await exchange(topic, FakeRenewal(*(b"%d" % number for number in range(10)))).flush()
+    assert [len(bodies) for bodies in topic.sent] == [8, 2]
+
+
+async def test_what_could_not_be_told_is_told_later() -> None:
+    topic = FakeTopic(failures=3)
+    await exchange(topic, FakeRenewal(b"1")).flush()
+    assert topic.sent == [[b"1"]]
+
+
+async def test_what_cannot_be_told_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    topic, renewal = FakeTopic(failures=5), FakeRenewal(b"1")
+    await exchange(topic, renewal).flush()
+    assert topic.sent == []
+    assert "could not be told" in caplog.text

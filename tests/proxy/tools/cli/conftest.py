@@ -1,0 +1,23 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.kit import Gantry
+from tests.cluster.reports import add_logs
+from tests.proxy.tools.cli.kit import Shell, embedded
+
+
+@pytest.fixture(scope="session")
+def gantry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
+    """`gantry serve` on the embedded broker."""
+    directory = tmp_path_factory.mktemp("gantry")
+    with Gantry(directory, "", embedded(directory / "data")) as gantry:
+        yield gantry
+
+
+@pytest.fixture
+def shell(gantry: Gantry) -> Shell:
+    return Shell(gantry.address)
+
+
+pytest_runtest_makereport = add_logs

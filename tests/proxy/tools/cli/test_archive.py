@@ -1,0 +1,179 @@
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from tests.cluster.kit import Gantry
+from tests.proxy.tools.cli.kit import LIMIT, Shell, embedded, messages_of
+
+# The first test's time has the server's start and the export in it.
+pytestmark = pytest.mark.timeout(600)
+
+_ORIGIN = "GANTRY_ORIGIN"
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Shell]:
+    """A server on a directory of its own, which is empty."""
+    with Gantry(tmp_path, "", embedded(tmp_path / "data")) as gantry:
+        yield Shell(gantry.address)
+
+
+@pytest.fixture(scope="module")
+def exported(gantry: Gantry, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two topics with 2,000 lines and some odd messages, and a group that is halfway."""
+    shell, file = Shell(gantry.address), tmp_path_factory.mktemp("export") / "export.jsonl"
+    topic, fifo = shell.topic("archive"), shell.topic("archive-fifo", "FIFO", queues=2)
+    shell.ok("send", topic, "--lines", stdin="\n".join(f"line {number}" for number in range(2000)).encode())
+    shell.ok("send", topic, "-", "--tag", "t", "--key", "k", "--property", "x=é \u2603", stdin=b"\x00\xff\xfe")
+    shell.ok("send", topic, " ", "--tag", "blank")
+    for group in ("alice", "bob", "carol"):
+        shell.ok("send", fifo, "--lines", "--group", group, stdin="\n".join(f"{group} {n}" for n in range(20)).encode())
+    delayed = shell.topic("archive-delay", "DELAY")
+    shell.ok("send", delayed, "it was late", "--delay", "1s")
+    deadline = time.monotonic() + LIMIT
+    while not messages_of(shell, delayed):
+        assert time.monotonic() < deadline
+    assert len(shell.ok("receive", topic, "--group", "halfway", "--max", 1000, "--json").objects) == 1000
+    words = ("--topics", topic, fifo, delayed, "--groups", "halfway")
+    assert shell.ok("export", *words, "-o", file, "--json").object == {
+        "file": str(file),
+        "topics": 3,
+        "groups": 1,
+        "messages": 2063,
+    }
+    return file
+
+
+def _alike(message: dict[str, Any]) -> dict[str, Any]:
+    """A message without what an import must change."""
+    properties = {
+        name: value for name, value in message["properties"].items() if name != _ORIGIN and "TIMER" not in name
+    }
+    for own in ("REAL_TOPIC", "REAL_QID"):
+        properties.pop(own, None)
+    return {**message, "properties": properties, "stored": None, "born_host": None}
+
+
+def test_what_comes_out_is_what_went_in(shell: Shell, other: Shell, exported: Path) -> None:
+    assert other.ok("import", exported, "--json").object == {
+        "file": str(exported),
+        "topics": 3,
+        "groups": 1,
+        "messages": 2063,
+        "skipped": 0,
+    }
+    for topic in ("archive", "archive-fifo", "archive-delay"):
+        ours, theirs = messages_of(shell, topic), messages_of(other, topic)
+        assert [_alike(message) for message in theirs] == [_alike(message) for message in ours]
+        assert all(_ORIGIN in message["properties"] for message in theirs)
+    [fifo] = [item for item in other.ok("topics", "--json").objects if item["topic"] == "archive-fifo"]
+    assert (fifo["type"], fifo["queues"]) == ("FIFO", 2)
+    assert other.ok("groups", "halfway", "--json").object == shell.ok("groups", "halfway", "--json").object
+    # Once more: nothing new. And what has been imported can be exported, and so on.
+    again = other.ok("import", exported).out
+    assert "0 messages from" in again
+    assert "2,063 messages were there already" in again
+    assert len(messages_of(other, "archive")) == 2002
+
+
+def test_an_interrupted_import_goes_on_where_it_was(shell: Shell, other: Shell, exported: Path) -> None:
+    with other.following("import", exported) as importing:
+        deadline = time.monotonic() + LIMIT
+        while (
+            other.run("topics", "archive", "--json").out.find('"messages":0,') >= 0
+            or not other.run("topics", "archive", "--json").out
+        ):
+            assert time.monotonic() < deadline
+        importing.kill()
+    other.ok("import", exported)
+    ours, theirs = messages_of(shell, "archive"), messages_of(other, "archive")
+    assert [_alike(message) for message in theirs] == [_alike(message) for message in ours]
+
+
+def test_compressed(shell: Shell, other: Shell, exported: Path, tmp_path: Path) -> None:
+    file = tmp_path / "small.jsonl.zst"
+    shell.ok("export", "--topics", "archive-fifo", "--groups", "-o", file)
+    plain = zstandard.ZstdDecompressor().decompressobj().decompress(file.read_bytes())
+    kinds = [json.loads(line)["kind"] for line in plain.splitlines()]
+    assert kinds == ["gantry-export", "topic", *["message"] * 60, "end"]
+    other.ok("import", file)
+    assert len(messages_of(other, "archive-fifo")) == 60
+    cut = tmp_path / "cut.jsonl.zst"
+    cut.write_bytes(file.read_bytes()[:-100])
+    assert str(cut) in other.refused("import", cut)
+
+
+def test_without_messages(shell: Shell, exported: Path, tmp_path: Path) -> None:
+    file = tmp_path / "names.jsonl"
+    shell.ok("export", "--topics", "archive", "--groups", "halfway", "--no-messages", "-o", file)
+    head, topic, group, end = map(json.loads, file.read_bytes().splitlines())
+    assert (head["kind"], head["version"]) == ("gantry-export", 1)
+    assert topic == {
+        "kind": "topic",
+        "topic": "archive",
+        "type": "NORMAL",
+        "read_queues": 4,
+        "write_queues": 4,
+        "permission": 6,
+    }
+    assert (group["group"], len(group["offsets"])) == ("halfway", 4)
+    assert end == {"kind": "end", "topics": 1, "groups": 1, "messages": 0}
+
+
+@pytest.mark.parametrize(
+    ("number", "line", "sentence"),
+    [
+        (1, b'{"kind":"topic","topic":"t","read_queues":1,"write_queues":1}', "the first line, and no other, has"),
+        (1, b'{"kind":"gantry-export","version":2}', "version 2 of the format; this program reads version 1"),
+        (5, b"{", "not JSON: "),
+        (5, b"[]", "Input should be"),
+        (5, b'{"kind":"massage"}', "Input tag 'massage'"),
+        (5, b'{"kind":"message","topic":"t","broker":"b","queue":0,"offset":-1,"born":0,"body":""}', "offset: Input"),
+        (5, b'{"kind":"message","topic":"t","broker":"b","queue":0,"offset":0,"born":0}', "Value error, a message has"),
+        (5, b'{"kind":"group","group":"g","configuration":{"attributes":[1]}}', "configuration: Value error"),
+        (5, b'{"kind":"end","topics":0,"groups":0,"messages":0}', None),
+    ],
+)
+def test_a_bad_line_is_named_and_nothing_is_done(
+    shell: Shell, exported: Path, tmp_path: Path, number: int, line: bytes, sentence: str | None
+) -> None:
+    lines = exported.read_bytes().replace(b'"archive', b'"archive-bad').splitlines()
+    lines[number - 1] = line
+    file = tmp_path / "bad.jsonl"
+    file.write_bytes(b"\n".join(lines))
+    told = shell.refused("import", file)
+    expected = (
+        f"{file}, line 6: there is more behind the end" if sentence is None else f"{file}, line {number}: {sentence}"
+    )
+    assert told.startswith(expected)
+    assert "archive-bad" not in shell.ok("topics").out
+
+
+def test_a_file_that_was_cut_off(shell: Shell, exported: Path, tmp_path: Path) -> None:
+    file = tmp_path / "cut.jsonl"
+    lines = exported.read_bytes().splitlines()
+    file.write_bytes(b"\n".join(lines[:9]))
+    assert shell.refused("import", file) == f"{file}, after line 9: the file has no end; it was cut off"
+
+
+def test_an_export_that_fails_leaves_no_file(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "none.jsonl"
+    assert shell.refused("export", "--topics", "nowhere", "-o", file) == "there is no nowhere to export"
+    assert list(tmp_path.iterdir()) == []
+    assert "No such file" in shell.refused("export", "-o", tmp_path / "no" / "folder.jsonl")
+    assert "No such file" in shell.refused("import", file)
+
+
+def test_ctrl_c(shell: Shell, exported: Path, tmp_path: Path) -> None:
+    with shell.following("export", "-o", tmp_path / "export.jsonl", "--timeout", "60s") as exporting:
+        deadline = time.monotonic() + LIMIT
+        while not list(tmp_path.iterdir()):
+            assert time.monotonic() < deadline
+        done = exporting.interrupt()
+    # It may have been done already.
+    assert (done.status, [file.name for file in tmp_path.iterdir()]) in ((130, []), (0, ["export.jsonl"]))

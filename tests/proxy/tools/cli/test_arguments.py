@@ -1,0 +1,70 @@
+import time
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from proxy.tools.cli import arguments
+from proxy.tools.cli.arguments import Filter, Start
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("10s", 10), ("2m", 120), ("1.5h", 5400), ("3d", 259_200), ("7", 7)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert arguments.duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("300", 300), ("4KiB", 4096), ("4k", 4096), ("1MB", 10**6), ("2mib", 2**21)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert arguments.size(text) == size
+
+
+def test_rates_pairs_and_counts() -> None:
+    assert arguments.rate("500/s") == arguments.rate("500") == 500
+    assert arguments.pair("a=b=c") == ("a", "b=c")
+    assert arguments.positive("7") == 7
+
+
+def test_where_to_begin() -> None:
+    assert arguments.start("earliest") == Start(edge="earliest")
+    assert arguments.start("-10") == Start(last=10)
+    assert arguments.start("1795276337374") == Start(time=1_795_276_337_374)
+    moment = datetime(2026, 11, 21, 12, 30)
+    assert arguments.start("2026-11-21T12:30") == Start(time=int(moment.timestamp() * 1000))
+    ago = arguments.start("10m").time
+    assert ago is not None
+    assert 0 <= time.time() * 1000 - 600_000 - ago < 60_000
+
+
+def test_filters() -> None:
+    assert arguments.tags("*") == Filter()
+    chosen = arguments.tags("b||a")
+    assert (chosen.expression, chosen.kind) == ("a || b", "TAG")
+    assert [chosen.passes(tag) for tag in ("a", "c", None)] == [True, False, False]
+    assert arguments.sql("x > 1").passes(None)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (arguments.duration, "soon"),
+        (arguments.duration, "-1s"),
+        (arguments.size, "1.5k"),
+        (arguments.rate, "0"),
+        (arguments.rate, "inf"),
+        (arguments.rate, "nan/s"),
+        (arguments.positive, "0"),
+        (arguments.positive, "-1"),
+        (arguments.pair, "=v"),
+        (arguments.pair, "k"),
+        (arguments.start, "yesterday"),
+        (arguments.target, "-10"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(parse: Callable[[str], object], text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"^not a "):
+        parse(text)

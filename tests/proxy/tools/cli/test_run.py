@@ -1,0 +1,128 @@
+"""What all commands have in common."""
+
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.cluster.kit import HOST, ROOT, Gantry
+from tests.ports import free_port
+from tests.proxy.tools.cli.kit import LIMIT, Shell, embedded, environment
+
+_ESCAPE = "\x1b["
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("send", "t", "x"),
+        ("receive", "t", "--group", "g"),
+        ("tail", "t"),
+        ("topics",),
+        ("groups",),
+        ("export", "-o", "/tmp/never.jsonl"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_nobody_there(words: tuple[str, ...]) -> None:
+    endpoint = f"{HOST}:{free_port()}"
+    assert Shell(endpoint).refused(*words) == f"cannot connect to {endpoint}: Connection refused"
+
+
+def test_somebody_who_does_not_answer() -> None:
+    with socket.create_server((HOST, 0)) as silent:
+        endpoint = f"{HOST}:{silent.getsockname()[1]}"
+        told = Shell(endpoint).refused("topics", "--timeout", "1s")
+    assert told == f"{endpoint} did not answer GET_ROUTEINFO_BY_TOPIC within 1 s"
+
+
+def test_the_endpoint_of_the_environment_gives_way_to_the_flag(shell: Shell) -> None:
+    assert Shell("127.0.0.1:1").run("topics", "--endpoint", shell.endpoint).status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("topics", "--endpoint", "nowhere"), "not an endpoint: 'nowhere'; write HOST:PORT"),
+        (("topics", "create", "other-\udcff"), "not UTF-8: 'other-\\udcff'"),
+        (("topics", "--ca", "/no/such/file"), "/no/such/file holds no certificates that can be read: "),
+    ],
+)
+def test_what_cannot_be_meant(shell: Shell, words: tuple[str, ...], sentence: str) -> None:
+    assert shell.refused(*words, status=2).startswith(sentence)
+
+
+def test_unknown_arguments(shell: Shell) -> None:
+    for words in (("send", "t", "--delay", "soon", "x"), ("tail",), ("topics", "--bogus"), ("bogus",)):
+        done = shell.run(*words)
+        assert (done.status, done.out) == (2, "")
+        assert "usage: gantry" in done.err
+
+
+def test_colour_on_a_terminal_unless_unwanted(shell: Shell) -> None:
+    shell.topic("colours")
+    assert _ESCAPE not in shell.ok("topics").out
+    assert _ESCAPE in shell.on_terminal("topics").out
+    plain = shell.on_terminal("topics", env={"NO_COLOR": "1"}).out
+    # Bold is no colour.
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", plain)
+    assert "colours" in plain
+
+
+def test_a_reader_that_has_seen_enough(shell: Shell) -> None:
+    topic = shell.topic("broken-pipe")
+    shell.ok("send", topic, "--size", 2000, "--count", 2000)
+    command = f"{sys.executable} -m proxy tail {topic} --from earliest | head -n 1"
+    done = subprocess.run(
+        command, shell=True, capture_output=True, cwd=ROOT, env=environment(shell.endpoint), timeout=LIMIT, check=True
+    )
+    assert (len(done.stdout.splitlines()), done.stderr) == (1, b"")
+
+
+def test_commands_do_not_import_the_server_nor_the_server_what_they_need() -> None:
+    program = (
+        "import sys; from proxy.__main__ import main\n"
+        "try: main(['topics', '--help'])\n"
+        "except SystemExit: print(sorted({'proxy.app', 'proxy.settings.model', 'rich'} & set(sys.modules)))\n"
+        "import proxy.app\n"
+        "print('rich' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, cwd=ROOT, text=True, check=True)
+    assert done.stdout.splitlines()[-2:] == ["[]", "False"]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Path]]:
+    """A server that takes TLS alone, and the file with its authority; tools may only look."""
+    directory = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost", HOST)
+    issued.private_key_pem.write_to_path(str(directory / "key.pem"))
+    with (directory / "cert.pem").open("wb") as file:
+        file.writelines(blob.bytes() for blob in issued.cert_chain_pems)
+    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
+    config = 'tools = "read"\n' + embedded(directory / "data")
+    config += f'[tls]\nmode = "enforcing"\ncertificate = "{directory}/cert.pem"\nkey = "{directory}/key.pem"\n'
+    with Gantry(directory, "", config) as gantry:
+        yield Shell(gantry.address), directory / "ca.pem"
+
+
+def test_tls(secured: tuple[Shell, Path]) -> None:
+    shell, authority = secured
+    assert "SELF_TEST_TOPIC" in shell.ok("topics", "--all", "--ca", authority).out
+    assert "SELF_TEST_TOPIC" in shell.ok("topics", "--all", "--insecure").out
+    told = shell.refused("topics", "--tls")
+    assert told.startswith(f"the certificate of {shell.endpoint} is not trusted (")
+    assert told.endswith("see --ca and --insecure")
+    assert shell.refused("topics") == f"{shell.endpoint} closed the connection; does it want TLS (--tls)?"
+
+
+def test_a_server_that_lets_tools_only_look(secured: tuple[Shell, Path]) -> None:
+    shell, _ = secured
+    told = shell.refused("topics", "create", "forbidden", "--insecure")
+    assert told == "UPDATE_AND_CREATE_TOPIC is not permitted here: the setting `tools` is 'read'"

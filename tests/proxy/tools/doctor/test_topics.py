@@ -1,0 +1,159 @@
+"""A topic and a group, the clocks, and connections that say nothing."""
+
+import asyncio
+import time
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+from protocol_negotiation.peer import HostPort
+from proxy.app import App
+from proxy.tools.doctor import wire
+from proxy.tools.doctor.clock import clock
+from proxy.tools.doctor.connection import Line
+from proxy.tools.doctor.session import Options, Visit
+from remoting import command as commands
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from tests.proxy.backends.cluster.kit import Cluster
+from tests.proxy.replica import serving
+from tests.proxy.tools.doctor.kit import codes, create_topic, only, replica, server, visit
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_topic_that_can_be_used(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app:
+        found = await visit(app, topic="orders", group="workers")
+        assert only(found, "topic.usable").text == "topic orders: 4 queues to write, 4 to read, on broker-a"
+        assert {"topic.types", "group.fresh", "clock.agrees"} <= codes(found)
+        # Nothing was left behind.
+        assert stored(app) == 0
+
+
+async def test_a_message_goes_through(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app:
+        found = await visit(app, topic="orders", group="workers", write=True)
+        assert [item.text.partition(" (")[0] for item in found if item.code == "topic.sent"] == [
+            "a message was sent to orders over remoting",
+            "a message was sent to orders over gRPC",
+        ]
+        assert {"topic.received", "clock.agrees"} <= codes(found)
+        assert stored(app) == 2
+        # The group came into being by reading, and has not moved.
+        again = await visit(app, topic="orders", group="workers")
+    assert "at offset 0" in only(again, "group.known").text
+
+
+def stored(app: App) -> int:
+    """Messages that the embedded broker has taken."""
+    return app.backend.broker.counts["put"]  # type: ignore[union-attr]
+
+
+async def test_a_group_that_has_come_somewhere(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app:
+        made = commands.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"workers"}')
+        app.backend.handle(None, made)  # type: ignore[union-attr]
+        fields = {"consumerGroup": "workers", "topic": "orders", "queueId": "0", "commitOffset": "0"}
+        answer = await wire.ask(Line(app.addresses[0], "", 5.0), RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        assert answer.code == 0, answer.remark
+        found = await visit(app, topic="orders", group="workers")
+    assert only(found, "group.known").text == "group workers exists, at offset 0 of queue 0 of broker-a"
+
+
+async def test_a_group_that_brokers_do_not_make(tmp_path: Path) -> None:
+    async with replica(tmp_path, embedded={"auto_create_groups": False}) as app:
+        found = await visit(app, topic="orders", group="nobody", write=True)
+    assert "group.unknown" in codes(found)
+
+
+@pytest.mark.parametrize(("permission", "verb"), [(4, "written"), (2, "read")])
+async def test_a_topic_that_is_closed(tmp_path: Path, permission: int, verb: str) -> None:
+    async with replica(tmp_path) as app:
+        create_topic(app, "half", permission)
+        found = await visit(app, topic="half")
+    assert verb in only(found, "topic.closed").text
+
+
+async def test_a_topic_that_can_only_be_written(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app:
+        create_topic(app, "half", 2)
+        found = await visit(app, topic="half", group="workers", write=True)
+    assert "topic.sent" in codes(found)
+    assert "code 16" in only(found, "topic.not_received").text
+
+
+async def test_brokers_that_refuse(cluster: Cluster) -> None:
+    def refuse(command: RemotingCommand) -> RemotingCommand:
+        return commands.response(16, remark="user nobody may not")
+
+    await cluster.broker("broker-a", answer=refuse)
+    cluster.topics["orders"] = ["broker-a"]
+    async with serving(cluster) as app:
+        # A route without queues has nothing to try.
+        name_server = cluster.names[0]
+        tell = name_server.answer
+        name_server.answer = lambda command: with_queues(tell(command))
+        found = await visit(app, topic="orders", group="workers", write=True)
+    assert "user nobody may not" in only(found, "group.denied").text
+    assert all("code 16" in item.text or "gRPC" in item.text for item in found if item.code == "topic.denied")
+    assert "topic.denied" in codes(found)
+
+
+def with_queues(reply: RemotingCommand | None) -> RemotingCommand | None:
+    if reply is None or b'"brokerDatas"' not in reply.body:
+        return reply
+    queues = b'"queueDatas":[{"brokerName":"broker-a","perm":6,"readQueueNums":4,"writeQueueNums":4}],"brokerDatas"'
+    return commands.success(body=reply.body.replace(b'"brokerDatas"', queues))
+
+
+@pytest.mark.parametrize(
+    ("ahead", "code"), [(0.0, "clock.agrees"), (9.0, "clock.skewed"), (-9.0, "clock.skewed"), (3600.0, "clock.wrong")]
+)
+async def test_the_clock_by_http(ahead: float, code: str) -> None:
+    async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        date = formatdate(time.time() + ahead, usegmt=True)
+        writer.write(f"HTTP/1.1 200 OK\r\nDate: {date}\r\nContent-Length: 0\r\n\r\n".encode())
+
+    async with server(tell) as address:
+        seen = Visit(Options(address), addresses=[address], address=address, plain=True)
+        (found,) = [item async for item in clock(seen)]
+    assert found.code == code
+
+
+async def test_a_connection_that_is_kept(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app:
+        assert "idle.kept" in codes(await visit(app, idle=0.1))
+
+
+async def test_a_connection_that_is_cut(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app:
+        target = app.addresses[0]
+
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            """A middlebox that gives up on whoever is silent for a moment."""
+            to_reader, to_writer = await asyncio.open_connection(target.host, target.port)
+            back = asyncio.ensure_future(copy(to_reader, writer))
+            try:
+                async with asyncio.timeout(30) as patience:
+                    while data := await reader.read(1 << 16):
+                        to_writer.write(data)
+                        patience.reschedule(asyncio.get_running_loop().time() + 2.0)
+            except TimeoutError:
+                pass
+            finally:
+                back.cancel()
+                to_writer.close()
+                writer.close()
+
+        async with server(relay) as address:
+            found = await visit(HostPort("127.0.0.1", address.port), idle=4.0)
+    assert "idle.cut" in codes(found)
+
+
+async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+    writer.close()

@@ -1,0 +1,121 @@
+"""The rules file: what is right in it, and what is said of what is wrong."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proxy.traffic_rules.model import SENDS, Allow, Limit, Maintenance, RulesError, parse, schema
+from remoting.codes import RequestCode
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "rules.toml"
+
+
+def test_the_example_has_every_kind() -> None:
+    file = parse(EXAMPLE.read_text())
+    kinds = {rule.kind for rule in file.rule}
+    assert kinds == {
+        "allow",
+        "deny",
+        "limit",
+        "connections",
+        "maintenance",
+        "mirror",
+        "fault",
+        "namespace",
+        "alias",
+    }
+
+
+def test_no_file_at_all_is_no_rules() -> None:
+    assert parse("").rule == ()
+
+
+def _rule(**keys: str) -> str:
+    lines = {"name": '"r"', **keys}
+    return "[[rule]]\n" + "\n".join(f"{key} = {value}" for key, value in lines.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[[rule]", "Expected ']]'"),
+        ("rules = 1", "rules: there is no such key"),
+        (_rule(), "rule 'r': kind has to be given: alias, allow"),
+        (_rule(kind='"quota"'), "rule 'r': Input tag 'quota'"),
+        (_rule(name='"a b"', kind='"deny"'), "rule 'a b', name: String should match"),
+        ("[[rule]]\nkind = 'deny'", "rule no. 1, name: has to be given"),
+        (_rule(kind='"deny"', topic='"t"'), "rule 'r', topic: there is no such key"),
+        (_rule(kind='"deny"', **{"match.topic": '["t"]'}), "rule 'r', match.topic: there is no such key"),
+        (_rule(kind='"deny"', **{"match.networks": '["10.0.0.1/8"]'}), "rule 'r', match.networks.0"),
+        (_rule(kind='"deny"', **{"match.requests": '["SEND"]'}), "match.requests.0: clients send no request 'SEND'"),
+        (_rule(kind='"deny"', **{"match.requests": '["CHECK_TRANSACTION_STATE"]'}), "clients send no request"),
+        (_rule(kind='"deny"', **{"match.version_from": '"five"'}), "rule 'r', match.version_from: String should match"),
+        (_rule(kind='"limit"'), "rule 'r': messages, bytes, requests: one of them has to be given"),
+        (_rule(kind='"limit"', messages="0"), "rule 'r', messages: Input should be greater than 0"),
+        (_rule(kind='"limit"', messages="1", per='["queue"]'), "rule 'r', per.0: Input should be"),
+        (
+            _rule(kind='"limit"', bytes="1", **{"match.requests": '["ACK_MESSAGE"]'}),
+            "rule 'r': match.requests, match.actions: ACK_MESSAGE can be limited by requests alone",
+        ),
+        (_rule(kind='"connections"'), "rule 'r', most: has to be given"),
+        (
+            _rule(kind='"connections"', most="1", **{"match.topics": '["t"]'}),
+            "rule 'r': match.topics: this is decided when a connection opens",
+        ),
+        (_rule(kind='"maintenance"', **{"match.actions": '["Sub"]'}), "and none of them is matched"),
+        (_rule(kind='"mirror"', to='"t"'), "rule 'r': match.topics: what is mirrored has to be named"),
+        (_rule(kind='"mirror"', to='"t-2"', **{"match.topics": '["t-*"]'}), "rule 'r': to: t-2 is one of the topics"),
+        (_rule(kind='"fault"'), "rule 'r': delay, error: one of them has to be given"),
+        (_rule(kind='"fault"', error='"BROKEN"'), "rule 'r', error: there is no response code 'BROKEN'"),
+        (_rule(kind='"fault"', error="1", percent="0"), "rule 'r', percent: Input should be greater than 0"),
+        (_rule(kind='"namespace"', namespace='"a%b"'), "rule 'r', namespace: String should match"),
+        (_rule(kind='"alias"', topic='"t"', real='"t"'), "rule 'r': topic, real: they are the same"),
+        (_rule(kind='"alias"', topic='"t"', real='"%RETRY%g"'), "retry and dead letter topics follow"),
+        (_rule(kind='"deny"') + "\n" + _rule(kind='"allow"'), "rule 'r': another rule has this name"),
+        (
+            _rule(kind='"alias"', topic='"a"', real='"t"')
+            + "\n"
+            + _rule(name='"s"', kind='"alias"', topic='"b"', real='"t"'),
+            "rule 's', real: r has t for the same clients",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_with_rule_and_key(text: str, complaint: str) -> None:
+    with pytest.raises(RulesError) as error:
+        parse(text)
+    assert complaint in str(error.value)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    with pytest.raises(RulesError) as error:
+        parse(_rule(kind='"limit"', messages="0") + "\n" + _rule(name='"s"', kind='"connections"', most="0"))
+    assert len(str(error.value).splitlines()) == 2
+
+
+def test_which_requests_a_rule_is_about() -> None:
+    def codes(kind: type[Limit] | type[Allow] | type[Maintenance], **match: object) -> frozenset[RequestCode]:
+        wanted = {"name": "r", "kind": kind.__name__.lower(), "match": match}
+        return kind.model_validate(wanted | ({"requests": 1} if kind is Limit else {})).codes
+
+    assert codes(Maintenance) == SENDS
+    assert codes(Maintenance, requests=["SEND_MESSAGE_V2", "PULL_MESSAGE"]) == {RequestCode.SEND_MESSAGE_V2}
+    assert RequestCode.ACK_MESSAGE not in codes(Limit) | codes(Limit, actions=["Sub"])
+    assert RequestCode.END_TRANSACTION not in codes(Limit, actions=["Pub"])
+    assert RequestCode.GET_MAX_OFFSET in codes(Limit, actions=["Get"])
+    # Whoever is denied something may still say that it is there, unless somebody says otherwise.
+    assert RequestCode.HEART_BEAT not in codes(Allow) | codes(Allow, actions=["Sub"])
+    assert codes(Allow, requests=["HEART_BEAT"]) == {RequestCode.HEART_BEAT}
+    assert RequestCode.CHECK_TRANSACTION_STATE not in codes(Allow, actions=["Any"])
+
+
+def test_the_schema_knows_every_kind() -> None:
+    kinds = schema()["properties"]["rule"]["items"]["discriminator"]["mapping"]
+    assert {"limit", "deny", "namespace"} <= kinds.keys()
+
+
+def test_the_file_can_be_read_and_applied_without_the_proxy() -> None:
+    heavy = ("proxy.app", "proxy.core.messaging", "grpc", "uvloop", "prometheus_client", "google.protobuf")
+    code = f"import sys, proxy.traffic_rules.evaluator; sys.exit(any(name in sys.modules for name in {heavy!r}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
