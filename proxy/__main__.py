@@ -94,7 +94,11 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
 
 
 async def _serve(
-    settings: "Settings", sources: "Sources", greet: Callable[["App"], None], number: int, descriptor: int | None
+    settings: "Settings",
+    sources: "Sources",
+    greet: Callable[["App", str | None], None],
+    number: int,
+    descriptor: int | None,
 ) -> None:
     """Serve; as the worker of this number where there is a descriptor, which leads to the parent."""
     with _loading():
@@ -107,7 +111,7 @@ async def _serve(
         app.admin.join(control.colleagues)
 
         def ready() -> None:
-            greet(app)
+            greet(app, app.admin.url)
             _ready()
             control.ready()
 
@@ -134,7 +138,7 @@ def _loading() -> Iterator[None]:
         gc.enable()
 
 
-def _say_nothing(_: "App") -> None:
+def _say_nothing(_: "App", __: str | None) -> None:
     """A server speaks through its log."""
 
 

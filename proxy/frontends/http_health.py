@@ -16,8 +16,8 @@ from typing import cast
 from protocol_negotiation.http1_rejection import misdirected
 from protocol_negotiation.peer import Peer
 from protocol_negotiation.rejection import LINGER
+from proxy.core.health import PATHS, Health, Report
 from proxy.observability.metrics.process import product_version
-from proxy.operations.health import PATHS, Health, Report
 
 # Bytes of a request up to the empty line: health checks need a few hundred.
 _MAX_HEAD = 8 * 1024

@@ -1,7 +1,5 @@
 """What is behind the replica: brokers and name servers, as it sees them."""
 
-from typing import TYPE_CHECKING
-
 from pydantic import Field
 
 from proxy.backends.cluster.backend import ClusterBackend
@@ -9,11 +7,9 @@ from proxy.backends.cluster.server_connection import ServerConnection
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.operations import broker_links
 from proxy.operations.broker_links import State
+from proxy.operations.replica import Replica
 from proxy.operations.values import Answer
 from remoting.routes import MASTER_ID, Replicas
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 
 class BrokerAddress(Answer):
@@ -49,25 +45,25 @@ class NameServer(Answer):
     pending: int
 
 
-def brokers(app: "App") -> list[Broker]:
+def brokers(replica: Replica) -> list[Broker]:
     """All brokers that are known."""
-    backend = app.backend
+    backend = replica.backend
     if isinstance(backend, EmbeddedBackend):
-        return [_embedded(app, backend)]
-    return [_broker(app, backend, replicas) for _, replicas in sorted(backend.table.items())]
+        return [_embedded(replica, backend)]
+    return [_broker(replica, backend, replicas) for _, replicas in sorted(backend.table.items())]
 
 
-def name_servers(app: "App") -> list[NameServer]:
+def name_servers(replica: Replica) -> list[NameServer]:
     """All name servers; an embedded broker needs none."""
-    if isinstance(app.backend, EmbeddedBackend):
+    if isinstance(replica.backend, EmbeddedBackend):
         return []
     return [
         NameServer(address=link.address, state=broker_links.state((link,)), pending=broker_links.pending((link,)))
-        for link in app.backend.name_servers
+        for link in replica.backend.name_servers
     ]
 
 
-def _broker(app: "App", backend: ClusterBackend, replicas: Replicas) -> Broker:
+def _broker(replica: Replica, backend: ClusterBackend, replicas: Replicas) -> Broker:
     addresses = [
         _address(number, address, [link for link in backend.links if link.address == address])
         for number, address in sorted(replicas.addresses.items())
@@ -77,11 +73,11 @@ def _broker(app: "App", backend: ClusterBackend, replicas: Replicas) -> Broker:
         cluster=replicas.cluster,
         healthy=broker_links.reachable(backend, replicas),
         addresses=addresses,
-        **_latency(app, replicas.name),
+        **_latency(replica, replicas.name),
     )
 
 
-def _embedded(app: "App", backend: EmbeddedBackend) -> Broker:
+def _embedded(replica: Replica, backend: EmbeddedBackend) -> Broker:
     settings = backend.broker.settings
     address = BrokerAddress(
         id=MASTER_ID,
@@ -96,9 +92,9 @@ def _embedded(app: "App", backend: EmbeddedBackend) -> Broker:
     return Broker(
         name=settings.name,
         cluster=settings.cluster,
-        healthy=app.storage_failure is None,
+        healthy=replica.storage_failure is None,
         addresses=[address],
-        **_latency(app, settings.name),
+        **_latency(replica, settings.name),
     )
 
 
@@ -116,8 +112,8 @@ def _address(number: int, address: str, own: list[ServerConnection]) -> BrokerAd
     )
 
 
-def _latency(app: "App", name: str) -> dict[str, int | float | None]:
-    times = app.metrics.requests.brokers.get(name)
+def _latency(replica: Replica, name: str) -> dict[str, int | float | None]:
+    times = replica.metrics.requests.brokers.get(name)
     if times is None or not times.answers:
         return {"answers": 0, "average_milliseconds": None, "longest_milliseconds": None}
     return {

@@ -2,20 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from proxy.core.handlers.tools import ask_client
 from proxy.operations import operator_channel
+from proxy.operations.replica import Replica
 from proxy.operations.values import Answer, Name, Question, Text
 from remoting import fastjson
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError, ConsumerNotOnline
 from remoting.fastjson import ObjectKeys
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 
 class HeldQueue(Answer):
@@ -72,10 +70,10 @@ class ClientRefused(Exception):
     """A client, or the broker that was to ask it, has answered by an error."""
 
 
-async def running_info(app: "App", group: str, client_id: str, stack: bool) -> RunningInfo:
+async def running_info(replica: Replica, group: str, client_id: str, stack: bool) -> RunningInfo:
     """A client's state. Raises ClientRefused, RemotingError, TimeoutError."""
     fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": str(stack).lower()}
-    data = await _asked(app, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+    data = await _asked(replica, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
     with _read():
         return _running_info(group, client_id, data)
 
@@ -116,7 +114,7 @@ def _rates(topic: str, row: dict[str, Any]) -> TopicRates:
     )
 
 
-async def verify(app: "App", client_id: str, wanted: Verification) -> Verified:
+async def verify(replica: Replica, client_id: str, wanted: Verification) -> Verified:
     """Have a client consume a message. Raises ClientRefused, RemotingError, TimeoutError."""
     fields = {
         "consumerGroup": wanted.group,
@@ -125,7 +123,7 @@ async def verify(app: "App", client_id: str, wanted: Verification) -> Verified:
         "brokerName": wanted.broker,
         "topic": wanted.topic,
     }
-    data = await _asked(app, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields)
+    data = await _asked(replica, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields)
     remark = data.get("remark")
     with _read():
         return Verified(
@@ -144,8 +142,8 @@ def _read() -> Iterator[None]:
         raise BodyError("the client's answer is not what was asked for") from None
 
 
-async def _asked(app: "App", code: RequestCode, fields: dict[str, str]) -> dict[str, Any]:
-    reply = await operator_channel.handle(app.core, ask_client, code, fields)
+async def _asked(replica: Replica, code: RequestCode, fields: dict[str, str]) -> dict[str, Any]:
+    reply = await operator_channel.handle(replica.core, ask_client, code, fields)
     if reply.code == ResponseCode.CONSUMER_NOT_ONLINE:
         raise ConsumerNotOnline(reply.remark or f"the client {fields['clientId']} is not connected")
     if reply.code != 0:

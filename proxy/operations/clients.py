@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -11,10 +11,8 @@ from proxy.core.channel import Channel
 from proxy.core.client_registry import Member
 from proxy.operations.connections import Connections
 from proxy.operations.cooperative_yield import Turns
+from proxy.operations.replica import Replica
 from proxy.operations.values import Answer
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 
 class Client(Answer):
@@ -41,7 +39,7 @@ class Known:
     connections: list[int] = field(default_factory=list)
 
 
-async def known(app: "App", connections: Connections, wanted: str | None = None) -> list[Known]:
+async def known(replica: Replica, connections: Connections, wanted: str | None = None) -> list[Known]:
     """Every client here that has said who it is, or the one with this id."""
     found: dict[str, Known] = {}
     turns = Turns()
@@ -54,7 +52,7 @@ async def known(app: "App", connections: Connections, wanted: str | None = None)
                 if channel not in entry.channels:
                     entry.channels.append(channel)
                 entry.connections.append(raw.peer.number)
-    for client in app.grpc.clients:
+    for client in replica.grpc.clients:
         # One whose connections are gone is waited for, and still a member of its groups.
         if not client.connections and wanted in (None, client.client_id):
             entry = found.setdefault(client.client_id, Known(client.client_id))
@@ -62,9 +60,9 @@ async def known(app: "App", connections: Connections, wanted: str | None = None)
     return list(found.values())
 
 
-def describe(app: "App", entry: Known) -> Client:
+def describe(replica: Replica, entry: Known) -> Client:
     """A client as it is told."""
-    members = list(_members(app, entry))
+    members = list(_members(replica, entry))
     groups = [member.groups for member in members]
     newest = max((member.seen for member in members), default=None)
     who = entry.channels[0].identity
@@ -82,9 +80,9 @@ def describe(app: "App", entry: Known) -> Client:
     )
 
 
-def _members(app: "App", entry: Known) -> Iterator[Member]:
+def _members(replica: Replica, entry: Known) -> Iterator[Member]:
     for channel in entry.channels:
-        member = app.registry.member(channel)
+        member = replica.registry.member(channel)
         if member is not None:
             yield member
 

@@ -2,18 +2,16 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import anyio.to_thread
 from pydantic import BaseModel, Field
 from pydantic_core import to_jsonable_python
 
 from protocol_negotiation.tls import TlsError, server_context
+from proxy.operations.replica import Replica
 from proxy.operations.values import Answer
 from proxy.settings.model import ConfigError, Settings, Sources, check_backend
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 _log = logging.getLogger("gantry.admin")
 
@@ -77,8 +75,8 @@ class InvalidConfiguration(Exception):
 class Configuration:
     """The settings of a replica and their sources."""
 
-    def __init__(self, app: "App", sources: Sources | None, origins: Mapping[str, str]) -> None:
-        self._app = app
+    def __init__(self, replica: Replica, sources: Sources | None, origins: Mapping[str, str]) -> None:
+        self._replica = replica
         self._sources = sources
         self._origins = origins
         # Others that can take a change of theirs while running: what keys begin with, and what takes the settings.
@@ -95,7 +93,7 @@ class Configuration:
                 origin=self._origin(key),
                 run_time=self._may_change(key),
             )
-            for key, value in _flat(self._app.settings)
+            for key, value in _flat(self._replica.settings)
         ]
 
     async def reload(self, dry_run: bool) -> Reload:
@@ -109,7 +107,7 @@ class Configuration:
             origins = sources.origins()
         except ConfigError as error:
             raise InvalidConfiguration(str(error).splitlines()) from None
-        old, new = dict(_flat(self._app.settings)), dict(_flat(wanted))
+        old, new = dict(_flat(self._replica.settings)), dict(_flat(wanted))
         changed = [key for key in new if new[key] != old.get(key)]
         taken = [key for key in changed if self._may_change(key)]
         if any(key.startswith("tls.") for key in taken):
@@ -133,9 +131,9 @@ class Configuration:
         )
 
     async def _take(self, wanted: Settings, keys: list[str]) -> None:
-        settings = _with(self._app.settings, wanted, keys)
-        self._app.apply(settings)
-        await self._app.refresh_certificates()
+        settings = _with(self._replica.settings, wanted, keys)
+        self._replica.apply(settings)
+        await self._replica.refresh_certificates()
         for prefix, take in self.takers.items():
             if any(key.startswith(prefix) for key in keys):
                 take(settings)
@@ -146,7 +144,7 @@ class Configuration:
             return False
         if key.startswith("tls."):
             # Whether there is TLS at all was settled when the listeners were made.
-            return key in RUN_TIME and self._app.settings.tls.files is not None
+            return key in RUN_TIME and self._replica.settings.tls.files is not None
         prefixes = (*self.takers, *(name for name in RUN_TIME if name.endswith(".")))
         return key in RUN_TIME or key.startswith(tuple(prefixes))
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pydantic import Field
 
@@ -14,11 +14,9 @@ from grpc_gateway.server.connection import GrpcConnection
 from proxy.core.channel import Channel, ChannelProtocol
 from proxy.core.remoting_channel import RemotingChannel
 from proxy.operations.event_log import Closed
+from proxy.operations.replica import Replica
 from proxy.operations.values import Answer, at
 from remoting.connection import CloseCause
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 Raw = RemotingChannel | GrpcConnection | Relay
 
@@ -88,15 +86,15 @@ class Wanted:
 class Connections:
     """The connections of a replica."""
 
-    def __init__(self, app: "App") -> None:
-        self._app = app
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
         self._loop = asyncio.get_running_loop()
 
     def all(self) -> Iterator[Raw]:
         """Every open connection."""
-        yield from list(self._app.channels)
+        yield from list(self._replica.channels)
         # Of one kind or the other, which a type checker cannot join.
-        yield from cast(Iterable[Raw], tuple(self._app.grpc.server.connections))
+        yield from cast(Iterable[Raw], tuple(self._replica.grpc.server.connections))
 
     def find(self, number: int) -> Raw | None:
         """The open connection with this number."""
@@ -131,7 +129,7 @@ class Connections:
         """The clients that use a connection, as the core knows them."""
         if isinstance(raw, RemotingChannel):
             return (raw,)
-        return self._app.grpc.clients.of(raw)  # type: ignore[return-value]  # made by GrpcChannel
+        return self._replica.grpc.clients.of(raw)  # type: ignore[return-value]  # made by GrpcChannel
 
     def describe(self, raw: Raw) -> Connection:
         """A connection as it is told."""
@@ -166,7 +164,7 @@ class Connections:
         )
 
     def _groups(self, channel: Channel) -> tuple[frozenset[str], frozenset[str]]:
-        member = self._app.registry.member(channel)
+        member = self._replica.registry.member(channel)
         groups = None if member is None else member.groups
         return (frozenset(), frozenset()) if groups is None else (groups.producers, groups.consumers)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -10,14 +10,12 @@ from proxy.operations import operator_channel, worker_extras
 from proxy.operations.broker_settings import resets_by_itself
 from proxy.operations.client_tools import ClientRefused, running_info
 from proxy.operations.groups import consumers
+from proxy.operations.replica import Replica
 from proxy.operations.values import Answer, Name, Question, at_milliseconds
 from remoting import fastjson
 from remoting.codes import RequestCode
 from remoting.errors import RemotingError
 from remoting.fastjson import ObjectKeys
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 # Clients that are asked at the same time, and at most for one answer.
 _AT_ONCE = 16
@@ -105,11 +103,13 @@ class ResetResult(Answer):
     queues: list[QueueOffset]
 
 
-async def lag(app: "App", group: str, topic: str | None) -> Lag:
+async def lag(replica: Replica, group: str, topic: str | None) -> Lag:
     """How far a group is, in one topic or in all of its topics."""
     fields = {"consumerGroup": group} if topic is None else {"consumerGroup": group, "topic": topic}
-    brokers = sorted(await app.core.backend.brokers())
-    asked = (operator_channel.ask(app.core, broker, RequestCode.GET_CONSUME_STATS, dict(fields)) for broker in brokers)
+    brokers = sorted(await replica.core.backend.brokers())
+    asked = (
+        operator_channel.ask(replica.core, broker, RequestCode.GET_CONSUME_STATS, dict(fields)) for broker in brokers
+    )
     replies = await asyncio.gather(*asked, return_exceptions=True)
     queues, unanswered = [], []
     for reply in replies:
@@ -151,15 +151,15 @@ def _table(body: bytes) -> list[tuple[dict[str, Any], Any]]:
     )
 
 
-async def owners(app: "App", group: str) -> Ownership:
+async def owners(replica: Replica, group: str) -> Ownership:
     """Which queues the members of a group say that they have. Raises NoSuchGroup."""
-    members = (await consumers(app, group)).members
+    members = (await consumers(replica, group)).members
     if worker_extras.wanted("answered") and not worker_extras.wanted("elsewhere"):
         # The others are another worker's, which asks them itself, or are asked by the one that asks us.
         members = [member for member in members if member.protocol is not None]
     members = members[:_MAX_ASKED]
     turn = asyncio.Semaphore(_AT_ONCE)
-    asked = await asyncio.gather(*(_queues_of(app, group, member.client_id, turn) for member in members))
+    asked = await asyncio.gather(*(_queues_of(replica, group, member.client_id, turn) for member in members))
     found: dict[tuple[str, str, int], list[str]] = {}
     unanswered = []
     for member, queues in zip(members, asked, strict=True):
@@ -176,37 +176,39 @@ async def owners(app: "App", group: str) -> Ownership:
 
 
 async def _queues_of(
-    app: "App", group: str, client_id: str, turn: asyncio.Semaphore
+    replica: Replica, group: str, client_id: str, turn: asyncio.Semaphore
 ) -> list[tuple[str, str, int]] | None:
     try:
         async with turn:
-            info = await running_info(app, group, client_id, stack=False)
+            info = await running_info(replica, group, client_id, stack=False)
     except (ClientRefused, RemotingError, TimeoutError):
         return None
     return [(queue.topic, queue.broker, queue.queue) for queue in info.queues]
 
 
-async def reset(app: "App", group: str, wanted: Reset) -> ResetResult:
+async def reset(replica: Replica, group: str, wanted: Reset) -> ResetResult:
     """Move a group. Raises RemotingError; what brokers have done by then stays done."""
     fields = {"topic": wanted.topic, "group": group, "timestamp": str(_TO_THE_END), "isForce": "true"}
     if isinstance(wanted, ResetQueue):
-        await _check_reset(app, wanted.broker)
+        await _check_reset(replica, wanted.broker)
         fields.update(queueId=str(wanted.queue), offset=str(wanted.offset))
         brokers: tuple[str, ...] = (wanted.broker,)
     else:
         fields["timestamp"] = str(_timestamp(wanted))
-        brokers = (await app.core.backend.route(wanted.topic)).brokers
+        brokers = (await replica.core.backend.route(wanted.topic)).brokers
     code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-    replies = await asyncio.gather(*(operator_channel.ask(app.core, broker, code, dict(fields)) for broker in brokers))
+    replies = await asyncio.gather(
+        *(operator_channel.ask(replica.core, broker, code, dict(fields)) for broker in brokers)
+    )
     queues = [
         QueueOffset(**_queue(queue), offset=int(offset)) for reply in replies for queue, offset in _table(reply.body)
     ]
     return ResetResult(group=group, queues=sorted(queues, key=lambda row: (row.topic, row.broker, row.queue)))
 
 
-async def _check_reset(app: "App", broker: str) -> None:
+async def _check_reset(replica: Replica, broker: str) -> None:
     """Brokers that leave resets to clients do not look at the queue: they would send the group to the end of all."""
-    if not await resets_by_itself(app, broker):
+    if not await resets_by_itself(replica, broker):
         raise RemotingError(
             f"the broker {broker} leaves resets to its clients (useServerSideResetOffset=false), which know no single "
             "queue: reset the whole topic"

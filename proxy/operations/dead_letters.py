@@ -1,7 +1,7 @@
 """Dead letters: what a group's dead letter queue holds, and giving messages to the group once more."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -9,6 +9,7 @@ from proxy.core.client_registry import Role
 from proxy.operations import operator_channel
 from proxy.operations.broker_settings import reads_old_retry_topics
 from proxy.operations.operator_channel import BrokerRefused
+from proxy.operations.replica import Replica
 from proxy.operations.values import Answer, Question, Text, at_milliseconds
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
@@ -17,9 +18,6 @@ from remoting.errors import RemotingError
 from remoting.ids import OffsetMessageId
 from remoting.messages import PullSysFlag, StoredMessage
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 # A group that brokers have from their start, for tools (MixAll.TOOLS_CONSUMER_GROUP).
 _GROUP = "TOOLS_CONSUMER"
@@ -92,23 +90,23 @@ class Resent(Answer):
     text: str = Field(description="why not, where it was not sent", examples=[""])
 
 
-async def newest(app: "App", group: str, count: int) -> list[DeadLetter]:
+async def newest(replica: Replica, group: str, count: int) -> list[DeadLetter]:
     """The newest of a group's dead letters. Raises RemotingError (TopicNotExist: it never had any)."""
     topic = DLQ_PREFIX + group
-    route = await app.core.backend.route(topic)
+    route = await replica.core.backend.route(topic)
     found: list[DeadLetter] = []
     for queues in route.queues:
         for queue in range(queues.readable):
-            stored = await _tail(app, topic, queues.broker, queue, count)
+            stored = await _tail(replica, topic, queues.broker, queue, count)
             found += [_described(message, queues.broker, group) for message in stored]
     found.sort(key=lambda letter: (letter.stored is not None, letter.stored), reverse=True)
     return found[:count]
 
 
-async def _tail(app: "App", topic: str, broker: str, queue: int, count: int) -> list[StoredMessage]:
+async def _tail(replica: Replica, topic: str, broker: str, queue: int, count: int) -> list[StoredMessage]:
     where = {"topic": topic, "queueId": str(queue)}
     bounds = [
-        int((await operator_channel.ask(app.core, broker, code, dict(where))).fields.get("offset", "0"))
+        int((await operator_channel.ask(replica.core, broker, code, dict(where))).fields.get("offset", "0"))
         for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
     ]
     offset = max(bounds[0], bounds[1] - count)
@@ -128,7 +126,7 @@ async def _tail(app: "App", topic: str, broker: str, queue: int, count: int) -> 
     }
     stored: list[StoredMessage] = []
     while len(stored) < count and offset < bounds[1]:
-        reply = await _found(app, broker, RequestCode.PULL_MESSAGE, {**fields, "queueOffset": str(offset)})
+        reply = await _found(replica, broker, RequestCode.PULL_MESSAGE, {**fields, "queueOffset": str(offset)})
         if reply is None:
             break
         more = messages.decode_messages(reply.body)
@@ -139,10 +137,10 @@ async def _tail(app: "App", topic: str, broker: str, queue: int, count: int) -> 
     return stored[:count]
 
 
-async def _found(app: "App", broker: str, code: RequestCode, fields: dict[str, str]) -> RemotingCommand | None:
+async def _found(replica: Replica, broker: str, code: RequestCode, fields: dict[str, str]) -> RemotingCommand | None:
     """The answer; None where it says that there is nothing."""
     try:
-        return await operator_channel.ask(app.core, broker, code, fields)
+        return await operator_channel.ask(replica.core, broker, code, fields)
     except BrokerRefused as error:
         if error.answer in _NOTHING:
             return None
@@ -191,27 +189,27 @@ def _pop_retry_prefixes(group: str) -> tuple[str, str]:
     return f"{RETRY_PREFIX}{group}_", f"{RETRY_PREFIX}{group}+"
 
 
-async def resend(app: "App", group: str, wanted: Resend) -> list[Resent]:
+async def resend(replica: Replica, group: str, wanted: Resend) -> list[Resent]:
     """Send dead letters once more, one after the other. Raises RemotingError (TopicNotExist: there are none)."""
     topic = DLQ_PREFIX + group
-    brokers = (await app.core.backend.route(topic)).brokers
-    return [await _resend(app, group, brokers, message_id, wanted.to) for message_id in wanted.message_ids]
+    brokers = (await replica.core.backend.route(topic)).brokers
+    return [await _resend(replica, group, brokers, message_id, wanted.to) for message_id in wanted.message_ids]
 
 
-async def _resend(app: "App", group: str, brokers: tuple[str, ...], message_id: str, to: Target) -> Resent:
+async def _resend(replica: Replica, group: str, brokers: tuple[str, ...], message_id: str, to: Target) -> Resent:
     try:
         for broker in brokers:
-            message = await _look_up(app, group, broker, message_id)
+            message = await _look_up(replica, group, broker, message_id)
             if message is not None:
-                topic = await _target(app, group, broker, message, to)
-                await _send(app, broker, topic, message, _origin(message, group))
+                topic = await _target(replica, group, broker, message, to)
+                await _send(replica, broker, topic, message, _origin(message, group))
                 return Resent(message_id=message_id, sent=True, topic=topic, text="")
     except RemotingError as error:
         return Resent(message_id=message_id, sent=False, topic=None, text=str(error))
     return Resent(message_id=message_id, sent=False, topic=None, text="the dead letter queue does not hold it")
 
 
-async def _look_up(app: "App", group: str, broker: str, message_id: str) -> StoredMessage | None:
+async def _look_up(replica: Replica, group: str, broker: str, message_id: str) -> StoredMessage | None:
     fields = {
         "topic": DLQ_PREFIX + group,
         "key": message_id,
@@ -220,19 +218,19 @@ async def _look_up(app: "App", group: str, broker: str, message_id: str) -> Stor
         "endTimestamp": str(_EVER),
         _BY_ID: "true",
     }
-    reply = await _found(app, broker, RequestCode.QUERY_MESSAGE, fields)
+    reply = await _found(replica, broker, RequestCode.QUERY_MESSAGE, fields)
     found = [] if reply is None else messages.decode_messages(reply.body)
     # Brokers find by a hash.
     fitting = [message for message in found if message.get(properties.UNIQ_CLIENT_MESSAGE_ID) == message_id]
     return max(fitting, key=lambda message: message.store_timestamp, default=None)
 
 
-async def _target(app: "App", group: str, broker: str, message: StoredMessage, to: Target) -> str:
+async def _target(replica: Replica, group: str, broker: str, message: StoredMessage, to: Target) -> str:
     if to == "topic":
         return _origin(message, group)
-    if to == "pop_retry" or (to == "auto" and _pops(app, group, message)):
+    if to == "pop_retry" or (to == "auto" and _pops(replica, group, message)):
         # Nobody may send to the new ones: their names have a sign in them that brokers refuse.
-        if not await reads_old_retry_topics(app, broker):
+        if not await reads_old_retry_topics(replica, broker):
             raise RemotingError(
                 f"the broker {broker} gives its pop retry topics names that it takes no messages for "
                 "(enableRetryTopicV2 without retrieveMessageFromPopRetryTopicV1): resend to the topic"
@@ -241,14 +239,14 @@ async def _target(app: "App", group: str, broker: str, message: StoredMessage, t
     return RETRY_PREFIX + group
 
 
-def _pops(app: "App", group: str, message: StoredMessage) -> bool:
+def _pops(replica: Replica, group: str, message: StoredMessage) -> bool:
     if _noted(message).startswith(_pop_retry_prefixes(group)):
         return True
-    members = app.registry.members(Role.CONSUMER, group)
+    members = replica.registry.members(Role.CONSUMER, group)
     return any(member.channel is not None and member.channel.protocol == "grpc" for member in members)
 
 
-async def _send(app: "App", broker: str, topic: str, message: StoredMessage, origin: str) -> None:
+async def _send(replica: Replica, broker: str, topic: str, message: StoredMessage, origin: str) -> None:
     kept = {name: value for name, value in message.property_map.items() if name not in _OUTDATED}
     # By this consumers know what topic a message from their retry topic is of.
     kept[properties.RETRY_TOPIC] = origin
@@ -267,4 +265,4 @@ async def _send(app: "App", broker: str, topic: str, message: StoredMessage, ori
         "m": "false",
         "n": broker,
     }
-    await operator_channel.ask(app.core, broker, RequestCode.SEND_MESSAGE_V2, fields, message.body)
+    await operator_channel.ask(replica.core, broker, RequestCode.SEND_MESSAGE_V2, fields, message.body)

@@ -1,21 +1,19 @@
 """Producer and consumer groups: members, subscriptions, and members that do not agree on these."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from proxy.core.client_registry import Member, Role
 from proxy.core.handlers.groups import consumer_connections
 from proxy.operations import operator_channel
+from proxy.operations.replica import Replica
 from proxy.operations.values import Answer
 from remoting.bodies import json_object
 from remoting.codes import RequestCode, version_text
 from remoting.errors import RemotingError
 from remoting.names import RETRY_PREFIX
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 
 class Subscription(Answer):
@@ -95,15 +93,15 @@ class NoSuchGroup(Exception):
     """Nobody is in the group, as far as is known."""
 
 
-def producer_summary(app: "App", name: str) -> GroupSummary:
+def producer_summary(replica: Replica, name: str) -> GroupSummary:
     """A producer group in short."""
-    members = app.registry.members(Role.PRODUCER, name)
+    members = replica.registry.members(Role.PRODUCER, name)
     return GroupSummary(name=name, members=len(_ids(members)), local=_local(members))
 
 
-def consumer_summary(app: "App", name: str) -> ConsumerGroupSummary:
+def consumer_summary(replica: Replica, name: str) -> ConsumerGroupSummary:
     """A consumer group in short."""
-    members = app.registry.members(Role.CONSUMER, name)
+    members = replica.registry.members(Role.CONSUMER, name)
     wanted = _wanted(members, name)
     return ConsumerGroupSummary(
         name=name,
@@ -114,29 +112,29 @@ def consumer_summary(app: "App", name: str) -> ConsumerGroupSummary:
     )
 
 
-def producers(app: "App", name: str) -> ProducerGroup:
+def producers(replica: Replica, name: str) -> ProducerGroup:
     """A producer group. Raises NoSuchGroup."""
-    members = app.registry.members(Role.PRODUCER, name)
+    members = replica.registry.members(Role.PRODUCER, name)
     if not members:
         raise NoSuchGroup(f"no producer of group {name} is connected here")
     return ProducerGroup(name=name, members=[_member(member) for member in _by_id(members)])
 
 
-async def consumers(app: "App", name: str) -> ConsumerGroup:
+async def consumers(replica: Replica, name: str) -> ConsumerGroup:
     """A consumer group: who is here, and whom brokers know besides. Raises NoSuchGroup."""
-    members = app.registry.members(Role.CONSUMER, name)
+    members = replica.registry.members(Role.CONSUMER, name)
     here = [_consumer(member, name) for member in _by_id(members)]
     known = {member.client_id for member in here}
-    others = [item for item in await _elsewhere(app, name) if item.client_id not in known]
+    others = [item for item in await _elsewhere(replica, name) if item.client_id not in known]
     if not here and not others:
         raise NoSuchGroup(f"no consumer of group {name} is connected")
     return ConsumerGroup(name=name, members=[*here, *others], skew=skew(_wanted(members, name)))
 
 
-async def _elsewhere(app: "App", name: str) -> list[Consumer]:
+async def _elsewhere(replica: Replica, name: str) -> list[Consumer]:
     code = RequestCode.GET_CONSUMER_CONNECTION_LIST
     try:
-        reply = await operator_channel.handle(app.core, consumer_connections, code, {"consumerGroup": name})
+        reply = await operator_channel.handle(replica.core, consumer_connections, code, {"consumerGroup": name})
         data = json_object(reply.body) if reply.code == 0 else {}
     except (RemotingError, TimeoutError):
         return []
@@ -175,9 +173,9 @@ def skew(wanted: dict[str, dict[str, tuple[str, str]]]) -> list[Skew]:
     return found
 
 
-def known(app: "App", role: Role, name: str) -> dict[str, Any]:
+def known(replica: Replica, role: Role, name: str) -> dict[str, Any]:
     """What a summary is made of, for whoever joins it with others: ids, those connected here, what they want."""
-    members = app.registry.members(role, name)
+    members = replica.registry.members(role, name)
     return {
         "ids": sorted(_ids(members)),
         "local": sorted({member.client_id for member in members if member.channel is not None}),

@@ -1,39 +1,36 @@
 """What the replica's health is made of."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from proxy.backends.cluster.backend import ClusterBackend
+from proxy.core.health import Aspect, Check
 from proxy.operations.broker_links import reachable
-from proxy.operations.health import Aspect, Check
-
-if TYPE_CHECKING:
-    from proxy.app import App
+from proxy.operations.replica import Replica
 
 
-def look(app: "App") -> list[Check]:
+def look(replica: Replica) -> list[Check]:
     """Everything but what an operator forces."""
-    backend = app.backend
-    behind = _cluster(backend) if isinstance(backend, ClusterBackend) else _storage(app)
-    return [_listeners(app), *behind, _drain(app)]
+    backend = replica.backend
+    behind = _cluster(backend) if isinstance(backend, ClusterBackend) else _storage(replica)
+    return [_listeners(replica), *behind, _drain(replica)]
 
 
-def _listeners(app: "App") -> Check:
-    closed = app.closed_listeners
+def _listeners(replica: Replica) -> Check:
+    closed = replica.closed_listeners
     # A drain that ends the process closes them; that is told as what it is.
-    if not closed or app.core.drain.announced:
+    if not closed or replica.core.drain.announced:
         return Check(Aspect.LISTENERS, "pass")
     return Check(Aspect.LISTENERS, "fail", f"not listening on {', '.join(closed)}")
 
 
-def _drain(app: "App") -> Check:
-    if app.core.drain.announced:
+def _drain(replica: Replica) -> Check:
+    if replica.core.drain.announced:
         return Check(Aspect.DRAIN, "fail", "clients are being sent elsewhere")
     return Check(Aspect.DRAIN, "pass")
 
 
-def _storage(app: "App") -> Iterator[Check]:
-    failure = app.storage_failure
+def _storage(replica: Replica) -> Iterator[Check]:
+    failure = replica.storage_failure
     if failure is None:
         yield Check(Aspect.BACKEND, "pass")
     else:

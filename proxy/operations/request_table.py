@@ -1,15 +1,13 @@
 """The request table with what came of it: request codes of remoting clients, rpcs of gRPC clients."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from proxy.observability.metrics.requests import CodeSum
+from proxy.operations.replica import Replica
 from proxy.operations.values import Answer
 from remoting.requests import REQUESTS
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 _NOTHING = CodeSum()
 
@@ -28,9 +26,9 @@ class Request(Answer):
     average_milliseconds: float | None = Field(examples=[1.9])
 
 
-def requests(app: "App") -> list[Request]:
+def requests(replica: Replica) -> list[Request]:
     """Every row of the request table, and what else has been asked."""
-    sums = app.metrics.requests.codes()
+    sums = replica.metrics.requests.codes()
     rows = []
     for spec in sorted(REQUESTS.values(), key=lambda spec: spec.code):
         answered = sums.pop(("remoting", spec.name), _NOTHING)

@@ -1,13 +1,13 @@
 """Topics as brokers have them, and their routes."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
-from proxy.admin.http import paging
-from proxy.operations import operator_channel
+from proxy.operations import operator_channel, paging
 from proxy.operations.cooperative_yield import Turns
+from proxy.operations.replica import Replica
 from proxy.operations.values import Answer
 from remoting.bodies import json_object
 from remoting.codes import RequestCode
@@ -15,9 +15,6 @@ from remoting.errors import BodyError, RemotingError
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system
 from remoting.properties import MessageType
 from remoting.routes import BrokerQueues
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 # A broker with tens of thousands of topics has much to tell, in seconds.
 _TIMEOUT = 10.0
@@ -58,11 +55,11 @@ class TopicDetail(Answer):
 _PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_", "CID_RMQ_SYS_")
 
 
-async def topics(app: "App") -> list[Topic]:
+async def topics(replica: Replica) -> list[Topic]:
     """All topics that brokers have. Raises RemotingError where none can be asked."""
-    brokers = sorted(await app.core.backend.brokers())
+    brokers = sorted(await replica.core.backend.brokers())
     code = RequestCode.GET_ALL_TOPIC_CONFIG
-    asked = (operator_channel.ask(app.core, broker, code, {}, timeout=_TIMEOUT) for broker in brokers)
+    asked = (operator_channel.ask(replica.core, broker, code, {}, timeout=_TIMEOUT) for broker in brokers)
     replies = await asyncio.gather(*asked, return_exceptions=True)
     found: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     failures = []
@@ -80,7 +77,7 @@ async def topics(app: "App") -> list[Topic]:
     if failures and len(failures) == len(brokers):
         raise failures[0]
     # Brokers have topics that are called as they are, and as their cluster is; replicas talk over topics of their own.
-    own = {*brokers, _cluster(app), app.settings.sync.topic, app.settings.sync.renewals}
+    own = {*brokers, _cluster(replica), replica.settings.sync.topic, replica.settings.sync.renewals}
     return await paging.described(sorted(found.items()), lambda item: _topic(*item, own))
 
 
@@ -95,20 +92,20 @@ def _topic(name: str, configs: list[tuple[str, dict[str, Any]]], own: set[str]) 
     )
 
 
-def _cluster(app: "App") -> str:
-    table = getattr(app.backend, "table", {})
-    return next((replicas.cluster for replicas in table.values()), app.settings.embedded.cluster)
+def _cluster(replica: Replica) -> str:
+    table = getattr(replica.backend, "table", {})
+    return next((replicas.cluster for replicas in table.values()), replica.settings.embedded.cluster)
 
 
 def _kind(config: dict[str, Any]) -> str:
     return str((config.get("attributes") or {}).get(_KIND) or MessageType.NORMAL)
 
 
-async def topic(app: "App", name: str) -> TopicDetail:
+async def topic(replica: Replica, name: str) -> TopicDetail:
     """One topic's route. Raises TopicNotExist, ServiceUnavailable."""
-    route = await app.core.backend.route(name)
+    route = await replica.core.backend.route(name)
     addresses = {item["brokerName"]: item["brokerAddrs"] for item in route.data["brokerDatas"]}
-    kind = await _kind_of(app, name, route.brokers)
+    kind = await _kind_of(replica, name, route.brokers)
     order = route.data.get("orderTopicConf")
     return TopicDetail(
         name=name,
@@ -118,10 +115,10 @@ async def topic(app: "App", name: str) -> TopicDetail:
     )
 
 
-async def _kind_of(app: "App", name: str, brokers: tuple[str, ...]) -> str:
-    known = app.grpc.configs.topics.cached(name)
+async def _kind_of(replica: Replica, name: str, brokers: tuple[str, ...]) -> str:
+    known = replica.grpc.configs.topics.cached(name)
     try:
-        return str((known or await app.grpc.configs.topics.get(name)).message_type) if brokers else "UNSPECIFIED"
+        return str((known or await replica.grpc.configs.topics.get(name)).message_type) if brokers else "UNSPECIFIED"
     except (RemotingError, BodyError):
         return "UNSPECIFIED"
 

@@ -7,8 +7,8 @@ from importlib.resources import files
 import orjson
 
 from protocol_negotiation.peer import HostPort
-from proxy.app import App
 from proxy.embedded.backend import EmbeddedBackend
+from proxy.operations.replica import Replica
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -54,47 +54,46 @@ Ctrl-C ends it; started again, it goes on with what is in {directory}.
 """
 
 
-def welcome(app: App) -> None:
+def welcome(replica: Replica, admin_url: str | None) -> None:
     """Make the topics and tell whoever started it what to do next."""
-    if isinstance(app.backend, EmbeddedBackend):
+    if isinstance(replica.backend, EmbeddedBackend):
         for command in _preparations():
-            app.backend.handle(None, command)
-    sys.stdout.write(banner(app))
+            replica.backend.handle(None, command)
+    sys.stdout.write(banner(replica, admin_url))
     sys.stdout.flush()
 
 
-def banner(app: App) -> str:
+def banner(replica: Replica, admin_url: str | None) -> str:
     """The whole text."""
-    endpoint = _reachable(app.addresses[0])
+    endpoint = _reachable(replica.addresses[0])
     text = _BANNER.format(
         endpoint=endpoint,
         topics=", ".join(TOPICS),
         group=ORDERLY_GROUP,
-        directory=app.settings.embedded.directory,
-        traffic=app.settings.traffic.directory or "no records",
-        admin=_admin(app),
-        metrics=_metrics(app),
+        directory=replica.settings.embedded.directory,
+        traffic=replica.settings.traffic.directory or "no records",
+        admin=_admin(admin_url),
+        metrics=_metrics(replica, admin_url),
     )
     bold, plain = (_BOLD, _PLAIN) if sys.stdout.isatty() else ("", "")
     shown = "\n".join(f"{bold}--- {title}{plain}\n\n{sample(name, endpoint)}" for title, name in SAMPLES.items())
     return f"\n{shown}{text}\n"
 
 
-def _admin(app: App) -> str:
-    url = app.admin.url
+def _admin(url: str | None) -> str:
     return "none; --admin HOST:PORT says where" if url is None else f"{url}  (curl {url}/v1/connections)"
 
 
-def _metrics(app: App) -> str:
-    address = app.settings.metrics_listen
+def _metrics(replica: Replica, admin_url: str | None) -> str:
+    address = replica.settings.metrics_listen
     if address is not None:
         return f"http://{address}/metrics"
-    return "none" if app.admin.url is None else f"{app.admin.url}/metrics"
+    return "none" if admin_url is None else f"{admin_url}/metrics"
 
 
 def sample(name: str, endpoint: str) -> str:
     """A client's program for this endpoint."""
-    return (files("proxy") / "samples" / name).read_text().replace(_SAMPLE_ENDPOINT, endpoint)
+    return (files("proxy.tools") / "samples" / name).read_text().replace(_SAMPLE_ENDPOINT, endpoint)
 
 
 def _reachable(address: HostPort) -> str:

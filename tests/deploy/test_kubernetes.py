@@ -6,7 +6,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from proxy.operations.health import PATHS
+from proxy.core.health import PATHS
 from tests.deploy.kit import DEPLOY, drain_seconds, run, settings
 from tests.tools import kustomize
 

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from proxy.admin.replica import AdminReplica
 from proxy.operations.operator_channel import BrokerRefused
 from remoting import command as commands
 from remoting import fastjson
@@ -13,9 +14,6 @@ from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, ServiceUnavailable
 from remoting.fastjson import ObjectKeys
 from remoting.requests import REQUESTS, Action, Replica, RequestSpec
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 # Below the three seconds that RocketMQ's dashboard waits for an answer.
 TIMEOUT = 2.5
@@ -42,27 +40,29 @@ class Answers:
 
 
 async def request(
-    app: "App", broker: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
+    replica: AdminReplica, broker: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
 ) -> RemotingCommand:
     """A broker's answer, whatever it says. Raises what `Backend.request` does."""
     spec = _OWN.get(code) or REQUESTS[code]
-    return await app.core.backend.request(broker, spec, commands.request(code, fields, body), TIMEOUT, None)
+    return await replica.core.backend.request(broker, spec, commands.request(code, fields, body), TIMEOUT, None)
 
 
-async def ask(app: "App", broker: str, code: RequestCode, fields: dict[str, str], body: bytes = b"") -> RemotingCommand:
+async def ask(
+    replica: AdminReplica, broker: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
+) -> RemotingCommand:
     """A broker's answer, which is a success. Raises BrokerRefused, and what `request` does."""
-    reply = await request(app, broker, code, fields, body)
+    reply = await request(replica, broker, code, fields, body)
     if reply.code != 0:
         raise BrokerRefused(broker, reply.code, reply.remark)
     return reply
 
 
 async def found(
-    app: "App", broker: str, code: RequestCode, fields: dict[str, str], nothing: Collection[int]
+    replica: AdminReplica, broker: str, code: RequestCode, fields: dict[str, str], nothing: Collection[int]
 ) -> RemotingCommand | None:
     """The answer; None where it is one of the codes that say that there is nothing."""
     try:
-        return await ask(app, broker, code, fields)
+        return await ask(replica, broker, code, fields)
     except BrokerRefused as error:
         if error.answer in nothing:
             return None
@@ -70,7 +70,11 @@ async def found(
 
 
 async def ask_each(
-    app: "App", brokers: Iterable[str], code: RequestCode, fields: dict[str, str], nothing: Collection[int] = ()
+    replica: AdminReplica,
+    brokers: Iterable[str],
+    code: RequestCode,
+    fields: dict[str, str],
+    nothing: Collection[int] = (),
 ) -> Answers:
     """Ask several brokers the same; those that have nothing (`nothing`: their response codes) are in no list.
 
@@ -79,7 +83,7 @@ async def ask_each(
     names = sorted(brokers)
     if not names:
         raise ServiceUnavailable("no broker is known")
-    asked = (found(app, broker, code, dict(fields), nothing) for broker in names)
+    asked = (found(replica, broker, code, dict(fields), nothing) for broker in names)
     replies: dict[str, RemotingCommand] = {}
     failures: list[RemotingError] = []
     for broker, reply in zip(names, await asyncio.gather(*asked, return_exceptions=True), strict=True):

@@ -3,13 +3,14 @@
 import time
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grpc_gateway.message import timestamp
 from protocol_negotiation.peer import HostPort
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, FilterExpression, Resource
 from proxy.admin.grpc import answers, brokers, worker_queries
+from proxy.admin.replica import AdminReplica
 from proxy.core import client_registry
 from proxy.core.client_registry import Role
 from proxy.core.handlers.groups import consumer_connections
@@ -18,9 +19,6 @@ from proxy.operations.groups import skew
 from remoting.bodies import json_object
 from remoting.codes import RequestCode, version_text
 from remoting.errors import RemotingError
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 _LITE = (ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER)
 _MODELS = {
@@ -95,29 +93,29 @@ class Group:
 QUESTION = "admin_grpc.members"
 
 
-def told(app: "App", group: str | None) -> dict[str, list[Any]]:
+def told(replica: AdminReplica, group: str | None) -> dict[str, list[Any]]:
     """The answer to `QUESTION`, in JSON's types."""
-    names = app.registry.groups(Role.CONSUMER) if group is None else [group]
+    names = replica.registry.groups(Role.CONSUMER) if group is None else [group]
     return {
         name: [
             [member.info.SerializeToString().hex(), {topic: astuple(wish) for topic, wish in member.wishes.items()}]
-            for member in _here(app, name)
+            for member in _here(replica, name)
         ]
         for name in names
     }
 
 
-def _here(app: "App", name: str) -> list[Member]:
+def _here(replica: AdminReplica, name: str) -> list[Member]:
     """A group's members at this process, and behind proxies that share theirs; a client with two connections once."""
-    members = sorted(app.registry.members(Role.CONSUMER, name), key=lambda member: member.seen)
+    members = sorted(replica.registry.members(Role.CONSUMER, name), key=lambda member: member.seen)
     return list({member.client_id: _known(member, name) for member in members}.values())
 
 
-async def here(app: "App", group: str | None) -> list[Group]:
+async def here(replica: AdminReplica, group: str | None) -> list[Group]:
     """A group with its members at this replica, whichever worker has them; None: all groups with members here."""
-    gathered = await worker_queries.gather(app, QUESTION, group)
-    names = app.registry.groups(Role.CONSUMER) if group is None else [group]
-    found = {name: {member.info.client_id: member for member in _here(app, name)} for name in names}
+    gathered = await worker_queries.gather(replica, QUESTION, group)
+    names = replica.registry.groups(Role.CONSUMER) if group is None else [group]
+    found = {name: {member.info.client_id: member for member in _here(replica, name)} for name in names}
     for answer in gathered.answers.values():
         for name, members in answer.items():
             known = found.setdefault(name, {})
@@ -135,11 +133,11 @@ def _read(member: list[Any]) -> Member:
     return Member(pb.ClientInfo.FromString(bytes.fromhex(info)), {topic: Wish(*wish) for topic, wish in wishes.items()})
 
 
-async def everywhere(app: "App", name: str) -> Group:
+async def everywhere(replica: AdminReplica, name: str) -> Group:
     """A group's members at this replica, and those whom brokers know besides."""
-    (known,) = await here(app, name)
+    (known,) = await here(replica, name)
     ids = {member.info.client_id for member in known.members}
-    data = await _connections(app, name)
+    data = await _connections(replica, name)
     others = [
         item for item in data.get("connectionSet") or () if isinstance(item, dict) and item.get("clientId") not in ids
     ]
@@ -148,12 +146,12 @@ async def everywhere(app: "App", name: str) -> Group:
     return Group(name, [*known.members, *(Member(_info(item, data), wishes) for item in others)], known.missing)
 
 
-async def _connections(app: "App", name: str) -> dict[str, Any]:
+async def _connections(replica: AdminReplica, name: str) -> dict[str, Any]:
     """ConsumerConnection; empty where nobody knows the group, or nobody can be asked."""
     code = RequestCode.GET_CONSUMER_CONNECTION_LIST
     try:
         reply = await operator_channel.handle(
-            app.core, consumer_connections, code, {"consumerGroup": name}, timeout=brokers.TIMEOUT
+            replica.core, consumer_connections, code, {"consumerGroup": name}, timeout=brokers.TIMEOUT
         )
         return json_object(reply.body) if reply.code == 0 else {}
     except (RemotingError, TimeoutError):
@@ -223,23 +221,23 @@ def _ip(address: str) -> str:
 # Groups and topics.
 
 
-async def groups_of(app: "App", topic: str) -> list[str]:
+async def groups_of(replica: AdminReplica, topic: str) -> list[str]:
     """Groups that subscribe to a topic, or have consumed it. Raises RemotingError."""
     asked = await brokers.ask_each(
-        app,
-        (await app.core.backend.route(topic)).brokers,
+        replica,
+        (await replica.core.backend.route(topic)).brokers,
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
         {"topic": topic},
     )
     told = {str(name) for reply in asked.replies.values() for name in json_object(reply.body).get("groupList") or ()}
-    online = {group.name for group in await here(app, None) if topic in group.topics}
+    online = {group.name for group in await here(replica, None) if topic in group.topics}
     return sorted(told | online)
 
 
-async def topics_of(app: "App", group: str) -> list[str]:
+async def topics_of(replica: AdminReplica, group: str) -> list[str]:
     """Topics that a group has consumed, but for its retry topics. Raises RemotingError."""
     asked = await brokers.ask_each(
-        app, await app.core.backend.brokers(), RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}
+        replica, await replica.core.backend.brokers(), RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}
     )
     told = {str(name) for reply in asked.replies.values() for name in json_object(reply.body).get("topicList") or ()}
     return sorted(name for name in told if not answers.is_retry(name))

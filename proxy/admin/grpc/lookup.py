@@ -1,17 +1,14 @@
 """Messages by id and by key."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from proxy.admin.grpc import brokers
+from proxy.admin.replica import AdminReplica
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError
 from remoting.ids import OffsetMessageId
 from remoting.messages import StoredMessage
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 # Brokers find messages by their unique id with this field (MixAll.UNIQUE_MSG_QUERY_FLAG).
 _BY_ID = "_UNIQUE_KEY_QUERY"
@@ -34,27 +31,27 @@ class Found:
         return str(OffsetMessageId(*self.message.store_host, self.message.commit_log_offset))
 
 
-async def by_id(app: "App", topic: str, message_id: str) -> Found | None:
+async def by_id(replica: AdminReplica, topic: str, message_id: str) -> Found | None:
     """The message with this unique id, or with this offset message id. Raises RemotingError."""
     found = [
         one
-        for one in await _query(app, topic, message_id, 0, EVER, unique=True)
+        for one in await _query(replica, topic, message_id, 0, EVER, unique=True)
         # Brokers find by a hash.
         if one.message.get(properties.UNIQ_CLIENT_MESSAGE_ID) == message_id
     ]
-    return found[0] if found else await _by_offset(app, topic, message_id)
+    return found[0] if found else await _by_offset(replica, topic, message_id)
 
 
-async def by_key(app: "App", topic: str, key: str, begin: int, end: int) -> list[Found]:
+async def by_key(replica: AdminReplica, topic: str, key: str, begin: int, end: int) -> list[Found]:
     """Messages with this key that were stored from `begin` to `end` (ms since 1970), the newest first.
 
     As many as brokers give: the newest 64 of each. Raises RemotingError.
     """
-    found = await _query(app, topic, key, begin, end, unique=False)
+    found = await _query(replica, topic, key, begin, end, unique=False)
     return [one for one in found if key in (one.message.get(properties.KEYS) or "").split()]
 
 
-async def _query(app: "App", topic: str, key: str, begin: int, end: int, *, unique: bool) -> list[Found]:
+async def _query(replica: AdminReplica, topic: str, key: str, begin: int, end: int, *, unique: bool) -> list[Found]:
     fields = {
         "topic": topic,
         "key": key,
@@ -64,8 +61,8 @@ async def _query(app: "App", topic: str, key: str, begin: int, end: int, *, uniq
     }
     if unique:
         fields[_BY_ID] = "true"
-    names = (await app.core.backend.route(topic)).brokers
-    asked = await brokers.ask_each(app, names, RequestCode.QUERY_MESSAGE, fields, _NOTHING)
+    names = (await replica.core.backend.route(topic)).brokers
+    asked = await brokers.ask_each(replica, names, RequestCode.QUERY_MESSAGE, fields, _NOTHING)
     found = [
         Found(broker, message)
         for broker, reply in asked.replies.items()
@@ -75,15 +72,17 @@ async def _query(app: "App", topic: str, key: str, begin: int, end: int, *, uniq
     return sorted(found, key=lambda one: one.message.store_timestamp, reverse=True)
 
 
-async def _by_offset(app: "App", topic: str, text: str) -> Found | None:
+async def _by_offset(replica: AdminReplica, topic: str, text: str) -> Found | None:
     try:
         wanted = OffsetMessageId.parse(text)
     except BodyError:
         return None
-    names = (await app.core.backend.route(topic)).brokers
+    names = (await replica.core.backend.route(topic)).brokers
     # A broker says SYSTEM_ERROR of an offset at which it has no message.
     nothing = (*_NOTHING, ResponseCode.SYSTEM_ERROR)
-    asked = await brokers.ask_each(app, names, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(wanted.offset)}, nothing)
+    asked = await brokers.ask_each(
+        replica, names, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(wanted.offset)}, nothing
+    )
     for broker, reply in asked.replies.items():
         one = Found(broker, messages.decode_message(reply.body))
         if one.message.topic == topic and one.offset_id == str(wanted):

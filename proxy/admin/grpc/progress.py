@@ -5,22 +5,20 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grpc_gateway.status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
 from proxy.admin.grpc import answers, brokers, groups
 from proxy.admin.grpc.brokers import Answers
+from proxy.admin.replica import AdminReplica
 from proxy.operations import consumer_progress
 from proxy.operations.consumer_progress import ResetToTime
 from remoting.bodies import json_object
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
 from remoting.names import RETRY_PREFIX
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 _Accumulation = pb.DescribeGroupAccumulationResponse.GroupAccumulation
 
@@ -49,7 +47,7 @@ class _Sums:
 
 
 async def describe_group_accumulation(
-    app: "App", request: pb.DescribeGroupAccumulationRequest
+    replica: AdminReplica, request: pb.DescribeGroupAccumulationRequest
 ) -> pb.DescribeGroupAccumulationResponse:
     """How far a group is in some topics, or in all that it has consumed; retries of a popped topic belong to it.
 
@@ -60,13 +58,13 @@ async def describe_group_accumulation(
     if request.lite_topic:
         raise Refused(Code.NOT_IMPLEMENTED, "brokers do not tell how far a group is in a lite topic")
     group, wanted = answers.group(request.group), _topics(request.topics)
-    asked = await _stats(app, group, wanted)
+    asked = await _stats(replica, group, wanted)
     sums: dict[str, _Sums] = {topic: _Sums() for topic in wanted}
     for one in asked:
         for reply in one.replies.values():
             for queue, row in brokers.offset_table(reply.body):
                 sums.setdefault(_origin(str(queue.get("topic", "")), group), _Sums()).add(row)
-    delays = await _delays(app, group, [topic for topic, one in sums.items() if one.lag])
+    delays = await _delays(replica, group, [topic for topic, one in sums.items() if one.lag])
     rows = {topic: _row([one], delays.get(topic)) for topic, one in sums.items()}
     return pb.DescribeGroupAccumulationResponse(
         status=answers.well([text for one in asked for text in one.missing]),
@@ -75,17 +73,17 @@ async def describe_group_accumulation(
     )
 
 
-async def _stats(app: "App", group: str, topics: list[str]) -> list[Answers]:
-    names = await app.core.backend.brokers()
+async def _stats(replica: AdminReplica, group: str, topics: list[str]) -> list[Answers]:
+    names = await replica.core.backend.brokers()
     code = RequestCode.GET_CONSUME_STATS
     if not topics:
-        return [await brokers.ask_each(app, names, code, {"consumerGroup": group})]
+        return [await brokers.ask_each(replica, names, code, {"consumerGroup": group})]
     for topic in topics:
         # Statistics say nothing of a topic that is not there.
-        await app.core.backend.route(topic)
+        await replica.core.backend.route(topic)
     wanted = [name for topic in topics for name in (topic, *_retry_topics(topic, group))]
     asked = (
-        brokers.ask_each(app, names, code, {"consumerGroup": group, "topic": name}, (ResponseCode.TOPIC_NOT_EXIST,))
+        brokers.ask_each(replica, names, code, {"consumerGroup": group, "topic": name}, (ResponseCode.TOPIC_NOT_EXIST,))
         for name in wanted
     )
     return await asyncio.gather(*asked)
@@ -121,12 +119,12 @@ def _row(sums: Iterable[_Sums], delay: int | None) -> _Accumulation:
     return row
 
 
-async def _delays(app: "App", group: str, topics: list[str]) -> dict[str, int]:
+async def _delays(replica: AdminReplica, group: str, topics: list[str]) -> dict[str, int]:
     """How late a group is in each of these topics, in ms, where that can be told."""
 
     async def delay(topic: str) -> int | None:
         try:
-            spans, _ = await _spans(app, group, topic)
+            spans, _ = await _spans(replica, group, topic)
         except RemotingError:
             return None
         return max((span.delay_time_ms for span in spans), default=None)
@@ -143,14 +141,14 @@ def _topics(resources: Iterable[Resource]) -> list[str]:
     return names
 
 
-async def query_time_span(app: "App", request: pb.QueryTimeSpanRequest) -> pb.QueryTimeSpanResponse:
+async def query_time_span(replica: AdminReplica, request: pb.QueryTimeSpanRequest) -> pb.QueryTimeSpanResponse:
     """What times each queue of some topics holds, and where in time a group is; without topics: of all it has consumed.
 
     Raises Refused, RemotingError.
     """
     group = answers.group(request.group)
-    topics = _topics(request.topics) or (await groups.topics_of(app, group))[:_MAX_TOPICS]
-    found = await asyncio.gather(*(_spans(app, group, topic) for topic in topics))
+    topics = _topics(request.topics) or (await groups.topics_of(replica, group))[:_MAX_TOPICS]
+    found = await asyncio.gather(*(_spans(replica, group, topic) for topic in topics))
     return pb.QueryTimeSpanResponse(
         status=answers.well([text for _, missing in found for text in missing]),
         queue_time_span_list=[span for spans, _ in found for span in spans],
@@ -158,11 +156,11 @@ async def query_time_span(app: "App", request: pb.QueryTimeSpanRequest) -> pb.Qu
 
 
 async def _spans(
-    app: "App", group: str, topic: str
+    replica: AdminReplica, group: str, topic: str
 ) -> tuple[list[pb.QueryTimeSpanResponse.QueueTimeSpan], tuple[str, ...]]:
-    route = await app.core.backend.route(topic)
+    route = await replica.core.backend.route(topic)
     fields = {"topic": topic, "group": group}
-    asked = await brokers.ask_each(app, route.brokers, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
+    asked = await brokers.ask_each(replica, route.brokers, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
     rows = [row for reply in asked.replies.values() for row in json_object(reply.body).get("consumeTimeSpanSet") or ()]
     return sorted(
         map(_span, rows), key=lambda span: (span.message_queue.broker.name, span.message_queue.id)
@@ -187,7 +185,7 @@ def _span(row: dict[str, Any]) -> pb.QueryTimeSpanResponse.QueueTimeSpan:
     )
 
 
-async def reset_group_offset(app: "App", request: pb.ResetGroupOffsetRequest) -> pb.ResetGroupOffsetResponse:
+async def reset_group_offset(replica: AdminReplica, request: pb.ResetGroupOffsetRequest) -> pb.ResetGroupOffsetResponse:
     """Move a group, in all queues of a topic, to the first message stored at a time or after it.
 
     Raises Refused, RemotingError; what brokers have done by then stays done.
@@ -200,5 +198,5 @@ async def reset_group_offset(app: "App", request: pb.ResetGroupOffsetRequest) ->
         moment = request.reset_timestamp.ToDatetime(UTC)
     except (ValueError, OverflowError):
         raise Refused(Code.BAD_REQUEST, "reset_timestamp is no time that a calendar has") from None
-    await consumer_progress.reset(app, group, ResetToTime(topic=topic, time=moment))
+    await consumer_progress.reset(replica, group, ResetToTime(topic=topic, time=moment))
     return pb.ResetGroupOffsetResponse(status=answers.well())

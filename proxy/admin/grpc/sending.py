@@ -2,7 +2,6 @@
 
 import socket
 import uuid
-from typing import TYPE_CHECKING
 
 from grpc_gateway.call import Call
 from grpc_gateway.producing.sending import Sending
@@ -11,10 +10,8 @@ from protocol_negotiation.peer import HostPort, Peer
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message, MessageType, Resource
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest
+from proxy.admin.replica import AdminReplica
 from proxy.core.grpc_channel import GrpcChannel
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 _NAME = "gantry-admin"
 _NOWHERE = HostPort("127.0.0.1", 0)
@@ -23,11 +20,11 @@ _NOWHERE = HostPort("127.0.0.1", 0)
 class Sender:
     """A producer of its own, which is in no group; its messages go to a topic's queues in turn."""
 
-    def __init__(self, app: "App") -> None:
-        self._sending = Sending(app.grpc.gateway, app.settings.grpc.options(app.settings.client_expiry))
+    def __init__(self, replica: AdminReplica) -> None:
+        self._sending = Sending(replica.grpc.gateway, replica.settings.grpc.options(replica.settings.client_expiry))
         self._peer = Peer(_NOWHERE, _NOWHERE)
 
-    async def send(self, _: "App", request: pb.AdminSendMessageRequest) -> pb.AdminSendMessageResponse:
+    async def send(self, _: AdminReplica, request: pb.AdminSendMessageRequest) -> pb.AdminSendMessageResponse:
         """AdminSendMessage: store one message as a gRPC producer's is stored, with its checks and the traffic rules.
 
         Consumers of either protocol get it, so ext_info, which may name one, changes nothing. Raises Refused,

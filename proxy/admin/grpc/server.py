@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import anyio
 import anyio.to_thread
@@ -21,10 +21,8 @@ from proxy.admin.grpc import client_tools, groups, replica, worker_queries
 from proxy.admin.grpc.service import CALL, AdminService
 from proxy.admin.grpc.throughput import Throughput
 from proxy.admin.grpc.worker_queries import Own
+from proxy.admin.replica import AdminReplica
 from proxy.observability.metrics.family import Family, Kind
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 _log = logging.getLogger("gantry.admin")
 
@@ -45,14 +43,14 @@ class AdminServer:
     Raises TlsError.
     """
 
-    def __init__(self, app: "App") -> None:
-        settings = app.settings.admin
+    def __init__(self, the_replica: AdminReplica) -> None:
+        settings = the_replica.settings.admin
         assert settings.grpc_address is not None
-        self._admin = app.admin
+        self._admin = the_replica.admin
         throughput = Throughput(asyncio.get_running_loop().time)
-        app.core.observers.append(throughput.observe)
-        self._service = service = AdminService(app, throughput)
-        self._app = app
+        the_replica.core.observers.append(throughput.observe)
+        self._service = service = AdminService(the_replica, throughput)
+        self._replica = the_replica
         # What other workers may ask this one.
         self._questions: dict[str, Own] = {
             groups.QUESTION: groups.told,
@@ -60,13 +58,13 @@ class AdminServer:
             replica.LEVEL: replica.set_level,
             replica.STATS: partial(replica.told, throughput),
         }
-        app.metrics.add(lambda: [(_CALLS, dict(service.calls.items()))])
-        largest = app.settings.grpc.max_body + _BESIDES
+        the_replica.metrics.add(lambda: [(_CALLS, dict(service.calls.items()))])
+        largest = the_replica.settings.grpc.max_body + _BESIDES
         self._server = Server(ServerOptions(max_receive_message=largest, max_request_bytes=2 * largest))
         # It takes grpc.aio's registration, and the service has every rpc.
         add_AdminServicer_to_server(cast(AdminServicer, service), cast(grpc.aio.Server, self._server))
         self._tls = None if settings.files is None else TlsSource(settings.files)
-        self._reload_interval = app.settings.tls.reload_interval
+        self._reload_interval = the_replica.settings.tls.reload_interval
         options = ListenerOptions(
             name="admin.grpc",
             address=settings.grpc_address,
@@ -85,7 +83,7 @@ class AdminServer:
         """Listen. Raises OSError."""
         address = self._listener.options.address
         if self._admin.colleagues is not None:
-            worker_queries.serve(self._app, self._admin.colleagues, self._questions)
+            worker_queries.serve(self._replica, self._admin.colleagues, self._questions)
             self._admin.colleagues.answers[CALL] = self._service.called
         try:
             await self._listener.start()

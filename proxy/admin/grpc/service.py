@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import orjson
@@ -19,12 +19,10 @@ from proxy.admin.grpc.errors import is_mistake, status_of
 from proxy.admin.grpc.sending import Sender
 from proxy.admin.grpc.throughput import Throughput
 from proxy.admin.http.access import ANONYMOUS, BadCredentials, Caller, Role
+from proxy.admin.replica import AdminReplica
 from proxy.operations import event_log
 from proxy.operations.audit import Write
 from proxy.workers.worker_rpc import Tell, silence
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 _log = logging.getLogger("gantry.admin")
 
@@ -50,7 +48,7 @@ class Rpc:
     """
 
     response: Any
-    serve: Callable[["App", Any], Awaitable[Any]]
+    serve: Callable[[AdminReplica, Any], Awaitable[Any]]
     audited: Callable[[Any], object] | None = None
     named: bool = False
     asks: bool = False
@@ -66,7 +64,7 @@ def _names(request: Any, *fields: str) -> dict[str, str]:
     return {field: (value if isinstance(value, str) else str(value.name))[:_MAX_AUDITED] for field, value in values}
 
 
-def _rpcs(app: "App", throughput: Throughput) -> dict[str, Rpc]:
+def _rpcs(the_replica: AdminReplica, throughput: Throughput) -> dict[str, Rpc]:
     """All of them."""
     return {
         "ChangeLogLevel": Rpc(
@@ -103,7 +101,7 @@ def _rpcs(app: "App", throughput: Throughput) -> dict[str, Rpc]:
         ),
         "AdminSendMessage": Rpc(
             pb.AdminSendMessageResponse,
-            Sender(app).send,
+            Sender(the_replica).send,
             lambda request: {**_names(request, "topic"), "bytes": len(request.body)},
         ),
         "GetConsumerRunningInfo": Rpc(
@@ -122,11 +120,11 @@ class AdminService:
     status, and so is everything of ChangeLogLevel, whose answer has no other.
     """
 
-    def __init__(self, app: "App", throughput: Throughput) -> None:
-        self._app = app
-        self._admin = app.admin
+    def __init__(self, the_replica: AdminReplica, throughput: Throughput) -> None:
+        self._replica = the_replica
+        self._admin = the_replica.admin
         self.calls: Counter[tuple[str, str]] = Counter()
-        self.rpcs = _rpcs(app, throughput)
+        self.rpcs = _rpcs(the_replica, throughput)
         for name, rpc in self.rpcs.items():
             setattr(self, name, partial(self._answer, name, rpc))
 
@@ -158,18 +156,18 @@ class AdminService:
     async def _serve(self, name: str, rpc: Rpc, request: Any) -> Any:
         worker = await self._holder(request.client_id) if rpc.asks else None
         if worker is None:
-            return await rpc.serve(self._app, request)
+            return await rpc.serve(self._replica, request)
         content = orjson.dumps([name, request.SerializeToString().hex()])
-        answer = await worker_queries.ask(self._app, worker, CALL, content, _TIMEOUT)
+        answer = await worker_queries.ask(self._replica, worker, CALL, content, _TIMEOUT)
         if answer is None:
             raise Refused(Code.PROXY_TIMEOUT, silence(worker))
         return rpc.response.FromString(answer)
 
     async def _holder(self, client_id: str) -> int | None:
         """The other worker that a client is connected to; None: this one, or none that is known."""
-        if client_tools.holds(self._app, client_id):
+        if client_tools.holds(self._replica, client_id):
             return None
-        gathered = await worker_queries.gather(self._app, client_tools.HOLDS, client_id)
+        gathered = await worker_queries.gather(self._replica, client_tools.HOLDS, client_id)
         return next((worker for worker, holds in gathered.answers.items() if holds), None)
 
     async def called(self, content: bytes, tell: Tell) -> None:
@@ -177,7 +175,7 @@ class AdminService:
         name, data = orjson.loads(content)
         rpc = self.rpcs[name]
         try:
-            response = await rpc.serve(self._app, _REQUESTS[name].FromString(bytes.fromhex(data)))
+            response = await rpc.serve(self._replica, _REQUESTS[name].FromString(bytes.fromhex(data)))
         except Exception as error:
             # As in `_answer`: whatever goes wrong is a status.
             response = rpc.response(status=_status(name, error))

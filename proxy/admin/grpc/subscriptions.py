@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -11,24 +11,22 @@ from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterType, Resource, Status
 from proxy.admin.grpc import answers, brokers, groups
 from proxy.admin.grpc.groups import Group
+from proxy.admin.replica import AdminReplica
 from remoting.bodies import json_object
 from remoting.codes import RequestCode
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 # Groups that are looked at in one turn of the event loop, and asked for at the same time.
 _AT_ONCE = 64
 
 
-async def list_subscription(app: "App", request: pb.ListSubscriptionRequest) -> pb.ListSubscriptionResponse:
+async def list_subscription(replica: AdminReplica, request: pb.ListSubscriptionRequest) -> pb.ListSubscriptionResponse:
     """Who subscribes to what: of a group, to a topic, or, with neither, of all groups with members here.
 
     RocketMQ's dashboard asks for neither: that is how it finds groups. Of a group whose members are gone, what it has
     consumed is told as offline; by which filter nobody knows any more. Raises Refused, RemotingError.
     """
     topic = answers.topic(request.topic) if request.topic.name else None
-    found = await _groups(app, topic, answers.group(request.group) if request.group.name else None)
+    found = await _groups(replica, topic, answers.group(request.group) if request.group.name else None)
     infos: list[pb.SubscriptionInfo] = []
     for number, group in enumerate(found):
         if number % _AT_ONCE == _AT_ONCE - 1:
@@ -36,7 +34,7 @@ async def list_subscription(app: "App", request: pb.ListSubscriptionRequest) -> 
         if group.members:
             infos += group.subscriptions(topic)
         elif request.group.name:
-            consumed = await groups.topics_of(app, group.name)
+            consumed = await groups.topics_of(replica, group.name)
             infos += [_offline(group.name, name) for name in consumed if topic in (None, name)]
         else:
             # A broker has told that it has consumed the topic.
@@ -44,10 +42,12 @@ async def list_subscription(app: "App", request: pb.ListSubscriptionRequest) -> 
     return pb.ListSubscriptionResponse(status=_well(found), subscription_info=infos)
 
 
-async def describe_subscription(app: "App", request: pb.DescribeSubscriptionRequest) -> pb.DescribeSubscriptionResponse:
+async def describe_subscription(
+    replica: AdminReplica, request: pb.DescribeSubscriptionRequest
+) -> pb.DescribeSubscriptionResponse:
     """The same for each client that is connected. Raises Refused, RemotingError."""
     topic = answers.topic(request.topic) if request.topic.name else None
-    found = await _groups(app, topic, answers.group(request.group) if request.group.name else None)
+    found = await _groups(replica, topic, answers.group(request.group) if request.group.name else None)
     rows = []
     for number, group in enumerate(found):
         if number % _AT_ONCE == _AT_ONCE - 1:
@@ -79,26 +79,26 @@ def _each(group: Group, whole: pb.SubscriptionInfo) -> list[pb.DescribeSubscript
 
 
 async def list_consumer_connection(
-    app: "App", request: pb.ListConsumerConnectionRequest
+    replica: AdminReplica, request: pb.ListConsumerConnectionRequest
 ) -> pb.ListConsumerConnectionResponse:
     """The members of a group, or those that subscribe to a topic; none where nobody is connected. Raises Refused."""
     if request.liteTopic:
         raise Refused(Code.NOT_IMPLEMENTED, "brokers do not tell who has subscribed to a lite topic")
     topic = answers.topic(request.topic) if request.topic.name else None
-    group = await groups.everywhere(app, answers.group(request.group))
+    group = await groups.everywhere(replica, answers.group(request.group))
     infos = [member.info for member in group.members if topic is None or topic in member.wishes]
     return pb.ListConsumerConnectionResponse(status=_well([group]), client_info=infos)
 
 
-async def _groups(app: "App", topic: str | None, group: str | None) -> list[Group]:
+async def _groups(replica: AdminReplica, topic: str | None, group: str | None) -> list[Group]:
     if group is None and topic is None:
-        return await groups.here(app, None)
-    names = [group] if group is not None else await groups.groups_of(app, topic or "")
+        return await groups.here(replica, None)
+    names = [group] if group is not None else await groups.groups_of(replica, topic or "")
     turn = asyncio.Semaphore(_AT_ONCE)
 
     async def find(name: str) -> Group:
         async with turn:
-            return await groups.everywhere(app, name)
+            return await groups.everywhere(replica, name)
 
     return await asyncio.gather(*map(find, names))
 
@@ -107,15 +107,17 @@ def _offline(group: str, topic: str) -> pb.SubscriptionInfo:
     return pb.SubscriptionInfo(group=Resource(name=group), topic=Resource(name=topic), subscription_consistency=True)
 
 
-async def delete_subscription(app: "App", request: pb.DeleteSubscriptionRequest) -> pb.DeleteSubscriptionResponse:
+async def delete_subscription(
+    replica: AdminReplica, request: pb.DeleteSubscriptionRequest
+) -> pb.DeleteSubscriptionResponse:
     """Take a subscription out of the group's configuration at the topic's brokers (`subscriptionDataSet`).
 
     That is the only place where one is kept. Clients that are connected keep what they have subscribed to, and a
     group's offsets stay. Raises Refused, RemotingError.
     """
     group, topic = answers.group(request.group), answers.topic(request.topic)
-    names = (await app.core.backend.route(topic)).brokers
-    removed = await asyncio.gather(*(_remove(app, broker, group, topic, request) for broker in names))
+    names = (await replica.core.backend.route(topic)).brokers
+    removed = await asyncio.gather(*(_remove(replica, broker, group, topic, request) for broker in names))
     if not any(removed):
         raise Refused(
             Code.NOT_FOUND,
@@ -125,8 +127,10 @@ async def delete_subscription(app: "App", request: pb.DeleteSubscriptionRequest)
     return pb.DeleteSubscriptionResponse(status=answers.well())
 
 
-async def _remove(app: "App", broker: str, group: str, topic: str, request: pb.DeleteSubscriptionRequest) -> bool:
-    reply = await brokers.ask(app, broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
+async def _remove(
+    replica: AdminReplica, broker: str, group: str, topic: str, request: pb.DeleteSubscriptionRequest
+) -> bool:
+    reply = await brokers.ask(replica, broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
     config = json_object(reply.body)
     known = config.get("subscriptionDataSet") or []
     kept = [item for item in known if not _fits(item, topic, request)]
@@ -134,7 +138,7 @@ async def _remove(app: "App", broker: str, group: str, topic: str, request: pb.D
         return False
     # Attributes are changed by what an update says of them, and stay where it says nothing.
     changed = orjson.dumps({**config, "subscriptionDataSet": kept, "attributes": {}})
-    await brokers.ask(app, broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, changed)
+    await brokers.ask(replica, broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, changed)
     return True
 
 

@@ -1,18 +1,14 @@
 """DescribeTopicStatus and GetTopicRoute."""
 
-from typing import TYPE_CHECKING
-
 import orjson
 
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import MessageType
 from proxy.admin.grpc import answers, brokers
+from proxy.admin.replica import AdminReplica
 from proxy.operations import topics
 from remoting.bodies import json_object
 from remoting.codes import RequestCode
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 _KIND = "message.type"
 # A topic of mixed messages has none.
@@ -26,15 +22,17 @@ _TYPES = {
 }
 
 
-async def describe_topic_status(app: "App", request: pb.DescribeTopicStatusRequest) -> pb.DescribeTopicStatusResponse:
+async def describe_topic_status(
+    replica: AdminReplica, request: pb.DescribeTopicStatusRequest
+) -> pb.DescribeTopicStatusResponse:
     """A topic as all of its brokers have it; UNSPECIFIED where they disagree about its type, or it is mixed.
 
     Brokers do not know when it was created. Raises Refused, RemotingError.
     """
     name = answers.topic(request.topic)
-    detail = await topics.topic(app, name)
+    detail = await topics.topic(replica, name)
     asked = await brokers.ask_each(
-        app, [row.broker for row in detail.brokers], RequestCode.GET_TOPIC_CONFIG, {"topic": name}
+        replica, [row.broker for row in detail.brokers], RequestCode.GET_TOPIC_CONFIG, {"topic": name}
     )
     attributes = [json_object(reply.body).get("attributes") or {} for reply in asked.replies.values()]
     kinds = {str(found.get(_KIND) or "NORMAL").upper() for found in attributes}
@@ -49,12 +47,12 @@ async def describe_topic_status(app: "App", request: pb.DescribeTopicStatusReque
     )
 
 
-async def get_topic_route(app: "App", request: pb.GetTopicRouteRequest) -> pb.GetTopicRouteResponse:
+async def get_topic_route(replica: AdminReplica, request: pb.GetTopicRouteRequest) -> pb.GetTopicRouteResponse:
     """The route as the name servers have it (TopicRouteData), with the brokers' own addresses.
 
     What clients are told instead depends on the listener that they come by, of which the request says nothing.
     Raises Refused, RemotingError.
     """
-    route = await app.core.backend.route(answers.topic(request.topic))
+    route = await replica.core.backend.route(answers.topic(request.topic))
     data = orjson.dumps(route.data, option=orjson.OPT_NON_STR_KEYS).decode()
     return pb.GetTopicRouteResponse(status=answers.well(), topic_route_data=data)

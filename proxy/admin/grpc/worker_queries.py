@@ -6,20 +6,18 @@ Questions and answers are JSON. Without other workers there is nobody to ask.
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
+from proxy.admin.replica import AdminReplica
 from proxy.workers.worker_rpc import Gone, Tell, WorkerRpc, outcome, silence
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 # Seconds that another worker has.
 _TIMEOUT = 5.0
 
 # Answers a question from what this process knows.
-Own = Callable[["App", Any], Any]
+Own = Callable[[AdminReplica, Any], Any]
 
 
 class Gathered(NamedTuple):
@@ -29,24 +27,24 @@ class Gathered(NamedTuple):
     missing: list[str]
 
 
-def serve(app: "App", colleagues: WorkerRpc, questions: dict[str, Own]) -> None:
+def serve(replica: AdminReplica, colleagues: WorkerRpc, questions: dict[str, Own]) -> None:
     """Answer these questions, by name, when other workers ask them."""
 
     async def answer(own: Own, content: bytes, tell: Tell) -> None:
-        await tell(orjson.dumps(own(app, orjson.loads(content))))
+        await tell(orjson.dumps(own(replica, orjson.loads(content))))
 
     for name, own in questions.items():
         colleagues.answers[name] = partial(answer, own)
 
 
-async def gather(app: "App", name: str, question: Any) -> Gathered:
+async def gather(replica: AdminReplica, name: str, question: Any) -> Gathered:
     """Ask all others."""
-    colleagues = app.admin.colleagues
+    colleagues = replica.admin.colleagues
     if colleagues is None:
         return Gathered({}, [])
     content = orjson.dumps(question)
     others = [worker for worker in colleagues.all if worker != colleagues.number]
-    told = await asyncio.gather(*(ask(app, worker, name, content, _TIMEOUT) for worker in others))
+    told = await asyncio.gather(*(ask(replica, worker, name, content, _TIMEOUT) for worker in others))
     parts = dict(zip(others, told, strict=True))
     return Gathered(
         {worker: orjson.loads(part) for worker, part in parts.items() if part is not None},
@@ -54,13 +52,13 @@ async def gather(app: "App", name: str, question: Any) -> Gathered:
     )
 
 
-async def ask(app: "App", worker: int, name: str, content: bytes, patience: float) -> bytes | None:
+async def ask(replica: AdminReplica, worker: int, name: str, content: bytes, patience: float) -> bytes | None:
     """Ask one of the others; None where it does not answer within `patience` seconds."""
-    assert app.admin.colleagues is not None
+    assert replica.admin.colleagues is not None
     try:
-        (part,) = await app.admin.colleagues.whole(worker, name, content, patience)
+        (part,) = await replica.admin.colleagues.whole(worker, name, content, patience)
     except (Gone, TimeoutError) as error:
-        app.admin.worker_answers[outcome(error)] += 1
+        replica.admin.worker_answers[outcome(error)] += 1
         return None
-    app.admin.worker_answers["answered"] += 1
+    replica.admin.worker_answers["answered"] += 1
     return part

@@ -1,7 +1,7 @@
 """The FastAPI application: routes, errors, its own description."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -10,21 +10,19 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from proxy.admin.http import merged_schema, problems
-from proxy.admin.http.paging import BadCursor
 from proxy.admin.http.problems import JointProblem, Problem, Refused
 from proxy.admin.http.routes import cluster, connections, groups, health, metrics, replica, traffic
 from proxy.admin.live import routes as live
+from proxy.admin.replica import AdminReplica
 from proxy.observability.metrics.process import product_version
 from proxy.operations.client_tools import ClientRefused
 from proxy.operations.configuration import InvalidConfiguration
 from proxy.operations.groups import NoSuchGroup
 from proxy.operations.operator_channel import BrokerRefused
+from proxy.operations.paging import BadCursor
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError, ConsumerNotOnline, Overloaded, RemotingError, ServiceUnavailable, TopicNotExist
 from remoting.errors import RequestTimeout as RemotingTimeout
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 _TEXT = """
 What operators ask of one replica, and have it do. Reads and writes are separate roles: GET needs *read*, everything
@@ -67,7 +65,7 @@ ROUTERS = (
 )
 
 
-def make(app: "App") -> FastAPI:
+def make(the_replica: AdminReplica) -> FastAPI:
     """The application of a replica."""
     api = FastAPI(
         title="Gantry admin API",
@@ -81,7 +79,7 @@ def make(app: "App") -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
     )
-    api.state.replica = app
+    api.state.replica = the_replica
     for router in ROUTERS:
         api.include_router(router)
     api.state.routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]

@@ -16,9 +16,9 @@ from proxy.admin.http import problems
 from proxy.admin.http.access import ANONYMOUS, BadCredentials, Caller, Role
 from proxy.admin.http.problems import Refused
 from proxy.admin.live.pages import FILES
+from proxy.core.health import PATHS
 from proxy.operations import event_log
 from proxy.operations.audit import Write
-from proxy.operations.health import PATHS
 
 if TYPE_CHECKING:
     from proxy.admin.http.service import Admin

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
-from proxy.admin.http import merging, paging
+from proxy.admin.http import merging
 from proxy.admin.http.guard import Receive, Send
 from proxy.admin.http.merging import Data, Join, Told
-from proxy.admin.http.paging import BadCursor, Order
 from proxy.admin.http.problems import Refused
 from proxy.admin.http.scatter_gather import Gathered, Inquiry, found, without
 from proxy.admin.http.worker_request import Question, Reply
+from proxy.operations import paging
+from proxy.operations.paging import BadCursor, Order
 
 # Seconds that another worker has for what it knows itself, and for what it asks brokers or clients.
 QUICK = 5.0

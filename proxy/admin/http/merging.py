@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from proxy.admin.http.paging import DEFAULT_LIMIT, joined
 from proxy.operations.groups import skew
+from proxy.operations.paging import DEFAULT_LIMIT, joined
 
 Data = dict[str, Any]
 _INTEGER = TypeAdapter(int)

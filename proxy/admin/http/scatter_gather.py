@@ -16,9 +16,9 @@ import orjson
 from proxy.admin.http import problems, worker_request
 from proxy.admin.http.guard import Application, Message, Receive, Send
 from proxy.admin.http.merging import Join, Told
-from proxy.admin.http.paging import MAX_DIGITS
 from proxy.admin.http.problems import Refused
 from proxy.admin.http.worker_request import Question, Reply
+from proxy.operations.paging import MAX_DIGITS
 from proxy.workers.worker_rpc import Gone, Tell, WorkerRpc, outcome, silence
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
@@ -16,9 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from protocol_negotiation.tls import Refresh, TlsFiles, TlsSource, distinguished_name
 from proxy.admin.http import problems
 from proxy.admin.http.guard import Application, Guard
-
-if TYPE_CHECKING:
-    from proxy.app import App
+from proxy.admin.replica import AdminReplica
 
 _log = logging.getLogger("gantry.admin")
 
@@ -135,10 +133,10 @@ class Server(uvicorn.Server):
                 _log.error("the changed certificate is not usable, the former stays in use: %s", self.tls.error)
 
 
-def make(app: "App") -> Server:
+def make(replica: AdminReplica) -> Server:
     """The server of a replica's API. Raises TlsError."""
-    settings = app.settings.admin
-    guard = Guard(_served(app), app.admin, _own_names())
+    settings = replica.settings.admin
+    guard = Guard(_served(replica), replica.admin, _own_names())
     kind = type("Connection", (Connection,), {"most": settings.max_connections, "patience": settings.timeout})
     config = uvicorn.Config(
         guard,
@@ -158,20 +156,20 @@ def make(app: "App") -> Server:
     if settings.files is not None:
         config.load()
         server.tls = _tls(settings.files)
-        server.reload_interval = app.settings.tls.reload_interval
+        server.reload_interval = replica.settings.tls.reload_interval
         config.ssl = _following(server.tls, settings.files)
     return server
 
 
-def _served(app: "App") -> Application:
+def _served(replica: AdminReplica) -> Application:
     """This process' API; where there are other workers, all of theirs."""
-    api = app.admin.api
-    if app.admin.colleagues is None:
+    api = replica.admin.api
+    if replica.admin.colleagues is None:
         return api
     from proxy.admin.http.aggregation_table import ROWS
     from proxy.admin.http.scatter_gather import Together
 
-    return Together(api, app.admin.colleagues, app.admin.worker_answers, ROWS)
+    return Together(api, replica.admin.colleagues, replica.admin.worker_answers, ROWS)
 
 
 def _tls(files: TlsFiles) -> TlsSource:

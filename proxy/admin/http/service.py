@@ -17,10 +17,10 @@ from protocol_negotiation.tls import server_context
 from proxy.admin.http import worker_request
 from proxy.admin.http.access import Access
 from proxy.core.connections import ConnectionEvent
+from proxy.core.health import Health
 from proxy.operations import event_log, health_checks
 from proxy.operations.audit import Audit
 from proxy.operations.event_log import Closed, Ring, Trouble
-from proxy.operations.health import Health
 from proxy.operations.log_levels import LogLevels
 from proxy.operations.request_tap import RequestTap
 from proxy.settings.model import Sources
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from proxy.admin.http.server import Server
     from proxy.admin.live.pages import Figures
-    from proxy.app import App
+    from proxy.admin.replica import AdminReplica
     from proxy.operations.configuration import Configuration
     from proxy.workers.worker_rpc import Tell, WorkerRpc
 
@@ -49,21 +49,21 @@ class Admin:
     Raises TokenFileError, TlsError.
     """
 
-    def __init__(self, app: "App", sources: Sources | None) -> None:
-        self._app = app
+    def __init__(self, replica: "AdminReplica", sources: Sources | None) -> None:
+        self._replica = replica
         self._sources = sources
-        self.settings = app.settings.admin
+        self.settings = replica.settings.admin
         self.loop = asyncio.get_running_loop()
         self.started = event_log.now()
         self.access = Access(self.settings)
         if self.settings.files is not None:
             # Before clients are accepted: the server itself comes only then.
             server_context(self.settings.files)
-        self.health = Health(partial(health_checks.look, app))
+        self.health = Health(partial(health_checks.look, replica))
         self.closed: Ring[Closed] = Ring(self.settings.kept)
         self.troubles: Ring[Trouble] = Ring(self.settings.kept)
         self.audit = Audit(self.settings.kept)
-        self.tap = RequestTap(app.core.observers, self.settings.streams)
+        self.tap = RequestTap(replica.core.observers, self.settings.streams)
         self.log_levels = LogLevels()
         self.requests: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
@@ -77,7 +77,7 @@ class Admin:
         self._closing = False
         self._ended = asyncio.Event()
         if self.settings.address is not None:
-            app.connection_listeners.append(self._note_connection)
+            replica.connection_listeners.append(self._note_connection)
         self._watch()
 
     @property
@@ -99,21 +99,21 @@ class Admin:
         """What the live page shows."""
         from proxy.admin.live.pages import Figures
 
-        return Figures(self._app)
+        return Figures(self._replica)
 
     @cached_property
     def configuration(self) -> "Configuration":
         """The settings in force."""
         from proxy.operations.configuration import Configuration
 
-        return Configuration(self._app, self._sources, self._origins)
+        return Configuration(self._replica, self._sources, self._origins)
 
     @cached_property
     def api(self) -> "FastAPI":
         """The API of this process alone; nothing in it asks who calls."""
         from proxy.admin.http import application
 
-        return application.make(self._app)
+        return application.make(self._replica)
 
     # Workers.
 
@@ -151,7 +151,7 @@ class Admin:
             module = await anyio.to_thread.run_sync(importlib.import_module, "proxy.admin.http.server")
             if self._closing:
                 return
-            self._server = server = module.make(self._app)
+            self._server = server = module.make(self._replica)
             if gc.get_freeze_count():
                 # As at the start: what has come now stays, and no collection need look at it.
                 gc.freeze()
@@ -201,7 +201,7 @@ class Admin:
             self._note_trouble("grpc", str(getattr(fault, "reason", event.cause)), event.peer, str(fault or ""), b"")
 
     def _watch(self) -> None:
-        metrics = self._app.metrics
+        metrics = self._replica.metrics
         metrics.counter("gantry_admin_requests", "Requests of the admin API by status.", "status", self.requests)
         metrics.counter("gantry_admin_refusals", "Requests that the admin API refused.", "reason", self.refusals)
         metrics.counter(

@@ -5,16 +5,14 @@ import socket
 import time
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from proxy.admin.live.traffic import LINGER, Traffic
+from proxy.admin.replica import AdminReplica
 from proxy.observability.metrics.process import product_version
 from proxy.operations import brokers, worker_extras
-
-if TYPE_CHECKING:
-    from proxy.app import App
 
 # Path of each file, and what it is.
 FILES = {
@@ -33,16 +31,16 @@ _MORE_ROWS = 10 * ROWS
 def file(path: str) -> tuple[str, bytes]:
     """Media type and content of one of the page's files."""
     name, kind = FILES[path]
-    return kind, (files("proxy") / "live" / "page" / name).read_bytes()
+    return kind, (files("proxy.admin.live") / "page" / name).read_bytes()
 
 
 class Figures:
     """What the page shows of a replica."""
 
-    def __init__(self, app: "App") -> None:
-        self._app = app
+    def __init__(self, replica: AdminReplica) -> None:
+        self._replica = replica
         self._release = product_version()
-        self.traffic = Traffic(app.core.observers)
+        self.traffic = Traffic(replica.core.observers)
         self._end: asyncio.TimerHandle | None = None
 
     def page(self, query: Mapping[str, str]) -> tuple[str, bytes]:
@@ -55,7 +53,7 @@ class Figures:
         second = int(since) if since.isdecimal() and len(since) < 12 else 0
         rows = _MORE_ROWS if worker_extras.wanted("latencies") else ROWS
         answer = {
-            **self._replica(),
+            **self._summary(),
             "seconds": self.traffic.seconds(second),
             "topics": self.traffic.busiest("topics", rows, query.get("topic", "").lower()),
             "groups": self.traffic.busiest("groups", rows, query.get("group", "").lower()),
@@ -65,37 +63,37 @@ class Figures:
         worker_extras.tell("latencies", lambda: self.traffic.latencies(second))
         return "application/json", orjson.dumps(answer)
 
-    def _replica(self) -> dict[str, Any]:
-        app = self._app
-        health = app.admin.health.report("/readyz")
+    def _summary(self) -> dict[str, Any]:
+        replica = self._replica
+        health = replica.admin.health.report("/readyz")
         return {
             "now": time.time(),
-            "replica": app.settings.replica or socket.gethostname(),
+            "replica": replica.settings.replica or socket.gethostname(),
             "release": self._release,
-            "listeners": [str(address) for address in app.addresses],
-            "uptime": time.time() - app.admin.started,
+            "listeners": [str(address) for address in replica.addresses],
+            "uptime": time.time() - replica.admin.started,
             "ready": health.ok,
             "reasons": [f"{check.aspect}: {check.text}" for check in health.checks if check.text],
-            "draining": app.core.drain.draining,
-            "connections": {"remoting": len(app.channels), "grpc": len(app.grpc.server.connections)},
-            "clients": len(app.registry),
-            "busy": app.core.busy,
-            "request_bytes": app.core.budget.used,
-            "held": len(app.grpc.renewal),
+            "draining": replica.core.drain.draining,
+            "connections": {"remoting": len(replica.channels), "grpc": len(replica.grpc.server.connections)},
+            "clients": len(replica.registry),
+            "busy": replica.core.busy,
+            "request_bytes": replica.core.budget.used,
+            "held": len(replica.grpc.renewal),
             "negotiations": self._negotiations(),
-            "brokers": [broker.model_dump() for broker in brokers.brokers(app)],
+            "brokers": [broker.model_dump() for broker in brokers.brokers(replica)],
         }
 
     def _negotiations(self) -> dict[str, int]:
         """Connections by the outcome of negotiation, over all listeners."""
         counts: dict[str, int] = {}
-        for (_, outcome), count in self._app.metrics.negotiations.outcomes.items():
+        for (_, outcome), count in self._replica.metrics.negotiations.outcomes.items():
             counts[outcome] = counts.get(outcome, 0) + count
         return counts
 
     def _events(self) -> list[dict[str, Any]]:
         """What has happened of late, the newest first."""
-        admin = self._app.admin
+        admin = self._replica.admin
         found: list[dict[str, Any]] = [
             {
                 "at": trouble.at,

@@ -213,7 +213,7 @@ def test_of_all_addresses_one_is_told() -> None:
 
 async def test_the_demo_has_topics_of_every_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with serving(tmp_path) as app:
-        welcome(app)
+        welcome(app, app.admin.url)
         text = capsys.readouterr().out
         assert f"at {address(app)}\n" in text
         assert text.count(address(app)) >= len(SAMPLES) + 1
@@ -224,7 +224,7 @@ async def test_the_demo_has_topics_of_every_type(tmp_path: Path, capsys: pytest.
         assert orderly is not None
         assert orderly.data["consumeMessageOrderly"] is True
         # Again, at the next start.
-        welcome(app)
+        welcome(app, app.admin.url)
 
 
 @pytest.mark.parametrize("name", SAMPLES.values())

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol_negotiation.http1_rejection import misdirected
+from proxy.core.health import Aspect, Check, Health, Report
 from proxy.frontends.http_health import Responder
 from proxy.observability.metrics.process import product_version
-from proxy.operations.health import Aspect, Check, Health, Report
 from tests.proxy.admin.http.kit import Replica, replica
 
 GET = b"GET /readyz HTTP/1.1\r\nHost: rocketmq.test\r\n\r\n"

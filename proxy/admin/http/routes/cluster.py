@@ -4,12 +4,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from proxy.admin.http import paging
-from proxy.admin.http.paging import DEFAULT_LIMIT, Order
 from proxy.admin.http.routes.common import Cursor, Filter, Limit, Replica, TopicName
-from proxy.operations import brokers, deliveries, topics
+from proxy.operations import brokers, deliveries, paging, topics
 from proxy.operations.brokers import Broker, NameServer
 from proxy.operations.deliveries import ReceiptHandle
+from proxy.operations.paging import DEFAULT_LIMIT, Order
 from proxy.operations.request_table import Request, requests
 from proxy.operations.topics import Topic, TopicDetail
 from proxy.operations.values import Many, Page

@@ -4,15 +4,15 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
 
-from proxy.app import App
+from proxy.admin.replica import AdminReplica
 
 
-async def _replica(request: Request) -> App:
-    replica: App = request.app.state.replica
+async def _replica(request: Request) -> AdminReplica:
+    replica: AdminReplica = request.app.state.replica
     return replica
 
 
-Replica = Annotated[App, Depends(_replica)]
+Replica = Annotated[AdminReplica, Depends(_replica)]
 Limit = Annotated[int, Query(ge=1, le=1000, description="items of a page")]
 Cursor = Annotated[
     str | None, Query(pattern=r"^[A-Za-z0-9_-]{1,2000}$", description="`next` of the page before this one")

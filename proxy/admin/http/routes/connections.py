@@ -5,14 +5,13 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 
-from proxy.admin.http import paging
-from proxy.admin.http.paging import DEFAULT_LIMIT, Order
 from proxy.admin.http.problems import Refused
 from proxy.admin.http.routes.common import ClientId, Cursor, Filter, Limit, Replica
-from proxy.operations import clients, connections
+from proxy.operations import clients, connections, paging
 from proxy.operations.client_tools import RunningInfo, Verification, Verified, running_info, verify
 from proxy.operations.clients import Client, Known
 from proxy.operations.connections import SORTS, ClosedConnection, Connection, Connections, Raw, Wanted
+from proxy.operations.paging import DEFAULT_LIMIT, Order
 from proxy.operations.values import Many, Page, Text
 
 router = APIRouter(prefix="/v1", tags=["connections"])

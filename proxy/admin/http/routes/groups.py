@@ -5,15 +5,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from proxy.admin.http import paging
-from proxy.admin.http.paging import DEFAULT_LIMIT, Order
 from proxy.admin.http.problems import Refused
 from proxy.admin.http.routes.common import Cursor, GroupName, Limit, Replica, TopicFilter
 from proxy.core.client_registry import Role
-from proxy.operations import consumer_progress, dead_letters, groups, worker_extras
+from proxy.operations import consumer_progress, dead_letters, groups, paging, worker_extras
 from proxy.operations.consumer_progress import Lag, Ownership, Reset, ResetQueue, ResetResult
 from proxy.operations.dead_letters import DeadLetter, Resend, Resent
 from proxy.operations.groups import ConsumerGroup, ConsumerGroupSummary, GroupSummary, ProducerGroup
+from proxy.operations.paging import DEFAULT_LIMIT, Order
 from proxy.operations.values import Many, Page
 
 router = APIRouter(prefix="/v1", tags=["groups"])

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 
 from proxy.admin.http.routes.common import Replica
-from proxy.operations.health import PATHS, Health, Status
+from proxy.core.health import PATHS, Health, Status
 from proxy.operations.values import Answer, Question, Text
 
 probes = APIRouter(tags=["health"])

@@ -9,11 +9,11 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 from starlette.types import Receive, Scope, Send
 
-from proxy.admin.http.paging import DEFAULT_LIMIT
 from proxy.admin.http.problems import Refused
 from proxy.admin.http.routes.common import Filter, Limit, Replica
 from proxy.operations.audit import Write
 from proxy.operations.event_log import Trouble
+from proxy.operations.paging import DEFAULT_LIMIT
 from proxy.operations.request_tap import RequestTap, Wanted, Watcher, events
 from proxy.operations.values import Answer, Many, at
 

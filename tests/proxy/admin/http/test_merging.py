@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from proxy.admin.http import merging, paging
+from proxy.admin.http import merging
 from proxy.admin.http.merging import Told
-from proxy.admin.http.paging import BadCursor, Order
+from proxy.operations import paging
+from proxy.operations.paging import BadCursor, Order
 
 
 def told(*answers: dict[str, Any], **aside: list[Any]) -> list[Told]:

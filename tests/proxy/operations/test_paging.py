@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from proxy.admin.http import paging
-from proxy.admin.http.paging import Order
+from proxy.operations import paging
+from proxy.operations.paging import Order
 
 pytestmark = pytest.mark.anyio
 

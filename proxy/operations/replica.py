@@ -1,0 +1,55 @@
+"""The running replica, as far as operations read and steer it. `proxy.app.App` implements it."""
+
+from collections.abc import Collection
+from typing import Protocol
+
+from protocol_negotiation.peer import HostPort
+from proxy.backends.cluster.backend import ClusterBackend
+from proxy.core.client_registry import ClientRegistry
+from proxy.core.connections import ConnectionListener
+from proxy.core.messaging import Messaging
+from proxy.core.remoting_channel import RemotingChannel
+from proxy.embedded.backend import EmbeddedBackend
+from proxy.frontends.grpc_frontend import GrpcService
+from proxy.observability.metrics import Metrics
+from proxy.settings.model import Settings
+
+
+class Replica(Protocol):
+    """One replica: its parts, its state, and what an operator may change at run time."""
+
+    settings: Settings
+    core: Messaging
+    registry: ClientRegistry
+    metrics: Metrics
+    grpc: GrpcService
+    connection_listeners: list[ConnectionListener]
+    backend: ClusterBackend | EmbeddedBackend
+
+    @property
+    def channels(self) -> Collection[RemotingChannel]:
+        """Open remoting connections."""
+
+    @property
+    def addresses(self) -> list[HostPort]:
+        """Bound addresses of all listeners."""
+
+    @property
+    def closed_listeners(self) -> list[str]:
+        """Names of listeners that do not accept connections."""
+
+    @property
+    def storage_failure(self) -> Exception | None:
+        """The error that stopped the embedded broker's store; None while it works, or before a cluster."""
+
+    def start_drain(self) -> None:
+        """Ask clients to reconnect elsewhere; requests are still served."""
+
+    def stop_drain(self) -> None:
+        """Stop asking clients to reconnect elsewhere."""
+
+    def apply(self, settings: Settings) -> None:
+        """Apply settings that may change at run time."""
+
+    async def refresh_certificates(self) -> None:
+        """Load changed TLS certificate files."""
