@@ -552,7 +552,7 @@ async def test_rule_1_too_many_requests_stop_reading() -> None:
 
 async def test_rule_1_requests_that_wait_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     # No moment passes but by this test's own hand.
-    monkeypatch.setattr(connections, "_PATIENCE", 1_000.0)
+    monkeypatch.setattr(connections, "_TIMEOUT", 1_000.0)
     end = End(limits=Limits(requests=2, waiting=5))
     end.receive(*map(numbered, range(1, 8)))
     served = []

@@ -54,7 +54,7 @@ async def test_a_replica_says_the_same_twice(spark: SparkSession, tmp_path: Path
 async def test_so_it_does_where_there_are_more_topics_than_the_metrics_keep(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "_MOST_ROWS", 4)
+    monkeypatch.setattr(requests, "_MAX_ROWS", 4)
     async with replica(tmp_path) as app:
         await remoting_work(app)
         await grpc_work(app)

@@ -73,7 +73,7 @@ class SlowCore(FakeCore):
 
 
 async def test_slow_brokers_do_not_keep_a_client_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry, "_PATIENCE", 0.01)
+    monkeypatch.setattr(telemetry, "_TIMEOUT", 0.01)
     stage = Stage(core := SlowCore())
     talk = await stage.talk()
     talk.send(command(consumer_settings()))

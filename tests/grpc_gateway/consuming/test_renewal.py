@@ -304,7 +304,7 @@ async def test_what_a_stream_did_not_deliver_is_dropped() -> None:
 
 
 async def test_only_so_much_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_HELD", 2)
+    monkeypatch.setattr(module, "_MAX_HELD", 2)
     replica = Replica()
     replica.hold(1)
     first = replica.hold(2)
@@ -314,7 +314,7 @@ async def test_only_so_much_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_only_so_many_renewals_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_UNDER_WAY", 2)
+    monkeypatch.setattr(module, "_MAX_UNDER_WAY", 2)
     replica = Replica()
     replica.core.pending = []
     for offset in range(5):
@@ -436,7 +436,7 @@ async def test_garbage_on_the_topic_is_left_aside(caplog: pytest.LogCaptureFixtu
 
 
 async def test_only_so_much_is_known_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_KNOWN", 2)
+    monkeypatch.setattr(module, "_MAX_KNOWN", 2)
     a, b = Replica("a"), Replica("b")
     handles = [a.hold(offset) for offset in range(3)]
     await a.sleep(46)

@@ -114,7 +114,7 @@ async def test_without_any_broker_the_defaults_stand() -> None:
 
 
 async def test_slow_brokers_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_cache, "_PATIENCE", 0.01)
+    monkeypatch.setattr(metadata_cache, "_LOAD_TIMEOUT", 0.01)
     brokers = Brokers()
     brokers.backend.pending = []
     assert await brokers.configs.groups.get("g") == GroupConfig("g")
@@ -183,7 +183,7 @@ async def test_a_failure_is_not_repeated_at_once() -> None:
 
 
 async def test_made_up_names_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_cache, "_MOST", 10)
+    monkeypatch.setattr(metadata_cache, "_MAX", 10)
     brokers = Brokers()
     for number in range(100):
         brokers.clock.now += 0.01

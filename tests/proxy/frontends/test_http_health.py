@@ -230,7 +230,7 @@ async def test_the_clients_port_never_shows_the_rest(running: Replica, path: byt
 
 @pytest.mark.anyio
 async def test_an_http_client_that_says_nothing_more_is_left(running: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.frontends.http_health._PATIENCE", 0.05)
+    monkeypatch.setattr("proxy.frontends.http_health._TIMEOUT", 0.05)
     assert await exchange(running, b"GET /readyz HTTP/1.1\r\nHost: a\r\n") == b""
 
 

@@ -125,7 +125,7 @@ async def test_an_unknown_broker_is_asked_for_at_most_once_a_second(cluster: Clu
 
 
 async def test_unknown_brokers_are_noted_up_to_a_bound(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "_MOST_UNKNOWN", 3)
+    monkeypatch.setattr(backends, "_MAX_UNKNOWN", 3)
     backend = await cluster.backend()
     for number in range(10):
         with pytest.raises(ServiceUnavailable):

@@ -153,7 +153,7 @@ async def test_unknown_topics_are_not_refreshed_but_asked_for_again() -> None:
 
 
 async def test_unknown_topics_are_noted_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(route_cache, "_MOST", 3)
+    monkeypatch.setattr(route_cache, "_MAX", 3)
     bench = Bench()
     await bench.cache.get("known")
     bench.name_server.answer = UNKNOWN

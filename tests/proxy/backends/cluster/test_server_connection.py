@@ -144,7 +144,7 @@ async def test_a_request_that_was_given_up_while_dialling_is_not_sent(bench: Ben
 async def test_oneways_that_wait_for_a_connection_are_bounded(
     bench: Bench, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "_MOST_WAITING", 3)
+    monkeypatch.setattr(links, "_MAX_WAITING", 3)
     for _ in range(5):
         bench.link.oneway(request(15))
     await bench.connect()

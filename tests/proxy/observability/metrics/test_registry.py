@@ -102,7 +102,7 @@ def test_a_snapshot_that_was_overtaken_is_not_counted_again(monkeypatch: pytest.
 async def test_a_loop_that_is_held_up_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("proxy.observability.metrics.registry._PATIENCE", 0.05)
+    monkeypatch.setattr("proxy.observability.metrics.registry._TIMEOUT", 0.05)
     metrics = Metrics()
     other = asyncio.new_event_loop()
     # A loop that does not turn.

@@ -158,7 +158,7 @@ def test_no_topic_and_an_empty_one_are_one_series() -> None:
 
 
 def test_what_fails_leaves_room_for_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_ROWS", 10)
+    monkeypatch.setattr(module, "_MAX_ROWS", 10)
     requests = Requests()
     for number in range(100):
         requests.observe(observation(response=1, topic=f"made-up-{number}"))
@@ -170,7 +170,7 @@ def test_what_fails_leaves_room_for_what_does_not(monkeypatch: pytest.MonkeyPatc
 
 
 def test_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_ROWS", 3)
+    monkeypatch.setattr(module, "_MAX_ROWS", 3)
     requests = Requests()
     for number in range(5):
         requests.observe(observation(topic=f"t{number}", group=f"g{number}"))

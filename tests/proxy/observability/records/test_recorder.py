@@ -110,7 +110,7 @@ async def test_a_slow_store_costs_records_and_nothing_else(tmp_path: Path, monke
 async def test_a_store_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go = threading.Event()
     monkeypatch.setattr(Store, "publish", lambda *_: go.wait(60))
-    monkeypatch.setattr(module, "_PATIENCE", 0.1)
+    monkeypatch.setattr(module, "_TIMEOUT", 0.1)
     recorder = Recorder(TrafficSettings(directory=str(tmp_path)), "r")
     recorder.start()
     recorder.observe(seen())
