@@ -4,10 +4,13 @@
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
-# Topics of the brokers' own, which no client has any business with.
+# The model of topics that brokers create at the first send; every send has to name it.
+DEFAULT_TOPIC = "TBW102"
+
+# Topics that brokers use internally.
 SYSTEM_TOPICS = frozenset(
     {
-        "TBW102",
+        DEFAULT_TOPIC,
         "SCHEDULE_TOPIC_XXXX",
         "BenchmarkTest",
         "RMQ_SYS_TRANS_HALF_TOPIC",

@@ -1,27 +1,29 @@
-"""The request table: everything that is known about each request code, once.
+"""The request table: one row for each request code.
 
-Validation, routing, retries, timeouts, metric labels, authorisation and the docs read this table;
-adding a request code is adding a row (and, where it is more than forwarding, a handler in
-`proxy.core.handlers`). The list is RIP-55's 27 codes (`rip55`) and those which its clients and tools
-need besides.
+Validation, routing, retries, timeouts, metric labels, authorisation and the docs read this table. A new request code is
+a new row and, where it is not merely forwarded, a handler in `proxy.core.handlers`. The rows are RIP-55's 27 codes
+(`rip55`), the other codes that its clients and tools use, and the codes that only Gantry itself sends.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from remoting import send_message
 from remoting.codes import RequestCode
+from remoting.send_message import SendFieldNames
 
 
 class Direction(StrEnum):
-    """Who sends a request."""
+    """Sender of a request."""
 
-    CLIENT = "client"  # a client or tool, to us
-    BROKER = "broker"  # a broker, for us to relay to a client
+    CLIENT = "client"  # a client or tool
+    BROKER = "broker"  # a broker; relayed to a client
     BOTH = "both"
 
 
 class Action(StrEnum):
-    """What a request does to its topic and group, in the words of RocketMQ's ACL 2.0."""
+    """Effect of a request on its topic and group, in the terms of RocketMQ's ACL 2.0."""
 
     PUB = "Pub"
     SUB = "Sub"
@@ -32,24 +34,33 @@ class Action(StrEnum):
     ANY = "Any"
 
 
-class Replica(StrEnum):
-    """Which brokers of a broker name may serve a request."""
+class ReplicaChoice(StrEnum):
+    """The brokers of a broker name that may serve a request."""
 
     MASTER = "master"
-    ANY = "any"  # a slave too, where the master is gone or has pointed the client there
-    ESCAPE = "escape"  # the master; where there is none, a slave that acts as master
+    ANY = "any"  # also a slave, if the master is gone or suggested that slave to the client
+    ACTING_MASTER = "acting master"  # the master or, if there is none, the slave that acts as master
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSpec:
-    """One request code.
+    """One row of the request table.
 
-    topic, group, broker name the ext fields that hold them (None: there is none). required are the
-    ext fields without which the request is refused. poll names the ext field with the milliseconds
-    which a broker may hold the request. repeatable requests may be sent again when a connection was
-    lost before the answer; all others might then happen twice. member requests go the way of the
-    client's heartbeats: brokers will have more to say to it later, and say it there. tool requests come
-    from operators' tools alone, and may be switched off (`tools`).
+    Attributes:
+        action: effect on the topic and group, for authorisation and traffic rules.
+        required: ext fields without which the request is refused.
+        topic, group, broker: names of the ext fields that hold these names; None if there is no such field.
+        direction: sender.
+        replica: brokers that may serve the request.
+        repeatable: whether the request may be sent again after its connection was lost. All others might take effect
+            twice.
+        member: whether the request must use the connection of the client's heartbeats, because brokers send later
+            notifications to the connection that it came over.
+        poll: name of the ext field with the milliseconds for which a broker may hold the request.
+        tool: whether only operators' tools send the request, so that the setting `tools` may disable it.
+        send: names of the other ext fields, if the request sends a message.
+        rip55: whether RIP-55 lists the code.
+        name: the code's name in metrics and logs.
     """
 
     code: RequestCode
@@ -59,14 +70,14 @@ class RequestSpec:
     group: str | None = None
     broker: str = "bname"
     direction: Direction = Direction.CLIENT
-    replica: Replica = Replica.MASTER
+    replica: ReplicaChoice = ReplicaChoice.MASTER
     repeatable: bool = False
     member: bool = False
     poll: str | None = None
     tool: bool = False
+    send: SendFieldNames | None = None
     rip55: bool = True
 
-    # The code's name, as metrics and logs show it.
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,20 +89,39 @@ def _fields(names: str) -> frozenset[str]:
 
 
 _C = RequestCode
-_SEND = "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag"
 _PULL = "consumerGroup topic queueId queueOffset maxMsgNums sysFlag commitOffset suspendTimeoutMillis subVersion"
-_SEND_V2 = RequestSpec(_C.SEND_MESSAGE_V2, Action.PUB, _fields("a b e f g h"), topic="b", group="a", broker="n")
+_SEND_MESSAGE = RequestSpec(
+    _C.SEND_MESSAGE,
+    Action.PUB,
+    _fields("producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag"),
+    topic=send_message.V1.topic,
+    group=send_message.V1.producer_group,
+    broker=send_message.V1.broker,
+    send=send_message.V1,
+)
+_SEND_MESSAGE_V2 = RequestSpec(
+    _C.SEND_MESSAGE_V2,
+    Action.PUB,
+    # Producer group, topic, queue id, sys flag, born timestamp, flag.
+    _fields("a b e f g h"),
+    topic=send_message.V2.topic,
+    group=send_message.V2.producer_group,
+    broker=send_message.V2.broker,
+    send=send_message.V2,
+)
 _PULL_MESSAGE = RequestSpec(
     _C.PULL_MESSAGE,
     Action.SUB,
     _fields(_PULL),
     group="consumerGroup",
-    replica=Replica.ANY,
+    replica=ReplicaChoice.ANY,
     repeatable=True,
     poll="suspendTimeoutMillis",
 )
-_QUEUE = RequestSpec(_C.GET_MAX_OFFSET, Action.GET, _fields("topic queueId"), replica=Replica.ANY, repeatable=True)
-_LOCK = RequestSpec(_C.LOCK_BATCH_MQ, Action.SUB, topic=None, replica=Replica.ESCAPE, repeatable=True)
+_QUEUE = RequestSpec(
+    _C.GET_MAX_OFFSET, Action.GET, _fields("topic queueId"), replica=ReplicaChoice.ANY, repeatable=True
+)
+_LOCK = RequestSpec(_C.LOCK_BATCH_MQ, Action.SUB, topic=None, replica=ReplicaChoice.ACTING_MASTER, repeatable=True)
 _CLIENT_TOOL = RequestSpec(
     _C.GET_CONSUMER_RUNNING_INFO,
     Action.GET,
@@ -105,26 +135,28 @@ _TOPIC_STATS = RequestSpec(
     _C.GET_TOPIC_STATS_INFO,
     Action.GET,
     _fields("topic"),
-    replica=Replica.ANY,
+    replica=ReplicaChoice.ANY,
     repeatable=True,
     tool=True,
     rip55=False,
 )
 _ALL_TOPICS = replace(_TOPIC_STATS, code=_C.GET_ALL_TOPIC_CONFIG, required=frozenset(), topic=None)
-_DELETE_TOPIC = replace(_TOPIC_STATS, code=_C.DELETE_TOPIC_IN_BROKER, action=Action.DELETE, replica=Replica.MASTER)
+_DELETE_TOPIC = replace(
+    _TOPIC_STATS, code=_C.DELETE_TOPIC_IN_BROKER, action=Action.DELETE, replica=ReplicaChoice.MASTER
+)
 
 _ROWS = (
     # Sending.
-    RequestSpec(_C.SEND_MESSAGE, Action.PUB, _fields(_SEND), group="producerGroup"),
-    _SEND_V2,
-    replace(_SEND_V2, code=_C.SEND_BATCH_MESSAGE),
+    _SEND_MESSAGE,
+    _SEND_MESSAGE_V2,
+    replace(_SEND_MESSAGE_V2, code=_C.SEND_BATCH_MESSAGE),
     RequestSpec(
         _C.CONSUMER_SEND_MSG_BACK,
         Action.SUB,
         _fields("offset group delayLevel"),
         topic="originTopic",
         group="group",
-        replica=Replica.ESCAPE,
+        replica=ReplicaChoice.ACTING_MASTER,
     ),
     RequestSpec(
         _C.END_TRANSACTION,
@@ -134,8 +166,8 @@ _ROWS = (
         repeatable=True,
     ),
     RequestSpec(_C.RECALL_MESSAGE, Action.PUB, _fields("topic recallHandle"), group="producerGroup", rip55=False),
-    RequestSpec(_C.SEND_REPLY_MESSAGE, Action.PUB, _fields(_SEND), group="producerGroup", rip55=False),
-    replace(_SEND_V2, code=_C.SEND_REPLY_MESSAGE_V2, rip55=False),
+    replace(_SEND_MESSAGE, code=_C.SEND_REPLY_MESSAGE, rip55=False),
+    replace(_SEND_MESSAGE_V2, code=_C.SEND_REPLY_MESSAGE_V2, rip55=False),
     # Pulling.
     _PULL_MESSAGE,
     replace(_PULL_MESSAGE, code=_C.LITE_PULL_MESSAGE),
@@ -145,7 +177,7 @@ _ROWS = (
         Action.GET,
         _fields("consumerGroup topic queueId"),
         group="consumerGroup",
-        replica=Replica.ANY,
+        replica=ReplicaChoice.ANY,
         repeatable=True,
     ),
     RequestSpec(
@@ -153,20 +185,20 @@ _ROWS = (
         Action.UPDATE,
         _fields("consumerGroup topic queueId commitOffset"),
         group="consumerGroup",
-        replica=Replica.ANY,
+        replica=ReplicaChoice.ANY,
         repeatable=True,
     ),
     replace(_QUEUE, code=_C.SEARCH_OFFSET_BY_TIMESTAMP, required=_fields("topic queueId timestamp")),
     _QUEUE,
     replace(_QUEUE, code=_C.GET_MIN_OFFSET),
     replace(_QUEUE, code=_C.GET_EARLIEST_MSG_STORETIME),
-    # Popping. Checkpoints are kept by the master, or by the slave that acts as such.
+    # Popping. The master, or the slave that acts as master, keeps the checkpoints.
     RequestSpec(
         _C.POP_MESSAGE,
         Action.SUB,
         _fields("consumerGroup topic queueId maxMsgNums invisibleTime pollTime initMode"),
         group="consumerGroup",
-        replica=Replica.ESCAPE,
+        replica=ReplicaChoice.ACTING_MASTER,
         poll="pollTime",
     ),
     RequestSpec(
@@ -174,16 +206,18 @@ _ROWS = (
         Action.SUB,
         _fields("consumerGroup topic queueId extraInfo offset"),
         group="consumerGroup",
-        replica=Replica.ESCAPE,
+        replica=ReplicaChoice.ACTING_MASTER,
         repeatable=True,
     ),
-    RequestSpec(_C.BATCH_ACK_MESSAGE, Action.SUB, topic=None, replica=Replica.ESCAPE, repeatable=True, rip55=False),
+    RequestSpec(
+        _C.BATCH_ACK_MESSAGE, Action.SUB, topic=None, replica=ReplicaChoice.ACTING_MASTER, repeatable=True, rip55=False
+    ),
     RequestSpec(
         _C.PEEK_MESSAGE,
         Action.SUB,
         _fields("consumerGroup topic queueId maxMsgNums"),
         group="consumerGroup",
-        replica=Replica.ESCAPE,
+        replica=ReplicaChoice.ACTING_MASTER,
         repeatable=True,
     ),
     RequestSpec(
@@ -191,14 +225,14 @@ _ROWS = (
         Action.SUB,
         _fields("consumerGroup topic queueId extraInfo offset invisibleTime"),
         group="consumerGroup",
-        replica=Replica.ESCAPE,
+        replica=ReplicaChoice.ACTING_MASTER,
     ),
     RequestSpec(
         _C.NOTIFICATION,
         Action.SUB,
         _fields("consumerGroup topic queueId pollTime"),
         group="consumerGroup",
-        replica=Replica.ESCAPE,
+        replica=ReplicaChoice.ACTING_MASTER,
         repeatable=True,
         poll="pollTime",
     ),
@@ -207,16 +241,16 @@ _ROWS = (
         Action.GET,
         _fields("consumerGroup topic queueId"),
         group="consumerGroup",
-        replica=Replica.ESCAPE,
+        replica=ReplicaChoice.ACTING_MASTER,
         repeatable=True,
     ),
-    # Lite topics (RIP-83), brokers from 5.5 on. Deliveries are settled as popped ones are.
+    # Lite topics (RIP-83), for brokers from 5.5 on. Deliveries are acknowledged like popped ones.
     RequestSpec(
         _C.POP_LITE_MESSAGE,
         Action.SUB,
         _fields("clientId consumerGroup topic maxMsgNum invisibleTime pollTime"),
         group="consumerGroup",
-        replica=Replica.ESCAPE,
+        replica=ReplicaChoice.ACTING_MASTER,
         poll="pollTime",
         rip55=False,
     ),
@@ -224,7 +258,7 @@ _ROWS = (
         _C.LITE_SUBSCRIPTION_CTL,
         Action.SUB,
         topic=None,
-        replica=Replica.ESCAPE,
+        replica=ReplicaChoice.ACTING_MASTER,
         repeatable=True,
         member=True,
         rip55=False,
@@ -232,14 +266,16 @@ _ROWS = (
     # Clients and groups.
     RequestSpec(_C.HEART_BEAT, Action.SUB, topic=None, repeatable=True),
     RequestSpec(_C.UNREGISTER_CLIENT, Action.SUB, _fields("clientID"), topic=None, repeatable=True),
-    RequestSpec(_C.CHECK_CLIENT_CONFIG, Action.SUB, topic=None, replica=Replica.ANY, repeatable=True, rip55=False),
+    RequestSpec(
+        _C.CHECK_CLIENT_CONFIG, Action.SUB, topic=None, replica=ReplicaChoice.ANY, repeatable=True, rip55=False
+    ),
     RequestSpec(
         _C.GET_CONSUMER_LIST_BY_GROUP,
         Action.GET,
         _fields("consumerGroup"),
         topic=None,
         group="consumerGroup",
-        replica=Replica.ANY,
+        replica=ReplicaChoice.ANY,
         repeatable=True,
     ),
     RequestSpec(
@@ -248,21 +284,21 @@ _ROWS = (
         _fields("consumerGroup"),
         topic=None,
         group="consumerGroup",
-        replica=Replica.ANY,
+        replica=ReplicaChoice.ANY,
         repeatable=True,
         rip55=False,
     ),
     _LOCK,
     replace(_LOCK, code=_C.UNLOCK_BATCH_MQ),
-    RequestSpec(_C.QUERY_ASSIGNMENT, Action.SUB, topic=None, replica=Replica.ANY, repeatable=True, rip55=False),
+    RequestSpec(_C.QUERY_ASSIGNMENT, Action.SUB, topic=None, replica=ReplicaChoice.ANY, repeatable=True, rip55=False),
     # Routes.
     RequestSpec(_C.GET_ROUTEINFO_BY_TOPIC, Action.GET, _fields("topic"), repeatable=True),
-    # Looking up messages.
+    # Message look-ups.
     RequestSpec(
         _C.QUERY_MESSAGE,
         Action.GET,
         _fields("topic key maxNum beginTimestamp endTimestamp"),
-        replica=Replica.ANY,
+        replica=ReplicaChoice.ANY,
         repeatable=True,
         rip55=False,
     ),
@@ -270,11 +306,11 @@ _ROWS = (
         _C.VIEW_MESSAGE_BY_ID,
         Action.GET,
         _fields("offset"),
-        replica=Replica.ANY,
+        replica=ReplicaChoice.ANY,
         repeatable=True,
         rip55=False,
     ),
-    # What operators' tools ask of brokers about topics and groups, or have them do.
+    # Administration of topics and groups by operators' tools.
     _ALL_TOPICS,
     _TOPIC_STATS,
     RequestSpec(
@@ -315,7 +351,7 @@ _ROWS = (
         tool=True,
         rip55=False,
     ),
-    # What brokers ask of clients, and, where tools do too, tools through us.
+    # Requests from brokers to clients; tools send some of them too.
     RequestSpec(
         _C.CHECK_TRANSACTION_STATE,
         Action.ANY,
@@ -368,4 +404,34 @@ _ROWS = (
     replace(_CLIENT_TOOL, code=_C.CONSUME_MESSAGE_DIRECTLY, rip55=True),
 )
 
-REQUESTS: dict[int, RequestSpec] = {int(row.code): row for row in _ROWS}
+_INTERNAL_ROWS = (
+    # To brokers.
+    RequestSpec(_C.GET_TOPIC_CONFIG, Action.GET, replica=ReplicaChoice.ANY, repeatable=True, rip55=False),
+    RequestSpec(
+        _C.GET_SUBSCRIPTIONGROUP_CONFIG,
+        Action.GET,
+        topic=None,
+        group="group",
+        replica=ReplicaChoice.ANY,
+        repeatable=True,
+        rip55=False,
+    ),
+    RequestSpec(_C.GET_BROKER_CONFIG, Action.GET, topic=None, repeatable=True, rip55=False),
+    RequestSpec(_C.QUERY_TOPIC_CONSUME_BY_WHO, Action.GET, repeatable=True, rip55=False),
+    RequestSpec(_C.QUERY_TOPICS_BY_CONSUMER, Action.GET, topic=None, group="group", repeatable=True, rip55=False),
+    RequestSpec(_C.QUERY_CONSUME_TIME_SPAN, Action.GET, group="group", repeatable=True, rip55=False),
+    # To name servers.
+    RequestSpec(_C.GET_BROKER_CLUSTER_INFO, Action.GET, topic=None, repeatable=True, rip55=False),
+)
+
+# Rows of the requests that are served.
+REQUESTS: Mapping[int, RequestSpec] = {int(row.code): row for row in _ROWS}
+# Rows of the requests that only Gantry itself sends. Clients that send them are refused.
+INTERNAL_REQUESTS: Mapping[int, RequestSpec] = {int(row.code): row for row in _INTERNAL_ROWS}
+# Names of the ext fields of the requests that send a message, by request code.
+SEND_FIELD_NAMES: Mapping[int, SendFieldNames] = {int(row.code): row.send for row in _ROWS if row.send is not None}
+
+
+def request_spec(code: int) -> RequestSpec:
+    """Return the row of a request that Gantry sends, served or internal."""
+    return REQUESTS[code] if code in REQUESTS else INTERNAL_REQUESTS[code]

@@ -15,6 +15,7 @@ from grpc_gateway.status import OK, Refused, joint, of_error, of_response
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse, SendResultEntry
 from remoting import command as commands
+from remoting import send_message
 from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ConnectionLost, RemotingError, ServiceUnavailable
@@ -23,9 +24,6 @@ from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.properties import MessageType
 from remoting.routes import TopicRoute
 
-# The model of new topics; brokers insist on the field.
-_DEFAULT_TOPIC = "TBW102"
-_DEFAULT_QUEUES = "4"
 # Topics of messages that are on their way back to a consumer take every type.
 _UNTYPED_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 # Messages of one request, each of which is a request to a broker.
@@ -88,19 +86,13 @@ class Sending:
         now = time.time()
         body, body_flag = to_body(message, self._options)
         born_timestamp = validation.milliseconds(message.system_properties.born_timestamp)
-        fields = {
-            "a": topic,
-            "b": topic,
-            "c": _DEFAULT_TOPIC,
-            "d": _DEFAULT_QUEUES,
-            "f": str(sys_flag(kind, body_flag)),
-            "g": str(born_timestamp if born_timestamp > 0 else int(now * 1000)),
-            "h": "0",
-            "i": to_properties(message, kind, now, self._options),
-            "j": "0",
-            "k": "false",
-            "m": "false",
-        }
+        fields = send_message.send_fields(
+            producer_group=topic,
+            topic=topic,
+            sys_flag=sys_flag(kind, body_flag),
+            born_timestamp=born_timestamp if born_timestamp > 0 else int(now * 1000),
+            properties=to_properties(message, kind, now, self._options),
+        )
         return commands.request(RequestCode.SEND_MESSAGE_V2, fields, body), kind
 
     async def _store_all(
@@ -147,8 +139,8 @@ class Sending:
             return _entry(message, kind, broker, reply)
 
     async def _ask(self, call: Call, command: RemotingCommand, broker: str, queue_id: int) -> RemotingCommand:
-        command.fields["e"] = str(queue_id)
-        command.fields["n"] = broker
+        command.fields[send_message.V2.queue_id] = str(queue_id)
+        command.fields[send_message.V2.broker] = broker
         return await call.ask(self._core, command, broker, queue_id)
 
 

@@ -13,6 +13,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BrokerNotNamed, TopicNotExist
 from remoting.ids import RecallHandle
+from remoting.requests import SEND_FIELD_NAMES
 from remoting.routes import TopicRoute
 
 # A broker may hold a poll for as long as the client asks; a longer wait than this is a mistake, in ms.
@@ -125,7 +126,7 @@ def _born_host(core: Messaging, context: Context) -> None:
     """Note where the producer is: the broker sees only us. A signed request must stay as it is."""
     if not core.settings.born_host or "Signature" in context.fields:
         return
-    name = "i" if context.known.broker == "n" else "properties"
+    name = SEND_FIELD_NAMES[context.code].properties
     known = context.fields.get(name, "")
     if properties.BORN_HOST not in known and len(known) < _MAX_PROPERTIES:
         context.fields[name] = properties.append(known, properties.BORN_HOST, context.channel.session.address)

@@ -12,7 +12,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, ServiceUnavailable, TopicNotExist
 from remoting.properties import MessageType
-from remoting.requests import Action, Replica, RequestSpec
+from remoting.requests import INTERNAL_REQUESTS
 from remoting.tasks import spawn
 from remoting.topic_group_config import GroupConfig, TopicConfig
 
@@ -33,16 +33,6 @@ _AGAIN = 2.0
 # Loaded at the same time, and known at most: a client may make names up.
 _AT_ONCE = 32
 _MAX = 20_000
-# Only we ourselves send these, so they have no rows in the request table.
-_GET_TOPIC = RequestSpec(RequestCode.GET_TOPIC_CONFIG, Action.GET, replica=Replica.ANY, repeatable=True)
-_GET_GROUP = RequestSpec(
-    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
-    Action.GET,
-    topic=None,
-    group="group",
-    replica=Replica.ANY,
-    repeatable=True,
-)
 
 
 @dataclass(slots=True)
@@ -185,17 +175,17 @@ class Configs:
             # A send to it may be about to create it.
             return TopicConfig(name, MessageType.UNSPECIFIED)
         command = commands.request(RequestCode.GET_TOPIC_CONFIG, {"topic": name})
-        reply = await self._ask(brokers, _GET_TOPIC, command, ResponseCode.TOPIC_NOT_EXIST)
+        reply = await self._ask(brokers, command, ResponseCode.TOPIC_NOT_EXIST)
         return TopicConfig(name, MessageType.UNSPECIFIED) if reply is None else TopicConfig.parse(reply.body)
 
     async def _load_group(self, name: str) -> GroupConfig:
         brokers = await self._backend().brokers()
         command = commands.request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": name})
-        reply = await self._ask(brokers, _GET_GROUP, command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+        reply = await self._ask(brokers, command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
         return GroupConfig(name) if reply is None else GroupConfig.parse(reply.body)
 
     async def _ask(
-        self, brokers: Iterable[str], spec: RequestSpec, command: RemotingCommand, unknown: ResponseCode
+        self, brokers: Iterable[str], command: RemotingCommand, unknown: ResponseCode
     ) -> RemotingCommand | None:
         """What the first of the brokers says that can answer; None where they do not know the name.
 
@@ -207,7 +197,9 @@ class Configs:
         failure: RemotingError = ServiceUnavailable("there is no broker now")
         for broker in (names[start:] + names[:start])[:_BROKERS]:
             try:
-                reply = await self._backend().request(broker, spec, command.copy(), _TIMEOUT, None)
+                reply = await self._backend().request(
+                    broker, INTERNAL_REQUESTS[command.code], command.copy(), _TIMEOUT, None
+                )
             except RemotingError as error:
                 failure = error
                 continue

@@ -11,7 +11,7 @@ from proxy.operations.broker_settings import reads_old_retry_topics
 from proxy.operations.operator_channel import BrokerRefused
 from proxy.operations.replica import Replica
 from proxy.operations.values import Answer, Question, Text, at_milliseconds
-from remoting import messages, properties
+from remoting import messages, properties, send_message
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
@@ -250,19 +250,15 @@ async def _send(replica: Replica, broker: str, topic: str, message: StoredMessag
     kept = {name: value for name, value in message.property_map.items() if name not in _OUTDATED}
     # By this consumers know what topic a message from their retry topic is of.
     kept[properties.RETRY_TOPIC] = origin
-    fields = {
-        "a": _PRODUCER,
-        "b": topic,
-        "c": "TBW102",
-        "d": "1",
-        "e": "0",
-        "f": str(message.sys_flag),
-        "g": str(message.born_timestamp),
-        "h": str(message.flag),
-        "i": properties.encode(kept),
-        "j": "0",
-        "k": "false",
-        "m": "false",
-        "n": broker,
-    }
+    fields = send_message.send_fields(
+        producer_group=_PRODUCER,
+        topic=topic,
+        queue_id=0,
+        broker=broker,
+        default_topic_queues=1,
+        sys_flag=message.sys_flag,
+        born_timestamp=message.born_timestamp,
+        flag=message.flag,
+        properties=properties.encode(kept),
+    )
     await operator_channel.ask(replica.core, broker, RequestCode.SEND_MESSAGE_V2, fields, message.body)

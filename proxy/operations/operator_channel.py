@@ -10,7 +10,7 @@ from proxy.core.messaging import Handling, Messaging
 from remoting import command as commands
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, UnsupportedRequest
-from remoting.requests import REQUESTS
+from remoting.requests import REQUESTS, request_spec
 
 _NOWHERE = HostPort("127.0.0.1", 0)
 _NAME = "gantry-admin"
@@ -60,7 +60,7 @@ async def ask(
 ) -> RemotingCommand:
     """A broker's answer, which is a success. Raises BrokerRefused, and what `Backend.request` does."""
     command = commands.request(code, fields, body)
-    reply = await core.backend.request(broker, REQUESTS[code], command, timeout, None)
+    reply = await core.backend.request(broker, request_spec(code), command, timeout, None)
     if reply.code != 0:
         raise BrokerRefused(broker, reply.code, reply.remark)
     return reply

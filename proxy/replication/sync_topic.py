@@ -10,11 +10,12 @@ import anyio
 
 from proxy.core.backend import Backend
 from remoting import command as commands
-from remoting import messages
+from remoting import messages, send_message
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError, RemotingError, ServiceUnavailable, TopicNotExist
 from remoting.messages import BatchMessage, Permission, PullSysFlag
-from remoting.requests import REQUESTS, Action, RequestSpec
+from remoting.names import DEFAULT_TOPIC
+from remoting.requests import REQUESTS
 from remoting.routes import TopicRoute
 
 _log = logging.getLogger("gantry.sync")
@@ -30,10 +31,6 @@ _READ = 32
 _PAUSE = 3.0
 _LOOK = 10.0
 _FIRST_LOOK = 1.0
-# The topic that every new topic is modelled after; brokers insist on the field.
-_MODEL = "TBW102"
-# Only we ourselves send it, so it has no row in the request table.
-_CREATE = RequestSpec(RequestCode.UPDATE_AND_CREATE_TOPIC, Action.ANY, repeatable=True)
 
 
 class SyncTopic:
@@ -72,8 +69,15 @@ class SyncTopic:
         raise failure
 
     def _send_fields(self, broker: str) -> dict[str, str]:
-        values = (f"PID_{self.topic}", self.topic, _MODEL, "0", "0", "0", str(time.time_ns() // 1_000_000), "0")
-        return {**dict(zip("abcdefgh", values, strict=True)), "m": "true", "n": broker}
+        return send_message.send_fields(
+            producer_group=f"PID_{self.topic}",
+            topic=self.topic,
+            queue_id=0,
+            broker=broker,
+            default_topic_queues=0,
+            born_timestamp=time.time_ns() // 1_000_000,
+            batch=True,
+        )
 
     async def read(self, take: Callable[[bytes], None]) -> None:
         """Give every message that is written from now on to `take`, until cancelled."""
@@ -116,7 +120,7 @@ class SyncTopic:
     async def _make_at(self, broker: str) -> None:
         fields = {
             "topic": self.topic,
-            "defaultTopic": _MODEL,
+            "defaultTopic": DEFAULT_TOPIC,
             "readQueueNums": "1",
             "writeQueueNums": "1",
             "perm": str(int(Permission.READ | Permission.WRITE)),
@@ -125,7 +129,7 @@ class SyncTopic:
             "order": "false",
         }
         command = commands.request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
-        reply = await self._backend.request(broker, _CREATE, command, _TIMEOUT, None)
+        reply = await self._backend.request(broker, REQUESTS[command.code], command, _TIMEOUT, None)
         if reply.code != ResponseCode.SUCCESS:
             _log.warning("%s did not make the topic %s: %s", broker, self.topic, reply.remark)
 

@@ -5,25 +5,19 @@ from collections.abc import Mapping
 from remoting import messages
 from remoting.codes import RequestCode
 from remoting.errors import BodyError
+from remoting.requests import SEND_FIELD_NAMES
 
-# A batch has a request code of its own, but brokers go by a flag that every send has (SendMessageProcessor).
-_FLAGS: Mapping[int, str] = {
-    RequestCode.SEND_MESSAGE: "batch",
-    RequestCode.SEND_MESSAGE_V2: "m",
-    RequestCode.SEND_BATCH_MESSAGE: "m",
-    RequestCode.SEND_REPLY_MESSAGE: "batch",
-    RequestCode.SEND_REPLY_MESSAGE_V2: "m",
-}
 # Bytes of an entry without body and properties.
 _LEAST = 22
 
 
 def is_batch(code: int, fields: Mapping[str, str]) -> bool:
     """Whether a request's body is, or may be, a batch."""
-    flag = _FLAGS.get(code)
-    if flag is None:
+    names = SEND_FIELD_NAMES.get(code)
+    if names is None:
         return False
-    value = fields.get(flag, "false")
+    # A batch has a request code of its own, but brokers read a flag that every send has (SendMessageProcessor).
+    value = fields.get(names.batch, "false")
     return code == RequestCode.SEND_BATCH_MESSAGE or (value != "false" and value.lower() == "true")
 
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from enum import StrEnum
 from functools import partial
-from typing import NamedTuple
 
 from proxy.core.backend import Backend
 from proxy.core.messaging import Reply
@@ -12,10 +11,10 @@ from proxy.traffic_rules.effects import Active
 from proxy.traffic_rules.model import Mirror
 from remoting import command as commands
 from remoting import messages, properties
-from remoting.codes import STORED, RequestCode
+from remoting.codes import STORED
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.requests import REQUESTS
+from remoting.requests import REQUESTS, SEND_FIELD_NAMES
 from remoting.routes import TopicRoute
 from remoting.tasks import spawn_quietly
 
@@ -34,22 +33,6 @@ class Outcome(StrEnum):
     FAILED = "failed"
     DROPPED = "dropped"  # too many were under way
     SKIPPED = "skipped"  # a copy already, or one half of a transaction
-
-
-class _Fields(NamedTuple):
-    """Names of a send's ext fields, and what makes no sense in a copy."""
-
-    queue: str
-    properties: str
-    sys_flag: str
-
-
-_SHORT = _Fields("e", "i", "f")
-_FIELDS = {
-    RequestCode.SEND_MESSAGE: _Fields("queueId", "properties", "sysFlag"),
-    RequestCode.SEND_MESSAGE_V2: _SHORT,
-    RequestCode.SEND_BATCH_MESSAGE: _SHORT,
-}
 
 
 class Mirrors:
@@ -85,10 +68,10 @@ class Mirrors:
             self._send(backend, rule, copy, route)
 
     def _send(self, backend: Backend, rule: Mirror, copy: RemotingCommand, route: TopicRoute) -> None:
-        spec = REQUESTS[copy.code]
+        spec, names = REQUESTS[copy.code], SEND_FIELD_NAMES[copy.code]
         try:
-            broker, queue = _queue(route, copy.fields.get(spec.broker), copy.fields[_FIELDS[spec.code].queue])
-            copy.fields[spec.broker], copy.fields[_FIELDS[spec.code].queue] = broker, str(queue)
+            broker, queue = _queue(route, copy.fields.get(names.broker), copy.fields[names.queue_id])
+            copy.fields[names.broker], copy.fields[names.queue_id] = broker, str(queue)
             sending = backend.request(broker, spec, copy, _TIMEOUT, None)
         except RemotingError:
             self._end(rule, Outcome.FAILED)
@@ -109,7 +92,7 @@ class Mirrors:
 
 def _copy(rule: Mirror, original: RemotingCommand) -> RemotingCommand | None:
     """The send to the other topic; None where there is nothing to copy."""
-    names = _FIELDS[RequestCode(original.code)]
+    names = SEND_FIELD_NAMES[original.code]
     text, flag = original.fields.get(names.properties, ""), original.fields.get(names.sys_flag, "0")
     body = original.body
     if is_batch(original.code, original.fields):
@@ -121,7 +104,7 @@ def _copy(rule: Mirror, original: RemotingCommand) -> RemotingCommand | None:
         return None
     fields = {name: value for name, value in original.fields.items() if name not in _CREDENTIALS}
     fields[names.properties] = properties.append(text, MIRRORED, rule.name)
-    fields[REQUESTS[original.code].topic or ""] = rule.to
+    fields[names.topic] = rule.to
     copy = commands.request(original.code, fields, body)
     copy.header.update(language=original.language, version=original.version)
     return copy

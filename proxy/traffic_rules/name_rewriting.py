@@ -102,14 +102,7 @@ PUSHES: dict[int, Forms] = {
 }
 # Ext fields with a name besides those that the request table knows.
 _MORE_GROUPS: dict[int, tuple[str, ...]] = {_C.UNREGISTER_CLIENT: ("producerGroup", "consumerGroup")}
-# The ext field with a message's properties, and the properties with names.
-_PROPERTIES: dict[int, str] = {
-    _C.SEND_MESSAGE: "properties",
-    _C.SEND_REPLY_MESSAGE: "properties",
-    _C.SEND_MESSAGE_V2: "i",
-    _C.SEND_REPLY_MESSAGE_V2: "i",
-    _C.SEND_BATCH_MESSAGE: "i",
-}
+# Properties of a message that hold names.
 _TOPIC_PROPERTIES = (properties.RETRY_TOPIC, properties.REAL_TOPIC, properties.DLQ_ORIGIN_TOPIC)
 _GROUP_PROPERTIES = (properties.PRODUCER_GROUP, properties.ORIGIN_GROUP)
 _NAMED = (*_TOPIC_PROPERTIES, *_GROUP_PROPERTIES)
@@ -164,9 +157,8 @@ class NameRewriting:
             if names.namespace and is_shared(topic) and not _may_share(spec.action, command.code):
                 raise NotPermitted(f"topic {topic} is everybody's; it can be sent to, and nothing else")
             fields[spec.topic] = names.topic(topic, group)
-        holder = _PROPERTIES.get(command.code)
-        if holder is not None:
-            self._translate_properties(command, holder)
+        if spec.send is not None:
+            self._translate_properties(command, spec.send.properties)
         if forms.request is not Form.NONE and command.body:
             command.body = json_bodies.renamed(command.body, _walk(forms.request, names.topic, names.group))
         return fields.get(spec.group) if spec.group is not None else None

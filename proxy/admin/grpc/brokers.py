@@ -13,22 +13,10 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, ServiceUnavailable
 from remoting.fastjson import ObjectKeys
-from remoting.requests import REQUESTS, Action, Replica, RequestSpec
+from remoting.requests import request_spec
 
 # Below the three seconds that RocketMQ's dashboard waits for an answer.
 TIMEOUT = 2.5
-
-# Only we ourselves send these, so they have no rows in the request table.
-_OWN = {
-    spec.code: spec
-    for spec in (
-        RequestSpec(RequestCode.GET_TOPIC_CONFIG, Action.GET, replica=Replica.ANY, repeatable=True),
-        RequestSpec(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, Action.GET, topic=None, group="group", repeatable=True),
-        RequestSpec(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, Action.GET, repeatable=True),
-        RequestSpec(RequestCode.QUERY_TOPICS_BY_CONSUMER, Action.GET, topic=None, group="group", repeatable=True),
-        RequestSpec(RequestCode.QUERY_CONSUME_TIME_SPAN, Action.GET, group="group", repeatable=True),
-    )
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +31,8 @@ async def request(
     replica: AdminReplica, broker: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
 ) -> RemotingCommand:
     """A broker's answer, whatever it says. Raises what `Backend.request` does."""
-    spec = _OWN.get(code) or REQUESTS[code]
-    return await replica.core.backend.request(broker, spec, commands.request(code, fields, body), TIMEOUT, None)
+    command = commands.request(code, fields, body)
+    return await replica.core.backend.request(broker, request_spec(code), command, TIMEOUT, None)
 
 
 async def ask(

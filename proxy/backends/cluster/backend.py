@@ -24,7 +24,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, UnsupportedRequest
-from remoting.requests import REQUESTS, Action, Replica, RequestSpec
+from remoting.requests import REQUESTS, Action, ReplicaChoice, RequestSpec
 from remoting.routes import Replicas, TopicRoute
 from remoting.tasks import spawn, spawn_quietly
 from remoting.wheel import TimeoutWheel
@@ -309,7 +309,9 @@ class ClusterBackend:
         master, slaves = replicas.master, replicas.slaves
         if spec.code == RequestCode.CONSUMER_SEND_MSG_BACK:
             self.sent_back[_way_back(replicas)] += 1
-        if spec.replica is Replica.MASTER or (spec.replica is Replica.ESCAPE and not replicas.acting_master):
+        if spec.replica is ReplicaChoice.MASTER or (
+            spec.replica is ReplicaChoice.ACTING_MASTER and not replicas.acting_master
+        ):
             if master is None:
                 self.diverted["no_master"] += 1
                 raise ServiceUnavailable(
@@ -322,7 +324,7 @@ class ClusterBackend:
                 raise ServiceUnavailable(f"the broker {replicas.name} has no live replica now")
             self.diverted["slave"] += 1
             return slaves
-        if spec.replica is Replica.ESCAPE:
+        if spec.replica is ReplicaChoice.ACTING_MASTER:
             # A slave can do it only where there is no master at all.
             return replicas.masters
         if spec.poll is not None and self._suggested:

@@ -15,6 +15,7 @@ from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
 from remoting.names import RETRY_PREFIX
+from remoting.requests import SEND_FIELD_NAMES
 
 _UNKNOWN = "unknown"
 # The answer says that there is nothing, not that something went wrong.
@@ -85,17 +86,13 @@ def of_request(context: Context, response: int, reply: RemotingCommand | None, n
 
 
 def _sent(seen: Observation, context: Context, _: RemotingCommand | None) -> None:
-    _queue(seen, context.fields.get("e"))
-    _message(seen, context.fields.get("i", ""))
-
-
-def _sent_long(seen: Observation, context: Context, _: RemotingCommand | None) -> None:
-    _queue(seen, context.fields.get("queueId"))
-    _message(seen, context.fields.get("properties", ""))
+    names = SEND_FIELD_NAMES[context.code]
+    _queue(seen, context.fields.get(names.queue_id))
+    _message(seen, context.fields.get(names.properties, ""))
 
 
 def _sent_batch(seen: Observation, context: Context, _: RemotingCommand | None) -> None:
-    _queue(seen, context.fields.get("e"))
+    _queue(seen, context.fields.get(SEND_FIELD_NAMES[context.code].queue_id))
     seen.messages = count(context.command.body)
 
 
@@ -138,10 +135,10 @@ def _of_queue(seen: Observation, context: Context, _: RemotingCommand | None) ->
 
 
 _LOOKS: dict[int, Callable[[Observation, Context, RemotingCommand | None], None]] = {
-    RequestCode.SEND_MESSAGE: _sent_long,
+    RequestCode.SEND_MESSAGE: _sent,
     RequestCode.SEND_MESSAGE_V2: _sent,
     RequestCode.SEND_BATCH_MESSAGE: _sent_batch,
-    RequestCode.SEND_REPLY_MESSAGE: _sent_long,
+    RequestCode.SEND_REPLY_MESSAGE: _sent,
     RequestCode.SEND_REPLY_MESSAGE_V2: _sent,
     RequestCode.CONSUMER_SEND_MSG_BACK: _settled,
     RequestCode.PULL_MESSAGE: _delivered,

@@ -12,31 +12,14 @@ from proxy.embedded.broker.request import Answer, Refused, Request, code_of, ref
 from proxy.embedded.broker.topics import UNIT, UNIT_SUBSCRIPTION, Topic
 from remoting import command as commands
 from remoting import messages, properties
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import ResponseCode
 from remoting.errors import InvalidRequest, RemotingError
 from remoting.ids import OffsetMessageId, RecallHandle
 from remoting.messages import StoredMessage, SysFlag
 from remoting.names import RETRY_PREFIX
 from remoting.properties import MessageType
+from remoting.requests import SEND_FIELD_NAMES
 
-# The one-letter names of SEND_MESSAGE_V2.
-_LONG = {
-    "producerGroup": "a",
-    "topic": "b",
-    "defaultTopic": "c",
-    "defaultTopicQueueNums": "d",
-    "queueId": "e",
-    "sysFlag": "f",
-    "bornTimestamp": "g",
-    "flag": "h",
-    "properties": "i",
-    "reconsumeTimes": "j",
-    "unitMode": "k",
-    "maxReconsumeTimes": "l",
-    "batch": "m",
-}
-_OWN_NAMES = {name: name for name in _LONG}
-_VERBOSE = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
 # From this version on (3.4.9) clients say how often a message may come again.
 _SAYS_RETRIES = 121
 # Dead letters of a group are in one queue.
@@ -63,23 +46,22 @@ class Header:
     )
 
     def __init__(self, request: Request) -> None:
-        names_of = _OWN_NAMES if request.command.code in _VERBOSE else _LONG
+        keys = SEND_FIELD_NAMES[request.command.code]
         fields, number = request.fields, request.number
-        self.producer_group = request.text(names_of["producerGroup"])
-        self.topic = request.text(names_of["topic"])
-        self.default_topic = fields.get(names_of["defaultTopic"], names.DEFAULT_TOPIC)
-        self.default_queues = number(names_of["defaultTopicQueueNums"], 4)
-        self.queue_id = number(names_of["queueId"])
-        self.sys_flag = number(names_of["sysFlag"])
-        self.born_timestamp = number(names_of["bornTimestamp"])
-        self.flag = number(names_of["flag"])
-        self.properties = fields.get(names_of["properties"], "")
-        self.reconsume_times = number(names_of["reconsumeTimes"], 0)
-        self.unit_mode = request.flag(names_of["unitMode"])
-        maximum = names_of["maxReconsumeTimes"]
-        says = fields.get(maximum) and request.command.version >= _SAYS_RETRIES
-        self.max_reconsume_times = number(maximum) if says else None
-        self.batch = request.flag(names_of["batch"])
+        self.producer_group = request.text(keys.producer_group)
+        self.topic = request.text(keys.topic)
+        self.default_topic = fields.get(keys.default_topic, names.DEFAULT_TOPIC)
+        self.default_queues = number(keys.default_topic_queues, 4)
+        self.queue_id = number(keys.queue_id)
+        self.sys_flag = number(keys.sys_flag)
+        self.born_timestamp = number(keys.born_timestamp)
+        self.flag = number(keys.flag)
+        self.properties = fields.get(keys.properties, "")
+        self.reconsume_times = number(keys.reconsume_times, 0)
+        self.unit_mode = request.flag(keys.unit_mode)
+        has_maximum = fields.get(keys.max_reconsume_times) and request.command.version >= _SAYS_RETRIES
+        self.max_reconsume_times = number(keys.max_reconsume_times) if has_maximum else None
+        self.batch = request.flag(keys.batch)
 
 
 def send(broker: Broker, request: Request) -> Answer:

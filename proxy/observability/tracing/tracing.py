@@ -31,15 +31,13 @@ from proxy.observability.tracing.context import (
 from proxy.settings.tracing import TraceSettings
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.requests import Action
+from remoting.requests import SEND_FIELD_NAMES, Action
 
 # Seconds that the collector has to take a batch.
 _TIMEOUT = 3.0
+# The ext field with a sent message's properties, by request code; those of a batch are in its body.
 _SENDS: dict[int, str] = {
-    RequestCode.SEND_MESSAGE: "properties",
-    RequestCode.SEND_MESSAGE_V2: "i",
-    RequestCode.SEND_REPLY_MESSAGE: "properties",
-    RequestCode.SEND_REPLY_MESSAGE_V2: "i",
+    code: names.properties for code, names in SEND_FIELD_NAMES.items() if code != RequestCode.SEND_BATCH_MESSAGE
 }
 _DELIVERIES: frozenset[int] = frozenset(
     {

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from proxy.tools.cli.output import Output, clock, printable
-from remoting import messages, properties
+from remoting import messages, properties, send_message
 from remoting.errors import BodyError
 from remoting.ids import OffsetMessageId
 from remoting.messages import StoredMessage
@@ -32,23 +32,17 @@ def send_fields(
     pairs: Mapping[str, str],
     born: int | None = None,
     flag: int = 0,
-) -> dict[str, object]:
-    """SEND_MESSAGE_V2's ext fields. born: milliseconds since 1970, default now."""
-    return {
-        "a": PRODUCER_GROUP,
-        "b": topic,
-        "c": "TBW102",
-        "d": 4,
-        "e": queue,
-        "f": 0,
-        "g": int(time.time() * 1000) if born is None else born,
-        "h": flag,
-        "i": properties.encode(pairs),
-        "j": 0,
-        "k": False,
-        "m": False,
-        "n": broker,
-    }
+) -> dict[str, str]:
+    """Build the ext fields of a SEND_MESSAGE_V2; `born` is in milliseconds since 1970, default now."""
+    return send_message.send_fields(
+        producer_group=PRODUCER_GROUP,
+        topic=topic,
+        queue_id=queue,
+        broker=broker,
+        born_timestamp=int(time.time() * 1000) if born is None else born,
+        flag=flag,
+        properties=properties.encode(pairs),
+    )
 
 
 def to_object(broker: str, message: StoredMessage) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from proxy.tools.doctor.name_resolution import lookup
 from proxy.tools.doctor.protocols import BROKER, calling
 from proxy.tools.doctor.session import Visit
 from proxy.tools.doctor.wire import Speaker, Unanswered
-from remoting import messages, properties, routes
+from remoting import messages, properties, routes, send_message
 from remoting.codes import OWN_VERSION, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
@@ -161,8 +161,14 @@ async def _write(visit: Visit, queue: _Queue) -> AsyncIterator[Finding]:
 async def _send(queue: _Queue) -> RemotingCommand:
     """SEND_MESSAGE_V2."""
     text = properties.encode({"TAGS": _TAG, "WAIT": "true"})
-    values = ("gantry-doctor", queue.topic, "TBW102", "4", str(queue.number), "0", str(int(time.time() * 1000)), "0")
-    fields = {**dict(zip("abcdefgh", values, strict=True)), "i": text, "j": "0", "k": "false", "n": queue.broker}
+    fields = send_message.send_fields(
+        producer_group="gantry-doctor",
+        topic=queue.topic,
+        queue_id=queue.number,
+        broker=queue.broker,
+        born_timestamp=int(time.time() * 1000),
+        properties=text,
+    )
     return await wire.ask(queue.line, RequestCode.SEND_MESSAGE_V2, fields, _BODY, _SPEAKER)
 
 

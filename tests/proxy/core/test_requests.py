@@ -6,7 +6,7 @@ from proxy.core.handlers import HANDLERS
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.requests import REQUESTS, Direction, Replica, RequestSpec
+from remoting.requests import REQUESTS, Direction, ReplicaChoice, RequestSpec
 from tests.proxy.kit import FakeBackend, FakeChannel, Stage, complete, request, route, settle, stage
 
 pytestmark = pytest.mark.anyio
@@ -87,7 +87,7 @@ def test_a_rows_fields_are_plausible(spec: RequestSpec) -> None:
 def test_nothing_that_writes_a_message_is_ever_sent_twice_or_to_any_slave(spec: RequestSpec) -> None:
     if "SEND" in spec.name or spec.code == RequestCode.RECALL_MESSAGE:
         assert not spec.repeatable
-        assert spec.replica is not Replica.ANY
+        assert spec.replica is not ReplicaChoice.ANY
 
 
 @every_row_of_clients
