@@ -19,7 +19,8 @@ from proxy.tools.doctor import arguments as doctor
 
 if TYPE_CHECKING:
     from proxy.app import App
-    from proxy.settings.model import Settings, Sources
+    from proxy.settings.loading import Sources
+    from proxy.settings.model import Settings
 
 _log = logging.getLogger("gantry")
 
@@ -62,7 +63,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         from proxy.embedded.store import StorageError
         from proxy.observability import logs
         from proxy.observability.records.errors import TrafficError
-        from proxy.settings.model import ConfigError, Sources, check_backend
+        from proxy.settings.loading import ConfigError, Sources, check_backend
         from proxy.tools.demo import welcome
         from proxy.traffic_rules.model import RulesError
         from proxy.workers.supervisor import supervise

@@ -42,7 +42,9 @@ from proxy.observability.metrics.server_push import Pushes
 from proxy.observability.metrics.transactions import Transactions
 from proxy.replication.heartbeat_sync import Exchange
 from proxy.replication.sync_topic import SyncTopic
-from proxy.settings.model import ListenSettings, Settings, Sources
+from proxy.settings.listen import ListenSettings
+from proxy.settings.loading import Sources
+from proxy.settings.model import Settings
 from proxy.traffic_rules.engine import Rules
 from proxy.traffic_rules.namespaced_channel import NamespacedChannel
 from remoting.codes import RequestCode

@@ -1,4 +1,4 @@
-"""The embedded broker of a replica, put together from the settings: store, backend and, on request, its own socket."""
+"""The embedded broker of a replica, built from the settings: store, backend and, if configured, its own listener."""
 
 import socket
 from pathlib import Path
@@ -7,68 +7,111 @@ from protocol_negotiation.peer import HostPort
 from proxy.core.backend import Push
 from proxy.core.push_relay import relay
 from proxy.embedded.backend import EmbeddedBackend, wall_clock
+from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.server import Server, dismiss, pushing
 from proxy.embedded.store.durable import DurableStore
+from proxy.embedded.store.group_commit import SyncPolicy
+from proxy.embedded.store.options import StoreOptions
 from proxy.observability.metrics import Metrics
-from proxy.settings.model import ListenSettings, Settings
+from proxy.settings.embedded import EmbeddedSettings
+from proxy.settings.listen import ListenSettings
+from proxy.settings.model import Settings
 
-# What a broker says that nobody outside can reach.
-_NOWHERE = HostPort("127.0.0.1", 10911)
-_LOCAL = "127.0.0.1"
+# The broker's address if clients have no TCP address to reach it by.
+_NO_ADDRESS = HostPort("127.0.0.1", 10911)
+_LOOPBACK = "127.0.0.1"
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class Node:
-    """Its directory is ours from here on, until the backend is closed.
+    """The embedded broker with its store and listener. It locks its directory until the backend is closed.
 
     Raises StoreLocked, UnknownFormat, StorageFailed (proxy.embedded.store).
     """
 
     def __init__(self, settings: Settings, directory: Path, push: Push = relay) -> None:
-        wanted = settings.embedded
-        self.store = DurableStore(directory, wall_clock, wanted.store_options())
-        broker = wanted.broker_settings(own_address(settings))
+        embedded = settings.embedded
+        self.store = DurableStore(directory, wall_clock, store_options(embedded))
+        broker = broker_settings(embedded, broker_address(settings))
         self.backend = EmbeddedBackend(broker, self.store, pushing(push), dismiss=dismiss)
-        self.server = None if wanted.listen is None else Server(self.backend, HostPort.parse(wanted.listen))
+        self.server = None if embedded.listen is None else Server(self.backend, HostPort.parse(embedded.listen))
 
     def watch(self, metrics: Metrics) -> None:
-        """Show how the broker is."""
+        """Register the broker's metrics."""
         broker, store = self.backend.broker, self.store
         metrics.envoy.answers = lambda: metrics.requests.served("remoting")
         metrics.gauge("gantry_embedded_topics", "Topics of the embedded broker.", lambda: len(broker.topics))
-        metrics.gauge("gantry_embedded_log_bytes", "The embedded broker's log on the disk.", lambda: store.log_bytes)
         metrics.gauge(
-            "gantry_embedded_full", "1 while the disk has no room, so that sends are refused.", lambda: int(store.full)
+            "gantry_embedded_log_bytes", "Bytes on disk of the embedded broker's log.", lambda: store.log_bytes
         )
         metrics.gauge(
-            "gantry_embedded_corrupt", "Records on the disk that are not what was written.", lambda: store.corrupt
+            "gantry_embedded_full", "1 while the disk is full and sends are rejected, else 0.", lambda: int(store.full)
         )
+        metrics.gauge("gantry_embedded_corrupt", "Corrupt records found in the log.", lambda: store.corrupt)
         metrics.counter(
-            "gantry_embedded_messages", "Messages that the embedded broker stored and gave.", "direction", broker.counts
+            "gantry_embedded_messages",
+            "Messages that the embedded broker stored and delivered.",
+            "direction",
+            broker.counts,
         )
 
 
-def own_address(settings: Settings) -> HostPort:
-    """What the broker's routes and message ids name: a client that takes it at its word must arrive there."""
-    wanted = settings.embedded
-    if wanted.advertise is not None:
-        return HostPort.parse(wanted.advertise)
-    if wanted.listen is not None:
-        return _dialled(HostPort.parse(wanted.listen))
-    doors = (HostPort.parse(item.address) for item in settings.listen if _is_common(item))
-    return next(map(_dialled, doors), _NOWHERE)
+def store_options(settings: EmbeddedSettings) -> StoreOptions:
+    """Return the options of the store."""
+    return StoreOptions(
+        sync=SyncPolicy(settings.sync),
+        sync_interval=_milliseconds(settings.sync_interval),
+        segment_size=settings.segment_size,
+        reserve=settings.reserve,
+        retention_size=settings.retention_size,
+        retention_time=_milliseconds(settings.retention_time) or None,
+        rebuild=settings.rebuild,
+    )
 
 
-def _is_common(item: ListenSettings) -> bool:
+def broker_settings(settings: EmbeddedSettings, address: HostPort) -> BrokerSettings:
+    """Return the settings of the broker; `address` is the one in its routes and message ids."""
+    return BrokerSettings(
+        name=settings.name,
+        cluster=settings.cluster,
+        host=address.host,
+        port=address.port,
+        auto_create_topics=settings.auto_create_topics,
+        auto_create_groups=settings.auto_create_groups,
+        default_queues=settings.queues,
+        max_message_size=settings.max_message,
+        longest_delay=_milliseconds(settings.max_delay),
+        transaction_timeout=_milliseconds(settings.transaction_timeout),
+        transaction_interval=_milliseconds(settings.transaction_interval),
+        transaction_checks=settings.transaction_checks,
+    )
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def broker_address(settings: Settings) -> HostPort:
+    """Return the address in the broker's routes and message ids, at which clients must be able to reach it."""
+    embedded = settings.embedded
+    if embedded.advertise is not None:
+        return HostPort.parse(embedded.advertise)
+    if embedded.listen is not None:
+        return _reachable(HostPort.parse(embedded.listen))
+    listeners = (HostPort.parse(item.address) for item in settings.listen if _serves_all_brokers(item))
+    return next(map(_reachable, listeners), _NO_ADDRESS)
+
+
+def _serves_all_brokers(item: ListenSettings) -> bool:
     return item.broker is None and not item.address.startswith("unix:")
 
 
-def _dialled(address: HostPort) -> HostPort:
-    """Where a client gets that is listened for here: message ids have only room for an IP address."""
+def _reachable(address: HostPort) -> HostPort:
+    """Return an IP address at which clients reach this listener; message ids only hold IP addresses."""
     name = socket.gethostname() if address.host in _WILDCARDS else address.host
     if HostPort(name, 0).ip is not None:
         return address
     try:
         return HostPort(socket.gethostbyname(name), address.port)
     except OSError:
-        return HostPort(_LOCAL, address.port)
+        return HostPort(_LOOPBACK, address.port)

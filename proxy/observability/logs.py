@@ -10,14 +10,14 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.core.connections import ConnectionEvent
 from proxy.core.events import POLLS, Observation, Observer, identity, shown
+from proxy.settings.logs import LogSettings
 from remoting.codes import ResponseCode
 
 _connections = logging.getLogger("gantry.connections")
@@ -34,19 +34,6 @@ _ANSWERS: dict[str, dict[int, str]] = {
     "remoting": {code.value: code.name for code in ResponseCode},
     "grpc": {number: name for name, number in Code.items()},
 }
-
-
-class LogSettings(BaseModel):
-    """What is logged beside `log_level`, and how."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    format: Literal["text", "json"] = Field("text", description="text for people, json for machines: an object a line")
-    access: bool = Field(False, description="a line for every request (logger `gantry.access`)")
-    slow: float | None = Field(
-        1.0, gt=0, description="seconds from which on a request, unless it is a long poll, gets a line; none: never"
-    )
-    burst: int = Field(20, gt=0, description="lines of one kind in ten seconds; what is beyond is counted, not written")
 
 
 def configure(settings: LogSettings, level: str, stream: TextIO | None = None, worker: int | None = None) -> None:

@@ -11,7 +11,8 @@ from pydantic_core import to_jsonable_python
 from protocol_negotiation.tls import TlsError, server_context
 from proxy.operations.replica import Replica
 from proxy.operations.values import Answer
-from proxy.settings.model import ConfigError, Settings, Sources, check_backend
+from proxy.settings.loading import ConfigError, Sources, check_backend
+from proxy.settings.model import Settings
 
 _log = logging.getLogger("gantry.admin")
 

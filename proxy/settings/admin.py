@@ -1,27 +1,21 @@
-"""The settings of the admin API."""
+"""Settings of the admin API (table `admin`)."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
 from protocol_negotiation.peer import HostPort
 from protocol_negotiation.tls import ClientAuth, TlsFiles
+from proxy.settings.field_types import SettingsTable, split_list
 
 OFF = "off"
 DEFAULT_LISTEN = "127.0.0.1:8090"
-_SHORTEST_TOKEN = 16
+_MIN_TOKEN_LENGTH = 16
 
-# What a caller may do; each includes the former.
+# The rights of a caller; each includes the one before it.
 Permission = Literal["none", "read", "write"]
-
-
-def _split(value: object) -> object:
-    """Lists may be written as one text, separated by `;`: distinguished names contain commas."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(";") if part.strip()]
-    return value
 
 
 def _listen(text: str) -> str:
@@ -31,50 +25,59 @@ def _listen(text: str) -> str:
 
 
 def _token(text: str) -> str:
-    if len(text) < _SHORTEST_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError(f"a token has at least {_SHORTEST_TOKEN} printable ASCII characters and no blanks")
+    if len(text) < _MIN_TOKEN_LENGTH or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError(f"a token has at least {_MIN_TOKEN_LENGTH} printable ASCII characters and no blanks")
     return text
 
 
 Token = Annotated[str, AfterValidator(_token)]
-Texts = Annotated[list[str], BeforeValidator(_split), NoDecode]
+# Only `;` separates: distinguished names contain commas.
+Texts = Annotated[list[str], BeforeValidator(split_list(";")), NoDecode]
 
 
-class AdminSettings(BaseModel):
-    """The HTTP API for operators. Whoever may write may also read; health is told to everybody."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class AdminSettings(SettingsTable):
+    """The HTTP and gRPC API for operators. Permission to write includes reading; health needs no permission."""
 
     listen: Annotated[str, AfterValidator(_listen)] = Field(
-        DEFAULT_LISTEN, description="host:port of the admin API; off: there is none"
+        DEFAULT_LISTEN, description="host:port of the admin API; off: no admin API"
     )
     grpc: Annotated[str, AfterValidator(_listen)] = Field(
-        OFF, description="host:port of the Admin gRPC service, which RocketMQ's dashboard calls; off: there is none"
+        OFF, description="host:port of the Admin gRPC service for RocketMQ's dashboard; off: no such service"
     )
-    local: Permission = Field("read", description="what callers on this host may do without a token: none, read, write")
-    remote: Permission = Field("none", description="the same for callers elsewhere")
-    read_token: Token | None = Field(None, repr=False, description="bearer token of those who may read")
-    write_token: Token | None = Field(None, repr=False, description="bearer token of those who may also write")
+    local: Permission = Field(
+        "read", description="permission of callers on this host without a token: none, read or write"
+    )
+    remote: Permission = Field(
+        "none", description="permission of callers on other hosts without a token: none, read or write"
+    )
+    read_token: Token | None = Field(None, repr=False, description="bearer token that permits reading")
+    write_token: Token | None = Field(None, repr=False, description="bearer token that permits reading and writing")
     tokens: Path | None = Field(
-        None, description="file with more of them, a line each: read or write, a name, the token; read when it changes"
+        None, description="file with further tokens, each line `read|write NAME TOKEN`; reloaded when it changes"
     )
-    hosts: Texts = Field([], description="names by which it is called, besides addresses, localhost and the host name")
-    certificate: Path | None = Field(
-        None, description="PEM file with the certificate chain; without it there is no TLS"
+    hosts: Texts = Field(
+        [], description="accepted host names of requests, in addition to IP addresses, localhost and the host name"
     )
+    certificate: Path | None = Field(None, description="PEM file with the certificate chain; default: no TLS")
     key: Path | None = Field(None, description="PEM file with the private key")
     key_password: str | None = Field(None, repr=False, description="password of the key file")
-    client_ca: Path | None = Field(None, description="PEM file of CAs that client certificates are checked against")
-    readers: Texts = Field([], description="subjects (RFC 4514) of client certificates that may read; *: every one")
-    writers: Texts = Field([], description="the same for those that may also write")
-    max_connections: int = Field(256, gt=0, description="further connections are closed at once")
-    max_body: int = Field(64 * 2**10, ge=1024, description="largest request body in bytes")
-    timeout: float = Field(10.0, gt=0, description="seconds that a caller has to send a request")
-    streams: int = Field(8, ge=0, description="live streams of requests at a time")
-    kept: int = Field(500, gt=0, description="closed connections, protocol errors and writes that are remembered, each")
+    client_ca: Path | None = Field(None, description="PEM file with the CAs that verify client certificates")
+    readers: Texts = Field(
+        [], description="subjects (RFC 4514) of client certificates that permit reading; *: every subject"
+    )
+    writers: Texts = Field(
+        [], description="subjects of client certificates that permit reading and writing; *: every subject"
+    )
+    max_connections: int = Field(256, gt=0, description="open connections; further connections are closed")
+    max_body: int = Field(64 * 2**10, ge=1024, description="maximum request body size in bytes")
+    timeout: float = Field(10.0, gt=0, description="timeout for receiving a request in seconds")
+    streams: int = Field(8, ge=0, description="concurrent live streams of requests")
+    kept: int = Field(
+        500, gt=0, description="recent closed connections, protocol errors and write operations kept, of each kind"
+    )
 
     @model_validator(mode="after")
-    def _complete(self) -> "AdminSettings":
+    def _check_complete(self) -> "AdminSettings":
         if (self.certificate is None) != (self.key is None):
             raise ValueError("certificate and key belong together: set both or neither")
         if self.client_ca is not None and self.certificate is None:
@@ -85,23 +88,23 @@ class AdminSettings(BaseModel):
 
     @property
     def address(self) -> HostPort | None:
-        """Where to listen; None: nowhere."""
+        """The address of the admin API; None if it is off."""
         return None if self.listen == OFF else HostPort.parse(self.listen)
 
     @property
     def grpc_address(self) -> HostPort | None:
-        """Where to serve the Admin gRPC service; None: nowhere."""
+        """The address of the Admin gRPC service; None if it is off."""
         return None if self.grpc == OFF else HostPort.parse(self.grpc)
 
     @property
     def chosen(self) -> bool:
-        """Whether somebody has said where to listen: then it has to be possible."""
+        """Whether `listen` is not the default: then a failure to listen is an error."""
         return self.listen != DEFAULT_LISTEN
 
     @property
     def files(self) -> TlsFiles | None:
-        """As TLS takes them; None without."""
+        """The TLS files; None without TLS."""
         if self.certificate is None or self.key is None:
             return None
-        wanted = ClientAuth.NONE if self.client_ca is None else ClientAuth.OPTIONAL
-        return TlsFiles(self.certificate, self.key, self.key_password, self.client_ca, wanted)
+        client_auth = ClientAuth.NONE if self.client_ca is None else ClientAuth.OPTIONAL
+        return TlsFiles(self.certificate, self.key, self.key_password, self.client_ca, client_auth)

@@ -1,14 +1,14 @@
-"""The settings of traffic rules."""
+"""Settings of traffic rules (table `rules`)."""
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from proxy.settings.field_types import SettingsTable
 
 
-class RulesSettings(BaseModel):
-    """The table `rules`."""
+class RulesSettings(SettingsTable):
+    """The traffic rules file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    file: Path | None = Field(None, description="TOML file with traffic rules; default: none")
-    reload_interval: float = Field(2.0, gt=0, description="seconds between looks whether the rules file has changed")
+    file: Path | None = Field(None, description="TOML file with traffic rules; default: no rules")
+    reload_interval: float = Field(2.0, gt=0, description="seconds between checks of the rules file for changes")

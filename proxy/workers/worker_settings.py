@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from protocol_negotiation.peer import HostPort
-from proxy.settings.model import ConfigError, EmbeddedSettings, Settings, Sources
+from proxy.settings.embedded import EmbeddedSettings
+from proxy.settings.loading import ConfigError, Sources
+from proxy.settings.model import Settings
 
 _LOCAL = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 

@@ -20,7 +20,7 @@ import uvloop
 from protocol_negotiation.peer import HostPort, Peer
 from proxy.app import App
 from proxy.backends.cluster.backend import ClusterBackend
-from proxy.settings.model import load
+from proxy.settings.loading import load
 from remoting.connection import RemotingConnection
 from remoting.frame import FrameDecoder, encode_prefix
 from remoting.requests import REQUESTS

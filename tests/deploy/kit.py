@@ -4,7 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from proxy.settings.model import Settings, load
+from proxy.settings.loading import load
+from proxy.settings.model import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

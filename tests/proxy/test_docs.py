@@ -11,7 +11,8 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from proxy.settings.model import Settings, load
+from proxy.settings.loading import load
+from proxy.settings.model import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

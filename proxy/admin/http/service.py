@@ -23,7 +23,7 @@ from proxy.operations.audit import Audit
 from proxy.operations.event_log import Closed, Ring, Trouble
 from proxy.operations.log_levels import LogLevels
 from proxy.operations.request_tap import RequestTap
-from proxy.settings.model import Sources
+from proxy.settings.loading import Sources
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -18,7 +18,7 @@ from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.client_registry import Groups
 from proxy.observability.metrics.upstream import Upstreams
-from proxy.settings.model import ClusterSettings
+from proxy.settings.cluster import ClusterSettings
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand

@@ -31,7 +31,8 @@ from proxy.core.push_relay import relay
 from proxy.frontends.grpc_core import Gateway
 from proxy.replication.renewal_sync import RenewalExchange
 from proxy.replication.sync_topic import SyncTopic
-from proxy.settings.model import ClusterSettings, Settings
+from proxy.settings.cluster import ClusterSettings
+from proxy.settings.model import Settings
 from remoting.wheel import TimeoutWheel
 from tests.cluster.client import BROKER, Client, unique, wait_until
 from tests.cluster.kit import TIMEOUT, Cluster

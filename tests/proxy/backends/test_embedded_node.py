@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from protocol_negotiation.peer import HostPort
 from proxy.__main__ import main
 from proxy.app import App
-from proxy.backends.embedded_node import own_address
+from proxy.backends.embedded_node import broker_address, broker_settings, store_options
 from proxy.embedded.backend import EmbeddedBackend
+from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.store import StoreLocked
+from proxy.embedded.store.options import StoreOptions
+from proxy.settings.embedded import EmbeddedSettings
 from proxy.settings.model import Settings
 from proxy.tools.demo import ORDERLY_GROUP, SAMPLES, TOPICS, sample, welcome
 from remoting import messages
@@ -94,7 +98,7 @@ async def test_a_drain_does_not_wait_for_long_polls(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_proxy_and_socket_tell_their_own_address(tmp_path: Path) -> None:
+async def test_proxy_and_socket_tell_their_broker_address(tmp_path: Path) -> None:
     port = free_port()
     async with (
         serving(tmp_path, listen=f"127.0.0.1:{port}") as app,
@@ -184,7 +188,27 @@ def test_neither_cluster_nor_directory_ends_with_the_remedy(capsys: pytest.Captu
     assert "--embedded DIR" in capsys.readouterr().err
 
 
-# What the broker says that its address is.
+# Settings and address of the broker.
+
+
+def test_embedded_settings_become_options_of_store_and_broker() -> None:
+    address = HostPort("10.0.0.1", 7)
+    defaults = EmbeddedSettings()
+    assert store_options(defaults) == StoreOptions()
+    assert broker_settings(defaults, address) == BrokerSettings(host="10.0.0.1", port=7)
+    changed = EmbeddedSettings(
+        name="b",
+        sync_interval=2.5,
+        retention_size=2_000_000,
+        retention_time=0,
+        queues=3,
+        max_delay=1.5,
+        transaction_interval=0.25,
+    )
+    assert store_options(changed) == StoreOptions(sync_interval=2500, retention_size=2_000_000, retention_time=None)
+    broker = broker_settings(changed, address)
+    assert (broker.name, broker.default_queues, broker.longest_delay) == ("b", 3, 1500)
+    assert broker.transaction_interval == 250
 
 
 @pytest.mark.parametrize(
@@ -199,11 +223,11 @@ def test_neither_cluster_nor_directory_ends_with_the_remedy(capsys: pytest.Captu
     ],
 )
 def test_the_address_in_message_ids(listen: list[Any], embedded: dict[str, Any], told: str) -> None:
-    assert str(own_address(Settings(listen=listen, embedded=embedded))) == told
+    assert str(broker_address(Settings(listen=listen, embedded=embedded))) == told
 
 
 def test_of_all_addresses_one_is_told() -> None:
-    found = own_address(Settings(listen=[":8080"]))
+    found = broker_address(Settings(listen=[":8080"]))
     assert found.ip is not None
     assert found.port == 8080
 

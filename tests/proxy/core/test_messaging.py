@@ -6,7 +6,8 @@ import pytest
 
 from proxy.core.context import Context
 from proxy.core.messaging import Messaging
-from proxy.settings.model import LimitSettings, Settings
+from proxy.settings.limits import LimitSettings
+from proxy.settings.model import Settings
 from remoting import command as commands
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from remoting.command import RemotingCommand

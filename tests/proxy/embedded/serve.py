@@ -22,7 +22,7 @@ from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.server import Server, dismiss, pushing
 from proxy.embedded.store import Store
 from proxy.embedded.store.durable import DurableStore
-from proxy.settings.model import load
+from proxy.settings.loading import load
 from remoting.command import RemotingCommand
 from tests.proxy.embedded.memory import MemoryStore
 

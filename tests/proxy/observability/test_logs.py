@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from proxy.observability.logs import Bursts, LogSettings, configure
-from proxy.settings.model import EmbeddedSettings, Settings
+from proxy.observability.logs import Bursts, configure
+from proxy.settings.embedded import EmbeddedSettings
+from proxy.settings.logs import LogSettings
+from proxy.settings.model import Settings
 from remoting import properties
 from remoting.codes import RequestCode
 from tests.proxy.kit import request

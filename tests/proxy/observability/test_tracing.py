@@ -26,7 +26,8 @@ from proxy.core.events import Observation
 from proxy.observability.tracing import context
 from proxy.observability.tracing.tracing import Tracing
 from proxy.settings import tracing as settings
-from proxy.settings.model import EmbeddedSettings, Settings
+from proxy.settings.embedded import EmbeddedSettings
+from proxy.settings.model import Settings
 from remoting import messages, properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, response

@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from proxy.settings.model import ConfigError, Settings, Sources
+from proxy.settings.loading import ConfigError, Sources
+from proxy.settings.model import Settings
 from proxy.workers.worker_settings import WorkerSources, check_workers, of_worker
 
 

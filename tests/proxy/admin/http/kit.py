@@ -13,7 +13,8 @@ import pytest
 
 from protos.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 from proxy.app import App
-from proxy.settings.model import Settings, Sources
+from proxy.settings.loading import Sources
+from proxy.settings.model import Settings
 from remoting import command as commands
 from remoting import properties
 from remoting.codes import RequestCode

@@ -13,7 +13,7 @@ import orjson
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from proxy.settings.model import Sources
+from proxy.settings.loading import Sources
 from remoting import command as commands
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from tests.cluster.client import Client

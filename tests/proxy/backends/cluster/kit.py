@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from proxy.backends.cluster.backend import ClusterBackend
-from proxy.settings.model import ClusterSettings
+from proxy.settings.cluster import ClusterSettings
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand

@@ -18,7 +18,9 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
 from proxy.app import App
 from proxy.core.events import Observation, identity
-from proxy.settings.model import EmbeddedSettings, GrpcSettings, Settings
+from proxy.settings.embedded import EmbeddedSettings
+from proxy.settings.grpc import GrpcSettings
+from proxy.settings.model import Settings
 from tests.proxy.kit import request
 from tests.proxy.replica import Client, running
 

@@ -1,0 +1,29 @@
+"""Settings of the limits on clients' connections (table `limits`)."""
+
+from pydantic import Field
+
+from proxy.settings.field_types import SettingsTable
+
+
+class LimitSettings(SettingsTable):
+    """Limits that keep one client from degrading the service for others."""
+
+    negotiation_timeout: float = Field(
+        10.0, gt=0, description="timeout of protocol detection and the TLS handshake in seconds"
+    )
+    idle_timeout: float = Field(
+        120.0, gt=0, description="seconds without received bytes after which a connection is closed"
+    )
+    requests: int = Field(64, gt=0, description="in-flight requests per connection before reads pause")
+    waiting: int = Field(4096, gt=0, description="in-flight long polls per connection before reads pause")
+    request_bytes: int = Field(
+        32 * 2**20, gt=0, description="in-flight request bodies per connection in bytes before reads pause"
+    )
+    buffer: int = Field(2**20, gt=0, description="unsent responses per connection in bytes before reads pause")
+    hard_buffer: int = Field(
+        128 * 2**20, gt=0, description="unsent responses in bytes at which the connection is closed"
+    )
+    frame: int = Field(16 * 2**20, ge=4096, le=2**24, description="maximum remoting frame size in bytes")
+    total_bytes: int = Field(
+        2**30, gt=0, description="in-flight request bodies of all connections in bytes before SYSTEM_BUSY is returned"
+    )

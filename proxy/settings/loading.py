@@ -1,0 +1,84 @@
+"""Loading of settings from a TOML file, the environment and command-line flags.
+
+Later sources override earlier ones, key by key: defaults, the file (`--config FILE`), the environment (`GANTRY_…`,
+`__` between levels: `GANTRY_CLUSTER__NAMESRV`), flags.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_settings import EnvSettingsSource, SettingsError
+
+from proxy.settings.file_source import ConfigError, FileSource, read_file
+from proxy.settings.model import Settings
+
+__all__ = ["ConfigError", "Sources", "check_backend", "load"]
+
+_VALUE_ERROR = "Value error, "
+
+
+def load(file: Path | None, flags: dict[str, Any]) -> Settings:
+    """Load and validate the settings; `flags` holds command-line values by key. Raises ConfigError."""
+    FileSource.content = read_file(file) if file is not None else {}
+    try:
+        return Settings(**flags)
+    except ValidationError as error:
+        raise ConfigError("\n".join(map(_describe, error.errors()))) from None
+    except SettingsError as error:
+        # An environment variable holds a whole table that is not valid JSON.
+        raise ConfigError(f"{error}: {error.__cause__}") from None
+    finally:
+        FileSource.content = {}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The sources of settings other than the defaults, kept so that settings can be reloaded and explained."""
+
+    file: Path | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self) -> Settings:
+        """Load the settings from the sources' present content. Raises ConfigError."""
+        return load(self.file, dict(self.flags))
+
+    def origins(self) -> dict[str, str]:
+        """Return the last source (file, env or flag) of each key (`cluster.namesrv`). Raises ConfigError."""
+        content = {} if self.file is None else read_file(self.file)
+        environment = EnvSettingsSource(Settings)()
+        sources = (("file", content), ("env", environment), ("flag", self.flags))
+        return {key: name for name, values in sources for key in _keys(values)}
+
+
+def _keys(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def check_backend(settings: Settings) -> None:
+    """Check that the settings name either a cluster or an embedded broker. Raises ConfigError."""
+    cluster, directory = settings.cluster.namesrv, settings.embedded.directory
+    if cluster and directory is not None:
+        raise ConfigError(
+            f"cluster.namesrv ({';'.join(cluster)}) and embedded.directory ({directory}) exclude each other: "
+            "keep one of them"
+        )
+    if not cluster and directory is None:
+        raise ConfigError(
+            "no backend: set the cluster's name servers in cluster.namesrv (--namesrv HOST:PORT), "
+            "or the embedded broker's directory in embedded.directory (--embedded DIR)"
+        )
+    if directory is None and settings.embedded.listen is not None:
+        raise ConfigError("embedded.listen needs embedded.directory (--embedded DIR)")
+
+
+def _describe(error: Any) -> str:
+    key = ".".join(str(part) for part in error["loc"]) or "configuration"
+    reason = {"extra_forbidden": "there is no such setting"}.get(error["type"], error["msg"])
+    return f"{key}: {reason.removeprefix(_VALUE_ERROR)}"

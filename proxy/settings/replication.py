@@ -1,0 +1,19 @@
+"""Settings of replication between replicas (table `sync`)."""
+
+from pydantic import Field
+
+from proxy.settings.field_types import SettingsTable
+
+
+class SyncSettings(SettingsTable):
+    """State that replicas share through topics; group members also with the official Java proxies."""
+
+    enabled: bool = Field(
+        True, description="share group members with other replicas and Java proxies, and renewals with other replicas"
+    )
+    topic: str = Field(
+        "DefaultHeartBeatSyncerTopic",
+        min_length=1,
+        description="topic for group members, heartbeatSyncerTopicName of the Java proxies",
+    )
+    renewals: str = Field("GantryRenewals", min_length=1, description="topic for renewals of invisible durations")
