@@ -15,9 +15,9 @@ from protocol_negotiation.peer import HostPort, Peer
 from protocol_negotiation.tls import TlsMode
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
-from proxy.core.messaging import Reply
 from proxy.core.remoting_channel import RemotingChannel
 from proxy.embedded.backend import EmbeddedBackend
+from proxy.embedded.broker.request import Reply
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
 from remoting.wheel import TimeoutWheel

@@ -26,7 +26,7 @@ from proxy.embedded.broker.long_polls import Held, LongPolls
 from proxy.embedded.broker.members import Members
 from proxy.embedded.broker.offsets import Offsets
 from proxy.embedded.broker.pop_checkpoints import Checkpoints
-from proxy.embedded.broker.request import Answer, Handler, Reply, Request, code_of, yes
+from proxy.embedded.broker.request import Answer, Reply, Request, code_of, yes
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.broker.topics import Topics
 from proxy.embedded.broker.transactions import Transactions
@@ -47,6 +47,10 @@ _SWEEP = 10_000
 
 _STORAGE = (StorageFull, StorageFailed, Corrupt)
 
+# Serves one request code; runs at each tick with the time in ms.
+Handler = Callable[["Broker", Request], Answer]
+Routine = Callable[["Broker", int], None]
+
 
 class Broker:
     """One broker over one store. `handlers` are the requests it knows; `routines` what it does as time goes by."""
@@ -57,7 +61,7 @@ class Broker:
         store: Store,
         push: Push,
         handlers: Mapping[int, Handler],
-        routines: "tuple[Callable[[Broker, int], None], ...]",
+        routines: tuple[Routine, ...],
         dismiss: Callable[[Channel], None] = lambda channel: None,
         now: int = 0,
     ) -> None:
@@ -295,7 +299,7 @@ class Broker:
 
 
 # What every broker does as time goes by, in this order.
-_ROUTINES: tuple[Callable[[Broker, int], None], ...] = (
+_ROUTINES: tuple[Routine, ...] = (
     lambda broker, now: broker.intake.tick(now),
     lambda broker, now: broker.transactions.tick(now),
     Broker._unlock,

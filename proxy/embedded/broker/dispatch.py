@@ -22,9 +22,8 @@ from proxy.embedded.broker import (
     runtime_info,
     sending,
 )
-from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.broker import Broker, Handler
 from proxy.embedded.broker.codes import ToolCode
-from proxy.embedded.broker.request import Handler
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.store import Store
 from remoting.codes import RequestCode

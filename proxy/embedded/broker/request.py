@@ -1,9 +1,7 @@
 """One request to the broker, as its handlers see it."""
 
 import asyncio
-from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from protocol_negotiation.peer import HostPort
 from proxy.core.channel import Channel
@@ -11,13 +9,9 @@ from remoting import command as commands
 from remoting.command import RemotingCommand
 from remoting.errors import InvalidRequest, RemotingError
 
-if TYPE_CHECKING:
-    from proxy.embedded.broker.broker import Broker
-
 Reply = asyncio.Future[RemotingCommand]
 # The answer, now or later; None: there is none.
 Answer = RemotingCommand | Reply | None
-Handler = Callable[["Broker", "Request"], Answer]
 
 _TRUE = "true"
 _NOWHERE = ("0.0.0.0", 0)
