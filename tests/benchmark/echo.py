@@ -22,7 +22,7 @@ from tests.benchmark.operations import Operation
 from tests.benchmark.outcome import Found, Row, Sample, as_json, cpu_ratio, middle, number
 from tests.benchmark.processes import cpu_seconds, rss_mb
 from tests.benchmark.servers import HOST, ROOT, Attributes, BenchmarkError, end, end_on_sigterm, say
-from tests.cluster.kit import accepts
+from tests.cluster.servers import accepts
 from tests.ports import free_port
 
 OURS, REFERENCE = "inprocess", "grpc-go"

@@ -28,7 +28,7 @@ import trustme
 
 from analytics.session import session
 from tests.clients.agreement import Agreement, Samples, compare
-from tests.cluster.kit import HOST, PEERS, Cluster, Failed, Gantry
+from tests.cluster.servers import HOST, PEERS, Cluster, Failed, Gantry
 from tests.ports import free_port
 
 _MATRIX = PEERS.with_name("matrix")

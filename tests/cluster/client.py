@@ -18,7 +18,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
 from remoting.messages import StoredMessage
 from remoting.wheel import TimeoutWheel
-from tests.cluster.kit import TIMEOUT, Failed, eventually
+from tests.cluster.servers import TIMEOUT, Failed, eventually
 
 BROKER = "broker-a"
 _numbers = itertools.count(1)

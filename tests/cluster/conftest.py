@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.kit import Cluster, Gantry, started
 from tests.cluster.reports import add_logs
+from tests.cluster.servers import Cluster, Gantry, started
 
 # Off by default are recalling, telling clients of a reset instead of keeping it in the broker, and ordered topics.
 OPTIONS = (

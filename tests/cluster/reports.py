@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.cluster.kit import Gantry
+from tests.cluster.servers import Gantry
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,7 +15,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic, queue_fields, unique, wait_until
 from tests.cluster.grpc.kit import Consumer, create_group
-from tests.cluster.kit import HOST, PEERS, Cluster, Failed, Gantry
+from tests.cluster.servers import HOST, PEERS, Cluster, Failed, Gantry
 from tests.faults.kit import Holder
 from tests.ports import free_port
 

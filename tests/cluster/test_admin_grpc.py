@@ -13,7 +13,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting import command as commands
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic, unique
-from tests.cluster.kit import HOST, TIMEOUT, Cluster, Gantry
+from tests.cluster.servers import HOST, TIMEOUT, Cluster, Gantry
 from tests.ports import free_port
 from tests.proxy.admin.grpc.kit import Caller, moment, name
 

@@ -13,7 +13,7 @@ from anyio.abc import SocketStream
 from remoting.codes import RequestCode, ResponseCode
 from remoting.requests import REQUESTS, Direction
 from tests.cluster.client import Client, create_topic, described, pull_fields, queue_fields, send_fields, unique, v2
-from tests.cluster.kit import HOST, TIMEOUT, Cluster, Gantry
+from tests.cluster.servers import HOST, TIMEOUT, Cluster, Gantry
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.client import Client, unique, wait_until
-from tests.cluster.kit import Gantry
+from tests.cluster.servers import Gantry
 from tests.proxy.tools.cli.kit import Done, Shell
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]

@@ -5,7 +5,7 @@ import pytest
 from protocol_negotiation.peer import HostPort
 from proxy.tools.doctor.findings import Level
 from tests.cluster.client import unique
-from tests.cluster.kit import Cluster, Gantry
+from tests.cluster.servers import Cluster, Gantry
 from tests.proxy.tools.doctor.kit import codes, only, visit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.cluster]

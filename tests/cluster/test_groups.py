@@ -6,8 +6,8 @@ import pytest
 
 from remoting.codes import RequestCode, ResponseCode
 from tests.cluster.client import Client, create_topic, described, json, lists, message_queue, unique, wait_until
-from tests.cluster.kit import Cluster, Gantry, eventually
-from tests.cluster.table import covers
+from tests.cluster.coverage import covers
+from tests.cluster.servers import Cluster, Gantry, eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 

@@ -10,8 +10,8 @@ from remoting.codes import RequestCode, ResponseCode, SerializeType
 from remoting.command import RemotingCommand
 from remoting.pop import PoppedMessage
 from tests.cluster.client import BROKER, Client, create_topic, described, queue_fields, unique, wait_until
-from tests.cluster.kit import TIMEOUT, Cluster, Gantry
-from tests.cluster.table import covers
+from tests.cluster.coverage import covers
+from tests.cluster.servers import TIMEOUT, Cluster, Gantry
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 

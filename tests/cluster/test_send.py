@@ -22,8 +22,8 @@ from tests.cluster.client import (
     v2,
     wait_until,
 )
-from tests.cluster.kit import Cluster, Gantry
-from tests.cluster.table import covers
+from tests.cluster.coverage import covers
+from tests.cluster.servers import Cluster, Gantry
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 

@@ -6,7 +6,7 @@ import pytest
 
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic, lists, unique, wait_until
-from tests.cluster.kit import Cluster, Gantry, started
+from tests.cluster.servers import Cluster, Gantry, started
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 

@@ -2,7 +2,7 @@
 
 from remoting.requests import REQUESTS
 from tests.cluster import test_groups, test_pop, test_pull, test_send, test_tools, test_transactions
-from tests.cluster.table import SCENARIOS
+from tests.cluster.coverage import SCENARIOS
 
 _WALK = (test_groups, test_pop, test_pull, test_send, test_tools, test_transactions)
 

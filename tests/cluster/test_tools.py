@@ -13,8 +13,8 @@ from remoting import fastjson, messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.cluster.client import BROKER, Client, create_topic, described, json, queue_fields, unique, wait_until
-from tests.cluster.kit import Cluster, Failed, Gantry
-from tests.cluster.table import covers
+from tests.cluster.coverage import covers
+from tests.cluster.servers import Cluster, Failed, Gantry
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 

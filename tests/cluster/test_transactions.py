@@ -9,8 +9,8 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.ids import OffsetMessageId
 from tests.cluster.client import Client, create_topic, unique
-from tests.cluster.kit import Cluster, Gantry, eventually
-from tests.cluster.table import covers
+from tests.cluster.coverage import covers
+from tests.cluster.servers import Cluster, Gantry, eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 

@@ -19,7 +19,7 @@ from tests.cluster.client import (
     v2,
     wait_until,
 )
-from tests.cluster.kit import HOST, TIMEOUT, Cluster, Gantry, eventually
+from tests.cluster.servers import HOST, TIMEOUT, Cluster, Gantry, eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 

@@ -17,10 +17,10 @@ from proxy.tools.doctor import rpc
 from remoting.codes import GO_AWAY_VERSION, RequestCode, ResponseCode
 from remoting.errors import ConnectionLost
 from tests.cluster.client import Client, send_fields, v2
-from tests.cluster.kit import Gantry, accepts, eventually
+from tests.cluster.servers import Gantry, accepts, eventually
 from tests.deploy.kit import DEPLOY, run
 from tests.ports import free_port
-from tests.proxy.embedded.kit import EmbeddedCluster
+from tests.proxy.embedded.embedded_cluster import EmbeddedCluster
 
 pytestmark = pytest.mark.anyio
 

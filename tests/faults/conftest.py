@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.kit import Cluster, started
 from tests.cluster.reports import add_logs, show_figures
+from tests.cluster.servers import Cluster, started
 
 # Brokers tell name servers of themselves every 30 s; every 10 s is as often as they can.
 OPTIONS = (

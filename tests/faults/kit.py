@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from remoting import command as commands
 from remoting.frame import FrameDecoder
-from tests.cluster.kit import HOST, PEERS, Failed
+from tests.cluster.servers import HOST, PEERS, Failed
 from tests.ports import free_port
 
 _CHUNK = 1 << 16

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.cluster.client import unique
-from tests.cluster.kit import Cluster, Gantry
+from tests.cluster.servers import Cluster, Gantry
 from tests.faults.kit import Holder
 
 _QUEUES = 8

@@ -12,8 +12,8 @@ import pytest
 
 from remoting.codes import RequestCode, ResponseCode
 from tests.cluster.client import Client, create_topic, described, pull_fields, send_fields, strings, unique, v2
-from tests.cluster.kit import HOST, Cluster, Gantry, run_client, serving
 from tests.cluster.reports import figure
+from tests.cluster.servers import HOST, Cluster, Gantry, run_client, serving
 from tests.faults.kit import relaying
 from tests.ports import free_port
 

@@ -11,8 +11,8 @@ import pytest
 
 from remoting.codes import RequestCode, ResponseCode
 from tests.cluster.client import Client, described, json, lists, message_queue, queue_fields, unique, wait_until
-from tests.cluster.kit import Cluster, Gantry, serving
 from tests.cluster.reports import figure
+from tests.cluster.servers import Cluster, Gantry, serving
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 

@@ -11,8 +11,8 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.messages import StoredMessage
 from tests.cluster.client import Client, described, pull_fields, queue_fields, send_fields, unique, v2, wait_until
-from tests.cluster.kit import Cluster, Gantry, serving, started
 from tests.cluster.reports import figure
+from tests.cluster.servers import Cluster, Gantry, serving, started
 from tests.faults.kit import relaying
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 import pytest
 
 from tests.cluster.client import unique
-from tests.cluster.kit import Cluster, Gantry
 from tests.cluster.reports import figure
+from tests.cluster.servers import Cluster, Gantry
 from tests.faults.kit import Holder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400, func_only=True)]

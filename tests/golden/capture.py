@@ -26,7 +26,7 @@ from remoting.codes import RequestCode
 from remoting.connection import RemotingConnection
 from tests.cluster.client import Client, create_topic, queue_fields, unique
 from tests.cluster.conftest import OPTIONS
-from tests.cluster.kit import HOST, PEERS, Cluster, Failed, Gantry, run_client
+from tests.cluster.servers import HOST, PEERS, Cluster, Failed, Gantry, run_client
 from tests.cluster.test_transactions import _half
 from tests.ports import free_port
 

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.app import App
 from proxy.settings.model import Settings
-from tests.cluster.kit import HOST, ROOT
+from tests.cluster.servers import HOST, ROOT
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.cluster.client import create_topic, unique
 from tests.cluster.grpc.kit import Consumer, Replica
-from tests.cluster.kit import Cluster
+from tests.cluster.servers import Cluster
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from proxy.settings.cluster import ClusterSettings
 from proxy.settings.model import Settings
 from remoting.wheel import TimeoutWheel
 from tests.cluster.client import BROKER, Client, unique, wait_until
-from tests.cluster.kit import TIMEOUT, Cluster
+from tests.cluster.servers import TIMEOUT, Cluster
 
 _END: Any = {"query_offset_policy": d.END}
 # UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, which only tools send.

@@ -10,7 +10,7 @@ from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from tests.cluster.grpc.kit import Consumer, create_group, seconds
-from tests.cluster.kit import Cluster
+from tests.cluster.servers import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 

@@ -9,7 +9,7 @@ from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from tests.cluster.client import create_topic, unique
 from tests.cluster.grpc.kit import Consumer, Replica, bodies, codes
-from tests.cluster.kit import Cluster, eventually
+from tests.cluster.servers import Cluster, eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 

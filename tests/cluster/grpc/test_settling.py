@@ -12,7 +12,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.codes import RequestCode, ResponseCode
 from tests.cluster.client import Client, create_topic, queue_fields, wait_until
 from tests.cluster.grpc.kit import Consumer, Replica, bodies, codes, create_group, handle
-from tests.cluster.kit import Cluster
+from tests.cluster.servers import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 

@@ -27,7 +27,7 @@ from remoting.ids import OffsetMessageId
 from remoting.messages import StoredMessage, SysFlag
 from remoting.pop import PoppedMessage
 from tests.cluster.client import BROKER, Client, create_topic, described, ok, pull_fields, queue_fields
-from tests.cluster.kit import HOST, Gantry, accepts
+from tests.cluster.servers import HOST, Gantry, accepts
 from tests.ports import free_port
 
 QUEUES = 4

@@ -32,7 +32,7 @@ from tests.benchmark import generator
 from tests.benchmark.processes import cpu_seconds, rss_mb
 from tests.benchmark.servers import Attributes
 from tests.cluster.client import Client, create_topic, send_fields, strings, v2
-from tests.cluster.kit import HOST, ROOT
+from tests.cluster.servers import HOST, ROOT
 from tests.ports import free_port
 from tests.proxy.embedded.store import bench
 from tests.proxy.kit import FakeChannel

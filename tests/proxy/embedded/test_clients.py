@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.client import create_topic, unique
-from tests.cluster.kit import HOST, Gantry, run_client
+from tests.cluster.servers import HOST, Gantry, run_client
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.client import create_topic, unique
-from tests.cluster.kit import HOST, Gantry, run_client
+from tests.cluster.servers import HOST, Gantry, run_client
 from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio

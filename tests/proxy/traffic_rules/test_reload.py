@@ -14,7 +14,7 @@ from proxy.traffic_rules.engine import Reload
 from proxy.traffic_rules.model import RulesError
 from remoting.codes import ResponseCode
 from tests.cluster.client import Client
-from tests.cluster.kit import Gantry
+from tests.cluster.servers import Gantry
 from tests.proxy.traffic_rules.kit import replica, send, until, write
 
 pytestmark = pytest.mark.anyio

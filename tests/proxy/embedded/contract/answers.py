@@ -22,8 +22,8 @@ from remoting.errors import RemotingError
 from remoting.pop import PoppedMessage
 from tests.cluster.client import BROKER, Client, pull_fields, send_fields, v2
 from tests.cluster.conftest import OPTIONS
-from tests.cluster.kit import Cluster
-from tests.proxy.embedded.kit import EmbeddedCluster
+from tests.cluster.servers import Cluster
+from tests.proxy.embedded.embedded_cluster import EmbeddedCluster
 
 # Code, fields with those values that two brokers can agree on, body.
 Answer = tuple[int, dict[str, str], object]

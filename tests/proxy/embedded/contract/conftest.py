@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.kit import Gantry
 from tests.cluster.reports import add_logs
-from tests.proxy.embedded.kit import EmbeddedCluster, InProcess
+from tests.cluster.servers import Gantry
+from tests.proxy.embedded.embedded_cluster import EmbeddedCluster, InProcess
 
 
 @pytest.fixture(scope="session")

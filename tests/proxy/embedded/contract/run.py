@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.cluster.kit import ROOT
+from tests.cluster.servers import ROOT
 from tests.proxy.embedded.contract import answers
 
 _HERE = Path(__file__).parent

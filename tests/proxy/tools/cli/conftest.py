@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.kit import Gantry
 from tests.cluster.reports import add_logs
+from tests.cluster.servers import Gantry
 from tests.proxy.tools.cli.kit import Shell, embedded
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from unittest import mock
 
 from proxy.__main__ import main
-from tests.cluster.kit import ROOT, Failed
+from tests.cluster.servers import ROOT, Failed
 
 COMMAND = (sys.executable, "-m", "proxy")
 # Seconds within which every command here has to be done.

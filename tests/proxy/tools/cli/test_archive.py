@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from tests.cluster.kit import Gantry
+from tests.cluster.servers import Gantry
 from tests.proxy.tools.cli.kit import LIMIT, Shell, embedded, messages_of
 
 # The first test's time has the server's start and the export in it.

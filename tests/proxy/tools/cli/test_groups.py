@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tests.cluster.client import Client
-from tests.cluster.kit import Gantry
+from tests.cluster.servers import Gantry
 from tests.proxy.tools.cli.kit import Shell
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.cluster.kit import HOST, ROOT, Gantry
+from tests.cluster.servers import HOST, ROOT, Gantry
 from tests.ports import free_port
 from tests.proxy.tools.cli.kit import LIMIT, Shell, embedded, environment
 

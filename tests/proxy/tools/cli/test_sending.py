@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.kit import ROOT
+from tests.cluster.servers import ROOT
 from tests.proxy.tools.cli.kit import LIMIT, Shell, environment, messages_of
 
 

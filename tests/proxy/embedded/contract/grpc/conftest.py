@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.grpc.conftest import consumer, service
-from tests.proxy.embedded.kit import EmbeddedCluster
+from tests.proxy.embedded.embedded_cluster import EmbeddedCluster
 
 __all__ = ["consumer", "service"]
 

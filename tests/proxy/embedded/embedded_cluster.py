@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from tests.cluster.kit import HOST, PEERS, ROOT, Failed, accepts
+from tests.cluster.servers import HOST, PEERS, ROOT, Failed, accepts
 from tests.ports import free_port
 
 
