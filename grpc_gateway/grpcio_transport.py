@@ -112,7 +112,7 @@ class GrpcioServer:
 
 
 def _options(options: ServerOptions) -> list[tuple[str, int]]:
-    upkeep, limits = options.upkeep, options.limits
+    timeouts, limits = options.timeouts, options.limits
     found = {
         "grpc.max_receive_message_length": options.max_receive_message,
         "grpc.max_send_message_length": options.max_send_message,
@@ -122,16 +122,16 @@ def _options(options: ServerOptions) -> list[tuple[str, int]]:
         "grpc.http2.min_recv_ping_interval_without_data_ms": int(limits.ping_interval * 1000),
         "grpc.http2.max_ping_strikes": limits.ping_strikes,
         "grpc.keepalive_permit_without_calls": 1,
-        "grpc.keepalive_timeout_ms": int(upkeep.ping_timeout * 1000),
+        "grpc.keepalive_timeout_ms": int(timeouts.ping_timeout * 1000),
         "grpc.so_reuseport": 0,
     }
-    if upkeep.ping_after is not None:
-        found["grpc.keepalive_time_ms"] = int(upkeep.ping_after * 1000)
-    if upkeep.idle is not None:
-        found["grpc.max_connection_idle_ms"] = int(upkeep.idle * 1000)
-    if upkeep.age is not None:
-        found["grpc.max_connection_age_ms"] = int(upkeep.age * 1000)
-        found["grpc.max_connection_age_grace_ms"] = int(upkeep.drain * 1000)
+    if timeouts.ping_after is not None:
+        found["grpc.keepalive_time_ms"] = int(timeouts.ping_after * 1000)
+    if timeouts.idle is not None:
+        found["grpc.max_connection_idle_ms"] = int(timeouts.idle * 1000)
+    if timeouts.age is not None:
+        found["grpc.max_connection_age_ms"] = int(timeouts.age * 1000)
+        found["grpc.max_connection_age_grace_ms"] = int(timeouts.drain * 1000)
     return list(found.items())
 
 

@@ -4,7 +4,7 @@ from grpc_gateway.http2.channel import CloseCause, Http2Channel
 from grpc_gateway.http2.connection import Connection
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode, StreamFault
 from grpc_gateway.http2.hpack import Block
-from grpc_gateway.http2.limits import Abuse, Limits, Upkeep
+from grpc_gateway.http2.limits import Abuse, Limits, Timeouts
 from grpc_gateway.http2.request_head import RequestHead
 from grpc_gateway.http2.stream import Stream
 
@@ -20,5 +20,5 @@ __all__ = [
     "RequestHead",
     "Stream",
     "StreamFault",
-    "Upkeep",
+    "Timeouts",
 ]

@@ -15,7 +15,7 @@ from typing import cast
 
 from grpc_gateway.http2.connection import Connection
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode
-from grpc_gateway.http2.limits import DEFAULT_LIMITS, DEFAULT_UPKEEP, Limits, Upkeep
+from grpc_gateway.http2.limits import DEFAULT_LIMITS, DEFAULT_TIMEOUTS, Limits, Timeouts
 from grpc_gateway.http2.stream import Stream
 from protocol_negotiation.peer import Peer
 
@@ -52,7 +52,7 @@ class Http2Channel(asyncio.Protocol):
     congested: the socket is full. writers: those who wait for it, in their order. spent: of `TURN`.
     """
 
-    def __init__(self, peer: Peer, limits: Limits = DEFAULT_LIMITS, upkeep: Upkeep = DEFAULT_UPKEEP) -> None:
+    def __init__(self, peer: Peer, limits: Limits = DEFAULT_LIMITS, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
         self.loop = asyncio.get_running_loop()
         self.peer = peer
         self.http2 = Connection(self.loop.time(), limits, self._wake)
@@ -62,7 +62,7 @@ class Http2Channel(asyncio.Protocol):
         # Made for the first; most connections never see one.
         self.writers: deque[asyncio.Future[None]] | None = None
         self.spent = 0
-        self._upkeep = upkeep
+        self._timeouts = timeouts
         self._transport: asyncio.Transport | None = None
         # A flush is on its way: scheduled, or at the end of what runs now.
         self._flushing = False
@@ -127,7 +127,7 @@ class Http2Channel(asyncio.Protocol):
         self.cause = self.cause or CloseCause.PEER
         self._write_out()
         self._ending = True
-        self._await_departure(self.loop.time() + self._upkeep.drain)
+        self._await_departure(self.loop.time() + self._timeouts.drain)
         for stream in self.http2.lost():
             self._news(stream)
 
@@ -236,7 +236,7 @@ class Http2Channel(asyncio.Protocol):
             if self.congested and transport.get_write_buffer_size() > http2.limits.hard_buffer:
                 self.abort(CloseCause.ABUSE)
 
-    # Upkeep and the end.
+    # Timeouts and the end.
 
     @property
     def open_streams(self) -> int:
@@ -257,7 +257,7 @@ class Http2Channel(asyncio.Protocol):
 
     def check(self, now: float) -> None:
         """To be called every second or so."""
-        http2, upkeep = self.http2, self._upkeep
+        http2, timeouts = self.http2, self._timeouts
         if self._ending:
             return
         if self.congested:
@@ -272,8 +272,8 @@ class Http2Channel(asyncio.Protocol):
             # An answer that a handler took back has made room.
             self._serve_deferred()
         if http2.fault is None:
-            self._check_silence(now, upkeep)
-            self._check_age(now, upkeep)
+            self._check_silence(now, timeouts)
+            self._check_age(now, timeouts)
 
     def _check_congestion(self, now: float) -> None:
         """What the socket does not take is a stall as well; the peer is not read from, so it may say nothing."""
@@ -284,14 +284,14 @@ class Http2Channel(asyncio.Protocol):
         elif now - self._taken_at > self.http2.limits.stall_timeout:
             self.abort(CloseCause.UNRESPONSIVE)
 
-    def _check_silence(self, now: float, upkeep: Upkeep) -> None:
+    def _check_silence(self, now: float, timeouts: Timeouts) -> None:
         if self.http2.pinged is not None:
-            if now - self.http2.pinged > upkeep.ping_timeout:
+            if now - self.http2.pinged > timeouts.ping_timeout:
                 self.abort(CloseCause.UNRESPONSIVE)
-        elif upkeep.ping_after is not None and now - self._read_at > upkeep.ping_after:
+        elif timeouts.ping_after is not None and now - self._read_at > timeouts.ping_after:
             self.http2.ping()
 
-    def _check_age(self, now: float, upkeep: Upkeep) -> None:
+    def _check_age(self, now: float, timeouts: Timeouts) -> None:
         if self.http2.draining and self._draining_since is None:
             # It ran out of stream numbers.
             self._draining_since = now
@@ -299,10 +299,10 @@ class Http2Channel(asyncio.Protocol):
             silence = now - self._draining_since
             if silence > _DRAIN_PATIENCE:
                 self.http2.finish_draining()
-            if upkeep.age is not None and silence > upkeep.drain and now - self.http2.opened_at > upkeep.age:
+            if timeouts.age is not None and silence > timeouts.drain and now - self.http2.opened_at > timeouts.age:
                 self.end(CloseCause.DRAIN)
-        elif (upkeep.idle is not None and now - self._busy_at > upkeep.idle) or (
-            upkeep.age is not None and now - self.http2.opened_at > upkeep.age
+        elif (timeouts.idle is not None and now - self._busy_at > timeouts.idle) or (
+            timeouts.age is not None and now - self.http2.opened_at > timeouts.age
         ):
             self.drain()
 
@@ -357,7 +357,7 @@ class Http2Channel(asyncio.Protocol):
             # The peer was faster.
             transport.abort()
             return
-        self._await_departure(self.loop.time() + self._upkeep.drain)
+        self._await_departure(self.loop.time() + self._timeouts.drain)
 
     def _await_departure(self, until: float) -> None:
         self._linger = self.loop.call_later(_LINGER, self._leave, until)

@@ -108,8 +108,3 @@ def encode(data: bytes) -> bytes:
         size += length
     padding = -size % 8
     return ((bits << padding) | ((1 << padding) - 1)).to_bytes((size + padding) // 8)
-
-
-def encoded_size(data: bytes) -> int:
-    """Bytes that `encode` would give."""
-    return (sum(map(_LENGTHS.__getitem__, data)) + 7) // 8

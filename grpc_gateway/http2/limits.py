@@ -92,7 +92,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
+class Timeouts:
     """How long connections may be silent, idle, or open; seconds, None for no bound.
 
     ping_after: silence of the peer until it is asked for a sign of life; ping_timeout: until it must have given one.
@@ -108,4 +108,4 @@ class Upkeep:
 
 
 DEFAULT_LIMITS = Limits()
-DEFAULT_UPKEEP = Upkeep()
+DEFAULT_TIMEOUTS = Timeouts()

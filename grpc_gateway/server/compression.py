@@ -4,7 +4,7 @@ import zlib
 
 import grpc
 
-# zlib's window bits: gzip's format, and zlib's own, which is what HTTP calls deflate.
+# zlib's window bits for gzip's format, and for zlib's own, which HTTP calls deflate.
 _WINDOW_BITS = {"gzip": 31, "deflate": 15}
 IDENTITY = "identity"
 ACCEPTED = "identity,deflate,gzip"
@@ -15,12 +15,12 @@ NAMES: dict[grpc.Compression, str] = {
 }
 NO_COMPRESSION = grpc.Compression.NoCompression
 _LEVEL = 6
-# Each costs an inflater, and a copy of what is left.
+# Each member costs a decompressor, and a copy of the remaining data.
 _MAX_MEMBERS = 16
 
 
 class TooLarge(Exception):
-    """The message is larger than allowed; not all of it was decompressed."""
+    """A message exceeds its limit; it was decompressed up to that."""
 
 
 def is_known(encoding: str) -> bool:
@@ -28,23 +28,26 @@ def is_known(encoding: str) -> bool:
 
 
 def decompress(encoding: str, data: bytes, limit: int) -> bytes:
-    """Raises TooLarge past `limit` bytes, ValueError for data that are not in the encoding, or are cut short."""
+    """Return the decompressed data.
+
+    Raises TooLarge if they exceed `limit` bytes, and ValueError for data that are not in the encoding or truncated.
+    """
     parts: list[bytes] = []
-    left = limit
-    # What gzip makes may be joined.
+    remaining = limit
+    # Gzip files may be concatenated.
     for _ in range(_MAX_MEMBERS):
-        inflate = zlib.decompressobj(_WINDOW_BITS[encoding])
+        decompressor = zlib.decompressobj(_WINDOW_BITS[encoding])
         try:
-            part = inflate.decompress(data, left + 1)
+            part = decompressor.decompress(data, remaining + 1)
         except zlib.error:
             raise ValueError(f"a message is not in {encoding}") from None
-        left -= len(part)
-        if left < 0:
+        remaining -= len(part)
+        if remaining < 0:
             raise TooLarge
         parts.append(part)
-        if not inflate.eof:
-            raise ValueError(f"a message in {encoding} is cut short")
-        data = inflate.unused_data
+        if not decompressor.eof:
+            raise ValueError(f"a message in {encoding} is truncated")
+        data = decompressor.unused_data
         if not data:
             return b"".join(parts)
     raise ValueError(f"a message in {encoding} has more than {_MAX_MEMBERS} members")

@@ -1,24 +1,24 @@
-"""The deadlines of all calls of a server: a dictionary entry each, and one timer."""
+"""Deadlines of a server's calls: one dictionary entry each, and a single timer."""
 
 import asyncio
 from typing import Protocol
 
 
 class Expiring(Protocol):
-    """Something with a deadline."""
+    """An object with a deadline."""
 
     def expire(self) -> None:
-        """The deadline has passed."""
+        """Handle the passing of the deadline."""
 
 
-# Ticks after which slots are dropped whose entries have all gone, however far they are.
-_TIDIED = 64
+# Ticks between removals of empty slots, however far away they are.
+_TICKS_BETWEEN_CLEANUPS = 64
 
 
 class Deadlines:
-    """Entries by the tick in which they are due. One that ends before is taken out, so what has ended costs nothing.
+    """Entries by the tick in which they are due. An entry that ends earlier is removed at no further cost.
 
-    (The timeout wheel of remoting keeps its entries until they are due; clients of gRPC give deadlines of minutes.)
+    (The timeout wheel of remoting keeps its entries until they are due; gRPC clients set deadlines of minutes.)
     """
 
     __slots__ = ("_loop", "_passed", "_slots", "_tick", "_timer")
@@ -32,10 +32,10 @@ class Deadlines:
         self._passed = 0
 
     def add(self, entry: Expiring, at: float) -> dict[Expiring, None]:
-        """Expire the entry at time `at`, up to a tick late, unless it is deleted from the result before."""
+        """Let the entry expire at time `at`, up to a tick late, unless it is deleted from the returned slot before."""
         if self._timer is None:
             self._passed = int(self._loop.time() / self._tick)
-            self._arm()
+            self._start_timer()
         number = max(int(at / self._tick), self._passed) + 1
         slot = self._slots.get(number)
         if slot is None:
@@ -43,26 +43,27 @@ class Deadlines:
         slot[entry] = None
         return slot
 
-    def _arm(self) -> None:
-        # Every tick, while there are entries: when the next is due need not be known, nor kept up as they go.
+    def _start_timer(self) -> None:
+        # The timer fires at each tick while there are entries, so the next due time need not be maintained.
         self._timer = self._loop.call_at((self._passed + 1) * self._tick, self._advance)
 
     def _advance(self) -> None:
         current = max(int(self._loop.time() / self._tick), self._passed + 1)
         due = [self._slots.pop(number, ()) for number in range(self._passed + 1, current + 1)]
-        if current // _TIDIED != self._passed // _TIDIED:
+        if current // _TICKS_BETWEEN_CLEANUPS != self._passed // _TICKS_BETWEEN_CLEANUPS:
             self._slots = {number: slot for number, slot in self._slots.items() if slot}
         self._passed = current
-        # Before anything can go wrong.
+        # Restarted first, so that an error below does not stop the timer.
         self._timer = None
         if self._slots:
-            self._arm()
+            self._start_timer()
         for slot in due:
-            # A copy: what expires takes itself out, and others along at times.
+            # Copied, as an entry removes itself when it expires, and may remove others.
             for entry in tuple(slot):
                 entry.expire()
 
     def close(self) -> None:
+        """Drop all entries without expiring them."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

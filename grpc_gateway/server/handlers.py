@@ -1,74 +1,78 @@
-"""How handlers are run: four arities, each as a coroutine or as a plain function in a thread."""
+"""Running of handlers: as a task, or at once if the handler is taskless."""
 
 import asyncio
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from grpc_gateway.server.call import Call
 from grpc_gateway.server.methods import Method
-from grpc_gateway.server.status import RpcError
-from grpc_gateway.server.sync_context import SyncContext, SyncRequests
+from grpc_gateway.server.request_reader import deserialize
+from grpc_gateway.server.rpc_status import RpcError
+from grpc_gateway.server.server_call import ServerCall
 
-_END = object()
 
-
-def begin(call: Call, message: bytes | None, flag: int = 0) -> None:
-    """Run the call's handler; `message` with its flag is the request of a unary one, None for streamed requests."""
+def start_unary(call: ServerCall, message: bytes, flag: int = 0) -> None:
+    """Run the handler of a unary request with its message; `flag` is the message's compressed flag."""
     method = call.method
-    if flag and message is not None:
-        start(call, _inflated(call, flag, message))
-    elif method.immediate is not None and message is not None:
-        run_immediate(call, method, message)
+    if flag:
+        _start(call, _decompress_and_run(call, flag, message))
+    elif method.taskless is not None:
+        _run_taskless(call, method, message)
     else:
-        start(call, _run(call, message))
+        _start(call, _run(call, message))
 
 
-def _run(call: Call, message: bytes | None) -> Coroutine[Any, Any, None]:
+def start_streaming(call: ServerCall) -> None:
+    """Run the handler of a streamed request."""
+    _start(call, _run(call, None))
+
+
+def _start(call: ServerCall, coroutine: Coroutine[Any, Any, None]) -> None:
+    # The loop's create_task would format a name for each task.
+    call.runner = asyncio.Task(coroutine, loop=call.connection.loop, name=call.path)
+
+
+def _run(call: ServerCall, message: bytes | None) -> Coroutine[Any, Any, None]:
+    """Return the coroutine that runs a handler; `message` is None for streamed requests."""
     method = call.method
-    runners = _ASYNCHRONOUS if method.asynchronous else _IN_THREADS
-    return runners[method.response_streaming](call, method, message)
+    return (_respond_with_stream if method.response_streaming else _respond)(call, method, message)
 
 
-async def _inflated(call: Call, flag: int, message: bytes) -> None:
-    """A compressed request; also an immediate handler's, which is a coroutine function to all others."""
+async def _decompress_and_run(call: ServerCall, flag: int, message: bytes) -> None:
+    """Run a handler with a compressed request; also a taskless handler, which is a coroutine function as well."""
+    reader = call.reader()
     try:
-        message = await call.unpack(flag, message)
+        message = await reader.decompress(flag, message)
         if call.done():
             return
-        call.hold(len(message))
+        reader.account(len(message))
     except (RpcError, asyncio.CancelledError) as error:
         call.fail(error)
         return
     running = _run(call, message)
-    # It is the handler's alone.
+    # Not to be kept in memory while the handler runs.
     del message
     await running
 
 
-def start(call: Call, coroutine: Coroutine[Any, Any, None]) -> None:
-    # Not by the loop's create_task, which would make up a name for every call.
-    call.runner = asyncio.Task(coroutine, loop=call.connection.loop, name=call.path)
-
-
-def run_immediate(call: Call, method: Method, message: bytes) -> None:
-    """No task: the answer is there when the function returns, or when its future is done."""
-    assert method.immediate is not None
+def _run_taskless(call: ServerCall, method: Method, message: bytes) -> None:
+    """Respond when the handler returns, or when the future that it returns is done."""
+    assert method.taskless is not None
     try:
-        response = method.immediate(call.deserialize(message), call)
+        response = method.taskless(deserialize(method, message), call)
     except Exception as error:
         call.fail(error)
         return
     if not isinstance(response, asyncio.Future):
         call.respond(response)
     elif response.done():
-        _take(call, response)
+        _respond_with_future(call, response)
     else:
         call.runner = response
-        response.add_done_callback(partial(_take, call))
+        response.add_done_callback(partial(_respond_with_future, call))
 
 
-def _take(call: Call, future: "asyncio.Future[Any]") -> None:
+def _respond_with_future(call: ServerCall, future: "asyncio.Future[Any]") -> None:
     if future.cancelled():
         call.fail(asyncio.CancelledError())
         return
@@ -79,10 +83,10 @@ def _take(call: Call, future: "asyncio.Future[Any]") -> None:
         call.fail(error)
 
 
-async def _unary(call: Call, method: Method, message: bytes | None) -> None:
+async def _respond(call: ServerCall, method: Method, message: bytes | None) -> None:
     try:
-        request = call.requests() if message is None else call.deserialize(message)
-        # What it was made of is not needed while the handler runs.
+        request = call.reader() if message is None else deserialize(method, message)
+        # Not to be kept in memory while the handler runs.
         del message
         response = await method.behaviour(request, call)
     except (Exception, asyncio.CancelledError) as error:
@@ -91,15 +95,16 @@ async def _unary(call: Call, method: Method, message: bytes | None) -> None:
         call.respond(response)
 
 
-async def _streaming(call: Call, method: Method, message: bytes | None) -> None:
+async def _respond_with_stream(call: ServerCall, method: Method, message: bytes | None) -> None:
     try:
-        request = call.requests() if message is None else call.deserialize(message)
+        request = call.reader() if message is None else deserialize(method, message)
         del message
         if method.generating:
             responses = method.behaviour(request, call)
+            write = call.writer().write
             try:
                 async for response in responses:
-                    await call.write(response)
+                    await write(response)
             finally:
                 await responses.aclose()
         else:
@@ -107,44 +112,4 @@ async def _streaming(call: Call, method: Method, message: bytes | None) -> None:
     except (Exception, asyncio.CancelledError) as error:
         call.fail(error)
     else:
-        _end(call)
-
-
-async def _unary_in_thread(call: Call, method: Method, message: bytes | None) -> None:
-    try:
-        response = await _in_thread(call, method.behaviour, _sync_request(call, message), SyncContext(call))
-    except (Exception, asyncio.CancelledError) as error:
-        call.fail(error)
-    else:
-        call.respond(response)
-
-
-async def _streaming_in_thread(call: Call, method: Method, message: bytes | None) -> None:
-    try:
-        responses = await _in_thread(call, method.behaviour, _sync_request(call, message), SyncContext(call))
-        iterator = iter(responses)
-        while (response := await _in_thread(call, next, iterator, _END)) is not _END:
-            await call.write(response)
-    except (Exception, asyncio.CancelledError) as error:
-        call.fail(error)
-    else:
-        _end(call)
-
-
-def _sync_request(call: Call, message: bytes | None) -> Any:
-    return SyncRequests(call) if message is None else call.deserialize(message)
-
-
-async def _in_thread(call: Call, function: Any, *arguments: Any) -> Any:
-    connection = call.connection
-    return await connection.loop.run_in_executor(connection.server.threads, function, *arguments)
-
-
-def _end(call: Call) -> None:
-    """The handler of a streamed answer has returned."""
-    call.finish(call.code(), call.details())
-
-
-# By whether the answer is streamed.
-_ASYNCHRONOUS = (_unary, _streaming)
-_IN_THREADS = (_unary_in_thread, _streaming_in_thread)
+        call.finish(call.code(), call.details())

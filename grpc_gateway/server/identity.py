@@ -1,4 +1,4 @@
-"""A peer in the words of grpcio's contexts."""
+"""A peer's address and certificate in the notation of grpcio's contexts."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _escaped = re.compile(r"\\([0-9A-Fa-f]{2}|.)")
 
 
 def peer_uri(peer: Peer) -> str:
-    """``ipv4:1.2.3.4:567``, ``ipv6:%5B::1%5D:567`` or ``unix:/path``, as grpcio's `context.peer()`."""
+    """Return ``ipv4:1.2.3.4:567``, ``ipv6:%5B::1%5D:567`` or ``unix:/path``, as grpcio's `context.peer()` does."""
     address = peer.address
     if address.is_unix:
         return str(address)
@@ -24,7 +24,7 @@ def peer_uri(peer: Peer) -> str:
 
 
 def auth_context(peer: Peer) -> Mapping[str, list[bytes]]:
-    """What is known of the peer by TLS; empty without it."""
+    """Return the properties of the peer's TLS connection; empty without TLS."""
     tls = peer.tls
     if tls is None:
         return {}

@@ -1,4 +1,4 @@
-"""Length-prefixed messages in the bytes of a stream (gRPC over HTTP/2, "Length-Prefixed-Message")."""
+"""Length-prefixed messages of gRPC over HTTP/2 ("Length-Prefixed-Message")."""
 
 from grpc_gateway.server.compression import TooLarge
 
@@ -6,7 +6,10 @@ _PREFIX = 5
 
 
 class MessageBuffer:
-    """Bytes in, messages out. One flat buffer, so that a message in many small pieces costs no more than its size."""
+    """Splits received bytes into messages.
+
+    The buffer is flat, so that a message in many small pieces takes no more memory than its size.
+    """
 
     __slots__ = ("_bytes", "_limit")
 
@@ -18,25 +21,28 @@ class MessageBuffer:
         self._bytes += data
 
     def next(self) -> tuple[int, bytes] | None:
-        """The next message with its flag; None until it is complete. Raises TooLarge as soon as its length is known."""
-        held = self._bytes
-        if len(held) < _PREFIX:
+        """Return the next flag and message, or None until it is complete.
+
+        Raises TooLarge as soon as the length of a message over the limit is known.
+        """
+        buffered = self._bytes
+        if len(buffered) < _PREFIX:
             return None
-        end = _PREFIX + int.from_bytes(held[1:_PREFIX])
+        end = _PREFIX + int.from_bytes(buffered[1:_PREFIX])
         if end - _PREFIX > self._limit:
             raise TooLarge
-        if len(held) < end:
+        if len(buffered) < end:
             return None
-        with memoryview(held) as view:
+        with memoryview(buffered) as view:
             message = bytes(view[_PREFIX:end])
-        flag = held[0]
-        del held[:end]
+        flag = buffered[0]
+        del buffered[:end]
         return flag, message
 
     def check(self) -> None:
-        """Raises TooLarge where `next` would once the message is there."""
-        held = self._bytes
-        if len(held) >= _PREFIX and int.from_bytes(held[1:_PREFIX]) > self._limit:
+        """Raise TooLarge if the length of the next message is known and over the limit."""
+        buffered = self._bytes
+        if len(buffered) >= _PREFIX and int.from_bytes(buffered[1:_PREFIX]) > self._limit:
             raise TooLarge
 
     def __len__(self) -> int:
@@ -44,4 +50,5 @@ class MessageBuffer:
 
 
 def prefix(size: int, compressed: bool = False) -> bytes:
+    """Return the flag and length that precede a message."""
     return (size | compressed << 32).to_bytes(_PREFIX)

@@ -1,4 +1,4 @@
-"""Metadata: header fields of gRPC, with binary values where the key ends with -bin."""
+"""Metadata: header fields of gRPC, with binary values if the key ends with -bin."""
 
 import re
 from base64 import b64decode, b64encode
@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 from grpc_gateway.http2.request_head import KINDS, Kind, Pair
 
-# As callers give it; grpc.aio.Metadata iterates as such pairs, too.
+# As handlers pass it; grpc.aio.Metadata iterates as such pairs, too.
 Metadata = Iterable[tuple[str, str | bytes]]
 Fields = list[tuple[bytes, bytes]]
 
 
 class Metadatum(NamedTuple):
-    """One entry, as grpcio's handlers know it."""
+    """One entry, of the form that grpcio passes to handlers."""
 
     key: str
     value: str | bytes
 
 
-# Of the protocol itself, so neither the application's to read nor to write.
+# Fields of the protocol itself, which applications neither read nor write.
 RESERVED = frozenset(name.decode() for name, kind in KINDS.items() if kind in (Kind.SPECIAL, Kind.PROTOCOL)) | {
     "connection"
 }
@@ -29,12 +29,12 @@ _is_value = re.compile(rb"[ -~]*").fullmatch
 
 
 def decode(fields: Iterable[Pair]) -> tuple[Metadatum, ...]:
-    """Fields with binary ones decoded. Raises ValueError for a binary value that is not base64."""
+    """Return metadata with decoded binary values. Raises ValueError for a binary value that is not base64."""
     metadata: list[Metadatum] = []
     for field in fields:
         name, value = field
         if name.endswith("-bin"):
-            # Several values may come as one field, joined by commas.
+            # One field may have several values, joined by commas.
             metadata += (Metadatum(name, _decode_binary(name, part)) for part in value.split(","))
         else:
             metadata.append(Metadatum(name, value))
@@ -50,11 +50,11 @@ def _decode_binary(name: str, value: str) -> bytes:
 
 
 def encode(metadata: Metadata) -> Fields:
-    """Fields to send. Raises ValueError for keys and values that gRPC does not allow, or keeps to itself."""
-    return [(key.encode("ascii"), _encode_value(key, value)) for key, value in map(_legal, metadata)]
+    """Return the fields to send. Raises ValueError for keys and values that gRPC does not allow, or reserves."""
+    return [(key.encode("ascii"), _encode_value(key, value)) for key, value in map(_checked, metadata)]
 
 
-def _legal(datum: tuple[str, str | bytes]) -> tuple[str, str | bytes]:
+def _checked(datum: tuple[str, str | bytes]) -> tuple[str, str | bytes]:
     key, value = datum
     if not _is_key(key) or key in RESERVED:
         raise ValueError(f"metadata key {key!r} is not allowed")

@@ -1,4 +1,4 @@
-"""What a request's head means to gRPC."""
+"""A gRPC request's head."""
 
 import re
 from functools import lru_cache
@@ -17,14 +17,17 @@ _is_timeout = re.compile(r"[0-9]{1,8}[HMSmun]").fullmatch
 _is_grpc = re.compile(r"application/grpc(\Z|[+;])").match
 
 CONTENT_TYPE = "application/grpc"
-_NOTHING: frozenset[str] = frozenset()
+_NO_ENCODINGS: frozenset[str] = frozenset()
 
 
 class Request:
-    """One head, understood. Heads of equal blocks share it, so nothing of a single call is in here.
+    """A parsed head. Requests with equal header blocks share one, so it has no state of a call.
 
-    http_status: why this is no gRPC, else None. refusal: the status it is refused with, else None. timeout: seconds,
-    or None. encoding: of compressed messages. accepted: encodings that the client takes.
+    http_status: the status to reject a request with that is not gRPC, else None.
+    refusal: the gRPC status to end a malformed request with, else None.
+    timeout: seconds, or None.
+    encoding: compression of flagged messages.
+    accepted: compressions that the client accepts.
     """
 
     __slots__ = ("accepted", "content_type", "encoding", "http_status", "metadata", "path", "refusal", "timeout")
@@ -32,7 +35,7 @@ class Request:
     def __init__(self, head: RequestHead) -> None:
         protocol = head.protocol
         self.path = head.path or ""
-        # A pair of texts is what an entry of metadata is.
+        # An entry of textual metadata has the form of a field.
         self.metadata = cast(tuple[Metadatum, ...], tuple(head.fields))
         self.timeout: float | None = None
         self.encoding = protocol.get("grpc-encoding", compression.IDENTITY)
@@ -67,11 +70,11 @@ class Request:
 
 @lru_cache(maxsize=64)
 def _accepted(encodings: str | None) -> frozenset[str]:
-    return frozenset(encodings.replace(" ", "").split(",")) if encodings else _NOTHING
+    return frozenset(encodings.replace(" ", "").split(",")) if encodings else _NO_ENCODINGS
 
 
-def understand(head: RequestHead) -> Request:
-    """The head's request, made when it is first asked for."""
+def parsed_request(head: RequestHead) -> Request:
+    """Return the head's request, which is parsed at the first call and kept in `head.parsed`."""
     parsed = head.parsed
     if isinstance(parsed, Request):
         return parsed

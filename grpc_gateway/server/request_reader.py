@@ -1,234 +1,212 @@
-"""What a call receives: one message that its handler is begun with, or as many as it reads."""
+"""Reading of a call's request messages."""
 
 import asyncio
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 from grpc.aio import EOF, UsageError
 
-from grpc_gateway.http2.channel import MESSAGE_COST, TURN
+from grpc_gateway.http2.channel import MESSAGE_COST, TURN, Http2Channel
 from grpc_gateway.http2.stream import Stream
 from grpc_gateway.server import compression
 from grpc_gateway.server.messages import MessageBuffer
 from grpc_gateway.server.methods import Method
-from grpc_gateway.server.request import Request
-from grpc_gateway.server.status import RpcError
-
-if TYPE_CHECKING:
-    from grpc_gateway.server.connection import GrpcConnection
+from grpc_gateway.server.open_calls import OpenCalls
+from grpc_gateway.server.rpc_status import RpcError
 
 _INTERNAL, _RESOURCE_EXHAUSTED = grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED
 _UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED
-# Bytes from which on a request counts while its handler runs; smaller ones are bounded by their number.
-LARGE = 16 * 1024
+# Size in bytes above which a unary request is accounted for while its handler runs; the limit on concurrent streams
+# bounds smaller ones.
+LARGE_REQUEST = 16 * 1024
 
 
-class RequestReader(ABC):
-    """The reading side of a call. Attributes that most calls never set have their defaults in the class."""
+def deserialize(method: Method, message: bytes) -> Any:
+    """Return the request that `message` encodes. Raises RpcError if it cannot be decoded."""
+    if method.deserialize is None:
+        return message
+    try:
+        return method.deserialize(message)
+    except Exception as error:
+        raise RpcError(_INTERNAL, "the request cannot be deserialized") from error
 
-    connection: "GrpcConnection"
-    method: Method
 
-    _done = False
-    _buffer: MessageBuffer | None = None
-    _reader: "asyncio.Future[None] | None" = None
-    # This call's part of `connection.held`.
-    _held = 0
-    _collecting = False
+class RequestReader:
+    """Reader of the messages that arrive on a stream.
 
-    def __init__(self, connection: "GrpcConnection", stream: Stream, request: Request) -> None:
-        self.connection = connection
-        self.stream = stream
-        self._request = request
+    Unary requests that arrive as one uncompressed message in one piece do not need a reader.
 
-    @abstractmethod
-    def finish(self, code: grpc.StatusCode, details: str = "") -> None:
-        """End the call with a status."""
+    encoding: compression of flagged messages.
+    """
 
-    @abstractmethod
-    def run(self, flag: int, message: bytes) -> None:
-        """Run the handler of a unary request, with its message as it came."""
+    __slots__ = (
+        "_accounted",
+        "_buffer",
+        "_calls",
+        "_channel",
+        "_closed",
+        "_encoding",
+        "_method",
+        "_stream",
+        "_waiter",
+        "collecting",
+    )
 
-    # What has come.
+    def __init__(self, channel: Http2Channel, calls: OpenCalls, stream: Stream, method: Method, encoding: str) -> None:
+        self._channel = channel
+        self._calls = calls
+        self._stream = stream
+        self._method = method
+        self._encoding = encoding
+        self._buffer: MessageBuffer | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        # Bytes of this request in `OpenCalls.request_bytes`.
+        self._accounted = 0
+        self._closed = False
+        # The call waits for the single message of a unary request.
+        self.collecting = False
 
-    def _take_in(self) -> None:
-        """There is more in the buffer, or no more to come."""
-        if self._collecting:
-            self._collect()
-        elif self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
-
-    def _feed(self, stream: Stream) -> None:
+    def receive(self) -> None:
+        """Buffer the bytes in the stream's inbox. Raises RpcError if the connection's requests exceed their limit."""
+        stream = self._stream
         inbox = stream.inbox
         data = inbox[0] if len(inbox) == 1 else b"".join(inbox)
         inbox.clear()
         buffer = self._buffer
         if buffer is None:
-            self._buffer = buffer = MessageBuffer(self.connection.options.max_receive_message)
+            self._buffer = buffer = MessageBuffer(self._calls.options.max_receive_message)
         buffer.feed(data)
-        try:
-            self.hold(len(buffer))
-        except RpcError as error:
-            self.finish(error.code, error.details)
-            return
-        if self._reader is not None or self._collecting:
-            # A message may be larger than the window: whoever waits for it wants all of it.
-            self._release(stream.unread)
+        self.account(len(buffer))
+        if self._waiter is not None or self.collecting:
+            # A message may be larger than the stream's window.
+            self._consume(stream.unread)
 
-    def _release(self, size: int) -> None:
-        if size > 0 and not self.stream.closed:
-            self.stream.consume(size)
+    def wake(self) -> None:
+        """Resume a pending `read`."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
-    def hold(self, size: int) -> None:
-        """This call's request takes `size` bytes. Raises RpcError where the connection's take too many with them."""
-        connection = self.connection
-        connection.held += size - self._held
-        self._held = size
-        if connection.held > connection.options.max_request_bytes:
-            raise RpcError(_RESOURCE_EXHAUSTED, "too many bytes of requests on this connection")
+    def close(self) -> None:
+        """Release the buffer, and let a pending `read` fail."""
+        self._closed = True
+        self._buffer = None
+        self._calls.request_bytes -= self._accounted
+        self._accounted = 0
+        # The waiting task may not be the handler itself, so its cancellation would not reach it.
+        self.wake()
+
+    def account(self, size: int) -> None:
+        """Set this request's share of the connection's request bytes. Raises RpcError if these exceed their limit."""
+        difference = size - self._accounted
+        if difference:
+            self._accounted = size
+            self._calls.account(difference)
+
+    def _consume(self, size: int) -> None:
+        if size > 0 and not self._stream.closed:
+            self._stream.consume(size)
 
     # Unary requests.
 
-    def collect(self) -> None:
-        """Wait for the one message of a unary request, then begin the handler."""
-        self._collecting = True
-        stream = self.stream
-        if stream.inbox:
-            self._feed(stream)
-        if not self._done:
-            self._collect()
+    def collect(self) -> tuple[int, bytes] | None:
+        """Return the flag and message of a unary request, or None until it is complete.
 
-    def _collect(self) -> None:
-        stream, buffer = self.stream, self._buffer
-        held = 0 if buffer is None else len(buffer)
+        Raises RpcError for a message that is too large, and unless there is exactly one.
+        """
+        buffer = self._buffer
         try:
-            if not stream.ended:
+            if not self._stream.ended:
                 if buffer is not None:
-                    # What is too large is refused when its length is known, not when it is there.
+                    # Refuse a message that is too large as soon as its length is known.
                     buffer.check()
-                return
+                return None
             found = None if buffer is None else buffer.next()
         except compression.TooLarge:
-            self.finish(_RESOURCE_EXHAUSTED, self._too_large())
-            return
-        self._collecting = False
-        if found is None and held:
-            self.finish(_INTERNAL, "the request ends within a message")
-        elif found is None or buffer:
-            self.finish(_UNIMPLEMENTED, "a unary request must be exactly one message")
-        else:
-            flag, message = found
-            self._buffer = None
-            self.begin(message, flag)
+            raise RpcError(_RESOURCE_EXHAUSTED, self._too_large()) from None
+        self.collecting = False
+        if found is None and buffer:
+            raise RpcError(_INTERNAL, "the request ends within a message")
+        if found is None or buffer:
+            raise RpcError(_UNIMPLEMENTED, "a unary request must be exactly one message")
+        self._buffer = None
+        size = len(found[1])
+        self.account(size if size > LARGE_REQUEST else 0)
+        return found
 
-    def begin(self, message: bytes, flag: int = 0) -> None:
-        """The request is complete."""
-        size = len(message) if len(message) > LARGE else 0
-        if size != self._held:
-            try:
-                self.hold(size)
-            except RpcError as error:
-                self.finish(error.code, error.details)
-                return
-        self.run(flag, message)
-
-    def _too_large(self) -> str:
-        return f"a message is larger than {self.connection.options.max_receive_message} bytes"
-
-    async def unpack(self, flag: int, message: bytes) -> bytes:
-        """A flagged message without its compression, in its turn. Raises RpcError."""
-        encoding = self._request.encoding
-        if flag != 1 or encoding == compression.IDENTITY:
-            raise RpcError(_INTERNAL, "a message is flagged as compressed, but no grpc-encoding is")
+    async def decompress(self, flag: int, message: bytes) -> bytes:
+        """Return a flagged message without its compression. Raises RpcError if it is malformed or too large."""
+        if flag != 1 or self._encoding == compression.IDENTITY:
+            raise RpcError(_INTERNAL, "a message is flagged as compressed, but there is no grpc-encoding")
         try:
-            async with self.connection.inflating:
+            async with self._calls.decompressing:
                 await asyncio.sleep(0)
-                return compression.decompress(encoding, message, self.connection.options.max_receive_message)
+                return compression.decompress(self._encoding, message, self._calls.options.max_receive_message)
         except compression.TooLarge:
             raise RpcError(_RESOURCE_EXHAUSTED, self._too_large()) from None
         except ValueError as error:
             raise RpcError(_INTERNAL, str(error)) from None
 
-    def deserialize(self, message: bytes) -> Any:
-        deserialize = self.method.deserialize
-        if deserialize is None:
-            return message
-        try:
-            return deserialize(message)
-        except Exception as error:
-            raise RpcError(_INTERNAL, "the request cannot be deserialized") from error
+    def _too_large(self) -> str:
+        return f"a message is larger than {self._calls.options.max_receive_message} bytes"
 
-    # Streaming requests.
+    # Streamed requests.
+
+    def __aiter__(self) -> "RequestReader":
+        return self
+
+    async def __anext__(self) -> Any:
+        message = await self.read()
+        if message is EOF:
+            raise StopAsyncIteration
+        return message
 
     async def read(self) -> Any:
-        """The next message, or `grpc.aio.EOF`."""
+        """Return the next message, or `grpc.aio.EOF`. Raises RpcError, and UsageError once the call has ended."""
         found = self._next_message()
         while found is None:
-            stream = self.stream
+            stream = self._stream
             if stream.ended:
                 if self._buffer:
                     raise RpcError(_INTERNAL, "the request ends within a message")
                 return EOF
-            self._release(stream.unread)
-            await self._wait_for_request()
+            self._consume(stream.unread)
+            await self._wait()
             found = self._next_message()
         flag, message = found
         if flag:
-            message = await self.unpack(flag, message)
-        connection = self.connection
-        connection.spent += len(message) + MESSAGE_COST
-        if connection.spent > TURN:
-            await connection.turn()
-        return self.deserialize(message)
+            message = await self.decompress(flag, message)
+        channel = self._channel
+        channel.spent += len(message) + MESSAGE_COST
+        if channel.spent > TURN:
+            await channel.turn()
+        return deserialize(self._method, message)
 
     def _next_message(self) -> tuple[int, bytes] | None:
-        """With its flag; raises RpcError for one that is too large."""
-        stream = self.stream
-        if stream.inbox and not self._done:
-            # What came in one piece with the head, before anybody read.
-            self._feed(stream)
-        if self._done:
+        """Return the next flag and message, or None. Raises RpcError for a message that is too large."""
+        if self._closed:
             raise UsageError("the call has ended")
+        stream = self._stream
+        if stream.inbox:
+            # Received with the head, before there was a reader.
+            self.receive()
         buffer = self._buffer
         if buffer is None:
             return None
-        before = len(buffer)
+        size = len(buffer)
         try:
             found = buffer.next()
         except compression.TooLarge:
             raise RpcError(_RESOURCE_EXHAUSTED, self._too_large()) from None
         if found is not None:
-            self.hold(len(buffer))
-            self._release(min(before - len(buffer), stream.unread))
+            self.account(len(buffer))
+            self._consume(min(size - len(buffer), stream.unread))
         return found
 
-    async def _wait_for_request(self) -> None:
-        if self._reader is not None:
-            raise UsageError("somebody else is reading already")
-        self._reader = self.connection.loop.create_future()
+    async def _wait(self) -> None:
+        if self._waiter is not None:
+            raise UsageError("another task is reading already")
+        self._waiter = self._channel.loop.create_future()
         try:
-            await self._reader
+            await self._waiter
         finally:
-            self._reader = None
-
-    def requests(self) -> "Requests":
-        return Requests(self)
-
-
-class Requests:
-    """The messages of a streamed request, for `async for`."""
-
-    __slots__ = ("_call",)
-
-    def __init__(self, call: RequestReader) -> None:
-        self._call = call
-
-    def __aiter__(self) -> "Requests":
-        return self
-
-    async def __anext__(self) -> Any:
-        message = await self._call.read()
-        if message is EOF:
-            raise StopAsyncIteration
-        return message
+            self._waiter = None

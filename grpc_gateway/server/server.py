@@ -1,9 +1,8 @@
-"""The gRPC server: grpc.aio's registration, connections from the negotiation layer."""
+"""The gRPC server: registration as on grpc.aio's server, connections from the negotiation layer."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import grpc
@@ -11,166 +10,135 @@ import grpc
 from grpc_gateway.http2.channel import CloseCause
 from grpc_gateway.server.connection import GrpcConnection
 from grpc_gateway.server.deadlines import Deadlines
-from grpc_gateway.server.methods import Method, Registry
-from grpc_gateway.server.options import DEFAULT_OPTIONS, ServerOptions
-from grpc_gateway.server.stats import Stats
-from grpc_gateway.server.status import CODES
+from grpc_gateway.server.methods import Registry
+from grpc_gateway.server.rpc_status import CODES
+from grpc_gateway.server.server_options import DEFAULT_OPTIONS, ServerOptions
 from protocol_negotiation.peer import Peer
 
 OnConnection = Callable[[GrpcConnection], None]
 
-_DRAIN_POLL = 0.05
-_CHECKED_AT_ONCE = 500
-# Seconds that handlers have to end when their calls were cancelled, and clients to take what is left for them.
-_CLOSE_PATIENCE = 5.0
-_UNKNOWN_METHOD = "unknown"
+_DRAIN_POLL_SECONDS = 0.05
+# Connections to check in one turn of the event loop; checking thousands at once would delay all calls.
+_CHECK_BATCH = 500
+# Time for handlers to end after their cancellation, and for clients to read what is left for them.
+_CLOSE_TIMEOUT_SECONDS = 5.0
 
 
 class Server:
-    """Serves gRPC on connections that `protocol` is made for.
+    """A gRPC server on connections that another layer accepts: `protocol` makes the protocol of each.
 
     Handlers are registered as on `grpc.aio.server()`, so generated `add_XServicer_to_server` functions take it.
-    `interceptors` are grpc.aio's. `on_open` and `on_close` are called with each connection. To be made and used in
-    the event loop's thread.
+    Handlers are coroutine functions, asynchronous generator functions, or plain functions that do not block; plain
+    generator functions are refused. `on_open` and `on_close` are called with each connection. To be created and used
+    in the event loop's thread.
     """
 
     def __init__(
         self,
         options: ServerOptions = DEFAULT_OPTIONS,
-        interceptors: "Sequence[grpc.aio.ServerInterceptor]" = (),
         on_open: OnConnection | None = None,
         on_close: OnConnection | None = None,
     ) -> None:
         self.options = options
-        self.interceptors = tuple(interceptors)
-        self.methods = Registry()
-        self.stats = Stats()
         self.connections: set[GrpcConnection] = set()
         self.loop = asyncio.get_running_loop()
-        self.deadlines = Deadlines(self.loop, options.deadline_tick)
-        self.threads = ThreadPoolExecutor(options.threads, "grpc")
-        # Counts the calls of methods that nobody serves.
-        self.unknown = Method(_UNKNOWN_METHOD, grpc.unary_unary_rpc_method_handler(_nobody))
+        self._methods = Registry()
+        self._deadlines = Deadlines(self.loop, options.deadline_tick)
         self._on_open = on_open
         self._on_close = on_close
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
         self._draining = False
 
-    # Registration, as grpc.aio.Server has it.
+    # Registration, as on grpc.aio.Server.
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: "Iterable[grpc.GenericRpcHandler]") -> None:
-        self.methods.add_generic(generic_rpc_handlers)
+        """Add handlers that are looked up for each call without a registered method."""
+        self._methods.add_generic(generic_rpc_handlers)
 
     def add_registered_method_handlers(
         self, service_name: str, method_handlers: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]"
     ) -> None:
-        self.methods.register(service_name, method_handlers)
+        """Add the methods of a service. Raises TypeError or ValueError for a handler that cannot be run."""
+        self._methods.register(service_name, method_handlers)
 
     # Connections.
 
     def protocol(self, peer: Peer) -> GrpcConnection:
-        """The protocol for one connection: a `protocol_negotiation` handler."""
-        return GrpcConnection(self, peer)
+        """Return the protocol for one connection: a `protocol_negotiation` handler."""
+        return GrpcConnection(
+            peer, self.options, self._methods, self._deadlines, self._connection_opened, self._connection_closed
+        )
 
-    def connection_opened(self, connection: GrpcConnection) -> None:
+    def _connection_opened(self, connection: GrpcConnection) -> None:
         self.connections.add(connection)
-        self.stats.opened += 1
-        if self._sweeper is None:
-            self._sweeper = self.loop.call_later(self.options.sweep, self._sweep)
+        if self._check_timer is None:
+            self._check_timer = self.loop.call_later(self.options.check_interval, self._check_connections)
         if self._on_open is not None:
             self._on_open(connection)
         if self._draining:
             connection.drain()
 
-    def connection_ended(self, connection: GrpcConnection) -> None:
+    def _connection_closed(self, connection: GrpcConnection) -> None:
         self.connections.discard(connection)
-        stats, http2 = self.stats, connection.http2
-        if connection.cause is not None:
-            stats.closed[connection.cause] += 1
-        if http2.fault is not None and connection.cause in (CloseCause.ABUSE, CloseCause.PROTOCOL):
-            stats.refused[http2.fault.reason] += 1
-        stats.resets += http2.resets
-        stats.pings += http2.pings
         if self._on_close is not None:
             self._on_close(connection)
 
-    def _sweep(self) -> None:
-        # Before anything can go wrong.
-        self._sweeper = self.loop.call_later(self.options.sweep, self._sweep) if self.connections else None
-        self._check(list(self.connections))
+    def _check_connections(self) -> None:
+        # Scheduled first, so that an error below does not end the checks.
+        self._check_timer = (
+            self.loop.call_later(self.options.check_interval, self._check_connections) if self.connections else None
+        )
+        self._check_batch(list(self.connections))
 
-    def _check(self, left: list[GrpcConnection]) -> None:
-        """Look at some, and at the rest in the next turns of the loop: thousands at once would hold up all calls."""
+    def _check_batch(self, remaining: list[GrpcConnection]) -> None:
         now = self.loop.time()
-        for connection in left[-_CHECKED_AT_ONCE:]:
+        for connection in remaining[-_CHECK_BATCH:]:
             connection.check(now)
-        del left[-_CHECKED_AT_ONCE:]
-        if left:
-            self.loop.call_soon(self._check, left)
+        del remaining[-_CHECK_BATCH:]
+        if remaining:
+            self.loop.call_soon(self._check_batch, remaining)
 
     @property
     def open_streams(self) -> int:
         return sum(connection.open_streams for connection in self.connections)
 
     def calls(self) -> "Counter[tuple[str, grpc.StatusCode]]":
-        """Calls that have ended, by method (``/package.Service/Method``, or "unknown") and code."""
+        """Return the number of ended calls by method (``/package.Service/Method``, or "unknown") and code."""
         totals: Counter[tuple[str, grpc.StatusCode]] = Counter()
-        for method in (*self.methods, self.unknown):
+        for method in self._methods:
             for number, count in enumerate(method.counts):
                 if count:
                     totals[(method.path, CODES[number])] += count
         return totals
 
-    # Interceptors.
-
-    async def intercepted(
-        self, details: grpc.HandlerCallDetails, position: int = 0
-    ) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """The handler that the interceptors from `position` on agree to."""
-        if position == len(self.interceptors):
-            return self.methods.handler(details)
-
-        async def continuation(details: grpc.HandlerCallDetails) -> Any:
-            return await self.intercepted(details, position + 1)
-
-        return await self.interceptors[position].intercept_service(continuation, details)
-
     # The end.
 
     async def drain(self, grace: float) -> None:
-        """Send all clients elsewhere; returns when their calls have finished, or after `grace` seconds.
-
-        Calls that are left then are cancelled, and their connections closed.
-        """
+        """Send GOAWAY to all clients, let their calls finish for up to `grace` seconds, then `close`."""
         self._draining = True
         for connection in tuple(self.connections):
             connection.drain()
-        ends = self.loop.time() + grace
-        while self.connections and self.loop.time() < ends:
-            await asyncio.sleep(_DRAIN_POLL)
+        deadline = self.loop.time() + grace
+        while self.connections and self.loop.time() < deadline:
+            await asyncio.sleep(_DRAIN_POLL_SECONDS)
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections now, cancel their calls and wait until the handlers have ended, within reason."""
+        """Close all connections, cancel their calls, and wait a few seconds for the handlers to end."""
         self._draining = True
         connections = tuple(self.connections)
         for connection in connections:
             connection.end(CloseCause.LOCAL)
-        lingering = [runner for connection in connections for runner in connection.lingering]
-        if lingering:
-            await asyncio.wait(lingering, timeout=_CLOSE_PATIENCE)
-        ends = self.loop.time() + _CLOSE_PATIENCE
+        cancelled = [handler for connection in connections for handler in connection.open_calls.cancelled_handlers]
+        if cancelled:
+            await asyncio.wait(cancelled, timeout=_CLOSE_TIMEOUT_SECONDS)
+        deadline = self.loop.time() + _CLOSE_TIMEOUT_SECONDS
         while self.connections:
-            if self.loop.time() > ends:
+            if self.loop.time() > deadline:
                 for connection in tuple(self.connections):
                     connection.abort(CloseCause.LOCAL)
-            await asyncio.sleep(_DRAIN_POLL)
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            self._sweeper = None
-        self.deadlines.close()
-        self.threads.shutdown(wait=False, cancel_futures=True)
-
-
-async def _nobody(_: Any, __: Any) -> None:
-    """Never called."""
+            await asyncio.sleep(_DRAIN_POLL_SECONDS)
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+            self._check_timer = None
+        self._deadlines.close()

@@ -1,23 +1,23 @@
-"""Hot unary handlers without a task."""
+"""Unary handlers that run without a task."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any
 
-from grpc_gateway.server.status import RpcError
+from grpc_gateway.server.rpc_status import RpcError
 
-# The attribute of a decorated function that holds the plain one.
+# Attribute of a decorated function that holds the undecorated one.
 _PLAIN = "immediate"
 
 
 def immediate(function: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Decorates a handler that is a plain function `([self,] request, context)` and does not block.
+    """Decorate a unary handler that is a plain function `([self,] request, context)` and does not block.
 
-    It gives the response, or a future of it; it ends the call otherwise by raising `RpcError` (as `context.abort` must
-    be awaited), or by a future that fails with one. The server runs it while it reads: no task, no turn of the loop.
-    When the client gives the call up, the future is cancelled. To everybody else, grpcio's server too, the decorated
-    function is a coroutine function like any other.
+    The function returns the response, or a future of it. To end the call with an error, it raises `RpcError`, or its
+    future fails with one; it cannot await `context.abort`. Our server runs it within the read that completes the
+    request, without a task or another turn of the event loop, and cancels the future if the client cancels the call.
+    For other servers, grpcio's included, the decorated function is an ordinary coroutine function.
     """
 
     @wraps(function)
@@ -33,7 +33,7 @@ def immediate(function: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any,
 
 
 def plain(behaviour: Callable[..., Any]) -> Callable[..., Any] | None:
-    """The plain function of an `immediate` handler, bound as that is; None of any other."""
+    """Return the undecorated function of an `immediate` handler, bound like it; None for other handlers."""
     function: Callable[..., Any] | None = getattr(behaviour, _PLAIN, None)
     owner = getattr(behaviour, "__self__", None)
     if function is None or owner is None:

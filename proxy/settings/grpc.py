@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from grpc_gateway.http2.limits import Limits, Upkeep
+from grpc_gateway.http2.limits import Limits, Timeouts
 from grpc_gateway.options import Options
 from grpc_gateway.server import ServerOptions
 from protocol_negotiation.peer import HostPort
@@ -111,7 +111,7 @@ class GrpcSettings(SettingsTable):
             limits=Limits(
                 concurrent_streams=self.max_streams, header_list=self.max_header, ping_interval=self.min_ping_interval
             ),
-            upkeep=Upkeep(
+            timeouts=Timeouts(
                 ping_after=self.ping_after or None,
                 ping_timeout=self.ping_timeout,
                 idle=idle_timeout,

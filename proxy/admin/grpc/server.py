@@ -10,7 +10,7 @@ import anyio.to_thread
 import grpc
 
 from grpc_gateway.server import Server
-from grpc_gateway.server.options import ServerOptions
+from grpc_gateway.server.server_options import ServerOptions
 from protocol_negotiation.detect import Protocol
 from protocol_negotiation.listener import Listener, ListenerOptions
 from protocol_negotiation.negotiation import Outcome

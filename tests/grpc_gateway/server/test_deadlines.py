@@ -1,4 +1,4 @@
-"""The deadlines of many calls, on a loop whose time the test makes."""
+"""Deadlines on an event loop with a fake clock."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,8 +9,8 @@ import pytest
 from grpc_gateway.server.deadlines import Deadlines
 
 
-class Loop:
-    """Time, and the timer that was set last."""
+class FakeLoop:
+    """An event loop with a clock that the test advances, and one timer."""
 
     now = 100.0
     timer: "tuple[float, Callable[[], None]] | None" = None
@@ -19,7 +19,7 @@ class Loop:
     def time(self) -> float:
         return self.now
 
-    def call_at(self, at: float, callback: Callable[[], None]) -> "Loop":
+    def call_at(self, at: float, callback: Callable[[], None]) -> "FakeLoop":
         self.timer = (at, callback)
         self.timers += 1
         return self
@@ -27,7 +27,7 @@ class Loop:
     def cancel(self) -> None:
         self.timer = None
 
-    def run(self, until: float) -> None:
+    def advance(self, until: float) -> None:
         while self.timer is not None and self.timer[0] <= until:
             (at, callback), self.timer = self.timer, None
             self.now = max(self.now, at)
@@ -36,7 +36,7 @@ class Loop:
 
 
 class Entry:
-    """Takes itself out when it expires, as a call does; and others, if it is told to."""
+    """Removes itself when it expires, as a call does, and the entries in `others`."""
 
     def __init__(self, deadlines: Deadlines, at: float) -> None:
         self.expired: list[float] = []
@@ -53,63 +53,63 @@ class Entry:
             ended.end()
 
 
-def made() -> tuple[Loop, Deadlines]:
-    loop = Loop()
+def create() -> tuple[FakeLoop, Deadlines]:
+    loop = FakeLoop()
     return loop, Deadlines(cast(asyncio.AbstractEventLoop, loop), 0.02)
 
 
-def test_each_expires_once_and_at_most_a_tick_late() -> None:
-    loop, deadlines = made()
+def test_each_entry_expires_once_and_at_most_one_tick_late() -> None:
+    loop, deadlines = create()
     entries = {at: Entry(deadlines, at) for at in (103.0, 100.0, 101.005, 101.01, 200.0, 99.0)}
-    loop.run(300)
+    loop.advance(300)
     for at, entry in entries.items():
         assert len(entry.expired) == 1
         assert max(at, 100) <= entry.expired[0] <= max(at, 100) + 0.021
     assert loop.timer is None
 
 
-def test_many_in_one_tick() -> None:
-    loop, deadlines = made()
+def test_entries_of_one_tick_all_expire_when_one_removes_the_others() -> None:
+    loop, deadlines = create()
     entries = [Entry(deadlines, 101.0) for _ in range(50)]
     entries[0].others = entries[1:]
-    loop.run(102)
+    loop.advance(102)
     assert all(len(entry.expired) == 1 for entry in entries)
 
 
-def test_what_has_ended_costs_nothing() -> None:
-    loop, deadlines = made()
+def test_removed_entries_leave_no_slots_or_timers() -> None:
+    loop, deadlines = create()
     for number in range(10_000):
         Entry(deadlines, 160.0 + number % 7).end()
     assert sum(map(len, deadlines._slots.values())) == 0
     assert loop.timers < 5
-    loop.run(200)
+    loop.advance(200)
     assert deadlines._slots == {}
 
 
-def test_an_earlier_one_comes_first() -> None:
-    loop, deadlines = made()
+def test_a_later_added_but_earlier_entry_expires_first() -> None:
+    loop, deadlines = create()
     late, early = Entry(deadlines, 150.0), Entry(deadlines, 101.0)
-    loop.run(102)
+    loop.advance(102)
     assert (late.expired, len(early.expired)) == ([], 1)
     deadlines.close()
-    loop.run(300)
+    loop.advance(300)
     assert late.expired == []
 
 
-def test_far_deadlines_leave_nothing() -> None:
-    """Each at a time of its own, all hours away: nothing is left of them long before that."""
-    loop, deadlines = made()
+def test_empty_slots_of_far_deadlines_are_removed() -> None:
+    """1000 slots, hours away, are removed within seconds after their entries."""
+    loop, deadlines = create()
     for number in range(1000):
         Entry(deadlines, 4000.0 + number).end()
-    loop.run(102)
+    loop.advance(102)
     assert deadlines._slots == {}
 
 
-def test_one_that_fails_stops_no_clock() -> None:
-    loop, deadlines = made()
+def test_an_entry_that_raises_does_not_stop_the_timer() -> None:
+    loop, deadlines = create()
     entries = [Entry(deadlines, 101.0), Entry(deadlines, 102.0)]
     entries[0].expire = lambda: 1 / 0  # type: ignore[method-assign,assignment]
     with pytest.raises(ZeroDivisionError):
-        loop.run(103)
-    loop.run(103)
+        loop.advance(103)
+    loop.advance(103)
     assert len(entries[1].expired) == 1

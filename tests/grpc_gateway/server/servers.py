@@ -1,4 +1,4 @@
-"""A server on a socket of its own, and clients of it."""
+"""Servers on a listening socket, and clients of them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -13,15 +13,15 @@ from protocol_negotiation.peer import Peer, socket_address
 SERVICE = "test.Service"
 Handlers = Mapping[str, "grpc.RpcMethodHandler[Any, Any]"]
 
-# Handlers of bytes, whatever kind of function they are.
+# Makers of method handlers for bytes, without the types of grpcio's stubs.
 UNARY: Any = grpc.unary_unary_rpc_method_handler
 UNARY_STREAM: Any = grpc.unary_stream_rpc_method_handler
 STREAM_UNARY: Any = grpc.stream_unary_rpc_method_handler
 STREAM: Any = grpc.stream_stream_rpc_method_handler
 
 
-class AdvertisedListener(asyncio.Protocol):
-    """Stands in for the negotiation: hands the transport over before the first byte."""
+class Acceptor(asyncio.Protocol):
+    """Replacement for the negotiation: hands over the transport before the first byte."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -37,8 +37,8 @@ class AdvertisedListener(asyncio.Protocol):
 
 @asynccontextmanager
 async def listening(server: Server) -> AsyncIterator[int]:
-    """The port that the server is reached at."""
-    listener = await asyncio.get_running_loop().create_server(lambda: AdvertisedListener(server), "127.0.0.1", 0)
+    """Serve on a free port of the loopback address, and yield it."""
+    listener = await asyncio.get_running_loop().create_server(lambda: Acceptor(server), "127.0.0.1", 0)
     try:
         yield listener.sockets[0].getsockname()[1]
     finally:
@@ -52,10 +52,10 @@ async def serving(
     options: ServerOptions | None = None,
     client_options: tuple[tuple[str, Any], ...] = (),
     compression: grpc.Compression | None = None,
-    **kinds: Any,
+    **listeners: Any,
 ) -> AsyncIterator[tuple[Server, Any]]:
-    """A server with these handlers of bytes, and a grpc.aio channel to it."""
-    server = Server(options or ServerOptions(), **kinds)
+    """Yield a server with these handlers of bytes, and a grpc.aio channel to it."""
+    server = Server(options or ServerOptions(), **listeners)
     server.add_registered_method_handlers(SERVICE, handlers)
     async with (
         listening(server) as port,
@@ -69,7 +69,7 @@ def path(name: str) -> str:
 
 
 async def status_of(call: Any) -> tuple[grpc.StatusCode, str]:
-    """How a unary call, or the reading of a streamed answer, ends."""
+    """Return code and details of a call, after reading all of its response."""
     try:
         if hasattr(call, "__aiter__"):
             async for _ in call:
@@ -81,18 +81,19 @@ async def status_of(call: Any) -> tuple[grpc.StatusCode, str]:
     return grpc.StatusCode.OK, ""
 
 
-def opened(port: int, *options: tuple[str, Any]) -> Any:
-    """A grpc.aio channel. (Its calls without serializers have no type.)"""
+def channel_to(port: int, *options: tuple[str, Any]) -> Any:
+    """Return a grpc.aio channel; untyped, as its calls without serializers have no type."""
     return grpc.aio.insecure_channel(f"127.0.0.1:{port}", options)
 
 
-async def settle() -> None:
-    """Let everything that is ready run, and what that makes ready."""
+async def run_ready_callbacks() -> None:
+    """Run the event loop for 50 turns."""
     for _ in range(50):
         await asyncio.sleep(0)
 
 
 async def until(condition: Callable[[], Any]) -> None:
+    """Wait up to 30 s for a condition."""
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.01)

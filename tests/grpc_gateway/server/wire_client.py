@@ -1,4 +1,4 @@
-"""A client of a `GrpcConnection` on a transport of the test's own: what no grpcio client sends, byte by byte."""
+"""A client that sends arbitrary bytes to a `GrpcConnection`, through a fake transport."""
 
 import asyncio
 from typing import cast
@@ -7,13 +7,13 @@ from grpc_gateway.http2 import frames
 from grpc_gateway.server import GrpcConnection, Server
 from protocol_negotiation.peer import HostPort, Peer, Tls
 from tests.grpc_gateway.http2.kit import END, GREETING, Client, Frame, parse
-from tests.grpc_gateway.server.kit import path
+from tests.grpc_gateway.server.servers import path
 
 PEER = Peer(HostPort("::1", 7), HostPort("::1", 8), tls=Tls("TLSv1.3", "x", subject=r"CN=al\,ice,O=x"))
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written; how fast the peer is, the test says."""
+    """Records written bytes; the test decides when the peer reads them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class FakeTransport(asyncio.Transport):
         self.reading = True
         self.aborted = self.ended = False
         self.buffer_size = 0
-        # What fits before the connection is paused; None: everything is taken at once.
+        # Bytes that fit before the protocol is paused; None for no limit.
         self.room: int | None = None
         self.paused = False
         self.protocol: asyncio.BaseProtocol | None = None
@@ -37,14 +37,14 @@ class FakeTransport(asyncio.Transport):
             self.protocol.pause_writing()
 
     def drain(self) -> None:
-        """The peer takes all."""
+        """Empty the buffer, as a peer that reads everything."""
         self.buffer_size = 0
         if self.paused and self.protocol is not None:
             self.paused = False
             self.protocol.resume_writing()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """As the connection likes."""
+        """Ignored: `room` is the limit."""
 
     def get_write_buffer_size(self) -> int:
         return self.buffer_size
@@ -68,8 +68,8 @@ class FakeTransport(asyncio.Transport):
         self.aborted = True
 
 
-class Wire(Client):
-    """A client that speaks to a `GrpcConnection`."""
+class WireClient(Client):
+    """An HTTP/2 client of a `GrpcConnection`."""
 
     def __init__(self, server: Server) -> None:
         super().__init__()
@@ -80,30 +80,31 @@ class Wire(Client):
         self.channel.connection_made(self.transport)
         self.channel.data_received(GREETING)
 
-    def say(self, said: bytes) -> None:
-        self.channel.data_received(said)
+    def send_bytes(self, sent: bytes) -> None:
+        self.channel.data_received(sent)
 
     def call(self, stream_id: int, name: str, *fields: tuple[str, str], flags: int = 0) -> bytes:
         head = ((":method", "POST"), (":scheme", "http"), (":path", path(name)), (":authority", "x"))
         return self.headers(stream_id, *head, ("content-type", "application/grpc"), *fields, flags=flags)
 
-    async def answer(self, stream_id: int = 1) -> tuple[dict[str, str], bytes, dict[str, str]]:
-        """Head, data and trailers of an answer; trailers are empty where the head is all."""
+    async def response(self, stream_id: int = 1) -> tuple[dict[str, str], bytes, dict[str, str]]:
+        """Wait for a response; return its head, data and trailers. Without trailers, the head has the status."""
         async with asyncio.timeout(30):
-            while not any(found.stream_id == stream_id and found.flags & END for found in self.listen()):
+            while not any(frame.stream_id == stream_id and frame.flags & END for frame in self.read_frames()):
                 await asyncio.sleep(0.001)
         head, *trailers = self.blocks[stream_id]
         return head, self.body(stream_id), trailers[0] if trailers else {}
 
-    def listen(self) -> list[Frame]:
-        """All frames so far; their blocks are decoded in the order in which they came."""
+    def read_frames(self) -> list[Frame]:
+        """Return all frames so far; decode new header blocks in the order of their arrival."""
         new = parse(b"".join(self.transport.written))[len(self.received) :]
         self.received += new
-        for found in new:
-            if found.kind == frames.HEADERS:
-                self.blocks.setdefault(found.stream_id, []).append(dict(self.decode(found)))
+        for frame in new:
+            if frame.kind == frames.HEADERS:
+                self.blocks.setdefault(frame.stream_id, []).append(dict(self.decode(frame)))
         return self.received
 
 
 def message(body: bytes, flag: int = 0) -> bytes:
+    """Return a length-prefixed message."""
     return bytes((flag,)) + len(body).to_bytes(4) + body
