@@ -48,11 +48,11 @@ from proxy.settings.model import Settings
 from proxy.traffic_rules.engine import Rules
 from proxy.traffic_rules.namespaced_channel import NamespacedChannel
 from remoting.codes import RequestCode
-from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
+from remoting.connection import CloseCause, Handler, RemotingConnection
 from remoting.errors import RemotingError
+from remoting.flow_control import Limits
 from remoting.tasks import spawn_quietly
-from remoting.wheel import TimeoutWheel
-from remoting.wheel_driver import ticking
+from remoting.timeout_wheel import TimeoutWheel, ticking
 
 if TYPE_CHECKING:
     from proxy.admin.grpc.server import AdminServer

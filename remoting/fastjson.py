@@ -52,6 +52,14 @@ def loads(data: bytes) -> Any:
     return _resolve(value) if b"$ref" in data else value
 
 
+def load_object(data: bytes) -> dict[str, Any]:
+    """Parse a document that is one JSON object, standard JSON or fastjson's dialect. Raises BodyError."""
+    value = loads(data)
+    if not isinstance(value, dict):
+        raise BodyError("the body is not a JSON object")
+    return value
+
+
 def dumps(value: Any) -> bytes:
     """Write a document for old clients: dict keys of type int without quotes, keys of ObjectKeys as they are.
 

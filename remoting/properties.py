@@ -143,3 +143,15 @@ def message_type(properties: str | Mapping[str, str]) -> MessageType:
         if value_of(key) is not None:
             return kind
     return MessageType.NORMAL
+
+
+def java_hash_code(text: str) -> int:
+    """Return Java's `String.hashCode`, over UTF-16 units, as a signed number of 32 bits.
+
+    Brokers index tags by it, and producers spread message groups over queues by it.
+    """
+    code = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(units), 2):
+        code = (31 * code + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    return code - (1 << 32) if code >> 31 else code

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 
 from remoting import fastjson
-from remoting.bodies import json_object
 from remoting.errors import BodyError
+from remoting.fastjson import load_object
 from remoting.messages import Permission
 
 # Broker ids in a route: 0 is the master.
@@ -92,7 +92,7 @@ class BrokerQueues:
 
 def parse(topic: str, body: bytes) -> TopicRoute:
     """Parse a TopicRouteData body, standard JSON or fastjson's dialect. Raises BodyError."""
-    data = json_object(body)
+    data = load_object(body)
     data["queueDatas"] = data.get("queueDatas") or []
     data["brokerDatas"] = data.get("brokerDatas") or []
     try:
@@ -161,7 +161,7 @@ class Replicas:
 def parse_cluster(body: bytes) -> dict[str, Replicas]:
     """Parse a ClusterInfo body: all brokers by name. Raises BodyError."""
     try:
-        table = (json_object(body).get("brokerAddrTable") or {}).values()
+        table = (load_object(body).get("brokerAddrTable") or {}).values()
         return {broker.name: broker for broker in map(_replicas, table)}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BodyError(f"a cluster's description lacks {error}") from None

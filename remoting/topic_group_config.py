@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from remoting.bodies import json_object
 from remoting.errors import BodyError
+from remoting.fastjson import load_object
 from remoting.properties import MessageType
 
 # Attribute keys; in a stored configuration they stand without the `+` of a change.
@@ -31,7 +31,7 @@ class TopicConfig:
     @classmethod
     def parse(cls, body: bytes) -> "TopicConfig":
         """Read TopicConfigAndQueueMapping. Raises BodyError."""
-        data = json_object(body)
+        data = load_object(body)
         attributes = data.get("attributes") or {}
         if not isinstance(attributes, dict):
             raise BodyError("a topic's attributes are not an object")
@@ -96,7 +96,7 @@ class GroupConfig:
     @classmethod
     def parse(cls, body: bytes) -> "GroupConfig":
         """Read SubscriptionGroupConfig. Raises BodyError."""
-        data = json_object(body)
+        data = load_object(body)
         try:
             quota = (data.get("attributes") or {}).get(_LITE_SUBSCRIPTION_QUOTA)
             return cls(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, FilterExpression, FilterType
-from remoting.hashing import hash_code
+from remoting.properties import java_hash_code
 
 if TYPE_CHECKING:
     from grpc_gateway.clients.client import Client
@@ -66,7 +66,7 @@ def _subscription(topic: str, expression: FilterExpression, version: int) -> dic
         "topic": topic,
         "subString": text or _ALL,
         "tagsSet": tags,
-        "codeSet": [hash_code(tag) for tag in tags],
+        "codeSet": [java_hash_code(tag) for tag in tags],
         "subVersion": version,
         "expressionType": _SQL if sql else _TAG,
     }

@@ -27,7 +27,7 @@ from protos.apache.rocketmq.v2.service_pb2 import (
     ForwardMessageToDeadLetterQueueResponse,
 )
 from remoting import command as commands
-from remoting import pop
+from remoting.batch_ack import BatchAckBody, batch_acks
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
@@ -266,5 +266,5 @@ def _place(deliveries: Sequence[_Delivery]) -> tuple[str, int]:
 
 
 def _batch(group: str, topic: str, broker: str, deliveries: Sequence[_Delivery]) -> RemotingCommand:
-    body = pop.BatchAckBody(broker, pop.batch_acks(topic, group, [delivery.used.info for delivery in deliveries]))
+    body = BatchAckBody(broker, batch_acks(topic, group, [delivery.used.info for delivery in deliveries]))
     return commands.request(RequestCode.BATCH_ACK_MESSAGE, {"bname": broker}, body.encode())

@@ -12,7 +12,8 @@ from typing import NamedTuple, Self
 
 from grpc_gateway.status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from remoting.pop import ORDER_REVIVE_QUEUE, ExtraInfo, Retry
+from remoting.pop import ORDER_REVIVE_QUEUE, ExtraInfo
+from remoting.pop_offset_info import Retry
 
 _LONG = "([0-9]{1,19})"
 _INT = "([0-9]{1,10})"
@@ -25,7 +26,7 @@ _MAX_LONG, _MAX_INT = 2**63 - 1, 2**31 - 1
 
 
 class ReceiptHandle(NamedTuple):
-    """One handle. Times are ms (since 1970), retry is a value of `remoting.pop.Retry`.
+    """One handle. Times are ms (since 1970), retry is a value of `remoting.pop_offset_info.Retry`.
 
     commit_log_offset: -1 where the handle does not say. holder: empty where nobody renews it.
     """

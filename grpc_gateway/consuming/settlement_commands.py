@@ -9,10 +9,11 @@ from grpc_gateway.core import Core
 from grpc_gateway.status import Refused, of_error, of_response, status
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from remoting import command as commands
-from remoting import pop
+from remoting import pop_offset_info
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from remoting.pop_offset_info import Retry
 
 _log = logging.getLogger("gantry.grpc")
 
@@ -97,7 +98,7 @@ def dead_letter(group: str, topic: str, handle: ReceiptHandle, message_id: str) 
 
 def real_topic(group: str, topic: str, handle: ReceiptHandle) -> str:
     """The topic a delivery came from: the one that was asked for, or the group's retry topic."""
-    return topic if handle.retry == "0" else pop.real_topic(topic, group, pop.Retry(handle.retry))
+    return topic if handle.retry == "0" else pop_offset_info.real_topic(topic, group, Retry(handle.retry))
 
 
 def _fields(group: str, topic: str, handle: ReceiptHandle, lite_topic: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from grpc_gateway.status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from remoting.hashing import hash_code
+from remoting.properties import java_hash_code
 from remoting.routes import TopicRoute
 
 _MULTIPLIER = 2862933555777941757
@@ -55,7 +55,7 @@ def _writable(route: TopicRoute) -> tuple[Queue, ...]:
 @lru_cache(maxsize=65_536)
 def bucket(text: str, buckets: int) -> int:
     """Guava's `Hashing.consistentHash` of a text's Java hash code, 0 to `buckets` - 1 (Lamping and Veach, 2014)."""
-    state = hash_code(text) & _64_BITS
+    state = java_hash_code(text) & _64_BITS
     candidate = 0
     while True:
         state = (state * _MULTIPLIER + 1) & _64_BITS

@@ -9,6 +9,7 @@ from proxy.core.membership import touch
 from proxy.core.messaging import Messaging, Reply
 from remoting import command as commands
 from remoting import pop, properties
+from remoting.batch_ack import BatchAckBody
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BrokerNotNamed, TopicNotExist
@@ -98,7 +99,7 @@ def _extra_info(context: Context) -> str | None:
 
 
 def _batch_ack(context: Context) -> str | None:
-    return pop.BatchAckBody.decode(context.command.body).broker_name
+    return BatchAckBody.decode(context.command.body).broker_name
 
 
 def _recall_handle(context: Context) -> str | None:

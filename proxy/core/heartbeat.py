@@ -7,8 +7,8 @@ import orjson
 
 from proxy.core.client_registry import Consumer, Groups
 from remoting import fastjson
-from remoting.bodies import json_object
 from remoting.errors import BodyError
+from remoting.fastjson import load_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Heartbeat:
 
 def parse(body: bytes) -> Heartbeat:
     """Parse HeartbeatData. Raises BodyError naming what is wrong."""
-    data = json_object(body)
+    data = load_object(body)
     client_id = data.get("clientID")
     if not isinstance(client_id, str) or not client_id:
         raise BodyError("a heartbeat has no clientID")
@@ -44,7 +44,7 @@ def parse(body: bytes) -> Heartbeat:
 
 def without(body: bytes, groups: Groups) -> bytes:
     """The body less these groups; one that is nested too deeply to be written again stays as it is."""
-    data = json_object(body)
+    data = load_object(body)
     gone = {"producerDataSet": groups.producers, "consumerDataSet": groups.consumers}
     for key, names in gone.items():
         data[key] = [item for item in _objects(data, key) if _group(item) not in names]

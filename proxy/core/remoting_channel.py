@@ -5,9 +5,10 @@ from collections.abc import Callable
 from protocol_negotiation.peer import Peer
 from proxy.core.channel import ChannelProtocol, Identity, Session
 from remoting.codes import version_text
-from remoting.connection import Handler, Limits, RemotingConnection
+from remoting.connection import Handler, RemotingConnection
 from remoting.errors import RemotingError
-from remoting.wheel import TimeoutWheel
+from remoting.flow_control import Limits
+from remoting.timeout_wheel import TimeoutWheel
 
 
 class RemotingChannel(RemotingConnection):

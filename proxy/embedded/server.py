@@ -19,9 +19,9 @@ from proxy.core.remoting_channel import RemotingChannel
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.embedded.broker.request import Reply
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
-from remoting.wheel import TimeoutWheel
-from remoting.wheel_driver import ticking
+from remoting.connection import CloseCause, Handler, RemotingConnection
+from remoting.flow_control import Limits
+from remoting.timeout_wheel import TimeoutWheel, ticking
 
 # Seconds that a client has to answer the broker.
 _CLIENT_TIMEOUT = 5.0

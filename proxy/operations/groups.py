@@ -10,9 +10,9 @@ from proxy.core.handlers.groups import consumer_connections
 from proxy.operations import operator_channel
 from proxy.operations.replica import Replica
 from proxy.operations.values import Answer
-from remoting.bodies import json_object
 from remoting.codes import RequestCode, version_text
 from remoting.errors import RemotingError
+from remoting.fastjson import load_object
 from remoting.names import RETRY_PREFIX
 
 
@@ -135,7 +135,7 @@ async def _elsewhere(replica: Replica, name: str) -> list[Consumer]:
     code = RequestCode.GET_CONSUMER_CONNECTION_LIST
     try:
         reply = await operator_channel.handle(replica.core, consumer_connections, code, {"consumerGroup": name})
-        data = json_object(reply.body) if reply.code == 0 else {}
+        data = load_object(reply.body) if reply.code == 0 else {}
     except (RemotingError, TimeoutError):
         return []
     return [_remote(data, item) for item in data.get("connectionSet") or () if isinstance(item, dict)]

@@ -9,9 +9,9 @@ from proxy.operations import operator_channel, paging
 from proxy.operations.cooperative_yield import Turns
 from proxy.operations.replica import Replica
 from proxy.operations.values import Answer
-from remoting.bodies import json_object
 from remoting.codes import RequestCode
 from remoting.errors import BodyError, RemotingError
+from remoting.fastjson import load_object
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system
 from remoting.properties import MessageType
 from remoting.routes import BrokerQueues
@@ -70,7 +70,7 @@ async def topics(replica: Replica) -> list[Topic]:
         elif isinstance(reply, BaseException):
             raise reply
         else:
-            table = json_object(reply.body).get("topicConfigTable") or {}
+            table = load_object(reply.body).get("topicConfigTable") or {}
             for name, config in table.items():
                 found.setdefault(name, []).append((broker, config))
             await turns.take()

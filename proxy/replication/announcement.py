@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 
 from proxy.core.client_registry import Consumer, Member
-from remoting.bodies import json_object
 from remoting.errors import BodyError
+from remoting.fastjson import load_object
 
 # Our own proxy ids begin like this. Brokers know the members behind every Gantry, and drop those
 # of one that died at once; only what brokers do not know has to be learned from announcements.
@@ -96,7 +96,7 @@ def _data(announcement: Announcement) -> dict[str, Any]:
 
 def decode(body: bytes) -> Announcement:
     """Read a proxy's message. Raises BodyError."""
-    data = json_object(body)
+    data = load_object(body)
     channel = _channel(data.get("channelData"))
     try:
         return Announcement(
@@ -129,7 +129,7 @@ def _is_subscription(item: object) -> bool:
 
 
 def _channel(text: object) -> dict[str, Any]:
-    return json_object(text.encode()) if isinstance(text, str) and text else {}
+    return load_object(text.encode()) if isinstance(text, str) and text else {}
 
 
 def _text(value: object) -> str:

@@ -11,9 +11,11 @@ from proxy.traffic_rules import name_rewriting
 from proxy.traffic_rules.name_mapping import Names
 from proxy.traffic_rules.name_rewriting import NameRewriting
 from remoting.command import RemotingCommand
-from remoting.connection import Handler, Limits, Lost, RemotingConnection
+from remoting.connection import Handler, RemotingConnection
 from remoting.errors import RemotingError
-from remoting.wheel import TimeoutWheel
+from remoting.flow_control import Limits
+from remoting.pending_request import LostHandler
+from remoting.timeout_wheel import TimeoutWheel
 
 
 class NamespacedChannel(RemotingChannel):
@@ -40,7 +42,7 @@ class NamespacedChannel(RemotingChannel):
         command: RemotingCommand,
         timeout: float,
         future: "asyncio.Future[RemotingCommand] | None" = None,
-        lost: Lost | None = None,
+        lost: LostHandler | None = None,
     ) -> "asyncio.Future[RemotingCommand]":
         code = command.code
         try:

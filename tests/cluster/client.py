@@ -17,7 +17,7 @@ from remoting.codes import LanguageCode, RequestCode, ResponseCode, SerializeTyp
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
 from remoting.messages import StoredMessage
-from remoting.wheel import TimeoutWheel
+from remoting.timeout_wheel import TimeoutWheel
 from tests.cluster.servers import TIMEOUT, Failed, eventually
 
 BROKER = "broker-a"

@@ -6,9 +6,11 @@ import anyio
 import pytest
 
 from remoting import messages, pop
+from remoting.batch_ack import BatchAckBody, batch_acks
 from remoting.codes import RequestCode, ResponseCode, SerializeType
 from remoting.command import RemotingCommand
 from remoting.pop import PoppedMessage
+from remoting.pop_offset_info import Retry, real_topic
 from tests.cluster.client import BROKER, Client, create_topic, described, queue_fields, unique, wait_until
 from tests.cluster.coverage import covers
 from tests.cluster.servers import TIMEOUT, Cluster, Gantry
@@ -56,7 +58,7 @@ def _ack_fields(topic: str, group: str, popped: PoppedMessage) -> dict[str, obje
     handle = popped.extra_info
     return {
         "consumerGroup": group,
-        "topic": pop.real_topic(topic, group, handle.retry),
+        "topic": real_topic(topic, group, handle.retry),
         "queueId": handle.queue_id,
         "extraInfo": handle,
         "offset": handle.queue_offset,
@@ -81,7 +83,7 @@ async def test_a_popped_message_comes_again_unless_acknowledged(
         assert _bodies(popped) == [b"0", b"1", b"2", b"3"]
         # Whoever is asked, one of them acknowledged here, two in a batch through another replica.
         await client.get(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, popped[0]))
-        batch = pop.BatchAckBody(BROKER, pop.batch_acks(topic, group, [one.extra_info for one in popped[1:3]]))
+        batch = BatchAckBody(BROKER, batch_acks(topic, group, [one.extra_info for one in popped[1:3]]))
         await other.get(RequestCode.BATCH_ACK_MESSAGE, {}, batch.encode())
         assert await _pop(client, topic, group) == []
         begin = time.monotonic()
@@ -89,7 +91,7 @@ async def test_a_popped_message_comes_again_unless_acknowledged(
         while not again and time.monotonic() - begin < TIMEOUT:
             again = await _pop(client, topic, group, wait=3000)
         assert _bodies(again) == [b"3"]
-        assert again[0].extra_info.retry is not pop.Retry.NORMAL
+        assert again[0].extra_info.retry is not Retry.NORMAL
         assert again[0].reconsume_times == 1
         await client.get(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, again[0]))
 

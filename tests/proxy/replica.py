@@ -15,7 +15,7 @@ from proxy.settings.model import Settings
 from remoting.codes import STANDARD_JSON_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
-from remoting.wheel import TimeoutWheel
+from remoting.timeout_wheel import TimeoutWheel
 from tests.proxy.backends.cluster.kit import Cluster
 from tests.proxy.kit import Reply, java, request
 

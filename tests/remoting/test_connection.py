@@ -9,10 +9,10 @@ import orjson
 import pytest
 
 from remoting import command as commands
-from remoting import connection as connections
+from remoting import flow_control
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, Handler, Limits, RemotingConnection
+from remoting.connection import CloseCause, Handler, RemotingConnection
 from remoting.errors import (
     ConnectionLost,
     GoAway,
@@ -21,8 +21,9 @@ from remoting.errors import (
     ServiceUnavailable,
     TopicNotExist,
 )
+from remoting.flow_control import Limits
 from remoting.frame import MAX_FRAME, MAX_HEADER, FrameDecoder, encode_prefix
-from remoting.wheel import TimeoutWheel
+from remoting.timeout_wheel import TimeoutWheel
 
 pytestmark = pytest.mark.anyio
 
@@ -236,7 +237,7 @@ async def test_a_cancelled_request_cannot_be_lost() -> None:
 async def test_a_forgotten_request_takes_no_answer() -> None:
     end = End()
     future = ask(end)
-    end.connection.forget(0)
+    end.connection.expire_request(0, 1.0)
     end.receive(answered(0))
     assert not future.done()
 
@@ -552,16 +553,16 @@ async def test_rule_1_too_many_requests_stop_reading() -> None:
 
 async def test_rule_1_requests_that_wait_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     # No moment passes but by this test's own hand.
-    monkeypatch.setattr(connections, "_TIMEOUT", 1_000.0)
-    end = End(limits=Limits(requests=2, waiting=5))
+    monkeypatch.setattr(flow_control, "_POLL_DETECTION_TIME", 1_000.0)
+    end = End(limits=Limits(requests=2, polls=5))
     end.receive(*map(numbered, range(1, 8)))
     served = []
     for _ in range(3):
-        end.connection.stayed()
+        end.connection.raise_limit_for_polls()
         served.append(end.connection.in_flight)
         assert end.connection._full_since is not None
         end.connection._full_since -= 1_000.0
-        end.connection.stayed()
+        end.connection.raise_limit_for_polls()
         await turn()
     assert served == [2, 4, 5], "a moment at the bound lets two more in, up to five"
     assert not end.transport.is_reading()
@@ -629,12 +630,12 @@ async def test_rule_2_a_slow_reader_is_cut_off(buffered: int, cut_off: bool) -> 
 
 async def test_rule_3_who_feeds_a_congested_connection_waits() -> None:
     broker, first, second = End(), End(), End()
-    broker.connection.hold(first.connection)
+    broker.connection.pause_until_drained(first.connection)
     assert first.transport.is_reading()
     broker.connection.pause_writing()
-    broker.connection.hold(first.connection)
-    broker.connection.hold(first.connection)
-    broker.connection.hold(second.connection)
+    broker.connection.pause_until_drained(first.connection)
+    broker.connection.pause_until_drained(first.connection)
+    broker.connection.pause_until_drained(second.connection)
     assert not first.transport.is_reading()
     assert not second.transport.is_reading()
     broker.connection.resume_writing()
@@ -646,8 +647,8 @@ async def test_whom_a_connection_holds_it_holds_once() -> None:
     broker, client = End(), End()
     for _ in range(2):
         broker.connection.pause_writing()
-        broker.connection.hold(client.connection)
-        broker.connection.hold(client.connection)
+        broker.connection.pause_until_drained(client.connection)
+        broker.connection.pause_until_drained(client.connection)
         assert not client.transport.is_reading()
         broker.connection.resume_writing()
         assert client.transport.is_reading()
@@ -666,7 +667,7 @@ async def test_a_client_that_does_not_answer_in_time_keeps_its_connection() -> N
 async def test_rule_3_ends_with_the_connection() -> None:
     broker, client = End(), End()
     broker.connection.pause_writing()
-    broker.connection.hold(client.connection)
+    broker.connection.pause_until_drained(client.connection)
     broker.connection.connection_lost(None)
     assert client.transport.is_reading()
     assert not broker.connection.congested
@@ -677,7 +678,7 @@ async def test_reading_goes_on_only_when_every_rule_allows_it() -> None:
     client.receive(numbered(1))
     client.connection.pause_writing()
     broker.connection.pause_writing()
-    broker.connection.hold(client.connection)
+    broker.connection.pause_until_drained(client.connection)
     reasons: list[Callable[[], None]] = [
         lambda: client.replies[0].set_result(commands.success()),
         client.connection.resume_writing,

@@ -1,8 +1,6 @@
-import base64
 from contextlib import suppress
 from dataclasses import replace
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +8,8 @@ from hypothesis import strategies as st
 from remoting import messages, pop
 from remoting.errors import BodyError
 from remoting.messages import StoredMessage
-from remoting.pop import BatchAck, BatchAckBody, ExtraInfo, Retry
+from remoting.pop import ExtraInfo
+from remoting.pop_offset_info import Retry
 from tests.remoting import golden
 
 TIMES = {"popTime": "1700000000789", "invisibleTime": "60000", "reviveQid": "999"}
@@ -24,57 +23,6 @@ FIELDS = {
 INT31 = st.integers(0, 2**31 - 1)
 INT63 = st.integers(0, 2**63 - 1)
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters=" "), min_size=1, max_size=10)
-QUEUES = st.tuples(st.sampled_from(Retry), INT31)
-
-
-# Offset information.
-
-
-def test_offset_information_is_read_as_java_writes_it() -> None:
-    starts = {(Retry.NORMAL, 3): 40, (Retry.V1, 0): 5, (Retry.V2, 0): 6}
-    offsets = {(Retry.NORMAL, 3): (40, 42), (Retry.V1, 0): (5,), (Retry.V2, 0): (6,)}
-    counts = {(Retry.NORMAL, 3, None): 1, (Retry.NORMAL, 3, 42): 4}
-    assert pop.parse_start_offset_info(golden.START_OFFSET_INFO) == starts
-    assert pop.parse_msg_offset_info(golden.MSG_OFFSET_INFO) == offsets
-    assert pop.parse_order_count_info(golden.ORDER_COUNT_INFO) == counts
-    assert pop.format_start_offset_info(starts) == golden.START_OFFSET_INFO
-    assert pop.format_msg_offset_info(offsets) == golden.MSG_OFFSET_INFO
-    assert pop.format_order_count_info(counts) == golden.ORDER_COUNT_INFO
-
-
-@given(st.dictionaries(QUEUES, INT63))
-def test_format_then_parse_start_offsets(offsets: dict[pop.QueueKey, int]) -> None:
-    assert pop.parse_start_offset_info(pop.format_start_offset_info(offsets)) == offsets
-
-
-@given(st.dictionaries(QUEUES, st.lists(INT63, min_size=1, max_size=5).map(tuple)))
-def test_format_then_parse_message_offsets(offsets: dict[pop.QueueKey, tuple[int, ...]]) -> None:
-    assert pop.parse_msg_offset_info(pop.format_msg_offset_info(offsets)) == offsets
-
-
-@given(st.dictionaries(st.tuples(st.sampled_from(Retry), INT31, st.none() | INT63), INT31))
-def test_format_then_parse_order_counts(counts: dict[pop.OrderKey, int]) -> None:
-    assert pop.parse_order_count_info(pop.format_order_count_info(counts)) == counts
-
-
-PARSERS = [pop.parse_start_offset_info, pop.parse_msg_offset_info, pop.parse_order_count_info, ExtraInfo.parse]
-
-
-@pytest.mark.parametrize("parse", PARSERS)
-@given(text=st.text() | st.text("012 ;,qo%-"))
-def test_garbled_text_is_a_body_error(parse: object, text: str) -> None:
-    with suppress(BodyError):
-        parse(text)  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("parse", PARSERS[:3])
-@pytest.mark.parametrize(
-    "text",
-    ["0 1", "0 1 2 3", "0 1 2;", "3 1 2", "0 x 2", "0 1 x", "0 1 2;0 1 3", "0 1 1_0", "0 1 ٣", "0 1 " + "9" * 20],
-)
-def test_wrong_offset_information(parse: object, text: str) -> None:
-    with pytest.raises(BodyError):
-        parse(text)  # type: ignore[operator]
 
 
 # Handles.
@@ -112,10 +60,10 @@ def test_a_handle_cannot_be_changed_without_all_fields(missing: str) -> None:
         HANDLE.changed({name: value for name, value in TIMES.items() if name != missing})
 
 
-@pytest.mark.parametrize(("retry", "topic"), [(Retry.NORMAL, "T"), (Retry.V1, "%RETRY%g_T"), (Retry.V2, "%RETRY%g+T")])
-def test_real_topic(retry: Retry, topic: str) -> None:
-    assert pop.real_topic("T", "g", retry) == topic
-    assert pop.retry_of(topic) is retry
+@given(text=st.text() | st.text("012 ;,qo%-"))
+def test_a_garbled_handle_is_a_body_error(text: str) -> None:
+    with suppress(BodyError):
+        ExtraInfo.parse(text)
 
 
 # POP answers.
@@ -191,83 +139,6 @@ def test_a_light_message_queue_has_offsets_of_its_own() -> None:
 def test_wrong_pop_answers(change: dict[str, str]) -> None:
     with pytest.raises(BodyError):
         pop.popped([StoredMessage(topic="TopicTest", queue_id=3)], "TopicTest", {**FIELDS, **change}, "b")
-
-
-# Batch acks.
-
-ACK = BatchAck("group", "TopicTest", Retry.NORMAL, 40, 3, 1, 1700000000789, 60000, 0b10_0000_0101)
-BODY = BatchAckBody("broker-a", (ACK,))
-
-
-def test_a_batch_ack_is_read_and_written_as_java_does() -> None:
-    assert BatchAckBody.decode(golden.BATCH_ACK) == BODY
-    assert orjson.loads(BODY.encode()) == orjson.loads(golden.BATCH_ACK)
-    assert list(ACK.queue_offsets()) == [40, 42, 49]
-
-
-def test_long_names_are_read_too() -> None:
-    raw = b"""{"brokerName":"b","acks":[{"consumerGroup":"g","topic":"t","retry":"1","startOffset":7,
-        "queueId":"2","bitSet":"BQ=="}]}"""
-    [ack] = BatchAckBody.decode(raw).acks
-    assert ack == BatchAck("g", "t", Retry.V1, 7, 2, 0, 0, 0, 0b101)
-
-
-ACKS = st.builds(
-    BatchAck, NAMES, NAMES, st.sampled_from(Retry), INT63, INT31, INT31, INT63, INT63, st.integers(0, 2**70)
-)
-
-
-@given(st.builds(BatchAckBody, NAMES, st.lists(ACKS, max_size=3).map(tuple)))
-def test_encode_then_decode_a_batch_ack(body: BatchAckBody) -> None:
-    assert BatchAckBody.decode(body.encode()) == body
-
-
-def test_handles_are_brought_together_by_checkpoint() -> None:
-    first = replace(HANDLE, retry=Retry.NORMAL)
-    handles = [first, replace(first, queue_offset=40), replace(first, queue_id=4), replace(first, pop_time=1)]
-    acks = pop.batch_acks("T", "g", handles)
-    assert [(ack.queue_id, ack.pop_time, list(ack.queue_offsets())) for ack in acks] == [
-        (3, 1700000000789, [40, 42]),
-        (4, 1700000000789, [42]),
-        (3, 1, [42]),
-    ]
-    assert {(ack.topic, ack.consumer_group, ack.revive_queue_id) for ack in acks} == {("T", "g", 999)}
-
-
-@pytest.mark.parametrize("offset", [39, 40 + 8 * 64 * 1024])
-def test_an_offset_outside_of_its_checkpoint_is_a_body_error(offset: int) -> None:
-    with pytest.raises(BodyError):
-        pop.batch_acks("T", "g", [replace(HANDLE, queue_offset=offset)])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"r": "3"},
-        {"r": None},
-        {"b": "*"},
-        {"b": 5},
-        {"b": "ä"},
-        {"b": base64.b64encode(bytes(64 * 1024 + 1)).decode()},
-        {"so": "x"},
-        {"so": []},
-        {"so": True},
-        {"q": 1.5},
-        {"c": 1},
-    ],
-)
-def test_wrong_acks(change: dict[str, object]) -> None:
-    entry = orjson.loads(golden.BATCH_ACK)["acks"][0]
-    with pytest.raises(BodyError):
-        BatchAckBody.decode(orjson.dumps({"brokerName": "b", "acks": [{**entry, **change}]}))
-
-
-@pytest.mark.parametrize(
-    "raw", [b"", b"[]", b"{}", b'{"brokerName":"b","acks":{"a":1}}', b'{"brokerName":"b","acks":[1]}']
-)
-def test_wrong_batch_acks(raw: bytes) -> None:
-    with pytest.raises(BodyError):
-        BatchAckBody.decode(raw)
 
 
 # Answers of lite topics.

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from remoting import properties
 from remoting.errors import BodyError
-from remoting.properties import MessageType
+from remoting.properties import MessageType, java_hash_code
 from tests.remoting import golden
 
 NAMES = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), min_size=1)
@@ -79,3 +79,19 @@ def test_get_finds_what_decode_finds(text: str, key: str) -> None:
 def test_message_type(pairs: dict[str, str], expected: MessageType) -> None:
     assert properties.message_type(pairs) is expected
     assert properties.message_type(properties.encode(pairs)) is expected
+
+
+# From the definition: s[0]*31^(n-1) + ... + s[n-1] in 32 bits.
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("ab", 97 * 31 + 98),
+        ("polygenelubricants", -(2**31)),
+        ("TagA", 2598919),
+        ("😀", 55357 * 31 + 56832),
+    ],
+)
+def test_java_hash_code_equals_javas_string_hash_code(text: str, expected: int) -> None:
+    assert java_hash_code(text) == expected

@@ -16,9 +16,9 @@ from proxy.core.client_registry import Role
 from proxy.core.handlers.groups import consumer_connections
 from proxy.operations import operator_channel
 from proxy.operations.groups import skew
-from remoting.bodies import json_object
 from remoting.codes import RequestCode, version_text
 from remoting.errors import RemotingError
+from remoting.fastjson import load_object
 
 _LITE = (ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER)
 _MODELS = {
@@ -153,7 +153,7 @@ async def _connections(replica: AdminReplica, name: str) -> dict[str, Any]:
         reply = await operator_channel.handle(
             replica.core, consumer_connections, code, {"consumerGroup": name}, timeout=brokers.TIMEOUT
         )
-        return json_object(reply.body) if reply.code == 0 else {}
+        return load_object(reply.body) if reply.code == 0 else {}
     except (RemotingError, TimeoutError):
         return {}
 
@@ -229,7 +229,7 @@ async def groups_of(replica: AdminReplica, topic: str) -> list[str]:
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
         {"topic": topic},
     )
-    told = {str(name) for reply in asked.replies.values() for name in json_object(reply.body).get("groupList") or ()}
+    told = {str(name) for reply in asked.replies.values() for name in load_object(reply.body).get("groupList") or ()}
     online = {group.name for group in await here(replica, None) if topic in group.topics}
     return sorted(told | online)
 
@@ -239,5 +239,5 @@ async def topics_of(replica: AdminReplica, group: str) -> list[str]:
     asked = await brokers.ask_each(
         replica, await replica.core.backend.brokers(), RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}
     )
-    told = {str(name) for reply in asked.replies.values() for name in json_object(reply.body).get("topicList") or ()}
+    told = {str(name) for reply in asked.replies.values() for name in load_object(reply.body).get("topicList") or ()}
     return sorted(name for name in told if not answers.is_retry(name))

@@ -15,9 +15,9 @@ from proxy.admin.grpc.brokers import Answers
 from proxy.admin.replica import AdminReplica
 from proxy.operations import consumer_progress
 from proxy.operations.consumer_progress import ResetToTime
-from remoting.bodies import json_object
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
+from remoting.fastjson import load_object
 from remoting.names import RETRY_PREFIX
 
 _Accumulation = pb.DescribeGroupAccumulationResponse.GroupAccumulation
@@ -161,7 +161,7 @@ async def _spans(
     route = await replica.core.backend.route(topic)
     fields = {"topic": topic, "group": group}
     asked = await brokers.ask_each(replica, route.brokers, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
-    rows = [row for reply in asked.replies.values() for row in json_object(reply.body).get("consumeTimeSpanSet") or ()]
+    rows = [row for reply in asked.replies.values() for row in load_object(reply.body).get("consumeTimeSpanSet") or ()]
     return sorted(
         map(_span, rows), key=lambda span: (span.message_queue.broker.name, span.message_queue.id)
     ), asked.missing

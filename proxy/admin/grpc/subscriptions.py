@@ -12,8 +12,8 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterType, Resource,
 from proxy.admin.grpc import answers, brokers, groups
 from proxy.admin.grpc.groups import Group
 from proxy.admin.replica import AdminReplica
-from remoting.bodies import json_object
 from remoting.codes import RequestCode
+from remoting.fastjson import load_object
 
 # Groups that are looked at in one turn of the event loop, and asked for at the same time.
 _AT_ONCE = 64
@@ -131,7 +131,7 @@ async def _remove(
     replica: AdminReplica, broker: str, group: str, topic: str, request: pb.DeleteSubscriptionRequest
 ) -> bool:
     reply = await brokers.ask(replica, broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
-    config = json_object(reply.body)
+    config = load_object(reply.body)
     known = config.get("subscriptionDataSet") or []
     kept = [item for item in known if not _fits(item, topic, request)]
     if len(kept) == len(known):

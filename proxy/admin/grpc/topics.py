@@ -7,8 +7,8 @@ from protos.apache.rocketmq.v2.definition_pb2 import MessageType
 from proxy.admin.grpc import answers, brokers
 from proxy.admin.replica import AdminReplica
 from proxy.operations import topics
-from remoting.bodies import json_object
 from remoting.codes import RequestCode
+from remoting.fastjson import load_object
 
 _KIND = "message.type"
 # A topic of mixed messages has none.
@@ -34,7 +34,7 @@ async def describe_topic_status(
     asked = await brokers.ask_each(
         replica, [row.broker for row in detail.brokers], RequestCode.GET_TOPIC_CONFIG, {"topic": name}
     )
-    attributes = [json_object(reply.body).get("attributes") or {} for reply in asked.replies.values()]
+    attributes = [load_object(reply.body).get("attributes") or {} for reply in asked.replies.values()]
     kinds = {str(found.get(_KIND) or "NORMAL").upper() for found in attributes}
     return pb.DescribeTopicStatusResponse(
         status=answers.well(asked.missing),

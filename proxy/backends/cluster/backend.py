@@ -27,7 +27,7 @@ from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, U
 from remoting.requests import REQUESTS, Action, ReplicaChoice, RequestSpec
 from remoting.routes import Replicas, TopicRoute
 from remoting.tasks import spawn, spawn_quietly
-from remoting.wheel import TimeoutWheel
+from remoting.timeout_wheel import TimeoutWheel
 
 if TYPE_CHECKING:
     from proxy.observability.metrics import Metrics
@@ -189,7 +189,7 @@ class ClusterBackend:
         link = self._link(self._choose(replicas, spec, command)[0], channel, spec)
         link.oneway(command)
         if link.connection is not None and link.connection.congested and channel is not None:
-            link.connection.hold(channel)
+            link.connection.pause_until_drained(channel)
 
     def _send(
         self,
@@ -223,7 +223,7 @@ class ClusterBackend:
             link.request(command, timeout, future, again if spec.repeatable else self._lost, again)
         if connection is not None and connection.congested and channel is not None:
             # A broker that does not keep up: the clients that ask it are read no further for now.
-            connection.hold(channel)
+            connection.pause_until_drained(channel)
 
     def _again(
         self,

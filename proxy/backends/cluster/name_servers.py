@@ -12,7 +12,7 @@ from remoting.connection import RemotingConnection
 from remoting.errors import ServiceUnavailable, TopicNotExist, UnsupportedRequest
 from remoting.routes import Replicas, TopicRoute, joined, merge, parse, parse_cluster
 from remoting.tasks import spawn
-from remoting.wheel import TimeoutWheel
+from remoting.timeout_wheel import TimeoutWheel
 
 # Seconds that slower name servers get once one has answered.
 _STRAGGLER = 1.0

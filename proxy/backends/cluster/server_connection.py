@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 from proxy.observability.metrics.upstream import Upstreams
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, Handler, Limits, Lost, RemotingConnection
+from remoting.connection import CloseCause, Handler, RemotingConnection
 from remoting.errors import ServiceUnavailable
-from remoting.wheel import TimeoutWheel
+from remoting.flow_control import Limits
+from remoting.pending_request import LostHandler
+from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.cluster")
 
@@ -19,7 +21,7 @@ Reply = asyncio.Future[RemotingCommand]
 _MAX_WAITING = 10_000
 
 # Ours to a broker: many clients' requests share it, so the bounds of a single client do not fit.
-_LIMITS = Limits(requests=1_000_000, waiting=1_000_000, request_bytes=2**40, hard_buffer=2**40)
+_LIMITS = Limits(requests=1_000_000, polls=1_000_000, request_bytes=2**40, hard_buffer=2**40)
 
 
 class Upstream(RemotingConnection):
@@ -37,9 +39,9 @@ class Upstream(RemotingConnection):
 
     def resume_writing(self) -> None:
         self.congested = False
-        self.release()
+        self.resume_sources()
 
-    def overdue(self, timeout: float) -> None:
+    def on_request_timeout(self, timeout: float) -> None:
         if self.loop.time() - self.read_at >= timeout and not self.closed:
             _log.warning("%s has said nothing for %.0f s and is given up", self.name, timeout)
             self.abort(CloseCause.UNRESPONSIVE)
@@ -79,8 +81,8 @@ class ServerConnection:
         command: RemotingCommand,
         timeout: float,
         future: Reply,
-        lost: Lost | None = None,
-        unreachable: Lost | None = None,
+        lost: LostHandler | None = None,
+        unreachable: LostHandler | None = None,
     ) -> None:
         """Send a request whose answer goes to `future`; see RemotingConnection.request."""
         if self.connection is not None:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from proxy.core.context import Context
 from proxy.core.events import LONGEST, Observation
-from remoting import pop, properties
+from remoting import properties
+from remoting.batch_ack import BatchAckBody
 from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
@@ -122,7 +123,7 @@ def _settled(seen: Observation, context: Context, _: RemotingCommand | None) -> 
 
 def _settled_all(seen: Observation, context: Context, _: RemotingCommand | None) -> None:
     try:
-        body = pop.BatchAckBody.decode(context.command.body)
+        body = BatchAckBody.decode(context.command.body)
     except BodyError:
         return
     for ack in body.acks:

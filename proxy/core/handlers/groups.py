@@ -9,10 +9,10 @@ from proxy.core.context import Context
 from proxy.core.forwarding import send
 from proxy.core.messaging import Messaging, Reply
 from remoting import command as commands
-from remoting.bodies import json_object
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ConsumerNotOnline, RemotingError, ServiceUnavailable
+from remoting.fastjson import load_object
 
 
 async def consumer_list(core: Messaging, context: Context) -> RemotingCommand:
@@ -25,7 +25,7 @@ async def consumer_list(core: Messaging, context: Context) -> RemotingCommand:
     known = core.registry.consumer_ids(group)
     reply = await _ask_broker(core, context)
     if reply is not None and reply.code == ResponseCode.SUCCESS:
-        known |= set(json_object(reply.body).get("consumerIdList") or ())
+        known |= set(load_object(reply.body).get("consumerIdList") or ())
     if known:
         return commands.success(body=orjson.dumps({"consumerIdList": sorted(known)}))
     if reply is not None:
@@ -39,7 +39,7 @@ async def consumer_connections(core: Messaging, context: Context) -> RemotingCom
     members = core.registry.members(Role.CONSUMER, group)
     reply = await _ask_broker(core, context)
     if reply is not None and reply.code == ResponseCode.SUCCESS:
-        connections = json_object(reply.body)
+        connections = load_object(reply.body)
     elif members:
         connections = _connections(members[0], group)
     elif reply is not None:
@@ -54,7 +54,7 @@ async def consumer_connections(core: Messaging, context: Context) -> RemotingCom
 
 async def check_client_config(core: Messaging, context: Context) -> RemotingCommand:
     """CHECK_CLIENT_CONFIG: a broker of the topic compiles the filter expression."""
-    subscription = json_object(context.command.body).get("subscriptionData") or {}
+    subscription = load_object(context.command.body).get("subscriptionData") or {}
     if not isinstance(subscription, dict):
         raise BodyError("subscriptionData is not an object")
     return await _ask(core, context, await _broker_of(core, context, str(subscription.get("topic") or "")))
@@ -62,7 +62,7 @@ async def check_client_config(core: Messaging, context: Context) -> RemotingComm
 
 async def query_assignment(core: Messaging, context: Context) -> RemotingCommand:
     """QUERY_ASSIGNMENT: the same broker for all members of a group, as each shares the queues out by itself."""
-    topic = str(json_object(context.command.body).get("topic") or "")
+    topic = str(load_object(context.command.body).get("topic") or "")
     return await _ask(core, context, await _broker_of(core, context, topic))
 
 

@@ -9,9 +9,9 @@ import orjson
 from proxy.core.context import Context
 from proxy.core.messaging import Messaging
 from remoting import command as commands
-from remoting.bodies import json_object
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, RemotingError
+from remoting.fastjson import load_object
 
 
 async def lock(core: Messaging, context: Context) -> RemotingCommand:
@@ -29,7 +29,7 @@ async def lock(core: Messaging, context: Context) -> RemotingCommand:
         elif reply.code != 0:
             failures.append(RemotingError(f"a broker refused with {reply.code}: {reply.remark}"))
         else:
-            granted += json_object(reply.body).get("lockOKMQSet") or ()
+            granted += load_object(reply.body).get("lockOKMQSet") or ()
     if failures and not granted and len(failures) == len(replies):
         raise failures[0]
     return commands.success(body=orjson.dumps({"lockOKMQSet": granted}))
@@ -48,7 +48,7 @@ async def unlock(core: Messaging, context: Context) -> RemotingCommand:
 
 def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCommand]"]:
     """The request, cut by broker, under way."""
-    body = json_object(context.command.body)
+    body = load_object(context.command.body)
     by_broker: defaultdict[str, list[Any]] = defaultdict(list)
     queues = body.get("mqSet") or []
     if not isinstance(queues, list):

@@ -13,6 +13,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.pop import PoppedMessage
+from remoting.pop_offset_info import real_topic
 from remoting.requests import REQUESTS
 from remoting.tasks import spawn_quietly
 
@@ -84,7 +85,7 @@ def _visible_soon(topic: str, group: str, one: PoppedMessage, broker: str) -> Re
     handle = one.extra_info
     fields = {
         "consumerGroup": group,
-        "topic": pop.real_topic(topic, group, handle.retry),
+        "topic": real_topic(topic, group, handle.retry),
         "queueId": str(handle.queue_id),
         "extraInfo": str(handle),
         "offset": str(handle.queue_offset),

@@ -11,10 +11,12 @@ from proxy.embedded.broker.request import Answer, Refused, Request
 from proxy.embedded.store import StorageError
 from remoting import command as commands
 from remoting import messages, pop, properties
+from remoting.batch_ack import BatchAck, BatchAckBody
 from remoting.codes import ResponseCode
 from remoting.errors import RemotingError
 from remoting.names import RETRY_PREFIX
-from remoting.pop import BatchAck, BatchAckBody, ExtraInfo
+from remoting.pop import ExtraInfo
+from remoting.pop_offset_info import real_topic
 
 _log = logging.getLogger("gantry.embedded")
 
@@ -59,7 +61,7 @@ def batch_ack(broker: Broker, request: Request) -> Answer:
 
 
 def _ack_some(broker: Broker, request: Request, one: BatchAck) -> None:
-    topic, group = pop.real_topic(one.topic, one.consumer_group, one.retry), one.consumer_group
+    topic, group = real_topic(one.topic, one.consumer_group, one.retry), one.consumer_group
     least, most = broker.store.bounds(topic, one.queue_id)
     offsets = [offset for offset in one.queue_offsets() if least <= offset <= most]
     if one.revive_queue_id != pop.ORDER_REVIVE_QUEUE:

@@ -10,9 +10,9 @@ from proxy.embedded.broker.pulling import existing_topic
 from proxy.embedded.broker.request import Answer, Refused, Request
 from proxy.embedded.broker.sending import known_group
 from remoting import command as commands
-from remoting.bodies import json_object
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError
+from remoting.fastjson import load_object
 from remoting.names import RETRY_PREFIX
 
 _PULL, _POP = "PULL", "POP"
@@ -125,7 +125,7 @@ def _key(topic: str, group: str) -> bytes:
 
 
 def _body(request: Request) -> dict[str, Any]:
-    return json_object(request.command.body)
+    return load_object(request.command.body)
 
 
 def _text(data: dict[str, Any], name: str) -> str:

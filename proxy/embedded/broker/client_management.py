@@ -12,9 +12,9 @@ from proxy.embedded.broker.filters import TAG, build
 from proxy.embedded.broker.members import Client, subscribed
 from proxy.embedded.broker.request import Answer, Refused, Request
 from remoting import command as commands
-from remoting.bodies import json_object
 from remoting.codes import ResponseCode, version_text
 from remoting.errors import BodyError, ConsumerNotOnline, InvalidRequest
+from remoting.fastjson import load_object
 
 _UNIT_SUBSCRIPTION = 2
 
@@ -22,7 +22,7 @@ _UNIT_SUBSCRIPTION = 2
 def heartbeat(broker: Broker, request: Request) -> Answer:
     """HEART_BEAT, in both versions: with a fingerprint, the subscriptions may be left out."""
     channel = _channel(request)
-    data = json_object(request.command.body)
+    data = load_object(request.command.body)
     keep = bool(data.get("withoutSub")) and bool(data.get("heartbeatFingerprint"))
     beat = parse(request.command.body)
     client = Client(beat.client_id, request.command.language, request.command.version, request.now)
@@ -62,7 +62,7 @@ def unregister(broker: Broker, request: Request) -> Answer:
 
 def check_config(_: Broker, request: Request) -> Answer:
     """CHECK_CLIENT_CONFIG: whether a subscription's expression can be understood."""
-    data = json_object(request.command.body)
+    data = load_object(request.command.body)
     subscription = data.get("subscriptionData")
     if subscription is not None and not isinstance(subscription, dict):
         raise BodyError("the subscriptionData is not an object")

@@ -8,8 +8,8 @@ from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.lock_table import Queue
 from proxy.embedded.broker.request import Answer, Request
 from remoting import command as commands
-from remoting.bodies import json_object
 from remoting.errors import BodyError
+from remoting.fastjson import load_object
 
 
 def lock(broker: Broker, request: Request) -> Answer:
@@ -27,7 +27,7 @@ def unlock(broker: Broker, request: Request) -> Answer:
 
 
 def _parse(body: bytes) -> tuple[str, str, list[Queue]]:
-    data = json_object(body)
+    data = load_object(body)
     queues = data.get("mqSet") or []
     if not isinstance(queues, list) or not all(isinstance(item, dict) for item in queues):
         raise BodyError("the mqSet of a lock is not a list of queues")

@@ -15,11 +15,12 @@ from proxy.embedded.broker.queues import Fetched, Status, fetch
 from proxy.embedded.broker.request import Answer, Refused, Request, refusal
 from proxy.embedded.broker.topics import Topic
 from remoting import command as commands
-from remoting import messages, pop, properties
+from remoting import messages, pop, pop_offset_info, properties
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError, InvalidRequest
 from remoting.names import RETRY_PREFIX
-from remoting.pop import ExtraInfo, Retry
+from remoting.pop import ExtraInfo
+from remoting.pop_offset_info import Retry, retry_of
 from remoting.properties import MessageType
 
 _MAX = 32
@@ -128,11 +129,11 @@ def _fields(taken: _Pop) -> dict[str, str]:
         "invisibleTime": str(taken.invisible_time),
         "reviveQid": str(taken.revive_queue_id),
         "restNum": str(taken.rest),
-        "startOffsetInfo": pop.format_start_offset_info(taken.starts),
-        "msgOffsetInfo": pop.format_msg_offset_info(taken.offsets),
+        "startOffsetInfo": pop_offset_info.format_start_offset_info(taken.starts),
+        "msgOffsetInfo": pop_offset_info.format_msg_offset_info(taken.offsets),
     }
     if taken.order:
-        fields["orderCountInfo"] = pop.format_order_count_info(taken.counts)
+        fields["orderCountInfo"] = pop_offset_info.format_order_count_info(taken.counts)
     return fields
 
 
@@ -242,7 +243,7 @@ def _hand_out_in_order(broker: Broker, taken: _Pop, topic: str, queue_id: int, o
 
 
 def _count(taken: _Pop, topic: str, queue_id: int, order: Order) -> None:
-    retry = pop.retry_of(topic)
+    retry = retry_of(topic)
     for offset, count in order.counts.items():
         taken.counts[retry, queue_id, offset] = count
     least = min(order.counts.values(), default=0) if len(order.counts) == len(order.offsets) else 0
@@ -250,7 +251,7 @@ def _count(taken: _Pop, topic: str, queue_id: int, order: Order) -> None:
 
 
 def _add(broker: Broker, taken: _Pop, topic: str, queue_id: int, offset: int, found: Fetched) -> None:
-    key = (pop.retry_of(topic), queue_id)
+    key = (retry_of(topic), queue_id)
     taken.starts[key] = offset
     taken.offsets[key] = found.offsets
     if key[0] is Retry.NORMAL:

@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 from proxy.embedded.broker import names
 from proxy.tools.cli.client import Client
 from proxy.tools.cli.reading import Queue
-from remoting.bodies import json_object
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError
-from remoting.fastjson import ObjectKeys
+from remoting.fastjson import ObjectKeys, load_object
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system
 
 _C = RequestCode
@@ -55,7 +54,7 @@ async def _tables(client: Client, brokers: Iterable[str], code: RequestCode, key
     replies = await together(client.ask(code, {"bname": broker}) for broker in order)
     found: dict[str, Configurations] = {}
     for broker, reply in zip(order, replies, strict=True):
-        for name, item in (json_object(reply.body).get(key) or {}).items():
+        for name, item in (load_object(reply.body).get(key) or {}).items():
             found.setdefault(str(name), {})[broker] = item
     return dict(sorted(found.items()))
 
@@ -96,7 +95,7 @@ async def topic_stats(client: Client, topic: str, brokers: Iterable[str]) -> lis
 
 def _offset_table(body: bytes) -> tuple[tuple[Any, Any], ...]:
     """A map whose keys are message queues."""
-    table = json_object(body).get("offsetTable") or ObjectKeys(())
+    table = load_object(body).get("offsetTable") or ObjectKeys(())
     if not isinstance(table, ObjectKeys):
         raise BodyError("the answer's offsetTable has no message queues for keys")
     return table.pairs
@@ -146,5 +145,5 @@ async def members(client: Client, group: str) -> list[dict[str, Any]]:
     reply = await client.ask(_C.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}, accept=nobody)
     if reply.code != ResponseCode.SUCCESS:
         return []
-    found = json_object(reply.body).get("connectionSet") or []
+    found = load_object(reply.body).get("connectionSet") or []
     return sorted(found, key=lambda item: str(item.get("clientId")))

@@ -16,7 +16,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
 from remoting.errors import ConnectionLost, RequestTimeout, UnsupportedRequest
 from remoting.routes import TopicRoute, parse
-from remoting.wheel import TimeoutWheel
+from remoting.timeout_wheel import TimeoutWheel
 
 # A topic that every broker has from its start, and nobody uses: its route names all brokers.
 _EVERYWHERE = "SELF_TEST_TOPIC"

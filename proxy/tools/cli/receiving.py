@@ -11,6 +11,7 @@ from remoting import messages as wire
 from remoting import pop, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.pop import PoppedMessage
+from remoting.pop_offset_info import real_topic
 
 _BATCH = 32
 _NOTHING = frozenset(map(int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL)))
@@ -91,7 +92,7 @@ async def _ack(client: Client, options: argparse.Namespace, broker: str, popped:
     handle = popped.extra_info
     fields = {
         "consumerGroup": options.group,
-        "topic": pop.real_topic(options.topic, options.group, handle.retry),
+        "topic": real_topic(options.topic, options.group, handle.retry),
         "queueId": handle.queue_id,
         "extraInfo": handle,
         "offset": handle.queue_offset,

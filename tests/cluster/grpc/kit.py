@@ -33,7 +33,7 @@ from proxy.replication.renewal_sync import RenewalExchange
 from proxy.replication.sync_topic import SyncTopic
 from proxy.settings.cluster import ClusterSettings
 from proxy.settings.model import Settings
-from remoting.wheel import TimeoutWheel
+from remoting.timeout_wheel import TimeoutWheel
 from tests.cluster.client import BROKER, Client, unique, wait_until
 from tests.cluster.servers import TIMEOUT, Cluster
 

@@ -19,10 +19,11 @@ from protos.apache.rocketmq.v2.service_pb2 import (
     ForwardMessageToDeadLetterQueueRequest,
 )
 from remoting import command as commands
+from remoting.batch_ack import BatchAckBody
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, GoAway, RequestTimeout, ServiceUnavailable
-from remoting.pop import BatchAckBody, Retry
+from remoting.pop_offset_info import Retry
 from tests.grpc_gateway.kit import FakeCore, call, receipt_handle, resource, route
 
 pytestmark = pytest.mark.anyio

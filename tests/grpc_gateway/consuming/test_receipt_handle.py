@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle, made, of_popped
 from grpc_gateway.status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from remoting.pop import ExtraInfo, Retry
+from remoting.pop import ExtraInfo
+from remoting.pop_offset_info import Retry
 
 _TEXT = "3 1700000000000 60000 2 1 broker-a 4 5"
 _LONGEST = 2**63 - 1

@@ -6,9 +6,9 @@ from proxy.core.channel import Channel
 from proxy.core.remoting_channel import RemotingChannel
 from remoting import command as commands
 from remoting.codes import GO_AWAY_VERSION
-from remoting.connection import Limits
+from remoting.flow_control import Limits
 from remoting.requests import REQUESTS
-from remoting.wheel import TimeoutWheel
+from remoting.timeout_wheel import TimeoutWheel
 from tests.proxy.backends.cluster.kit import Cluster
 from tests.proxy.kit import complete, heartbeat, java, peer
 from tests.proxy.replica import Client, serving, soon

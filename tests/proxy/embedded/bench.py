@@ -15,6 +15,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.messages import StoredMessage
 from remoting.pop import PoppedMessage
+from remoting.pop_offset_info import real_topic
 from tests.cluster.client import heartbeat, pull_fields, send_fields, strings, v2
 from tests.proxy.embedded.memory import MemoryStore
 from tests.proxy.kit import FakeChannel
@@ -174,7 +175,7 @@ class Bench:
         handle = popped.extra_info
         return {
             "consumerGroup": group,
-            "topic": pop.real_topic(topic, group, handle.retry),
+            "topic": real_topic(topic, group, handle.retry),
             "queueId": handle.queue_id,
             "extraInfo": handle,
             "offset": handle.queue_offset,

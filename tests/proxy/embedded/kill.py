@@ -26,6 +26,7 @@ from remoting.errors import RemotingError
 from remoting.ids import OffsetMessageId
 from remoting.messages import StoredMessage, SysFlag
 from remoting.pop import PoppedMessage
+from remoting.pop_offset_info import real_topic
 from tests.cluster.client import BROKER, Client, create_topic, described, ok, pull_fields, queue_fields
 from tests.cluster.servers import HOST, Gantry, accepts
 from tests.ports import free_port
@@ -234,7 +235,7 @@ async def _ack(client: Client, topic: str, one: PoppedMessage, told: Told) -> No
     handle = one.extra_info
     fields = {
         "consumerGroup": _GROUP,
-        "topic": pop.real_topic(topic, _GROUP, handle.retry),
+        "topic": real_topic(topic, _GROUP, handle.retry),
         "queueId": handle.queue_id,
         "extraInfo": handle,
         "offset": handle.queue_offset,

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from proxy.embedded.broker.settings import BrokerSettings
-from remoting import messages, pop
+from remoting import messages
+from remoting.batch_ack import BatchAckBody, batch_acks
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.ids import OffsetMessageId
 from remoting.messages import SysFlag
-from remoting.pop import PoppedMessage, Retry
+from remoting.pop import PoppedMessage
+from remoting.pop_offset_info import Retry
 from tests.proxy.embedded.bench import Bench
 
 _Result = TypeVar("_Result")
@@ -106,9 +108,9 @@ class Popping(_Machine):
     def ack_many(self, data: st.DataObject) -> None:
         bodies = data.draw(st.lists(st.sampled_from(sorted(self.out)), unique=True, max_size=5))
         handles = [self.out[body].popped.extra_info for body in bodies]
-        acks = pop.batch_acks("t", "g", handles)
+        acks = batch_acks("t", "g", handles)
         if acks:
-            body = pop.BatchAckBody("broker-a", acks).encode()
+            body = BatchAckBody("broker-a", acks).encode()
             self.inside(lambda: self.bench.get(RequestCode.BATCH_ACK_MESSAGE, {}, body))
         for one in bodies:
             del self.out[one]

@@ -3,9 +3,11 @@
 import pytest
 
 from proxy.embedded.broker.settings import BrokerSettings
-from remoting import pop, properties
+from remoting import pop_offset_info, properties
+from remoting.batch_ack import BatchAckBody, batch_acks
 from remoting.codes import RequestCode, ResponseCode
-from remoting.pop import PoppedMessage, Retry
+from remoting.pop import PoppedMessage
+from remoting.pop_offset_info import Retry
 from tests.proxy.embedded.bench import Bench, texts
 from tests.proxy.kit import FakeChannel
 
@@ -72,7 +74,7 @@ async def test_a_pop_takes_as_many_as_it_asked_for_and_tells_the_rest(bench: Ben
         bench.send("t", b"%d" % number)
     reply = bench.get(RequestCode.POP_MESSAGE, bench.pop_fields("t", maxMsgNums=20))
     assert (len(bench.popped(reply, "t")), reply.fields["restNum"]) == (20, "30")
-    assert pop.parse_msg_offset_info(reply.fields["msgOffsetInfo"]) == {(Retry.NORMAL, 0): tuple(range(20))}
+    assert pop_offset_info.parse_msg_offset_info(reply.fields["msgOffsetInfo"]) == {(Retry.NORMAL, 0): tuple(range(20))}
 
 
 async def test_filters_pass_over_what_is_not_wanted(bench: Bench) -> None:
@@ -95,11 +97,11 @@ async def test_a_batch_acknowledges_many(bench: Bench) -> None:
     for number in range(10):
         bench.send("t", b"%d" % number, queue=number % 2)
     popped = bench.pop("t")
-    acks = pop.batch_acks("t", "g", [one.extra_info for one in popped if one.message.body != b"7"])
-    bench.get(RequestCode.BATCH_ACK_MESSAGE, {}, pop.BatchAckBody("broker-a", acks).encode())
+    acks = batch_acks("t", "g", [one.extra_info for one in popped if one.message.body != b"7"])
+    bench.get(RequestCode.BATCH_ACK_MESSAGE, {}, BatchAckBody("broker-a", acks).encode())
     bench.pass_time(10_000)
     assert texts(bench.pop("t")) == [b"7"]
-    empty = bench.ask(RequestCode.BATCH_ACK_MESSAGE, {}, pop.BatchAckBody("broker-a", ()).encode())
+    empty = bench.ask(RequestCode.BATCH_ACK_MESSAGE, {}, BatchAckBody("broker-a", ()).encode())
     assert empty.code == ResponseCode.NO_MESSAGE
 
 
@@ -354,7 +356,7 @@ async def test_in_order_what_is_not_acknowledged_comes_again_and_counts(bench: B
     reply = waiting.result()
     again = bench.popped(reply, "t")
     assert (texts(again), [one.reconsume_times for one in again]) == ([b"1", b"2"], [1, 1])
-    assert pop.parse_order_count_info(reply.fields["orderCountInfo"]) == {
+    assert pop_offset_info.parse_order_count_info(reply.fields["orderCountInfo"]) == {
         (Retry.NORMAL, 0, 1): 1,
         (Retry.NORMAL, 0, 2): 1,
         (Retry.NORMAL, 0, None): 1,

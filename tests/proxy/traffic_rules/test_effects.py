@@ -11,7 +11,9 @@ import pytest
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.traffic_rules.mirroring import MIRRORED
 from remoting import messages, pop, properties
+from remoting.batch_ack import BatchAckBody, batch_acks
 from remoting.codes import RequestCode, ResponseCode
+from remoting.pop_offset_info import Retry
 from tests.cluster.client import pull_fields, send_fields, v2
 from tests.cluster.grpc.kit import bodies
 from tests.proxy.traffic_rules.kit import grpc_send, replica, send, until
@@ -65,8 +67,8 @@ async def test_requests_that_name_topics_in_their_bodies_are_seen(tmp_path: Path
             b'{"consumerGroup":"g","clientId":"c","mqSet":[{"topic":"secret-a","brokerName":"broker-a","queueId":0}]}'
         )
         assert (await client.ask(RequestCode.LOCK_BATCH_MQ, {}, body)).code == ResponseCode.NO_PERMISSION
-        handle = pop.ExtraInfo(0, 1, 1, 0, pop.Retry.NORMAL, "broker-a", 0, 0)
-        acks = pop.BatchAckBody("broker-a", pop.batch_acks("secret-a", "g", [handle]))
+        handle = pop.ExtraInfo(0, 1, 1, 0, Retry.NORMAL, "broker-a", 0, 0)
+        acks = BatchAckBody("broker-a", batch_acks("secret-a", "g", [handle]))
         reply = await client.ask(RequestCode.BATCH_ACK_MESSAGE, {"bname": "broker-a"}, acks.encode())
         assert reply.code == ResponseCode.NO_PERMISSION
 

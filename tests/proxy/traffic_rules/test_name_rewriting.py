@@ -14,6 +14,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code
 from remoting import command as commands
 from remoting import messages, pop, properties
 from remoting.codes import RequestCode, ResponseCode
+from remoting.pop_offset_info import Retry, real_topic
 from tests.cluster.client import message_queue, ok, pull_fields, send_fields, subscription, v2
 from tests.proxy.traffic_rules.kit import Replica, grpc_send, replica, send, until
 
@@ -164,9 +165,9 @@ async def test_popped_messages_come_again_from_the_retry_topic(one: Replica) -> 
         (second,) = again
         assert second.message.body == b"again"
         handle = second.extra_info
-        assert handle.retry is not pop.Retry.NORMAL
+        assert handle.retry is not Retry.NORMAL
         # As Java's clients name it.
-        topic = pop.real_topic("orders", "g", handle.retry)
+        topic = real_topic("orders", "g", handle.retry)
         fields = {
             "consumerGroup": "g",
             "topic": topic,

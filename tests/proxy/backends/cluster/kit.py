@@ -14,7 +14,7 @@ from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
-from remoting.wheel import TimeoutWheel
+from remoting.timeout_wheel import TimeoutWheel
 from tests.ports import free_port
 from tests.proxy.kit import Reply
 

@@ -9,7 +9,7 @@ from remoting import command as commands
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
 from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable
-from remoting.wheel import TimeoutWheel
+from remoting.timeout_wheel import TimeoutWheel
 from tests.ports import free_port
 from tests.proxy.backends.cluster.kit import Cluster, Server
 from tests.proxy.kit import Clock, FakeChannel, Reply, request, settle
@@ -71,7 +71,7 @@ async def test_a_congested_connection_is_still_read(bench: Bench) -> None:
     """A broker that cannot write reads no further either: both ends would wait for each other."""
     connection, client = await bench.connect(), FakeChannel()
     connection.pause_writing()
-    connection.hold(client)
+    connection.pause_until_drained(client)
     assert connection.transport is not None
     assert connection.transport.is_reading()
     async with asyncio.timeout(30):

@@ -10,6 +10,7 @@ from proxy.core.events import Observation
 from proxy.core.events.request import attempt, count, delay, of_request
 from remoting import command as commands
 from remoting import messages, pop, properties
+from remoting.batch_ack import BatchAckBody, batch_acks
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.messages import BatchMessage, StoredMessage
@@ -103,7 +104,7 @@ def test_nothing_found_is_no_error(response: int) -> None:
 def test_acknowledgements() -> None:
     assert observed(complete(REQUESTS[RequestCode.ACK_MESSAGE])).messages == 1
     handles = [pop.ExtraInfo.parse(f"5 1700000000000 60000 0 0 broker-a 1 {offset}") for offset in (5, 6, 9)]
-    body = pop.BatchAckBody("broker-a", pop.batch_acks("orders", "g", handles)).encode()
+    body = BatchAckBody("broker-a", batch_acks("orders", "g", handles)).encode()
     seen = observed(commands.request(RequestCode.BATCH_ACK_MESSAGE, {}, body))
     assert (seen.messages, seen.topic, seen.group) == (3, "orders", "g")
     assert observed(commands.request(RequestCode.BATCH_ACK_MESSAGE, {}, b"nonsense")).messages == 0

@@ -12,7 +12,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from remoting.connection import RemotingConnection
-from remoting.wheel import TimeoutWheel
+from remoting.timeout_wheel import TimeoutWheel
 from tests.paths import ROOT
 from tests.ports import free_port
 from tests.proxy.observability.records.kit import files, read

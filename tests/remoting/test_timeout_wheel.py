@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.wheel import TimeoutWheel
+from remoting.timeout_wheel import TimeoutWheel
 
 
 class Clock:

@@ -1,0 +1,199 @@
+"""Back-pressure of one remoting connection.
+
+1. A connection is not read while its peer has too many in-flight requests, by number or by bytes. Long polls raise the
+   number, because a consumer of many queues could send nothing else otherwise.
+2. A connection is not read while its peer does not read its responses. Past a hard limit, it is closed.
+3. A source whose requests are written to a congested connection is not read until that connection has drained.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from remoting.frame import MAX_FRAME
+from remoting.timeout_wheel import TimeoutWheel
+
+# Seconds at the limit of in-flight requests after which they are treated as long polls.
+_POLL_DETECTION_TIME = 0.1
+
+
+class PausableSource(Protocol):
+    """A connection whose requests are written to other connections."""
+
+    def pause(self) -> None:
+        """Stop reading."""
+
+    def resume(self) -> None:
+        """Undo one `pause`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one connection.
+
+    Attributes:
+        requests: in-flight requests before reads pause. If the peer stays at the limit, its requests are long polls,
+            and the limit rises step by step up to `polls`.
+        polls: the highest number of in-flight requests before reads pause.
+        request_bytes: bytes of in-flight requests before reads pause.
+        buffer: bytes waiting to be written before reads pause.
+        hard_buffer: bytes waiting to be written before the connection is closed.
+        frame: maximum size of a received frame, in bytes.
+    """
+
+    requests: int = 64
+    polls: int = 4096
+    request_bytes: int = 32 * 1024 * 1024
+    buffer: int = 1024 * 1024
+    hard_buffer: int = 128 * 1024 * 1024
+    frame: int = MAX_FRAME
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class FlowControl(asyncio.Protocol):
+    """Read and write limits of a connection; base class of `RemotingConnection`.
+
+    `congested` is true while the transport's write buffer is over `Limits.buffer`; `pauses` counts the pauses of reads.
+    """
+
+    __slots__ = (
+        "_check_scheduled",
+        "_full_since",
+        "_in_flight",
+        "_in_flight_bytes",
+        "_pause_depth",
+        "_paused_sources",
+        "_request_limit",
+        "_wheel",
+        "closed",
+        "congested",
+        "limits",
+        "loop",
+        "pauses",
+        "transport",
+    )
+
+    def __init__(self, wheel: TimeoutWheel, limits: Limits) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.limits = limits
+        self.transport: asyncio.Transport | None = None
+        self.closed = False
+        self.congested = False
+        self.pauses = 0
+        self._wheel = wheel
+        self._in_flight = self._in_flight_bytes = 0
+        self._request_limit = limits.requests
+        # When the limit of in-flight requests was reached, in seconds of the loop's clock.
+        self._full_since: float | None = None
+        self._check_scheduled = False
+        self._pause_depth = 0
+        # A dict for its order and its constant-time look-up.
+        self._paused_sources: dict[PausableSource, None] = {}
+
+    @property
+    def in_flight(self) -> int:
+        """The number of the peer's requests without a response."""
+        return self._in_flight
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do not inherit from asyncio.Transport.
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=self.limits.buffer)
+
+    def pause_writing(self) -> None:
+        self.congested = True
+        self.pause()
+
+    def resume_writing(self) -> None:
+        self.congested = False
+        self.resume()
+        self.resume_sources()
+
+    # Reads.
+
+    def pause(self) -> None:
+        """Stop reading until `resume` has been called as often as `pause`."""
+        self._pause_depth += 1
+        if self._pause_depth == 1:
+            self.pauses += 1
+            if self.transport is not None and not self.transport.is_closing():
+                self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Undo one `pause`."""
+        self._pause_depth -= 1
+        if self._pause_depth == 0 and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def pause_until_drained(self, source: PausableSource) -> None:
+        """If this connection is congested, pause a source of its requests until it has drained."""
+        if self.congested and source not in self._paused_sources:
+            self._paused_sources[source] = None
+            source.pause()
+
+    def resume_sources(self) -> None:
+        """Resume the sources that `pause_until_drained` paused."""
+        sources, self._paused_sources = self._paused_sources, {}
+        for source in sources:
+            source.resume()
+
+    # In-flight requests. `RemotingConnection` counts them when they start.
+
+    def _end_request(self, size: int) -> None:
+        """Count one request of `size` bytes as no longer in flight."""
+        self._in_flight -= 1
+        self._in_flight_bytes -= size
+        if self._in_flight < self.limits.requests:
+            self._request_limit = self.limits.requests
+        self._resume_below_limit()
+
+    def _pause_at_limit(self) -> None:
+        """Pause reads; after `_POLL_DETECTION_TIME`, check for long polls."""
+        if self._full_since is not None:
+            return
+        self._full_since = self.loop.time()
+        self.pause()
+        if not self._check_scheduled:
+            self._schedule_check()
+
+    def _resume_below_limit(self) -> None:
+        if (
+            self._full_since is not None
+            and self._in_flight < self._request_limit
+            and self._in_flight_bytes < self.limits.request_bytes
+        ):
+            self._full_since = None
+            self.resume()
+            self._on_capacity()
+
+    def _on_capacity(self) -> None:
+        """Handle that in-flight requests fell below the limit; for subclasses."""
+
+    def _schedule_check(self) -> None:
+        self._check_scheduled = True
+        self._wheel.add(_LongPollCheck(self), _POLL_DETECTION_TIME)
+
+    def raise_limit_for_polls(self) -> None:
+        """Raise the limit of in-flight requests if the peer has stayed at it; called by the timeout wheel."""
+        self._check_scheduled = False
+        if self.closed or self._full_since is None:
+            return
+        if self._in_flight >= self._request_limit and self.loop.time() - self._full_since >= _POLL_DETECTION_TIME:
+            self._request_limit = min(self._request_limit + self.limits.requests, self.limits.polls)
+            self._resume_below_limit()
+        if self._full_since is not None:
+            self._schedule_check()
+
+
+class _LongPollCheck:
+    """Entry of the timeout wheel that checks a connection for long polls."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: FlowControl) -> None:
+        self._connection = connection
+
+    def expire(self) -> None:
+        self._connection.raise_limit_for_polls()

@@ -1,0 +1,69 @@
+"""A timeout wheel for in-flight requests: one list operation per request instead of one timer."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class WheelEntry(Protocol):
+    """An object with a deadline."""
+
+    def expire(self) -> None:
+        """Handle the deadline; do nothing if the entry has ended before."""
+
+
+class TimeoutWheel:
+    """Entries by deadline, in slots of `tick` seconds; an entry expires up to one tick late.
+
+    Entries stay until their deadline, so they must be small, and drop their references once they have ended. The
+    wheel does no I/O: its owner calls `advance` about once per tick (see `ticking`).
+    """
+
+    __slots__ = ("_advanced", "_clock", "_slots", "tick")
+
+    def __init__(self, clock: Callable[[], float], tick: float = 0.1) -> None:
+        self.tick = tick
+        self._clock = clock
+        self._slots: dict[int, list[WheelEntry]] = {}
+        # The number of the last slot that has expired.
+        self._advanced = int(clock() / tick)
+
+    def add(self, entry: WheelEntry, delay: float) -> None:
+        """Expire the entry in `delay` seconds."""
+        # An entry in a slot that has expired already would never expire.
+        number = max(int((self._clock() + delay) / self.tick), self._advanced) + 1
+        slot = self._slots.get(number)
+        if slot is None:
+            self._slots[number] = [entry]
+        else:
+            slot.append(entry)
+
+    def advance(self) -> None:
+        """Expire the entries that are due."""
+        current = int(self._clock() / self.tick)
+        for number in range(self._advanced + 1, current + 1):
+            for entry in self._slots.pop(number, ()):
+                entry.expire()
+        self._advanced = max(self._advanced, current)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._slots.values()))
+
+
+@contextmanager
+def ticking(wheel: TimeoutWheel) -> Iterator[None]:
+    """Advance the wheel on the running loop while the context is active."""
+    loop = asyncio.get_running_loop()
+    handle = loop.call_later(wheel.tick, lambda: tick())
+
+    def tick() -> None:
+        nonlocal handle
+        # First, so that an exception does not stop the wheel.
+        handle = loop.call_later(wheel.tick, tick)
+        wheel.advance()
+
+    try:
+        yield
+    finally:
+        handle.cancel()
