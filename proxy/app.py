@@ -24,7 +24,7 @@ from proxy.backends.embedded_node import Node
 from proxy.core import connections, membership
 from proxy.core.advertised_listeners import AdvertisedListener, ListenerRoutes
 from proxy.core.checks import Tools, well_formed
-from proxy.core.client_registry import Change, ClientRegistry
+from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.connections import ConnectionListener
 from proxy.core.forwarding import forward
 from proxy.core.handlers import HANDLERS
@@ -40,7 +40,7 @@ from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.core import watch
 from proxy.observability.metrics.server_push import Pushes
 from proxy.observability.metrics.transactions import Transactions
-from proxy.replication.heartbeat_sync import Exchange
+from proxy.replication.heartbeat_sync import HeartbeatSync
 from proxy.replication.sync_topic import SyncTopic
 from proxy.settings.listen import ListenSettings
 from proxy.settings.loading import Sources
@@ -114,7 +114,7 @@ class App:
         ]
         self.traffic = self._record(settings)
         self.grpc = GrpcService(self.core, settings, self.metrics, self.connection_listeners, self.rules.resource_names)
-        self._exchange: Exchange | None = None
+        self._heartbeat_sync: HeartbeatSync | None = None
         self.admin = Admin(self, sources)
         self.admin_grpc = self._serve_admin_grpc()
         files = settings.tls.files
@@ -180,8 +180,8 @@ class App:
                     group.start_soon(self.admin_grpc.run)
                 if server is not None:
                     group.start_soon(server.run)
-                if self._exchange is not None:
-                    group.start_soon(self._exchange.run)
+                if self._heartbeat_sync is not None:
+                    group.start_soon(self._heartbeat_sync.run)
                 await stop()
                 await self._drain()
                 if self.admin_grpc is not None:
@@ -202,7 +202,7 @@ class App:
             AdvertisedListener(listener.addresses[0].port, item.advertised, item.broker, listener.options.name)
             for item, listener in zip(self.settings.listen, self._listeners, strict=True)
         ]
-        self.core.addresses = ListenerRoutes(doors)
+        self.core.listener_routes = ListenerRoutes(doors)
         contained = in_container(os.environ)
         own = _own_addresses()
         for listener in self._listeners:
@@ -213,9 +213,9 @@ class App:
                 _log.warning("%s", warning)
             _log.info("listening on %s", ", ".join(map(str, listener.addresses)))
         if self.settings.shared:
-            self._exchange = self._new_exchange()
+            self._heartbeat_sync = self._new_heartbeat_sync()
 
-    def _new_exchange(self) -> Exchange:
+    def _new_heartbeat_sync(self) -> HeartbeatSync:
         port = self._listeners[0].addresses[0].port
         # In the form of the official proxies' ids: host, remoting port, gRPC port; here they are one.
         name = self.settings.replica or socket.gethostname()
@@ -223,7 +223,7 @@ class App:
             name = f"{name}-{self._worker}"
         replica = f"{name}%{port}%{port}"
         topic = SyncTopic(self.backend, self.settings.sync.topic)
-        return Exchange(topic, self.registry, replica, asyncio.get_running_loop().time, self.core.changed)
+        return HeartbeatSync(topic, self.registry, replica, asyncio.get_running_loop().time, self.core.changed)
 
     def _listener(self, item: ListenSettings) -> Listener:
         handlers: Handlers = {
@@ -257,7 +257,7 @@ class App:
         recorder = Recorder(settings.traffic, settings.replica or socket.gethostname(), self._worker)
         recorder.watch(self.metrics)
         self.core.observers.append(recorder.observe)
-        self.registry.watchers.append(recorder.note_movement)
+        self.registry.listeners.append(recorder.note_movement)
         self.connection_listeners.append(recorder.note_connection)
         return recorder
 
@@ -315,17 +315,17 @@ class App:
             channel = RemotingChannel(self._wheel, handler, self._closed, peer, self._limits)
         else:
             channel = NamespacedChannel(self._wheel, handler, self._closed, peer, self._limits, names)
-        channel.on_doubt = self.admin.distrusted
+        channel.on_protocol_error = self.admin.distrusted
         self.channels.add(channel)
         if self.connection_listeners:
-            connections.tell(self.connection_listeners, connections.opened("remoting", channel))
+            connections.notify(self.connection_listeners, connections.opened("remoting", channel))
         return channel
 
     def _closed(self, connection: RemotingConnection) -> None:
         channel = cast(RemotingChannel, connection)
         self.channels.discard(channel)
         if self.connection_listeners:
-            connections.tell(self.connection_listeners, connections.remoting_closed(channel))
+            connections.notify(self.connection_listeners, connections.remoting_closed(channel))
         if self.registry.member(channel) is not None:
             leaving = spawn_quietly(membership.leave(self.core, channel))
             self._leaving.add(leaving)
@@ -358,16 +358,16 @@ class App:
         async with anyio.create_task_group() as group:
             group.start_soon(self.grpc.drain, self.settings.drain_timeout)
             await self._drain_remoting()
-        if self._exchange is not None:
+        if self._heartbeat_sync is not None:
             with anyio.move_on_after(1.0), contextlib.suppress(RemotingError):
-                await self._exchange.flush()
+                await self._heartbeat_sync.flush()
 
     async def _drain_remoting(self) -> None:
         await anyio.sleep(min(_GO_AWAY_TIME, self.settings.drain_timeout / 2))
         for channel in self.channels:
             channel.pause()
         with anyio.move_on_after(self.settings.drain_timeout):
-            while self.core.busy:
+            while self.core.active_requests:
                 await anyio.sleep(_POLL_INTERVAL)
         for listener in self._listeners:
             await listener.abort()
@@ -389,11 +389,11 @@ class App:
 
     # Counting.
 
-    def _announce(self, _: Messaging, change: Change) -> None:
-        if self._exchange is not None:
-            self._exchange.tell(change)
+    def _announce(self, _: Messaging, change: ConsumerGroupChange) -> None:
+        if self._heartbeat_sync is not None:
+            self._heartbeat_sync.tell(change)
 
-    def _count_change(self, _: Messaging, change: Change) -> None:
+    def _count_change(self, _: Messaging, change: ConsumerGroupChange) -> None:
         self.metrics.changes["joined" if change.joined else "left"] += 1
 
     def _watch(self) -> None:

@@ -28,13 +28,13 @@ class Client:
     called last, in seconds of the loop's clock. connections: those that it calls over; alone_since: when the last one
     of them closed. settings: its own, as it sent them. subscriptions, topics: what its receives and its sends named,
     which is what is known of one without settings. kind, part: what it is, and what the core knows of that.
-    represented: the brokers know its producer groups by another channel. notices: where what brokers tell it goes.
-    departure: why it leaves its groups. names: its own for topics and groups; everything that is kept of it here is in
-    the brokers' names.
+    producers_represented: the brokers know its producer groups by another channel. notices: where what brokers tell it
+    goes. leave_cause: why it leaves its groups. names: its own for topics and groups; everything that is kept of it
+    here is in the brokers' names.
     """
 
     # It is told to leave by its transport (GOAWAY of HTTP/2), never by a response code.
-    goes_away = False
+    supports_go_away = False
 
     def __init__(self, client_id: str, peer: Peer) -> None:
         self.client_id = client_id
@@ -44,8 +44,8 @@ class Client:
         self.version = ""
         self.seen = 0.0
         self.closed = False
-        self.represented = False
-        self.departure = "unregistered"
+        self.producers_represented = False
+        self.leave_cause = "unregistered"
         self.connections: set[Any] = set()
         self.alone_since: float | None = None
         self.settings: Settings | None = None

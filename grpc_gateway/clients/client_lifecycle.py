@@ -128,7 +128,7 @@ class ClientLifecycle:
             body = subscriptions.producer(client.client_id, sorted(wanted.topics)) if wanted.topics else b""
         else:
             body = subscriptions.consumer(client, wanted.group)
-        client.represented = kind in PRODUCERS
+        client.producers_represented = kind in PRODUCERS
         if body:
             try:
                 await _in_time(self._tell(client, _heartbeat(client, body)))

@@ -100,7 +100,7 @@ class Clients:
         if client.closed:
             return
         client.closed = True
-        client.departure = cause
+        client.leave_cause = cause
         self._clients.pop((client.client_id, client.peer.address.host, client.names), None)
         for connection in client.connections:
             self._connections[connection].pop(client.client_id, None)

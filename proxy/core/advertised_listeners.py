@@ -24,10 +24,10 @@ class ListenerRoutes:
 
     def __init__(self, doors: Sequence[AdvertisedListener] = ()) -> None:
         self._doors = {door.name: door for door in doors}
-        self.own = {door.broker: door for door in doors if door.broker is not None}
+        self.dedicated = {door.broker: door for door in doors if door.broker is not None}
         self._main = next((door for door in doors if door.broker is None), None)
 
-    def told(self, context: Context, broker: str) -> str:
+    def address_for(self, context: Context, broker: str) -> str:
         """`host:port` for this client and broker.
 
         Clients that name the broker of each request come to the common door. The others are told the
@@ -35,7 +35,7 @@ class ListenerRoutes:
         """
         peer = context.channel.peer
         door = self._doors.get(peer.listener)
-        wanted = None if _names_brokers(context) else self.own.get(broker)
+        wanted = None if _names_brokers(context) else self.dedicated.get(broker)
         if wanted is None and door is not None and door.broker is not None:
             wanted = self._main
         if wanted is None or door is None or wanted.name == door.name:
@@ -43,7 +43,7 @@ class ListenerRoutes:
         # Another door than the one it came by: same host, that door's port.
         return str(advertised(replace(peer, local=HostPort(peer.local.host, wanted.port)), wanted.advertise))
 
-    def configured(self, peer: Peer) -> HostPort | None:
+    def advertised_address(self, peer: Peer) -> HostPort | None:
         """What the door by which this client came advertises; None where that is what the client dialled."""
         door = self._doors.get(peer.listener)
         told = None if door is None else advertised(peer, door.advertise)

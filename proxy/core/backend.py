@@ -26,7 +26,7 @@ class Backend(Protocol):
     async def brokers(self) -> Collection[str]:
         """The names of all brokers. Raises ServiceUnavailable."""
 
-    async def forget(self, topic: str) -> None:
+    async def forget_topic(self, topic: str) -> None:
         """The topic has been deleted from its brokers: let nobody be sent there. Raises ServiceUnavailable."""
 
     def request(
@@ -41,17 +41,17 @@ class Backend(Protocol):
     def oneway(self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Channel | None) -> None:
         """Tell a broker. Raises ServiceUnavailable."""
 
-    def knows(self, broker: str) -> bool:
+    def has_broker(self, broker: str) -> bool:
         """Whether there is a broker of this name, as far as is known."""
 
-    def enroll(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> Coroutine[Any, Any, None]:
+    def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> Coroutine[Any, Any, None]:
         """Make the client a member of its groups, as its session's heartbeat says, at these brokers.
 
         Done when they all know it, or cannot be told.
         """
 
-    def withdraw(
-        self, channel: Channel, groups: Groups, farewell: RemotingCommand | None = None
+    def unregister(
+        self, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None = None
     ) -> Coroutine[Any, Any, None]:
         """End the client's membership in these groups at every broker; done when all know.
 

@@ -37,14 +37,14 @@ class Session:
 
     __slots__ = (
         "address",
-        "brokers",
         "client_id",
-        "enrolled",
         "heartbeat",
         "heartbeat_at",
+        "known_brokers",
         "language",
         "number",
-        "turns",
+        "query_turns",
+        "registered_brokers",
         "version",
     )
 
@@ -52,26 +52,28 @@ class Session:
         self.number = next(_numbers)
         self.address = address
         self.client_id: str | None = None
-        self.brokers: set[str] = set()
-        self.enrolled: set[str] = set()
+        self.known_brokers: set[str] = set()
+        self.registered_brokers: set[str] = set()
         self.heartbeat: RemotingCommand | None = None
         self.heartbeat_at = -math.inf
         self.language = ""
         self.version = 0
-        self.turns: dict[str, int] = {}
+        self.query_turns: dict[str, int] = {}
 
 
 class Channel(Protocol):
     """One client: who it is, what we remember of it, and how to ask it something."""
 
     protocol: ChannelProtocol
+    # Whether the core reports its requests to observers.
+    observed: bool
     closed: bool
     # It understands GO_AWAY, given that it is new enough.
-    goes_away: bool
+    supports_go_away: bool
     # What producer groups it is in, brokers know by another channel.
-    represented: bool
-    # Why it leaves groups when it unregisters: a `Cause` (proxy/core/client_registry.py).
-    departure: str
+    producers_represented: bool
+    # Why it leaves groups when it unregisters: a `LeaveCause` (proxy/core/client_registry.py).
+    leave_cause: str
 
     def __hash__(self) -> int:
         """A channel is itself."""

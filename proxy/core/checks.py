@@ -81,13 +81,13 @@ _SERVED_TO_THE_END = (RequestCode.UNREGISTER_CLIENT,)
 
 def may_go(context: Context) -> bool:
     """True where the client knows how to reconnect when it is told GO_AWAY."""
-    return context.channel.goes_away and context.command.version > GO_AWAY_VERSION
+    return context.channel.supports_go_away and context.command.version > GO_AWAY_VERSION
 
 
 def may_end(context: Context) -> bool:
     """True where a poll under way may be ended by GO_AWAY: its client goes, or it came by another protocol, which has
     words of its own for a poll that found nothing."""
-    return may_go(context) or not context.channel.goes_away
+    return may_go(context) or not context.channel.supports_go_away
 
 
 class Budget:

@@ -1,6 +1,6 @@
 """The client registry: who is a member of which producer and consumer group. Sans-io.
 
-Time comes in as an argument, changes come out as `Change` values; who is told about them is not
+Time comes in as an argument, changes come out as `ConsumerGroupChange` values; who is told about them is not
 decided here. Members behind other replicas (heartbeat sync) are kept beside our own.
 """
 
@@ -41,7 +41,7 @@ class Groups:
 
 
 @dataclass(frozen=True, slots=True)
-class Consumer:
+class ConsumerData:
     """How a client takes part in a consumer group: ConsumerData of its heartbeat, as it was sent."""
 
     data: dict[str, Any]
@@ -52,16 +52,16 @@ class Consumer:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ConsumerGroupChange:
     """Somebody joined (or changed its subscription in) or left a consumer group."""
 
     group: str
     member: "Member"
     joined: bool
-    part: Consumer
+    consumer_data: ConsumerData
 
 
-class Cause(StrEnum):
+class LeaveCause(StrEnum):
     """Why somebody left a group."""
 
     UNREGISTERED = "unregistered"
@@ -70,13 +70,13 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Movement:
+class MembershipEvent:
     """Somebody has joined a group, of producers or of consumers (cause None), or left it."""
 
     role: Role
     group: str
     member: "Member"
-    cause: Cause | None = None
+    cause: LeaveCause | None = None
 
 
 @dataclass(slots=True)
@@ -95,18 +95,18 @@ class Member:
     # Group to the time (seconds) it was last in a heartbeat.
     producers: dict[str, float] = field(default_factory=dict)
     consumers: dict[str, float] = field(default_factory=dict)
-    parts: dict[str, Consumer] = field(default_factory=dict)
+    consumer_data: dict[str, ConsumerData] = field(default_factory=dict)
 
     @property
     def groups(self) -> Groups:
         return Groups(frozenset(self.producers), frozenset(self.consumers))
 
     @property
-    def seen(self) -> float:
+    def last_heartbeat_at(self) -> float:
         """When the last heartbeat came."""
         return max((*self.producers.values(), *self.consumers.values()), default=0.0)
 
-    def silent(self, before: float) -> Groups:
+    def silent_groups(self, before: float) -> Groups:
         """The groups that have not been in a heartbeat since `before`."""
         return Groups(
             frozenset(group for group, seen in self.producers.items() if seen < before),
@@ -117,7 +117,7 @@ class Member:
 class ClientRegistry:
     """Members by channel and by group. A client with two connections is two members with one client id.
 
-    `watchers` are told of each who joins a group or leaves it; of a changed subscription they are not.
+    `listeners` are told of each who joins a group or leaves it; of a changed subscription they are not.
     """
 
     def __init__(self, expiry: float = 90.0) -> None:
@@ -126,15 +126,15 @@ class ClientRegistry:
         self._expiry = expiry
         self._members: dict[Hashable, Member] = {}
         self._groups: dict[tuple[Role, str], dict[Hashable, Member]] = defaultdict(dict)
-        self.watchers: list[Callable[[Movement], None]] = []
+        self.listeners: list[Callable[[MembershipEvent], None]] = []
 
     def heartbeat(
         self,
         member: Member,
         producers: Iterable[str],
-        consumers: dict[str, Consumer],
+        consumers: dict[str, ConsumerData],
         now: float,
-    ) -> list[Change]:
+    ) -> list[ConsumerGroupChange]:
         """Note a heartbeat: its groups are joined, others that the member had stay until unregistered.
 
         `member` says who it is; a member with this key that is known already is kept.
@@ -149,15 +149,17 @@ class ClientRegistry:
             self._put(Role.PRODUCER, group, member)
         changes = []
         for group, consumer in consumers.items():
-            known = member.parts.get(group)
+            known = member.consumer_data.get(group)
             if known is None or _topics(known) != _topics(consumer):
-                changes.append(Change(group, member, True, consumer))
-            member.parts[group] = consumer
+                changes.append(ConsumerGroupChange(group, member, True, consumer))
+            member.consumer_data[group] = consumer
             member.consumers[group] = now
             self._put(Role.CONSUMER, group, member)
         return changes
 
-    def unregister(self, key: Hashable, groups: Groups, cause: Cause = Cause.UNREGISTERED) -> list[Change]:
+    def unregister(
+        self, key: Hashable, groups: Groups, cause: LeaveCause = LeaveCause.UNREGISTERED
+    ) -> list[ConsumerGroupChange]:
         """A client leaves some of its groups; groups it is not in are of no account."""
         member = self._members.get(key)
         if member is None:
@@ -168,16 +170,16 @@ class ClientRegistry:
         changes = []
         for group in sorted(groups.consumers & member.consumers.keys()):
             del member.consumers[group]
-            consumer = member.parts.pop(group)
+            consumer = member.consumer_data.pop(group)
             self._drop(Role.CONSUMER, group, member, cause)
-            changes.append(Change(group, member, False, consumer))
+            changes.append(ConsumerGroupChange(group, member, False, consumer))
         if not member.producers and not member.consumers:
             del self._members[key]
         return changes
 
     def expired(self, now: float) -> list[tuple[Member, Groups]]:
         """The groups, by member, of which no heartbeat came for too long; the caller ends them."""
-        silent = ((member, member.silent(now - self._expiry)) for member in self._members.values())
+        silent = ((member, member.silent_groups(now - self._expiry)) for member in self._members.values())
         return [(member, groups) for member, groups in silent if groups]
 
     def member(self, key: Hashable) -> Member | None:
@@ -200,7 +202,7 @@ class ClientRegistry:
         """A local member with this client id, in this group where one is given; the newest heartbeat wins."""
         pool = self._members.values() if role is None or group is None else self.members(role, group)
         found = [member for member in pool if member.client_id == client_id and member.channel is not None]
-        return max(found, key=lambda member: member.seen, default=None)
+        return max(found, key=lambda member: member.last_heartbeat_at, default=None)
 
     def local(self) -> list[Member]:
         """The members on channels of ours."""
@@ -213,21 +215,21 @@ class ClientRegistry:
         members = self._groups[role, group]
         if member.key not in members:
             members[member.key] = member
-            self._tell(Movement(role, group, member))
+            self._tell(MembershipEvent(role, group, member))
 
-    def _drop(self, role: Role, group: str, member: Member, cause: Cause) -> None:
+    def _drop(self, role: Role, group: str, member: Member, cause: LeaveCause) -> None:
         members = self._groups.get((role, group))
         if members is not None:
             members.pop(member.key, None)
             if not members:
                 del self._groups[role, group]
-        self._tell(Movement(role, group, member, cause))
+        self._tell(MembershipEvent(role, group, member, cause))
 
-    def _tell(self, movement: Movement) -> None:
-        for watcher in self.watchers:
-            watcher(movement)
+    def _tell(self, movement: MembershipEvent) -> None:
+        for listener in self.listeners:
+            listener(movement)
 
 
-def _topics(consumer: Consumer) -> list[tuple[str, str]]:
+def _topics(consumer: ConsumerData) -> list[tuple[str, str]]:
     subscriptions = consumer.data.get("subscriptionDataSet") or ()
     return sorted((str(item.get("topic")), str(item.get("subString"))) for item in subscriptions)

@@ -67,7 +67,7 @@ def grpc_closed(connection: Connection, clients: Clients) -> ConnectionEvent:
     return ConnectionEvent("grpc", connection, identity, str(connection.cause))
 
 
-def tell(listeners: Sequence[ConnectionListener], event: ConnectionEvent) -> None:
+def notify(listeners: Sequence[ConnectionListener], event: ConnectionEvent) -> None:
     """Tell everybody who wants to know."""
     for listener in listeners:
         try:

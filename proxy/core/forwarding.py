@@ -38,7 +38,7 @@ def forward(core: Messaging, context: Context) -> Awaitable[RemotingCommand] | N
 def send(core: Messaging, context: Context, broker: str) -> Reply | None:
     """Send the request to this broker."""
     spec, command = context.known, context.command
-    if broker not in context.channel.session.brokers:
+    if broker not in context.channel.session.known_brokers:
         # Some clients ask for routes over one connection and send over another.
         touch(core, context.channel, (broker,))
     adapt = _ADAPTATIONS.get(context.code)
@@ -83,7 +83,7 @@ def _conclude(context: Context) -> str | None:
 
 def only(core: Messaging, context: Context, brokers: Collection[str]) -> str:
     """The broker that can be meant: the only one which has no listener of its own. Raises BrokerNotNamed."""
-    candidates = [broker for broker in brokers if broker not in core.addresses.own]
+    candidates = [broker for broker in brokers if broker not in core.listener_routes.dedicated]
     where = ", ".join(sorted(brokers)) or "no broker"
     if len(candidates) == 1:
         return candidates[0]

@@ -9,6 +9,8 @@ class GrpcChannel(Client):
     """A gRPC client, with what the core remembers of it."""
 
     protocol: ChannelProtocol = "grpc"
+    # Each rpc is observed as a whole by the gRPC frontend.
+    observed = False
 
     def __init__(self, client_id: str, peer: Peer) -> None:
         super().__init__(client_id, peer)

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from proxy.core.client_registry import Consumer, Groups
+from proxy.core.client_registry import ConsumerData, Groups
 from remoting import fastjson
 from remoting.errors import BodyError
 from remoting.fastjson import load_object
@@ -17,7 +17,7 @@ class Heartbeat:
 
     client_id: str
     producers: frozenset[str]
-    consumers: dict[str, Consumer]
+    consumers: dict[str, ConsumerData]
     topics: frozenset[str]
 
     @property
@@ -32,7 +32,7 @@ def parse(body: bytes) -> Heartbeat:
     if not isinstance(client_id, str) or not client_id:
         raise BodyError("a heartbeat has no clientID")
     producers = frozenset(_group(item) for item in _objects(data, "producerDataSet"))
-    consumers = {_group(item): Consumer(item) for item in _objects(data, "consumerDataSet")}
+    consumers = {_group(item): ConsumerData(item) for item in _objects(data, "consumerDataSet")}
     topics = frozenset(
         str(subscription["topic"])
         for consumer in consumers.values()

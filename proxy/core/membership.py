@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 
 from proxy.core import heartbeat as heartbeats
 from proxy.core.channel import Channel
-from proxy.core.client_registry import Cause, Change, Groups, Member, Role
+from proxy.core.client_registry import ConsumerGroupChange, Groups, LeaveCause, Member, Role
 from proxy.core.context import Context
 from proxy.core.messaging import Messaging
 from remoting import command as commands
@@ -36,13 +36,13 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     session = channel.session
     last = session.heartbeat
     repeated = last is not None and last.body == command.body and now - session.heartbeat_at < _SAME
-    if repeated and session.brokers <= session.enrolled:
+    if repeated and session.known_brokers <= session.registered_brokers:
         return commands.success()
     beat = heartbeats.parse(command.body)
     if channel.closed:
         # It ended before this was looked at; nobody would end the membership.
         return commands.success()
-    changes: list[Change] = []
+    changes: list[ConsumerGroupChange] = []
     if not repeated:
         session.client_id = beat.client_id
         session.language, session.version = command.language, command.version
@@ -52,14 +52,14 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     if channel.peer.broker is not None:
         brokers: set[str] = {channel.peer.broker}
     else:
-        brokers = session.brokers | await _subscribed(core, beat.topics)
+        brokers = session.known_brokers | await _subscribed(core, beat.topics)
     known = core.registry.member(channel)
     if known is None:
         # It left, or its connection ended, while the routes were loaded.
         return commands.success()
-    news = brokers - session.enrolled if repeated else brokers
-    session.brokers |= brokers
-    session.enrolled |= news
+    news = brokers - session.registered_brokers if repeated else brokers
+    session.known_brokers |= brokers
+    session.registered_brokers |= news
     # As the groups are now: it may have left one of them meanwhile.
     await _enroll(core, channel, known.groups, news)
     core.changed(changes)
@@ -71,20 +71,20 @@ def touch(core: Messaging, channel: Channel, brokers: Iterable[str]) -> None:
     session = channel.session
     if channel.peer.broker is not None:
         return
-    session.brokers.update(broker for broker in brokers if core.backend.knows(broker))
-    news = session.brokers - session.enrolled
+    session.known_brokers.update(broker for broker in brokers if core.backend.has_broker(broker))
+    news = session.known_brokers - session.registered_brokers
     member = core.registry.member(channel)
     if news and member is not None and session.heartbeat is not None:
-        session.enrolled |= news
+        session.registered_brokers |= news
         spawn_quietly(_enroll(core, channel, member.groups, news))
 
 
 async def _enroll(core: Messaging, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
     """Make the client a member at brokers, in those of its groups that nobody else stands for there."""
-    if channel.represented:
+    if channel.producers_represented:
         groups = Groups(consumers=groups.consumers)
-    if groups or not channel.represented:
-        await core.backend.enroll(channel, groups, brokers)
+    if groups or not channel.producers_represented:
+        await core.backend.register(channel, groups, brokers)
 
 
 async def unregister(core: Messaging, context: Context) -> RemotingCommand:
@@ -94,7 +94,7 @@ async def unregister(core: Messaging, context: Context) -> RemotingCommand:
         frozenset(filter(None, (fields.get("producerGroup"),))), frozenset(filter(None, (fields.get("consumerGroup"),)))
     )
     channel = context.channel
-    await leave(core, channel, groups, context.command.copy(), Cause(channel.departure))
+    await leave(core, channel, groups, context.command.copy(), LeaveCause(channel.leave_cause))
     return commands.success()
 
 
@@ -102,8 +102,8 @@ async def leave(
     core: Messaging,
     channel: Channel,
     groups: Groups | None = None,
-    farewell: RemotingCommand | None = None,
-    cause: Cause = Cause.CLOSED,
+    unregister_command: RemotingCommand | None = None,
+    cause: LeaveCause = LeaveCause.CLOSED,
 ) -> None:
     """A client leaves these of its groups (None: all)."""
     member = core.registry.member(channel)
@@ -119,7 +119,7 @@ async def leave(
         session.heartbeat = session.heartbeat.copy()
         session.heartbeat.body = heartbeats.without(session.heartbeat.body, leaving)
     # Only when the brokers know may anybody be told to look at the group again.
-    await core.backend.withdraw(channel, leaving, farewell)
+    await core.backend.unregister(channel, leaving, unregister_command)
     core.changed(changes)
 
 
@@ -127,14 +127,14 @@ def expire(core: Messaging, now: float) -> None:
     """Make those leave of whom no heartbeat has come for too long."""
     for member, groups in core.registry.expired(now):
         if member.channel is None:
-            core.changed(core.registry.unregister(member.key, groups, Cause.EXPIRED))
+            core.changed(core.registry.unregister(member.key, groups, LeaveCause.EXPIRED))
         else:
-            spawn_quietly(leave(core, member.channel, groups, cause=Cause.EXPIRED))
+            spawn_quietly(leave(core, member.channel, groups, cause=LeaveCause.EXPIRED))
 
 
-def notify(core: Messaging, change: Change) -> None:
+def notify(core: Messaging, change: ConsumerGroupChange) -> None:
     """Tell the group's members here of a change behind another proxy; of all others the brokers tell them."""
-    if change.member.channel is not None or change.part.broadcasting:
+    if change.member.channel is not None or change.consumer_data.broadcasting:
         return
     for member in core.registry.members(Role.CONSUMER, change.group):
         if member.channel is not None:

@@ -16,9 +16,9 @@ from proxy.core.advertised_listeners import ListenerRoutes
 from proxy.core.backend import Backend
 from proxy.core.channel import Channel
 from proxy.core.checks import Budget, Check, Drain, may_end
-from proxy.core.client_registry import Change, ClientRegistry
+from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.context import Context
-from proxy.core.events import Observer, tell
+from proxy.core.events import Observer, notify
 from proxy.core.events.request import of_request
 from proxy.settings.model import Settings
 from remoting.command import RemotingCommand
@@ -51,18 +51,18 @@ class Messaging:
         forward: Handling,
         checks: Sequence[Check],
         observers: Sequence[Observer],
-        listeners: Sequence[Callable[["Messaging", Change], None]],
-        addresses: ListenerRoutes,
+        listeners: Sequence[Callable[["Messaging", ConsumerGroupChange], None]],
+        listener_routes: ListenerRoutes,
     ) -> None:
         self.settings = settings
         self.registry = registry
         self.backend: Backend
-        self.addresses = addresses
+        self.listener_routes = listener_routes
         self.budget = Budget(settings.limits.total_bytes)
         self.drain = Drain()
         # Requests without an answer yet; of these, those that are no polls.
         self.in_flight: set[Context] = set()
-        self.busy = 0
+        self.active_requests = 0
         self._handlers = handlers
         self._forward = forward
         self._checks: tuple[Check, ...] = (*checks, self.budget, self.drain)
@@ -95,7 +95,7 @@ class Messaging:
         self.budget.used += context.size
         self.in_flight.add(context)
         if context.spec is None or context.spec.poll is None:
-            self.busy += 1
+            self.active_requests += 1
         reply.add_done_callback(partial(self._done, context))
         if context.spec is not None and context.spec.poll is not None and may_end(context):
             self.drain.watch(reply)
@@ -104,7 +104,7 @@ class Messaging:
     def _serve(self, context: Context) -> Awaitable[RemotingCommand] | None:
         return self._handlers.get(context.code, self._forward)(self, context)
 
-    def changed(self, changes: Sequence[Change]) -> None:
+    def changed(self, changes: Sequence[ConsumerGroupChange]) -> None:
         """Tell whoever wants to know that consumer groups have changed."""
         for change in changes:
             for listener in self._listeners:
@@ -114,7 +114,7 @@ class Messaging:
         self.budget.used -= context.size
         self.in_flight.discard(context)
         if context.spec is None or context.spec.poll is None:
-            self.busy -= 1
+            self.active_requests -= 1
         if reply.cancelled():
             self._observe(context, RemotingError.code)
             return
@@ -132,9 +132,8 @@ class Messaging:
             except Exception:
                 # As with observers: the answer is the client's all the same.
                 _log.exception("a span could not be ended")
-        if context.channel.protocol != "remoting":
-            return
-        tell(self.observers, of_request, context, code, reply, time.monotonic())
+        if context.channel.observed:
+            notify(self.observers, of_request, context, code, reply, time.monotonic())
 
 
 def as_future(handling: Awaitable[RemotingCommand]) -> Reply:

@@ -140,7 +140,7 @@ class ConfigCache(Generic[_Config]):
         return len(self._entries)
 
 
-class Configs:
+class MetadataCache:
     """Both kinds. `run` it for as long as it is used."""
 
     def __init__(self, backend: Callable[[], Backend], clock: Callable[[], float] | None = None) -> None:

@@ -14,12 +14,13 @@ from remoting.timeout_wheel import TimeoutWheel
 class RemotingChannel(RemotingConnection):
     """A client's remoting connection, with what the core remembers of it."""
 
-    __slots__ = ("on_doubt", "session")
+    __slots__ = ("on_protocol_error", "session")
 
     protocol: ChannelProtocol = "remoting"
-    goes_away = True
-    represented = False
-    departure = "unregistered"
+    observed = True
+    supports_go_away = True
+    producers_represented = False
+    leave_cause = "unregistered"
 
     peer: Peer
 
@@ -34,11 +35,11 @@ class RemotingChannel(RemotingConnection):
         super().__init__(wheel, handler, on_close, peer, limits=limits)
         self.session = Session(str(peer.address))
         # Told of what cannot be read: the peer, why, and the bytes.
-        self.on_doubt: Callable[[Peer, str, bytes], None] | None = None
+        self.on_protocol_error: Callable[[Peer, str, bytes], None] | None = None
 
     def on_decode_error(self, error: RemotingError, data: bytes) -> None:
-        if self.on_doubt is not None:
-            self.on_doubt(self.peer, str(error), data)
+        if self.on_protocol_error is not None:
+            self.on_protocol_error(self.peer, str(error), data)
 
     @property
     def identity(self) -> Identity:

@@ -108,10 +108,10 @@ class EmbeddedBackend:
         """The broker's name."""
         return (self.name,)
 
-    async def forget(self, topic: str) -> None:
+    async def forget_topic(self, topic: str) -> None:
         """Nothing to do: routes are made of the topics that there are."""
 
-    def knows(self, broker: str) -> bool:
+    def has_broker(self, broker: str) -> bool:
         return broker == self.name
 
     def request(
@@ -135,7 +135,7 @@ class EmbeddedBackend:
         if broker != self.name:
             raise ServiceUnavailable(f"there is no broker {broker}, only {self.name}")
 
-    async def enroll(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
+    async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
         """Make the client a member of its groups, as its session's heartbeat says."""
         beat = channel.session.heartbeat
         if beat is None or self.name not in brokers or channel.closed:
@@ -145,7 +145,9 @@ class EmbeddedBackend:
         told.body = without(beat.body, left) if left else beat.body
         self.broker.handle(channel, told, self._clock())
 
-    async def withdraw(self, channel: Channel, groups: Groups, farewell: RemotingCommand | None = None) -> None:
+    async def unregister(
+        self, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None = None
+    ) -> None:
         """End the client's membership in these groups."""
         client_id = channel.session.client_id or ""
         fields = [{"consumerGroup": group} for group in sorted(groups.consumers)]

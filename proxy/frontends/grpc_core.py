@@ -6,7 +6,7 @@ from collections.abc import Callable
 from protocol_negotiation.peer import HostPort, Peer
 from proxy.core.grpc_channel import GrpcChannel
 from proxy.core.messaging import Messaging
-from proxy.core.metadata_cache import Configs
+from proxy.core.metadata_cache import MetadataCache
 from remoting.command import RemotingCommand
 from remoting.routes import TopicRoute
 from remoting.topic_group_config import GroupConfig, TopicConfig
@@ -15,9 +15,9 @@ from remoting.topic_group_config import GroupConfig, TopicConfig
 class Gateway:
     """`grpc_gateway.core.Core` over the core and its backend."""
 
-    def __init__(self, core: Messaging, configs: Configs) -> None:
+    def __init__(self, core: Messaging, metadata: MetadataCache) -> None:
         self._core = core
-        self._configs = configs
+        self._metadata = metadata
 
     def handle(self, channel: GrpcChannel, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
         return self._core.handle(channel, command)
@@ -29,19 +29,19 @@ class Gateway:
         return await self._core.backend.route(topic)
 
     def cached_topic(self, topic: str) -> TopicConfig | None:
-        return self._configs.topics.cached(topic)
+        return self._metadata.topics.cached(topic)
 
     async def topic(self, topic: str) -> TopicConfig:
-        return await self._configs.topics.get(topic)
+        return await self._metadata.topics.get(topic)
 
     def cached_group(self, group: str) -> GroupConfig | None:
-        return self._configs.groups.cached(group)
+        return self._metadata.groups.cached(group)
 
     async def group(self, group: str) -> GroupConfig:
-        return await self._configs.groups.get(group)
+        return await self._metadata.groups.get(group)
 
     def on_group_changed(self, listener: Callable[[GroupConfig], None]) -> None:
-        self._configs.on_group_changed(listener)
+        self._metadata.on_group_changed(listener)
 
     def address(self, peer: Peer) -> HostPort | None:
-        return self._core.addresses.configured(peer)
+        return self._core.listener_routes.advertised_address(peer)

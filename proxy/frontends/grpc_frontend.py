@@ -26,15 +26,15 @@ from protos.apache.rocketmq.v2 import service_pb2
 from protos.apache.rocketmq.v2.service_pb2_grpc import add_MessagingServiceServicer_to_server
 from proxy.core import connections
 from proxy.core.connections import Connection, ConnectionListener
-from proxy.core.events import tell
+from proxy.core.events import notify
 from proxy.core.events.rpc import of_rpc
 from proxy.core.grpc_channel import GrpcChannel
 from proxy.core.messaging import Messaging
-from proxy.core.metadata_cache import Configs
+from proxy.core.metadata_cache import MetadataCache
 from proxy.frontends.grpc_core import Gateway
 from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.family import Family, Kind
-from proxy.replication.renewal_sync import RenewalExchange
+from proxy.replication.renewal_sync import RenewalSync
 from proxy.replication.sync_topic import SyncTopic
 from proxy.settings.model import Settings
 from remoting.errors import RemotingError
@@ -72,14 +72,14 @@ class GrpcService:
         wanted = settings.grpc
         options = wanted.options(settings.client_expiry)
         self._core = core
-        self.configs = Configs(lambda: core.backend)
-        self.gateway = Gateway(core, self.configs)
+        self.metadata = MetadataCache(lambda: core.backend)
+        self.gateway = Gateway(core, self.metadata)
         self.clients = Clients(GrpcChannel, per_connection=wanted.clients_per_connection, names=names)
         # Another name at each start: what a former process held nobody holds any more.
         replica = uuid.uuid4().hex[:12] if settings.shared else ""
         self.renewal = Renewal(self.gateway, options, loop.time, replica)
         self._renewals_topic = settings.sync.renewals if settings.shared else None
-        self._exchange: RenewalExchange | None = None
+        self._renewal_sync: RenewalSync | None = None
         self.service = MessagingService(self.gateway, self.clients, self.renewal, options, self._observe)
         make = GrpcioServer if wanted.transport == "grpcio" else Server
         self.server: Server | GrpcioServer = make(
@@ -109,31 +109,31 @@ class GrpcService:
 
     def _opened(self, connection: Connection) -> None:
         if self._connection_listeners:
-            connections.tell(self._connection_listeners, connections.opened("grpc", connection))
+            connections.notify(self._connection_listeners, connections.opened("grpc", connection))
 
     def _closed(self, connection: Connection) -> None:
         if self._connection_listeners:
-            connections.tell(self._connection_listeners, connections.grpc_closed(connection, self.clients))
+            connections.notify(self._connection_listeners, connections.grpc_closed(connection, self.clients))
         self.clients.disconnected(connection)
 
     def _observe(self, name: str, call: Call, request: Any, code: int, started: float) -> None:
-        tell(self._core.observers, of_rpc, name, call, request, code, started, time.monotonic())
+        notify(self._core.observers, of_rpc, name, call, request, code, started, time.monotonic())
 
     async def start(self) -> None:
         """Be ready for connections."""
         if isinstance(self.server, GrpcioServer):
             await self.server.start()
         if self._renewals_topic is not None:
-            self._exchange = RenewalExchange(SyncTopic(self._core.backend, self._renewals_topic), self.renewal)
+            self._renewal_sync = RenewalSync(SyncTopic(self._core.backend, self._renewals_topic), self.renewal)
         await self._look_at_brokers()
 
     async def run(self) -> None:
         """Keep everything going, until cancelled."""
         async with anyio.create_task_group() as group:
-            if self._exchange is not None:
-                group.start_soon(self._exchange.run)
+            if self._renewal_sync is not None:
+                group.start_soon(self._renewal_sync.run)
             group.start_soon(_every, _RENEWAL, self._renew)
-            group.start_soon(_every, _RENEWAL, self.configs.refresh)
+            group.start_soon(_every, _RENEWAL, self.metadata.refresh)
             group.start_soon(_every, _SWEEP, self._sweep)
             group.start_soon(_every, _SWEEP, self._look_at_brokers)
 
@@ -176,9 +176,9 @@ class GrpcService:
         self.service.telemetry.drain()
         await self.server.drain(grace)
         await self.service.presence.close()
-        if self._exchange is not None:
+        if self._renewal_sync is not None:
             with anyio.move_on_after(_FLUSH):
-                await self._exchange.flush()
+                await self._renewal_sync.flush()
 
     def _watch(self, metrics: Metrics) -> None:
         server, telemetry, presence = self.server, self.service.telemetry, self.service.presence

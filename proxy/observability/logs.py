@@ -16,7 +16,7 @@ import orjson
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.core.connections import ConnectionEvent
-from proxy.core.events import POLLS, Observation, Observer, identity, shown
+from proxy.core.events import LONG_POLLS, Observation, Observer, describe, identity
 from proxy.settings.logs import LogSettings
 from remoting.codes import ResponseCode
 
@@ -174,7 +174,7 @@ class _Slow:
         self._seconds = seconds
 
     def __call__(self, seen: Observation) -> None:
-        if seen.seconds >= self._seconds and seen.code not in POLLS:
+        if seen.seconds >= self._seconds and seen.code not in LONG_POLLS:
             _slow.warning("slow: %s", _described(seen), extra={"fields": _fields(seen)})
 
 
@@ -191,7 +191,7 @@ def _described(seen: Observation) -> str:
 
 def _fields(seen: Observation) -> dict[str, Any]:
     return {
-        **shown(seen),
+        **describe(seen),
         "latency_ms": round(seen.seconds * 1000, 3),
         "broker_ms": None if seen.broker_seconds is None else round(seen.broker_seconds * 1000, 3),
     }

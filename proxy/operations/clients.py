@@ -64,7 +64,7 @@ def describe(replica: Replica, entry: Known) -> Client:
     """A client as it is told."""
     members = list(_members(replica, entry))
     groups = [member.groups for member in members]
-    newest = max((member.seen for member in members), default=None)
+    newest = max((member.last_heartbeat_at for member in members), default=None)
     who = entry.channels[0].identity
     return Client(
         client_id=entry.client_id,

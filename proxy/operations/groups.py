@@ -192,12 +192,12 @@ def _wanted(members: list[Member], group: str) -> dict[str, dict[str, tuple[str,
             if not item.topic.startswith(RETRY_PREFIX)
         }
         for member in members
-        if group in member.parts
+        if group in member.consumer_data
     }
 
 
 def _subscriptions(member: Member, group: str) -> list[Subscription]:
-    part = member.parts.get(group)
+    part = member.consumer_data.get(group)
     items = [] if part is None else part.data.get("subscriptionDataSet") or []
     return [
         Subscription(
@@ -216,12 +216,12 @@ def _member(member: Member) -> GroupMember:
         address=member.address,
         language=member.language,
         version=version_text(member.version),
-        heartbeat=round(max(time.monotonic() - member.seen, 0.0), 3),
+        heartbeat=round(max(time.monotonic() - member.last_heartbeat_at, 0.0), 3),
     )
 
 
 def _consumer(member: Member, group: str) -> Consumer:
-    data = member.parts[group].data if group in member.parts else {}
+    data = member.consumer_data[group].data if group in member.consumer_data else {}
     return Consumer(
         **_member(member).model_dump(),
         consume_type=_text(data.get("consumeType")),

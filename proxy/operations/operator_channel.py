@@ -29,12 +29,13 @@ class BrokerRefused(RemotingError):
 class Operator:
     """A channel that is nobody's: it is never asked anything."""
 
-    # What is not remoting is not observed as a client's request.
-    protocol: ChannelProtocol = "grpc"
+    protocol: ChannelProtocol = "remoting"
+    # These are not requests of a client.
+    observed = False
     closed = False
-    goes_away = False
-    represented = False
-    departure = "unregistered"
+    supports_go_away = False
+    producers_represented = False
+    leave_cause = "unregistered"
 
     def __init__(self) -> None:
         self.peer = Peer(_NOWHERE, _NOWHERE)

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from proxy.core.events import Observation, Observer, identity, shown
+from proxy.core.events import Observation, Observer, describe, identity
 
 # Requests that wait for one watcher; more are dropped, and counted.
 _MAX_WAITING = 1_000
@@ -145,7 +145,7 @@ def described(seen: Observation) -> dict[str, Any]:
     at = time.time() - (time.monotonic() - seen.started)
     return {
         "time": round(at, 6),
-        **shown(seen),
+        **describe(seen),
         "milliseconds": round(seen.seconds * 1000, 3),
         "broker_milliseconds": None if seen.broker_seconds is None else round(seen.broker_seconds * 1000, 3),
         "attempt": seen.attempt,

@@ -116,9 +116,9 @@ async def topic(replica: Replica, name: str) -> TopicDetail:
 
 
 async def _kind_of(replica: Replica, name: str, brokers: tuple[str, ...]) -> str:
-    known = replica.grpc.configs.topics.cached(name)
+    known = replica.grpc.metadata.topics.cached(name)
     try:
-        return str((known or await replica.grpc.configs.topics.get(name)).message_type) if brokers else "UNSPECIFIED"
+        return str((known or await replica.grpc.metadata.topics.get(name)).message_type) if brokers else "UNSPECIFIED"
     except (RemotingError, BodyError):
         return "UNSPECIFIED"
 

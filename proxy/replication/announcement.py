@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from proxy.core.client_registry import Consumer, Member
+from proxy.core.client_registry import ConsumerData, Member
 from remoting.errors import BodyError
 from remoting.fastjson import load_object
 
@@ -33,7 +33,7 @@ class Announcement:
     address: str
     language: str
     version: int
-    consumer: Consumer
+    consumer: ConsumerData
 
     @property
     def key(self) -> tuple[str, str]:
@@ -51,11 +51,11 @@ class Announcement:
         return self.proxy_id.startswith(GANTRY)
 
 
-def announce(kind: Kind, proxy_id: str, group: str, member: Member, consumer: Consumer, now: int) -> Announcement:
+def announce(kind: Kind, proxy_id: str, group: str, member: Member, consumer: ConsumerData, now: int) -> Announcement:
     """What to tell of a member of ours; `now` in milliseconds since 1970."""
     data = {**consumer.data, "lastUpdateTimestamp": now}
     return Announcement(
-        kind, proxy_id, group, member.client_id, member.address, member.language, member.version, Consumer(data)
+        kind, proxy_id, group, member.client_id, member.address, member.language, member.version, ConsumerData(data)
     )
 
 
@@ -116,12 +116,12 @@ def decode(body: bytes) -> Announcement:
 _PART = ("consumeType", "messageModel", "consumeFromWhere", "subscriptionDataSet", "lastUpdateTimestamp")
 
 
-def _consumer(data: dict[str, Any]) -> Consumer:
+def _consumer(data: dict[str, Any]) -> ConsumerData:
     part = {key: data[key] for key in _PART if data.get(key) is not None}
     subscriptions = part.get("subscriptionDataSet", [])
     if not isinstance(subscriptions, list) or not all(map(_is_subscription, subscriptions)):
         raise ValueError("subscriptionDataSet")
-    return Consumer(part)
+    return ConsumerData(part)
 
 
 def _is_subscription(item: object) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import anyio
 
-from proxy.core.client_registry import Change, ClientRegistry, Groups, Member
+from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange, Groups, Member
 from proxy.replication.announcement import GANTRY, Announcement, Kind, announce, decode, encode
 from proxy.replication.sync_topic import SyncTopic
 from remoting.errors import BodyError, RemotingError
@@ -25,7 +25,7 @@ _PAUSE = 3.0
 _GATHER = 0.02
 
 
-class Exchange:
+class HeartbeatSync:
     """Membership shared with other proxies. `changed` gets the changes that came from there."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Exchange:
         registry: ClientRegistry,
         replica: str,
         clock: Callable[[], float],
-        changed: Callable[[list[Change]], None],
+        changed: Callable[[list[ConsumerGroupChange]], None],
     ) -> None:
         self._topic = topic
         self._registry = registry
@@ -44,18 +44,18 @@ class Exchange:
         self._news: dict[tuple[str, str, str], Announcement] = {}
         self._wake = anyio.Event()
 
-    def tell(self, change: Change) -> None:
+    def tell(self, change: ConsumerGroupChange) -> None:
         """A member of ours has joined or left: announce it soon."""
         member = change.member
         if member.channel is None:
             return
         kind = Kind.REGISTER if change.joined else Kind.UNREGISTER
-        part = member.parts.get(change.group, change.part)
+        part = member.consumer_data.get(change.group, change.consumer_data)
         self._note(announce(kind, self._proxy_id, change.group, member, part, _now()))
         self._wake.set()
 
     async def run(self) -> None:
-        """Exchange until cancelled."""
+        """HeartbeatSync until cancelled."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._topic.read, self.hear)
             group.start_soon(self._repeat)
@@ -116,7 +116,7 @@ class Exchange:
     def _all(self) -> Iterable[Announcement]:
         now = _now()
         for member in self._registry.local():
-            for group, part in member.parts.items():
+            for group, part in member.consumer_data.items():
                 yield announce(Kind.REGISTER, self._proxy_id, group, member, part, now)
 
 

@@ -18,7 +18,7 @@ _BATCH = 8
 _TRIES = 5
 
 
-class RenewalExchange:
+class RenewalSync:
     """Renewals shared with other replicas over a topic."""
 
     def __init__(self, topic: SyncTopic, renewal: Renewal) -> None:
@@ -26,7 +26,7 @@ class RenewalExchange:
         self._renewal = renewal
 
     async def run(self) -> None:
-        """Exchange until cancelled."""
+        """HeartbeatSync until cancelled."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._topic.read, self._renewal.hear)
             group.start_soon(self._send)

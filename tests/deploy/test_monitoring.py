@@ -22,8 +22,8 @@ from tests.deploy import queries
 from tests.deploy.kit import DEPLOY, ROOT, run
 from tests.deploy.queries import Use
 from tests.ports import free_port
-from tests.proxy.backends.cluster.kit import running
-from tests.proxy.kit import complete
+from tests.proxy.backends.cluster.servers import running
+from tests.proxy.messages import complete
 from tests.proxy.replica import Client, serving
 from tests.proxy.tools.doctor.kit import create_topic, replica, visit
 from tests.tools import promtool

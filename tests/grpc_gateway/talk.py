@@ -14,7 +14,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import Settings
 from protos.apache.rocketmq.v2.service_pb2 import HeartbeatRequest, HeartbeatResponse, TelemetryCommand
 from remoting.tasks import spawn
 from tests.grpc_gateway.kit import Aborted, FakeConnection, FakeContext, FakeCore
-from tests.proxy.kit import settle
+from tests.proxy.fakes import settle
 
 
 class Stage:

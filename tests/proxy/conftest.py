@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.proxy.backends.cluster.kit import Cluster, running
+from tests.proxy.backends.cluster.servers import Cluster, running
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ from remoting.codes import STANDARD_JSON_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
 from remoting.timeout_wheel import TimeoutWheel
-from tests.proxy.backends.cluster.kit import Cluster
-from tests.proxy.kit import Reply, java, request
+from tests.proxy.backends.cluster.servers import Cluster
+from tests.proxy.fakes import Reply
+from tests.proxy.messages import java, request
 
 # What ends each app before its time.
 stops: weakref.WeakKeyDictionary[App, asyncio.Event] = weakref.WeakKeyDictionary()

@@ -16,8 +16,9 @@ from remoting.connection import RemotingConnection
 from remoting.errors import ConnectionLost
 from remoting.frame import encode_prefix
 from remoting.requests import REQUESTS
-from tests.proxy.backends.cluster.kit import Cluster
-from tests.proxy.kit import Reply, complete, heartbeat, java, request
+from tests.proxy.backends.cluster.servers import Cluster
+from tests.proxy.fakes import Reply
+from tests.proxy.messages import complete, heartbeat, java, request
 from tests.proxy.replica import Client, ask_route, certify, serving, soon, stops
 
 pytestmark = pytest.mark.anyio

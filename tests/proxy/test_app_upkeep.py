@@ -11,16 +11,16 @@ import pytest
 
 from proxy import app as apps
 from proxy.backends.cluster import membership as memberships
-from proxy.core.client_registry import Change, Consumer, Groups, Member
+from proxy.core.client_registry import ConsumerData, ConsumerGroupChange, Groups, Member
 from proxy.core.heartbeat import parse
-from proxy.replication.heartbeat_sync import Exchange
+from proxy.replication.heartbeat_sync import HeartbeatSync
 from remoting import command as commands
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost
 from remoting.requests import REQUESTS
-from tests.proxy.backends.cluster.kit import Cluster
-from tests.proxy.kit import complete, heartbeat, java, request
+from tests.proxy.backends.cluster.servers import Cluster
+from tests.proxy.messages import complete, heartbeat, java, request
 from tests.proxy.replica import Client, ask_route, certify, serving, soon, stops
 
 pytestmark = pytest.mark.anyio
@@ -137,7 +137,7 @@ async def test_who_is_not_heard_of_behind_another_proxy_is_given_up(cluster: Clu
         await client.ask(heartbeat("ours", {"g": []}))
         theirs = Member(("proxy", "theirs"), "theirs")
         now = asyncio.get_running_loop().time()
-        app.registry.heartbeat(theirs, (), {"g": Consumer({})}, now)
+        app.registry.heartbeat(theirs, (), {"g": ConsumerData({})}, now)
         await anyio.sleep(0.05)
         assert app.registry.consumer_ids("g") == {"ours", "theirs"}
         age(theirs, app.settings.client_expiry + 1)
@@ -292,7 +292,7 @@ async def test_a_drain_waits_for_what_is_under_way_and_for_nothing_that_comes_la
         stops[app].set()
         await until(lambda: all(channel.pauses for channel in app.channels))
         await anyio.sleep(0.1)
-        assert (app.core.busy, sending.done()) == (1, False)
+        assert (app.core.active_requests, sending.done()) == (1, False)
         # An old client that goes on and on cannot put the end off.
         late = client.connection.request(complete(REQUESTS[310]), 5.0)
         await anyio.sleep(0.05)
@@ -309,10 +309,10 @@ class Herald:
     """In place of the exchange: keeps what was told until it was sent."""
 
     def __init__(self) -> None:
-        self.news: list[Change] = []
-        self.sent: list[Change] = []
+        self.news: list[ConsumerGroupChange] = []
+        self.sent: list[ConsumerGroupChange] = []
 
-    def tell(self, change: Change) -> None:
+    def tell(self, change: ConsumerGroupChange) -> None:
         self.news.append(change)
 
     async def flush(self) -> None:
@@ -334,7 +334,7 @@ async def test_everybody_is_told_who_left_before_the_end(cluster: Cluster) -> No
     cluster.topics["orders"] = ["broker-a"]
     herald = Herald()
     async with serving(cluster) as app:
-        app._exchange = cast(Exchange, herald)
+        app._heartbeat_sync = cast(HeartbeatSync, herald)
         client = await Client.connect(app)
         await client.ask(heartbeat("c1", {"g": ["orders"]}))
         stops[app].set()

@@ -107,7 +107,7 @@ def told(replica: AdminReplica, group: str | None) -> dict[str, list[Any]]:
 
 def _here(replica: AdminReplica, name: str) -> list[Member]:
     """A group's members at this process, and behind proxies that share theirs; a client with two connections once."""
-    members = sorted(replica.registry.members(Role.CONSUMER, name), key=lambda member: member.seen)
+    members = sorted(replica.registry.members(Role.CONSUMER, name), key=lambda member: member.last_heartbeat_at)
     return list({member.client_id: _known(member, name) for member in members}.values())
 
 
@@ -159,7 +159,7 @@ async def _connections(replica: AdminReplica, name: str) -> dict[str, Any]:
 
 
 def _known(member: client_registry.Member, group: str) -> Member:
-    data = member.parts[group].data if group in member.parts else {}
+    data = member.consumer_data[group].data if group in member.consumer_data else {}
     channel = member.channel
     who = None if channel is None else channel.identity
     lite = getattr(channel, "kind", None) in _LITE
@@ -171,7 +171,7 @@ def _known(member: client_registry.Member, group: str) -> Member:
         egress_ip=_ip(member.address),
         message_model=pb.MessageModel.LITE_SELECTIVE if lite else _model(data),
     )
-    updated = round((time.time() - max(time.monotonic() - member.seen, 0.0)) * 1000)
+    updated = round((time.time() - max(time.monotonic() - member.last_heartbeat_at, 0.0)) * 1000)
     return Member(info, _wishes(data.get("subscriptionDataSet") or (), updated))
 
 

@@ -77,7 +77,7 @@ class Figures:
             "draining": replica.core.drain.draining,
             "connections": {"remoting": len(replica.channels), "grpc": len(replica.grpc.server.connections)},
             "clients": len(replica.registry),
-            "busy": replica.core.busy,
+            "busy": replica.core.active_requests,
             "request_bytes": replica.core.budget.used,
             "held": len(replica.grpc.renewal),
             "negotiations": self._negotiations(),

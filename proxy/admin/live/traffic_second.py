@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from itertools import accumulate
 
-from proxy.core.events import POLLS, Observation
+from proxy.core.events import LONG_POLLS, Observation
 
 # Upper bounds of latencies in milliseconds, each 1.25 times the one before: percentiles are exact to a quarter.
 _BOUNDS = [0.1 * 1.25**step for step in range(64)]
@@ -12,7 +12,7 @@ _BOUNDS = [0.1 * 1.25**step for step in range(64)]
 MAX = 2_000
 OTHERS = "(others)"
 # They take as long as their client wants them to: no latency to speak of.
-_POLLS = POLLS | {"Telemetry"}
+_POLLS = LONG_POLLS | {"Telemetry"}
 _IN = frozenset({"SEND_MESSAGE", "SEND_MESSAGE_V2", "SEND_BATCH_MESSAGE", "SendMessage"})
 _OUT = _POLLS | {"PEEK_MESSAGE"}
 

@@ -122,9 +122,9 @@ class ClusterBackend:
             await self.refresh_brokers()
         return self._table.keys()
 
-    async def forget(self, topic: str) -> None:
-        await self._name_servers.forget(topic)
-        self._routes.forget(topic)
+    async def forget_topic(self, topic: str) -> None:
+        await self._name_servers.delete_topic(topic)
+        self._routes.remove(topic)
 
     async def refresh_brokers(self) -> None:
         """Ask the name servers for all brokers, once for however many want it at the moment."""
@@ -358,14 +358,16 @@ class ClusterBackend:
 
     # Membership.
 
-    def knows(self, broker: str) -> bool:
+    def has_broker(self, broker: str) -> bool:
         return broker in self._table
 
-    async def enroll(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
-        await self._membership.enroll(channel, groups, brokers)
+    async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
+        await self._membership.register(channel, groups, brokers)
 
-    async def withdraw(self, channel: Channel, groups: Groups, farewell: RemotingCommand | None = None) -> None:
-        await self._membership.withdraw(channel, groups, farewell)
+    async def unregister(
+        self, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None = None
+    ) -> None:
+        await self._membership.unregister(channel, groups, unregister_command)
 
     # Connections.
 

@@ -66,7 +66,7 @@ class Membership:
         self._enrolments: dict[Channel, Registration] = {}
         self._recovering: set[tuple[str, int]] = set()
 
-    async def enroll(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
+    async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
         """Send the client's heartbeat to these brokers, masters and slaves; done when all have answered or failed."""
         enrolment = self._enrolments.setdefault(channel, Registration())
         async with enrolment.turn:
@@ -85,7 +85,9 @@ class Membership:
             targets = [(name, address) for name in sorted(brokers) for address in self._addresses(name)]
             await asyncio.gather(*(self._introduce(channel, lane, name, address) for name, address in targets))
 
-    async def withdraw(self, channel: Channel, groups: Groups, farewell: RemotingCommand | None = None) -> None:
+    async def unregister(
+        self, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None = None
+    ) -> None:
         """Tell every broker that the client has left these groups, in its own words where there are any.
 
         Done when all have answered or failed.
@@ -96,7 +98,7 @@ class Membership:
         async with enrolment.turn:
             lane = self._lanes.lane(channel)
             if lane is not None:
-                await self._withdraw(lane, channel, groups, farewell)
+                await self._withdraw(lane, channel, groups, unregister_command)
             if self._lanes.lane(channel) is None:
                 self._enrolments.pop(channel, None)
 
@@ -135,7 +137,7 @@ class Membership:
         if not future.done():
             reached = link.connection is not None
             if not reached:
-                # Still being dialled: it must not go out when others, a farewell perhaps, had the turn.
+                # Still being dialled: it must not go out when others, a unregister_command perhaps, had the turn.
                 future.cancel()
             # Not otherwise: should the broker stay silent until its time is up, it is given up.
             future.add_done_callback(lambda late: late.cancelled() or late.exception())
@@ -150,9 +152,9 @@ class Membership:
         return True
 
     async def _withdraw(
-        self, lane: MembershipConnection, channel: Channel, groups: Groups, farewell: RemotingCommand | None
+        self, lane: MembershipConnection, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None
     ) -> None:
-        requests = [farewell] if farewell is not None else _farewells(channel, groups)
+        requests = [unregister_command] if unregister_command is not None else _farewells(channel, groups)
         # Only where there is a connection: a broker that has lost it has dropped its members by itself.
         links = [link for (_, number), link in self._links.items() if number == lane.number and link.connection]
         await asyncio.gather(*(self._tell(link, request) for request in requests for link in links))

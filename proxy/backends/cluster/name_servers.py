@@ -83,15 +83,15 @@ class NameServers:
             raise ServiceUnavailable(f"{link.address} answered {reply.code}: {reply.remark}")
         return parse_cluster(reply.body)
 
-    async def forget(self, topic: str) -> None:
+    async def delete_topic(self, topic: str) -> None:
         """Take a deleted topic out of all of them. Raises ServiceUnavailable where one still has it.
 
         Brokers cannot: a name server keeps what a broker no longer reports (RocketMQ's
         deleteTopicWithBrokerRegistration, off by default).
         """
-        await asyncio.gather(*(self._forget(link, topic) for link in self._links))
+        await asyncio.gather(*(self._delete_topic(link, topic) for link in self._links))
 
-    async def _forget(self, link: ServerConnection, topic: str) -> None:
+    async def _delete_topic(self, link: ServerConnection, topic: str) -> None:
         reply = await self._ask(link, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
         if reply.code != ResponseCode.SUCCESS:
             raise ServiceUnavailable(f"{link.address} answered {reply.code}: {reply.remark}")

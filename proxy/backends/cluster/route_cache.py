@@ -70,7 +70,7 @@ class RouteCache:
                 raise TopicNotExist(f"no route info of topic {topic}")
         return await asyncio.shield(self._start(topic))
 
-    def forget(self, topic: str) -> None:
+    def remove(self, topic: str) -> None:
         """The topic is no more: its route is not at hand any longer."""
         self._entries.pop(topic, None)
 

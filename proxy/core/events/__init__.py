@@ -17,9 +17,12 @@ _log = logging.getLogger("gantry.messaging")
 _P = ParamSpec("_P")
 
 # Characters that are kept of names that clients make up, which may be of any length.
-LONGEST = 255
+MAX_NAME_LENGTH = 255
 # Codes and rpcs that take as long as their client wants them to.
-POLLS = frozenset(spec.name for spec in REQUESTS.values() if spec.poll is not None) | {"ReceiveMessage", "PullMessage"}
+LONG_POLLS = frozenset(spec.name for spec in REQUESTS.values() if spec.poll is not None) | {
+    "ReceiveMessage",
+    "PullMessage",
+}
 
 
 class Observation:
@@ -27,7 +30,7 @@ class Observation:
 
     code: the request code's name, or the rpc's; "unknown" for numbers that the request table lacks. response: the
     response code, or the v2 code; ok: it is no error (that nothing was found is none). topic, group: as the client
-    named them, unchecked but cut to LONGEST, as key is. broker, queue: where it was last sent. messages: sent,
+    named them, unchecked but cut to MAX_NAME_LENGTH, as key is. broker, queue: where it was last sent. messages: sent,
     delivered or acknowledged. bytes_in, bytes_out: of bodies. started: of `time.monotonic`; seconds: until the answer;
     broker_seconds: of these, the brokers' part. attempt: the highest delivery attempt of the answer. delay_ms: how far
     ahead a delivery was set. key: the message's first key, else its message group: nothing to write down but as a
@@ -94,7 +97,7 @@ class Observation:
 Observer = Callable[[Observation], None]
 
 
-def tell(
+def notify(
     observers: Iterable[Observer], observe: Callable[_P, Observation], *args: _P.args, **kwargs: _P.kwargs
 ) -> None:
     """Observe, and tell everybody.
@@ -119,7 +122,7 @@ def identity(channel: Channel | None) -> Identity:
     return UNIDENTIFIED if channel is None else channel.identity
 
 
-def shown(seen: Observation) -> dict[str, Any]:
+def describe(seen: Observation) -> dict[str, Any]:
     """What anybody may be told of a request, but for its times. Its key is not: keys may be customers' names."""
     who = identity(seen.channel)
     return {

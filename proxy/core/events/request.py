@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from proxy.core.context import Context
-from proxy.core.events import LONGEST, Observation
+from proxy.core.events import MAX_NAME_LENGTH, Observation
 from remoting import properties
 from remoting.batch_ack import BatchAckBody
 from remoting.codes import STORED, RequestCode, ResponseCode
@@ -75,9 +75,9 @@ def of_request(context: Context, response: int, reply: RemotingCommand | None, n
     if spec is not None:
         fields = context.fields
         if spec.topic is not None and (topic := fields.get(spec.topic)) is not None:
-            seen.topic = topic[:LONGEST]
+            seen.topic = topic[:MAX_NAME_LENGTH]
         if spec.group is not None and (group := fields.get(spec.group)) is not None:
-            seen.group = group[:LONGEST]
+            seen.group = group[:MAX_NAME_LENGTH]
         look = _LOOKS.get(spec.code)
         if look is not None:
             look(seen, context, reply)
@@ -127,7 +127,7 @@ def _settled_all(seen: Observation, context: Context, _: RemotingCommand | None)
     except BodyError:
         return
     for ack in body.acks:
-        seen.topic, seen.group = ack.topic[:LONGEST], ack.consumer_group[:LONGEST]
+        seen.topic, seen.group = ack.topic[:MAX_NAME_LENGTH], ack.consumer_group[:MAX_NAME_LENGTH]
         seen.messages += ack.bits.bit_count()
 
 
@@ -170,10 +170,10 @@ def _message(seen: Observation, text: str) -> None:
     seen.messages = 1
     if properties.KEYS in text:
         keys = properties.get(text, properties.KEYS)
-        seen.key = keys.split(" ", 1)[0][:LONGEST] if keys else None
+        seen.key = keys.split(" ", 1)[0][:MAX_NAME_LENGTH] if keys else None
     if seen.key is None and properties.SHARDING_KEY in text:
         key = properties.get(text, properties.SHARDING_KEY)
-        seen.key = None if key is None else key[:LONGEST]
+        seen.key = None if key is None else key[:MAX_NAME_LENGTH]
     if "DELAY" in text or properties.TIMER_DELIVER_MS in text:
         seen.delay_ms = delay(text)
 

@@ -8,7 +8,7 @@ from grpc_gateway import validation
 from grpc_gateway.call import Call
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest
-from proxy.core.events import LONGEST, Observation
+from proxy.core.events import MAX_NAME_LENGTH, Observation
 from proxy.core.grpc_channel import GrpcChannel
 
 # A client may name any time, and what is shown of it are milliseconds of 64 bits.
@@ -45,35 +45,35 @@ def _send(seen: Observation, request: SendMessageRequest) -> None:
     if not messages:
         return
     first = messages[0]
-    seen.topic = first.topic.name[:LONGEST]
+    seen.topic = first.topic.name[:MAX_NAME_LENGTH]
     seen.bytes_in = len(first.body) if len(messages) == 1 else sum(len(message.body) for message in messages)
     system = first.system_properties
-    seen.key = (next(iter(system.keys), "") or system.message_group)[:LONGEST] or None
+    seen.key = (next(iter(system.keys), "") or system.message_group)[:MAX_NAME_LENGTH] or None
     if system.HasField("delivery_timestamp"):
         ahead = validation.milliseconds(system.delivery_timestamp) - int(time.time() * 1000)
         seen.delay_ms = min(max(ahead, 0), _FURTHEST)
 
 
 def _queue(seen: Observation, request: Any) -> None:
-    seen.topic = request.message_queue.topic.name[:LONGEST] or None
-    seen.group = request.group.name[:LONGEST] or None
+    seen.topic = request.message_queue.topic.name[:MAX_NAME_LENGTH] or None
+    seen.group = request.group.name[:MAX_NAME_LENGTH] or None
 
 
 def _queue_alone(seen: Observation, request: Any) -> None:
-    seen.topic = request.message_queue.topic.name[:LONGEST] or None
+    seen.topic = request.message_queue.topic.name[:MAX_NAME_LENGTH] or None
 
 
 def _topic_and_group(seen: Observation, request: Any) -> None:
-    seen.topic = request.topic.name[:LONGEST] or None
-    seen.group = request.group.name[:LONGEST] or None
+    seen.topic = request.topic.name[:MAX_NAME_LENGTH] or None
+    seen.group = request.group.name[:MAX_NAME_LENGTH] or None
 
 
 def _topic(seen: Observation, request: Any) -> None:
-    seen.topic = request.topic.name[:LONGEST] or None
+    seen.topic = request.topic.name[:MAX_NAME_LENGTH] or None
 
 
 def _group(seen: Observation, request: Any) -> None:
-    seen.group = request.group.name[:LONGEST] or None
+    seen.group = request.group.name[:MAX_NAME_LENGTH] or None
 
 
 _LOOKS: dict[str, Callable[[Observation, Any], None]] = {

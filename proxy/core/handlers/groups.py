@@ -74,7 +74,7 @@ async def _ask(core: Messaging, context: Context, broker: str) -> RemotingComman
 async def _ask_broker(core: Messaging, context: Context) -> RemotingCommand | None:
     """What a broker that knows the asking client says; None where none can be asked."""
     try:
-        brokers = sorted(context.channel.session.enrolled) or sorted(await core.backend.brokers())
+        brokers = sorted(context.channel.session.registered_brokers) or sorted(await core.backend.brokers())
     except RemotingError:
         return None
     for broker in brokers:
@@ -101,7 +101,7 @@ async def _broker_of(core: Messaging, context: Context, topic: str) -> str:
 
 def _connections(member: Member, group: str) -> dict[str, Any]:
     """ConsumerConnection as far as a member's heartbeat tells it."""
-    data = member.parts[group].data
+    data = member.consumer_data[group].data
     return {
         "connectionSet": [],
         "subscriptionTable": {item["topic"]: item for item in data.get("subscriptionDataSet") or ()},

@@ -20,7 +20,7 @@ async def query_message(core: Messaging, context: Context) -> RemotingCommand:
         brokers = (await core.backend.route(topic)).brokers
         if not brokers:
             raise ServiceUnavailable(f"topic {topic} has no broker now")
-        turns = context.channel.session.turns
+        turns = context.channel.session.query_turns
         turn = turns.get(topic, 0)
         turns[topic] = turn + 1
         broker = brokers[turn % len(brokers)]

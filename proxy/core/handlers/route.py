@@ -21,4 +21,4 @@ async def route(core: Messaging, context: Context) -> RemotingCommand:
 def _encode(core: Messaging, context: Context, found: TopicRoute) -> bytes:
     command = context.command
     standard = command.version >= STANDARD_JSON_VERSION or command.fields.get("acceptStandardJsonOnly") == "true"
-    return routes.encode(found, lambda broker: core.addresses.told(context, broker), standard)
+    return routes.encode(found, lambda broker: core.listener_routes.address_for(context, broker), standard)

@@ -45,7 +45,7 @@ async def ask_client(core: Messaging, context: Context) -> RemotingCommand:
 
 async def forget_topic(core: Messaging, context: Context) -> RemotingCommand:
     """Take the topic, which the tool has deleted from its brokers, out of the routes."""
-    await core.backend.forget(context.fields["topic"])
+    await core.backend.forget_topic(context.fields["topic"])
     return commands.success()
 
 

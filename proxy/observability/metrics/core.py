@@ -70,7 +70,7 @@ def _members(members: Iterable[Member]) -> Iterator[tuple[Family, Samples]]:
         what = identity.language or "", identity.version or ""
         if member.producers:
             producers[what] += 1
-        for group, part in member.parts.items():
+        for group, part in member.consumer_data.items():
             mode = _MODES.get(str(part.data.get("consumeType")), "pop")
             consumers[(group, *what, mode)] += 1
     yield PRODUCERS, producers

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from proxy.core.events import POLLS, Observation
+from proxy.core.events import LONG_POLLS, Observation
 from proxy.observability.metrics.family import Distribution, Family, Kind, Labels, Samples, Value
 from proxy.observability.metrics.label_limiter import OTHER
 from remoting.codes import ResponseCode
@@ -247,7 +247,7 @@ class Requests:
         if row is None:
             cell = self._cells.get(key[:3])
             if cell is None:
-                cell = self._cells[key[:3]] = _Cell(seen.ok, seen.code in POLLS)
+                cell = self._cells[key[:3]] = _Cell(seen.ok, seen.code in LONG_POLLS)
             row = self._rows[key] = _Row(cell, seen.code in _DELIVERIES)
         return row
 
@@ -393,7 +393,7 @@ def _rpc(key: tuple[str, str, int], cell: _Cell) -> Labels:
     protocol, code, response = key
     result = "success" if cell.ok else "process_request_failed"
     name = code.lower() if protocol == "remoting" else code
-    return protocol, name, _response(protocol, response), str(code in POLLS).lower(), result
+    return protocol, name, _response(protocol, response), str(code in LONG_POLLS).lower(), result
 
 
 def _response(protocol: str, number: int) -> str:

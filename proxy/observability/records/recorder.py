@@ -15,7 +15,7 @@ from typing import Any
 import anyio.to_thread
 from pyarrow import RecordBatch
 
-from proxy.core.client_registry import Movement
+from proxy.core.client_registry import MembershipEvent
 from proxy.core.connections import ConnectionEvent
 from proxy.core.events import Observation
 from proxy.observability.metrics import Metrics
@@ -122,7 +122,7 @@ class Recorder:
         """Record that a connection has opened, or closed."""
         self._events.append((CONNECTIONS, rows.connection(self._origin, event, time.time(), time.monotonic())))
 
-    def note_movement(self, movement: Movement) -> None:
+    def note_movement(self, movement: MembershipEvent) -> None:
         """Record that a client of this replica has joined a group, or left it."""
         row = rows.member(self._origin, movement, time.time())
         if row is not None:

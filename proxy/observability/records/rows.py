@@ -3,7 +3,7 @@
 from typing import Any
 
 from proxy.core.channel import Identity
-from proxy.core.client_registry import Movement
+from proxy.core.client_registry import MembershipEvent
 from proxy.core.connections import ConnectionEvent
 from proxy.observability.records.origin import Origin
 from proxy.observability.records.schema import VERSION
@@ -28,7 +28,7 @@ def connection(origin: Origin, event: ConnectionEvent, now: float, clock: float)
     )
 
 
-def member(origin: Origin, movement: Movement, now: float) -> tuple[Any, ...] | None:
+def member(origin: Origin, movement: MembershipEvent, now: float) -> tuple[Any, ...] | None:
     """A row of `members`; None: not a client of this replica."""
     channel, cause = movement.member.channel, movement.cause
     if channel is None or not channel.peer.listener:

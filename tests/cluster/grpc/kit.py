@@ -26,10 +26,10 @@ from proxy.core.forwarding import forward
 from proxy.core.grpc_channel import GrpcChannel
 from proxy.core.handlers import HANDLERS
 from proxy.core.messaging import Messaging
-from proxy.core.metadata_cache import Configs
+from proxy.core.metadata_cache import MetadataCache
 from proxy.core.push_relay import relay
 from proxy.frontends.grpc_core import Gateway
-from proxy.replication.renewal_sync import RenewalExchange
+from proxy.replication.renewal_sync import RenewalSync
 from proxy.replication.sync_topic import SyncTopic
 from proxy.settings.cluster import ClusterSettings
 from proxy.settings.model import Settings
@@ -62,12 +62,12 @@ class Replica:
         self._wheel = TimeoutWheel(loop.time)
         core = Messaging(settings, ClientRegistry(), HANDLERS, forward, (well_formed,), (), (), ListenerRoutes())
         self._backend = core.backend = ClusterBackend(settings.cluster, self._wheel, relay)
-        gateway = Gateway(core, Configs(lambda: core.backend))
+        gateway = Gateway(core, MetadataCache(lambda: core.backend))
         self.renewal = Renewal(gateway, Options(**options), loop.time, name)
         self.clients = Clients(GrpcChannel)
         self._works = [self._backend.run(), self._tick(), self._sweep()]
         if name:
-            self._works.append(RenewalExchange(SyncTopic(self._backend, "GantryRenewals"), self.renewal).run())
+            self._works.append(RenewalSync(SyncTopic(self._backend, "GantryRenewals"), self.renewal).run())
         self._running: list[asyncio.Task[None]] = []
         self._server = grpc.aio.server()
         service = MessagingService(gateway, self.clients, self.renewal, Options(**options), lambda *_: None)

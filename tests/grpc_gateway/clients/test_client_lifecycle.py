@@ -22,7 +22,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import Overloaded
 from tests.grpc_gateway.kit import PEER, FakeConnection, FakeContext, FakeCore, consumer_settings, producer_settings
 from tests.grpc_gateway.talk import Stage
-from tests.proxy.kit import settle
+from tests.proxy.fakes import settle
 
 pytestmark = pytest.mark.anyio
 

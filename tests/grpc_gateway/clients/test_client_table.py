@@ -7,7 +7,7 @@ from protocol_negotiation.peer import HostPort, Peer
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, FilterExpression
 from remoting.tasks import spawn
 from tests.grpc_gateway.kit import PEER, FakeConnection, FakeContext
-from tests.proxy.kit import Clock, settle
+from tests.proxy.fakes import Clock, settle
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import Overloaded, TopicNotExist
 from tests.grpc_gateway.kit import PEER, FakeCore, consumer_settings, producer_settings, stored
 from tests.grpc_gateway.talk import Stage, Talk
-from tests.proxy.kit import settle
+from tests.proxy.fakes import settle
 
 pytestmark = pytest.mark.anyio
 
@@ -74,10 +74,10 @@ async def test_all_producers_are_one_to_the_brokers() -> None:
     assert own(stage) == [(ROUTE, "orders"), (HEART_BEAT, ["orders"])]
     # Each is in the registry all the same, and marked so that brokers do not hear of it.
     assert stage.codes.count(HEART_BEAT) == 21
-    assert all(client.represented for client in stage.clients)
-    assert not representative(stage).represented
+    assert all(client.producers_represented for client in stage.clients)
+    assert not representative(stage).producers_represented
     await stage.talk(consumer_settings(), "c1")
-    assert not stage.client("c1").represented
+    assert not stage.client("c1").producers_represented
 
 
 async def test_a_new_topic_is_told_at_once() -> None:

@@ -19,7 +19,7 @@ from remoting.errors import ConsumerNotOnline
 from remoting.topic_group_config import GroupConfig
 from tests.grpc_gateway.kit import FakeContext, FakeCore, consumer_settings, producer_settings
 from tests.grpc_gateway.talk import Stage, Talk
-from tests.proxy.kit import settle
+from tests.proxy.fakes import settle
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import PrintThreadStackTraceCommand, TelemetryCommand, ThreadStackTrace
 from remoting.errors import ConsumerNotOnline, Overloaded, RequestTimeout
 from remoting.tasks import spawn
-from tests.proxy.kit import settle
+from tests.proxy.fakes import settle
 
 pytestmark = pytest.mark.anyio
 

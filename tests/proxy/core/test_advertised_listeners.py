@@ -5,7 +5,8 @@ from protocol_negotiation.networks import parse_network
 from proxy.core.advertised_listeners import AdvertisedListener, ListenerRoutes
 from proxy.core.context import Context
 from remoting.codes import RequestCode, version_ordinal
-from tests.proxy.kit import FakeChannel, java, peer, request
+from tests.proxy.fakes import FakeChannel, peer
+from tests.proxy.messages import java, request
 
 NEW_JAVA = version_ordinal(4, 9, 5)
 OLD_JAVA = version_ordinal(4, 9, 4)
@@ -32,7 +33,7 @@ def told(
     command.header["language"] = language
     door = next((door for door in doors if door.name == listener), None)
     client = FakeChannel(peer(address, local, listener=listener, broker=None if door is None else door.broker))
-    return ListenerRoutes(doors).told(Context(client, command, None, 0.0), broker)
+    return ListenerRoutes(doors).address_for(Context(client, command, None, 0.0), broker)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +105,9 @@ def test_clients_of_certain_networks_are_told_something_else(address: str, answe
     ],
 )
 def test_what_is_configured(door: AdvertisedListener, address: str, wanted: str | None) -> None:
-    found = ListenerRoutes([door]).configured(peer(address, listener="main"))
+    found = ListenerRoutes([door]).advertised_address(peer(address, listener="main"))
     assert (None if found is None else str(found)) == wanted
 
 
 def test_an_unknown_door_has_nothing_to_say() -> None:
-    assert ListenerRoutes([FIXED]).configured(peer(listener="elsewhere")) is None
+    assert ListenerRoutes([FIXED]).advertised_address(peer(listener="elsewhere")) is None

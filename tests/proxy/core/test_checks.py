@@ -5,7 +5,8 @@ from proxy.core.context import Context
 from proxy.settings.model import Settings
 from remoting.errors import NotPermitted
 from remoting.requests import REQUESTS, Action, RequestSpec
-from tests.proxy.kit import FakeChannel, complete
+from tests.proxy.fakes import FakeChannel
+from tests.proxy.messages import complete
 
 TOOLS = [spec for spec in REQUESTS.values() if spec.tool]
 

@@ -5,15 +5,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from proxy.core.client_registry import Change, ClientRegistry, Consumer, Groups, Member, Role
-from tests.proxy.kit import FakeChannel
+from proxy.core.client_registry import ClientRegistry, ConsumerData, ConsumerGroupChange, Groups, Member, Role
+from tests.proxy.fakes import FakeChannel
 
 EXPIRY = 90.0
 
 
-def consumer(*topics: str, model: str = "CLUSTERING", expression: str = "*") -> Consumer:
+def consumer(*topics: str, model: str = "CLUSTERING", expression: str = "*") -> ConsumerData:
     subscriptions = [{"topic": topic, "subString": expression} for topic in topics]
-    return Consumer({"messageModel": model, "subscriptionDataSet": subscriptions})
+    return ConsumerData({"messageModel": model, "subscriptionDataSet": subscriptions})
 
 
 def member(client_id: str = "c1") -> Member:
@@ -25,7 +25,7 @@ def remote(client_id: str) -> Member:
     return Member(("other proxy", client_id), client_id)
 
 
-def told(changes: list[Change]) -> list[tuple[str, str, bool]]:
+def told(changes: list[ConsumerGroupChange]) -> list[tuple[str, str, bool]]:
     return [(change.group, change.member.client_id, change.joined) for change in changes]
 
 
@@ -56,7 +56,7 @@ def test_a_client_joins_stays_and_leaves(registry: ClientRegistry) -> None:
     ],
 )
 def test_a_changed_subscription_is_a_change(
-    registry: ClientRegistry, before: Consumer, after: Consumer, changed: bool
+    registry: ClientRegistry, before: ConsumerData, after: ConsumerData, changed: bool
 ) -> None:
     client = member()
     registry.heartbeat(client, [], {"g": before}, 1)
@@ -66,7 +66,7 @@ def test_a_changed_subscription_is_a_change(
 
 def test_a_change_tells_how_the_group_is_consumed(registry: ClientRegistry) -> None:
     changes = registry.heartbeat(member(), [], {"b": consumer("t", model="BROADCASTING"), "c": consumer("t")}, 1)
-    assert {change.group: change.part.broadcasting for change in changes} == {"b": True, "c": False}
+    assert {change.group: change.consumer_data.broadcasting for change in changes} == {"b": True, "c": False}
 
 
 def test_groups_that_a_heartbeat_does_not_mention_stay_until_they_expire(registry: ClientRegistry) -> None:
@@ -145,7 +145,7 @@ class RegistryAgainstAPlainModel(RuleBasedStateMachine):
         # A client that is in no group (yet) counts as one, too.
         self.present: set[int] = set()
 
-    def _note(self, changes: list[Change], owner: int) -> None:
+    def _note(self, changes: list[ConsumerGroupChange], owner: int) -> None:
         for change in changes:
             row = (owner, change.group)
             assert change.member.key == self.known[owner].key

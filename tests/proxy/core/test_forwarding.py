@@ -10,7 +10,8 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, BrokerNotNamed, InvalidRequest, RemotingError, ServiceUnavailable
 from remoting.requests import REQUESTS
-from tests.proxy.kit import FakeBackend, FakeChannel, complete, heartbeat, peer, request, route, settle, stage
+from tests.proxy.fakes import FakeBackend, FakeChannel, peer, settle, stage
+from tests.proxy.messages import complete, heartbeat, request, route
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import pytest
 from proxy.core.client_registry import Groups
 from proxy.core.heartbeat import parse, without
 from remoting.errors import BodyError
-from tests.proxy.kit import heartbeat
+from tests.proxy.messages import heartbeat
 
 
 def test_a_heartbeat_says_who_takes_part_in_what() -> None:

@@ -3,11 +3,12 @@ import asyncio
 import pytest
 
 from proxy.core import heartbeat as heartbeats
-from proxy.core.client_registry import Consumer, Groups, Member, Role
+from proxy.core.client_registry import ConsumerData, Groups, Member, Role
 from proxy.core.membership import expire, leave
 from remoting.codes import RequestCode
 from remoting.errors import BodyError, ServiceUnavailable
-from tests.proxy.kit import FakeBackend, FakeChannel, Stage, heartbeat, java, peer, request, route, settle, stage
+from tests.proxy.fakes import FakeBackend, FakeChannel, Stage, peer, settle, stage
+from tests.proxy.messages import heartbeat, java, request, route
 
 pytestmark = pytest.mark.anyio
 
@@ -177,7 +178,7 @@ async def test_clients_whose_heartbeats_stopped_leave(here: Stage) -> None:
     silent, lively, far = FakeChannel(), FakeChannel(), _far()
     for client in (silent, lively):
         await here.handle(heartbeat(f"c{client.session.number}", {"g": ["orders"]}), client, 0)
-    here.registry.heartbeat(far, [], {"g": Consumer({})}, 0)
+    here.registry.heartbeat(far, [], {"g": ConsumerData({})}, 0)
     await here.handle(heartbeat("lively", {"g": ["orders"]}), lively, 60)
     expire(here.core, 90)
     await settle()
@@ -258,7 +259,7 @@ async def test_members_are_told_of_changes_behind_other_proxies(
     await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
     await here.handle(heartbeat("c2", {"h": ["orders"]}), stranger, 0)
     other = _far() if far else Member(FakeChannel(), "near", FakeChannel())
-    here.core.changed(here.registry.heartbeat(other, [], {"g": Consumer({"messageModel": model})}, 0))
+    here.core.changed(here.registry.heartbeat(other, [], {"g": ConsumerData({"messageModel": model})}, 0))
     assert [(notice.code, notice.fields) for notice in client.told] == [(40, {"consumerGroup": "g"})] * noticed
     assert stranger.told == []
 
@@ -268,7 +269,7 @@ async def test_members_are_told_of_changes_behind_other_proxies(
 
 async def test_brokers_do_not_hear_of_producers_that_another_channel_stands_for() -> None:
     on = stage(FakeBackend({"orders": route()}))
-    channel = FakeChannel(represented=True)
+    channel = FakeChannel(producers_represented=True)
     await on.ask(heartbeat("p1", producers=["orders"]), channel)
     await on.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders"), channel)
     await settle()

@@ -13,7 +13,8 @@ from remoting.codes import GO_AWAY_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, GoAway, Overloaded, RemotingError, RequestTimeout, ServiceUnavailable
 from remoting.requests import REQUESTS
-from tests.proxy.kit import FakeBackend, FakeChannel, complete, java, request, route, settle, stage
+from tests.proxy.fakes import FakeBackend, FakeChannel, settle, stage
+from tests.proxy.messages import complete, java, request, route
 
 pytestmark = pytest.mark.anyio
 
@@ -87,7 +88,7 @@ async def test_an_internal_error_tells_the_log_and_not_the_client(caplog: pytest
 
 async def test_what_an_rpc_sends_through_the_core_is_not_observed_here() -> None:
     on = stage()
-    await on.ask(complete(PULL), FakeChannel(protocol="grpc"))
+    await on.ask(complete(PULL), FakeChannel(protocol="grpc", observed=False))
     await settle()
     assert on.observed == []
 
@@ -98,14 +99,14 @@ async def test_requests_other_than_polls_are_work_under_way() -> None:
     specs = (PULL, SEND, SEND, REQUESTS[RequestCode.POP_MESSAGE], REQUESTS[RequestCode.NOTIFICATION], SEND)
     waiting = [on.core.handle(FakeChannel(), complete(spec)) for spec in specs]
     on.core.handle(FakeChannel(), request(15, b"", True, **_offset()))
-    assert on.core.busy == 3
+    assert on.core.active_requests == 3
     assert backend.pending is not None
     backend.pending[0].set_result(commands.success())
     backend.pending[1].set_result(commands.success())
     backend.pending[2].set_exception(ServiceUnavailable("gone"))
     backend.pending[5].cancel()
     await settle()
-    assert on.core.busy == 0
+    assert on.core.active_requests == 0
     for reply in (*backend.pending, *filter(None, waiting)):
         reply.cancel()
         await asyncio.gather(reply, return_exceptions=True)
@@ -159,14 +160,16 @@ async def test_clients_that_know_how_are_sent_elsewhere_while_draining(
 
 
 @pytest.mark.parametrize(
-    ("version", "goes_away", "sent_away"),
+    ("version", "supports_go_away", "sent_away"),
     # Another protocol's clients are told in its own words that there was nothing.
     [(GO_AWAY_VERSION, True, False), (GO_AWAY_VERSION + 1, True, True), (GO_AWAY_VERSION, False, True)],
 )
-async def test_long_polls_under_way_are_sent_elsewhere_too(version: int, goes_away: bool, sent_away: bool) -> None:
+async def test_long_polls_under_way_are_sent_elsewhere_too(
+    version: int, supports_go_away: bool, sent_away: bool
+) -> None:
     on = stage(FakeBackend(pending=[]))
-    polling = on.core.handle(FakeChannel(goes_away=goes_away), java(complete(PULL), version))
-    sending = on.core.handle(FakeChannel(goes_away=goes_away), java(complete(SEND), version))
+    polling = on.core.handle(FakeChannel(supports_go_away=supports_go_away), java(complete(PULL), version))
+    sending = on.core.handle(FakeChannel(supports_go_away=supports_go_away), java(complete(SEND), version))
     assert polling is not None
     assert sending is not None
     on.core.drain.start()

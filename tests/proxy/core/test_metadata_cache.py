@@ -5,14 +5,15 @@ import orjson
 import pytest
 
 from proxy.core import metadata_cache
-from proxy.core.metadata_cache import Configs
+from proxy.core.metadata_cache import MetadataCache
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestTimeout, ServiceUnavailable
 from remoting.properties import MessageType
 from remoting.topic_group_config import GroupConfig, TopicConfig
-from tests.proxy.kit import Clock, FakeBackend, route, settle
+from tests.proxy.fakes import Clock, FakeBackend, settle
+from tests.proxy.messages import route
 
 pytestmark = pytest.mark.anyio
 
@@ -36,9 +37,9 @@ class Brokers:
         self.code = ResponseCode.SUCCESS
         self.backend = FakeBackend({"orders": route("orders", "broker-a", "broker-b")}, answer=self._answer)
         self.backend.names = ("broker-a", "broker-b")
-        self.configs = Configs(lambda: self.backend, self.clock)
+        self.metadata = MetadataCache(lambda: self.backend, self.clock)
         self.changed: list[GroupConfig] = []
-        self.configs.on_group_changed(self.changed.append)
+        self.metadata.on_group_changed(self.changed.append)
 
     def _answer(self, broker: str, command: RemotingCommand) -> RemotingCommand | Exception:
         if broker in self.failing:
@@ -59,9 +60,9 @@ class Brokers:
 
 async def test_a_topic_is_what_its_broker_says() -> None:
     brokers = Brokers()
-    assert brokers.configs.topics.cached("orders") is None
-    assert await brokers.configs.topics.get("orders") == TopicConfig("orders", MessageType.FIFO)
-    assert brokers.configs.topics.cached("orders") == TopicConfig("orders", MessageType.FIFO)
+    assert brokers.metadata.topics.cached("orders") is None
+    assert await brokers.metadata.topics.get("orders") == TopicConfig("orders", MessageType.FIFO)
+    assert brokers.metadata.topics.cached("orders") == TopicConfig("orders", MessageType.FIFO)
     assert len(brokers.asked) == 1
     assert brokers.backend.sent[0].fields == {"topic": "orders"}
 
@@ -69,7 +70,7 @@ async def test_a_topic_is_what_its_broker_says() -> None:
 async def test_a_group_is_what_any_broker_says() -> None:
     brokers = Brokers()
     brokers.group = {"consumeMessageOrderly": True, "retryMaxTimes": 4}
-    found = await brokers.configs.groups.get("g")
+    found = await brokers.metadata.groups.get("g")
     assert (found.name, found.orderly, found.max_attempts) == ("g", True, 5)
     assert brokers.backend.sent[0].fields == {"group": "g"}
     assert not brokers.changed
@@ -77,7 +78,7 @@ async def test_a_group_is_what_any_broker_says() -> None:
 
 async def test_whoever_waits_at_the_same_time_shares_one_load() -> None:
     brokers = Brokers()
-    await asyncio.gather(*(brokers.configs.groups.get("g") for _ in range(10)))
+    await asyncio.gather(*(brokers.metadata.groups.get("g") for _ in range(10)))
     assert len(brokers.asked) == 1
 
 
@@ -85,43 +86,43 @@ async def test_another_broker_is_asked_where_one_fails() -> None:
     for failing in ("broker-a", "broker-b"):
         brokers = Brokers()
         brokers.failing = {failing}
-        assert (await brokers.configs.topics.get("orders")).message_type is MessageType.FIFO
-        brokers.configs.groups._entries.clear()
+        assert (await brokers.metadata.topics.get("orders")).message_type is MessageType.FIFO
+        brokers.metadata.groups._entries.clear()
 
 
 async def test_what_brokers_do_not_know_is_as_it_would_be_made() -> None:
     brokers = Brokers()
     brokers.code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-    assert await brokers.configs.groups.get("g") == GroupConfig("g")
+    assert await brokers.metadata.groups.get("g") == GroupConfig("g")
     brokers.code = ResponseCode.TOPIC_NOT_EXIST
-    assert await brokers.configs.topics.get("orders") == TopicConfig("orders", MessageType.UNSPECIFIED)
+    assert await brokers.metadata.topics.get("orders") == TopicConfig("orders", MessageType.UNSPECIFIED)
     # Nor is there anybody to ask.
-    assert await brokers.configs.topics.get("nowhere") == TopicConfig("nowhere", MessageType.UNSPECIFIED)
+    assert await brokers.metadata.topics.get("nowhere") == TopicConfig("nowhere", MessageType.UNSPECIFIED)
 
 
 @pytest.mark.parametrize("code", [ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR])
 async def test_brokers_that_cannot_tell_stand_in_nobodys_way(code: ResponseCode) -> None:
     brokers = Brokers()
     brokers.code = code
-    assert (await brokers.configs.topics.get("orders")).message_type is MessageType.UNSPECIFIED
-    assert await brokers.configs.groups.get("g") == GroupConfig("g")
+    assert (await brokers.metadata.topics.get("orders")).message_type is MessageType.UNSPECIFIED
+    assert await brokers.metadata.groups.get("g") == GroupConfig("g")
 
 
 async def test_without_any_broker_the_defaults_stand() -> None:
     brokers = Brokers()
     brokers.backend.names = ()
-    assert await brokers.configs.groups.get("g") == GroupConfig("g")
+    assert await brokers.metadata.groups.get("g") == GroupConfig("g")
 
 
 async def test_slow_brokers_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_cache, "_LOAD_TIMEOUT", 0.01)
     brokers = Brokers()
     brokers.backend.pending = []
-    assert await brokers.configs.groups.get("g") == GroupConfig("g")
+    assert await brokers.metadata.groups.get("g") == GroupConfig("g")
     # What comes late counts all the same, and who went by the defaults is told.
     brokers.backend.pending[0].set_result(group_of("g", consumeMessageOrderly=True))
     await settle()
-    assert brokers.configs.groups.cached("g") == GroupConfig("g", orderly=True)
+    assert brokers.metadata.groups.cached("g") == GroupConfig("g", orderly=True)
     assert brokers.changed == [GroupConfig("g", orderly=True)]
 
 
@@ -130,55 +131,55 @@ async def test_slow_brokers_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_what_is_in_use_is_loaded_again() -> None:
     brokers = Brokers()
-    await brokers.configs.groups.get("g")
-    await brokers.configs.topics.get("orders")
-    await brokers.configs.refresh()
+    await brokers.metadata.groups.get("g")
+    await brokers.metadata.topics.get("orders")
+    await brokers.metadata.refresh()
     assert len(brokers.asked) == 2
     brokers.group = {"consumeMessageOrderly": True}
     brokers.kind = "NORMAL"
     brokers.clock.now += 11
-    brokers.configs.groups.cached("g")
-    await brokers.configs.refresh()
+    brokers.metadata.groups.cached("g")
+    await brokers.metadata.refresh()
     assert brokers.changed == [GroupConfig("g", orderly=True)]
-    assert brokers.configs.topics.cached("orders") == TopicConfig("orders", MessageType.NORMAL)
+    assert brokers.metadata.topics.cached("orders") == TopicConfig("orders", MessageType.NORMAL)
     brokers.clock.now += 11
-    await brokers.configs.refresh()
+    await brokers.metadata.refresh()
     assert len(brokers.changed) == 1
 
 
 async def test_what_nobody_uses_is_forgotten() -> None:
     brokers = Brokers()
-    await brokers.configs.groups.get("g")
+    await brokers.metadata.groups.get("g")
     brokers.clock.now += 301
-    await brokers.configs.refresh()
-    assert len(brokers.configs.groups) == 0
+    await brokers.metadata.refresh()
+    assert len(brokers.metadata.groups) == 0
     assert len(brokers.asked) == 1
 
 
 async def test_what_is_known_outlives_its_brokers() -> None:
     brokers = Brokers()
     brokers.group = {"consumeMessageOrderly": True}
-    await brokers.configs.groups.get("g")
+    await brokers.metadata.groups.get("g")
     brokers.failing = {"broker-a", "broker-b"}
     for _ in range(5):
         brokers.clock.now += 11
-        assert brokers.configs.groups.cached("g") == GroupConfig("g", orderly=True)
-        await brokers.configs.refresh()
+        assert brokers.metadata.groups.cached("g") == GroupConfig("g", orderly=True)
+        await brokers.metadata.refresh()
     assert not brokers.changed
 
 
 async def test_a_failure_is_not_repeated_at_once() -> None:
     brokers = Brokers()
     brokers.failing = {"broker-a", "broker-b"}
-    await brokers.configs.groups.get("g")
+    await brokers.metadata.groups.get("g")
     asked = len(brokers.asked)
-    await brokers.configs.groups.get("g")
-    await brokers.configs.refresh()
+    await brokers.metadata.groups.get("g")
+    await brokers.metadata.refresh()
     assert len(brokers.asked) == asked
     brokers.failing = set()
     brokers.group = {"retryMaxTimes": 1}
     brokers.clock.now += 3
-    await brokers.configs.refresh()
+    await brokers.metadata.refresh()
     assert brokers.changed == [GroupConfig("g", retries=1)]
 
 
@@ -187,32 +188,32 @@ async def test_made_up_names_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPa
     brokers = Brokers()
     for number in range(100):
         brokers.clock.now += 0.01
-        await brokers.configs.groups.get(f"g{number}")
-    assert len(brokers.configs.groups) <= 10
-    assert brokers.configs.groups.cached("g99") is not None
+        await brokers.metadata.groups.get(f"g{number}")
+    assert len(brokers.metadata.groups) <= 10
+    assert brokers.metadata.groups.cached("g99") is not None
 
 
 async def test_garbage_is_no_configuration() -> None:
     brokers = Brokers()
     brokers.group = {"retryMaxTimes": "many"}
-    assert await brokers.configs.groups.get("g") == GroupConfig("g")
+    assert await brokers.metadata.groups.get("g") == GroupConfig("g")
     brokers.backend.answer = lambda broker, command: ServiceUnavailable("gone")
     brokers.clock.now += 3
-    await brokers.configs.refresh()
-    assert brokers.configs.groups.cached("g") == GroupConfig("g")
+    await brokers.metadata.refresh()
+    assert brokers.metadata.groups.cached("g") == GroupConfig("g")
 
 
 async def test_what_nobody_asks_for_is_loaded_less_and_less_often() -> None:
     brokers = Brokers()
-    await brokers.configs.groups.get("made-up")
+    await brokers.metadata.groups.get("made-up")
 
     async def loads(seconds: int, *, ask: bool) -> int:
         before = len(brokers.asked)
         for _ in range(seconds):
             brokers.clock.now += 1
             if ask:
-                brokers.configs.groups.cached("made-up")
-            await brokers.configs.refresh()
+                brokers.metadata.groups.cached("made-up")
+            await brokers.metadata.refresh()
         return len(brokers.asked) - before
 
     assert await loads(100, ask=True) == 10

@@ -6,7 +6,8 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
 from remoting.messages import StoredMessage
-from tests.proxy.kit import FakeChannel, Reply, request
+from tests.proxy.fakes import FakeChannel, Reply
+from tests.proxy.messages import request
 
 pytestmark = pytest.mark.anyio
 

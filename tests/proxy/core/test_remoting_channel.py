@@ -9,8 +9,9 @@ from remoting.codes import GO_AWAY_VERSION
 from remoting.flow_control import Limits
 from remoting.requests import REQUESTS
 from remoting.timeout_wheel import TimeoutWheel
-from tests.proxy.backends.cluster.kit import Cluster
-from tests.proxy.kit import complete, heartbeat, java, peer
+from tests.proxy.backends.cluster.servers import Cluster
+from tests.proxy.fakes import peer
+from tests.proxy.messages import complete, heartbeat, java
 from tests.proxy.replica import Client, serving, soon
 
 pytestmark = pytest.mark.anyio

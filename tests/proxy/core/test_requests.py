@@ -7,7 +7,8 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.requests import REQUESTS, Direction, ReplicaChoice, RequestSpec
-from tests.proxy.kit import FakeBackend, FakeChannel, Stage, complete, request, route, settle, stage
+from tests.proxy.fakes import FakeBackend, FakeChannel, Stage, settle, stage
+from tests.proxy.messages import complete, request, route
 
 pytestmark = pytest.mark.anyio
 

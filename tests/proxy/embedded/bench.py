@@ -18,7 +18,7 @@ from remoting.pop import PoppedMessage
 from remoting.pop_offset_info import real_topic
 from tests.cluster.client import heartbeat, pull_fields, send_fields, strings, v2
 from tests.proxy.embedded.memory import MemoryStore
-from tests.proxy.kit import FakeChannel
+from tests.proxy.fakes import FakeChannel
 
 START = 1_700_000_000_000
 

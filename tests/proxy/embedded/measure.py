@@ -35,7 +35,7 @@ from tests.cluster.client import Client, create_topic, send_fields, strings, v2
 from tests.cluster.servers import HOST, ROOT
 from tests.ports import free_port
 from tests.proxy.embedded.store import bench
-from tests.proxy.kit import FakeChannel
+from tests.proxy.fakes import FakeChannel
 
 _STARTS = 9
 # Connections and requests in flight on each.

@@ -14,7 +14,7 @@ from remoting.requests import REQUESTS
 from tests.cluster.client import heartbeat, send_fields, strings, v2
 from tests.proxy.embedded.bench import START
 from tests.proxy.embedded.memory import MemoryStore
-from tests.proxy.kit import FakeChannel
+from tests.proxy.fakes import FakeChannel
 
 pytestmark = pytest.mark.anyio
 
@@ -38,8 +38,8 @@ async def test_routes_are_at_hand_and_follow_the_topics(backend: EmbeddedBackend
     assert backend.cached_route("t") is route
     assert (route.brokers, route.queues[0].read) == (("broker-a",), 4)
     assert await backend.brokers() == ("broker-a",)
-    assert backend.knows("broker-a")
-    assert not backend.knows("broker-b")
+    assert backend.has_broker("broker-a")
+    assert not backend.has_broker("broker-b")
 
 
 async def test_another_broker_is_not_here(backend: EmbeddedBackend) -> None:
@@ -63,16 +63,16 @@ async def test_members_are_enrolled_and_withdrawn(backend: EmbeddedBackend) -> N
     channel.session.heartbeat = commands.request(RequestCode.HEART_BEAT, {}, body)
     channel.session.client_id = "c"
     groups = Groups(frozenset({"p"}), frozenset({"g"}))
-    await backend.enroll(channel, groups, ["elsewhere"])
+    await backend.register(channel, groups, ["elsewhere"])
     assert not backend.broker.members.consumers
-    await backend.enroll(channel, groups, ["broker-a"])
+    await backend.register(channel, groups, ["broker-a"])
     assert list(backend.broker.members.consumers) == ["g"]
     assert backend.broker.members.producer("p") is channel
-    await backend.withdraw(channel, groups)
+    await backend.unregister(channel, groups)
     assert not backend.broker.members.consumers
     assert not backend.broker.members.producers
     channel.closed = True
-    await backend.enroll(channel, groups, ["broker-a"])
+    await backend.register(channel, groups, ["broker-a"])
     assert not backend.broker.members.consumers
 
 

@@ -10,7 +10,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.cluster.client import message_queue, subscription
 from tests.proxy.embedded.bench import Bench
-from tests.proxy.kit import FakeChannel
+from tests.proxy.fakes import FakeChannel
 
 pytestmark = pytest.mark.anyio
 

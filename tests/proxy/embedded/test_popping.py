@@ -9,7 +9,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.pop import PoppedMessage
 from remoting.pop_offset_info import Retry
 from tests.proxy.embedded.bench import Bench, texts
-from tests.proxy.kit import FakeChannel
+from tests.proxy.fakes import FakeChannel
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from tests.cluster.client import pull_fields, subscription
 from tests.proxy.embedded.bench import START, Bench
-from tests.proxy.kit import FakeChannel
+from tests.proxy.fakes import FakeChannel
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from remoting.ids import OffsetMessageId
 from remoting.messages import SysFlag
 from tests.cluster.client import strings
 from tests.proxy.embedded.bench import Bench
-from tests.proxy.kit import FakeChannel
+from tests.proxy.fakes import FakeChannel
 
 pytestmark = pytest.mark.anyio
 

@@ -28,8 +28,8 @@ from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.grpc_gateway.kit import consumer_settings, producer_settings, stored
-from tests.proxy.backends.cluster.kit import Cluster, Server
-from tests.proxy.kit import request
+from tests.proxy.backends.cluster.servers import Cluster, Server
+from tests.proxy.messages import request
 from tests.proxy.replica import Client, certify, serving, soon, stops
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("transport", ["inprocess", "grpcio"])]

@@ -16,7 +16,7 @@ from proxy.settings.logs import LogSettings
 from proxy.settings.model import Settings
 from remoting import properties
 from remoting.codes import RequestCode
-from tests.proxy.kit import request
+from tests.proxy.messages import request
 from tests.proxy.replica import Client, running
 
 pytestmark = pytest.mark.anyio

@@ -31,7 +31,8 @@ from proxy.settings.model import Settings
 from remoting import messages, properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, response
-from tests.proxy.kit import FakeChannel, request
+from tests.proxy.fakes import FakeChannel
+from tests.proxy.messages import request
 from tests.proxy.replica import Client, running
 
 pytestmark = pytest.mark.anyio

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.client_registry import Consumer, Member
+from proxy.core.client_registry import ConsumerData, Member
 from proxy.replication.announcement import Announcement, Kind, announce, decode, encode
 from remoting.errors import BodyError
-from tests.proxy.replication.kit import PART, PROXY, STAMP, STAMPED, SUBSCRIPTION, java, java_data
+from tests.proxy.replication.announcements import PART, PROXY, STAMP, STAMPED, SUBSCRIPTION, java, java_data
 
 # The keys of the official HeartbeatSyncerData and of what it says of the channel.
 KEYS = {
@@ -20,13 +20,13 @@ MEMBER = Member("key", "ours", None, "192.0.2.9:40000", "GO", 420)
 
 
 def ours(kind: Kind = Kind.REGISTER, **changes: Any) -> Announcement:
-    return announce(kind, "gantry/host%8080%8080", "g", MEMBER, Consumer({**PART, **changes}), 1234)
+    return announce(kind, "gantry/host%8080%8080", "g", MEMBER, ConsumerData({**PART, **changes}), 1234)
 
 
 def test_an_official_announcement_is_understood() -> None:
     news = decode(java())
     assert news == Announcement(
-        Kind.REGISTER, PROXY, "g", "theirs", "192.0.2.7:50000", "JAVA", 481, Consumer(dict(STAMPED))
+        Kind.REGISTER, PROXY, "g", "theirs", "192.0.2.7:50000", "JAVA", 481, ConsumerData(dict(STAMPED))
     )
     assert news.key == (PROXY, "theirs")
     assert not news.from_gantry
@@ -38,7 +38,7 @@ def test_an_official_farewell_says_only_who_it_is_about() -> None:
         Kind.UNREGISTER,
         (PROXY, "theirs"),
         "g",
-        Consumer({"lastUpdateTimestamp": STAMP}),
+        ConsumerData({"lastUpdateTimestamp": STAMP}),
     )
 
 

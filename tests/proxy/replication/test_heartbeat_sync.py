@@ -8,14 +8,14 @@ from typing import Any
 import anyio
 import pytest
 
-from proxy.core.client_registry import Change, ClientRegistry, Consumer, Groups, Member, Role
+from proxy.core.client_registry import ClientRegistry, ConsumerData, ConsumerGroupChange, Groups, Member, Role
 from proxy.replication import heartbeat_sync as exchanges
 from proxy.replication.announcement import Announcement, Kind, decode
-from proxy.replication.heartbeat_sync import Exchange
+from proxy.replication.heartbeat_sync import HeartbeatSync
 from proxy.replication.sync_topic import SyncTopic
 from remoting.errors import RemotingError, ServiceUnavailable
-from tests.proxy.kit import Clock, FakeBackend, FakeChannel, peer, settle
-from tests.proxy.replication.kit import PART, PROXY, STAMP, STAMPED, SUBSCRIPTION, java
+from tests.proxy.fakes import Clock, FakeBackend, FakeChannel, peer, settle
+from tests.proxy.replication.announcements import PART, PROXY, STAMP, STAMPED, SUBSCRIPTION, java
 
 pytestmark = pytest.mark.anyio
 
@@ -52,20 +52,20 @@ class Scene:
         self.clock = Clock()
         self.topic = FakeTopic()
         self.registry = ClientRegistry()
-        self.changes: list[Change] = []
-        self.exchange = Exchange(self.topic, self.registry, "host%1%1", self.clock, self.changes.extend)
+        self.changes: list[ConsumerGroupChange] = []
+        self.exchange = HeartbeatSync(self.topic, self.registry, "host%1%1", self.clock, self.changes.extend)
 
     def join(self, client_id: str = "ours", group: str = "g", channel: FakeChannel | None = None) -> FakeChannel:
         """A client of ours joins a group, and the exchange is told."""
         channel = channel or FakeChannel()
         member = Member(channel, client_id, channel, str(channel.peer.address), "JAVA", 481)
-        self.tell(self.registry.heartbeat(member, (), {group: Consumer(dict(PART))}, self.clock()))
+        self.tell(self.registry.heartbeat(member, (), {group: ConsumerData(dict(PART))}, self.clock()))
         return channel
 
     def leave(self, channel: FakeChannel, group: str = "g") -> None:
         self.tell(self.registry.unregister(channel, Groups(consumers=frozenset({group}))))
 
-    def tell(self, changes: Sequence[Change]) -> None:
+    def tell(self, changes: Sequence[ConsumerGroupChange]) -> None:
         for change in changes:
             self.exchange.tell(change)
 
@@ -113,7 +113,7 @@ async def test_changes_here_are_told_together(scene: Scene) -> None:
     joined, left = scene.topic.sent[0][0], scene.topic.sent[1][0]
     assert joined == replace(left, kind=Kind.REGISTER)
     assert joined == Announcement(
-        Kind.REGISTER, "gantry/host%1%1", "g", "a", "192.0.2.7:50000", "JAVA", 481, Consumer(dict(STAMPED))
+        Kind.REGISTER, "gantry/host%1%1", "g", "a", "192.0.2.7:50000", "JAVA", 481, ConsumerData(dict(STAMPED))
     )
 
 
@@ -246,7 +246,7 @@ async def test_what_cannot_be_written_down_is_left_out(scene: Scene, caplog: pyt
     channel = FakeChannel(peer("192.0.2.7:50001"))
     member = Member(channel, "odd", channel, str(channel.peer.address))
     async with scene.running():
-        scene.tell(scene.registry.heartbeat(member, (), {"g": Consumer({"consumeType": deep})}, scene.clock()))
+        scene.tell(scene.registry.heartbeat(member, (), {"g": ConsumerData({"consumeType": deep})}, scene.clock()))
         await scene.until(lambda: "odd cannot be announced" in caplog.text)
         assert scene.topic.sent == []
         scene.join()
@@ -269,7 +269,7 @@ async def test_members_behind_official_proxies_are_known_here(scene: Scene) -> N
         assert members(scene) == {"theirs"}
         (member,) = scene.registry.members(Role.CONSUMER, "g")
         assert (member.key, member.channel, member.address) == ((PROXY, "theirs"), None, "192.0.2.7:50000")
-        assert (member.language, member.version, member.parts["g"].data) == ("JAVA", 481, STAMPED)
+        assert (member.language, member.version, member.consumer_data["g"].data) == ("JAVA", 481, STAMPED)
         assert scene.registry.local() == []
         hear(java("UNREGISTER"))
         assert members(scene) == set()

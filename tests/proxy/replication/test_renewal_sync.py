@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from proxy.replication import renewal_sync as module
-from proxy.replication.renewal_sync import RenewalExchange
+from proxy.replication.renewal_sync import RenewalSync
 from remoting.errors import ServiceUnavailable
 
 pytestmark = pytest.mark.anyio
@@ -50,8 +50,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_GATHER", 0.01)
 
 
-def exchange(topic: FakeTopic, renewal: FakeRenewal) -> RenewalExchange:
-    return RenewalExchange(topic, renewal)  # type: ignore[arg-type]
+def exchange(topic: FakeTopic, renewal: FakeRenewal) -> RenewalSync:
+    return RenewalSync(topic, renewal)  # type: ignore[arg-type]
 
 
 async def test_what_there_is_to_tell_is_told_and_what_others_tell_is_heard() -> None:

@@ -18,7 +18,8 @@ from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, T
 from remoting.messages import StoredMessage, SysFlag
 from remoting.requests import REQUESTS, RequestSpec
 from remoting.routes import TopicRoute, parse
-from tests.proxy.kit import FakeBackend, Reply, Sent, route
+from tests.proxy.fakes import FakeBackend, Reply, Sent
+from tests.proxy.messages import route
 
 pytestmark = pytest.mark.anyio
 

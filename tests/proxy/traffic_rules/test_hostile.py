@@ -22,7 +22,8 @@ from remoting.errors import BodyError
 from remoting.messages import BatchMessage
 from remoting.requests import REQUESTS
 from tests.cluster.client import send_fields, v2
-from tests.proxy.kit import FakeChannel, complete
+from tests.proxy.fakes import FakeChannel
+from tests.proxy.messages import complete
 from tests.proxy.traffic_rules.kit import grpc_send, replica, send
 from tests.proxy.traffic_rules.request import Request
 

@@ -81,7 +81,7 @@ async def get_queue_owners(replica: Replica, group: GroupName) -> Ownership:
     summary="Move a group: to a time, to the first or last message, or to an offset of one queue",
 )
 async def reset_offset(replica: Replica, group: GroupName, wanted: Reset) -> ResetResult:
-    if isinstance(wanted, ResetQueue) and not replica.core.backend.knows(wanted.broker):
+    if isinstance(wanted, ResetQueue) and not replica.core.backend.has_broker(wanted.broker):
         raise Refused(404, f"there is no broker {wanted.broker}")
     return await consumer_progress.reset(replica, group, wanted)
 

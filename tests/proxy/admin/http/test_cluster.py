@@ -12,8 +12,8 @@ from tests.cluster.client import create_topic
 from tests.cluster.grpc.kit import Consumer
 from tests.proxy.admin.http.kit import Replica, replica
 from tests.proxy.admin.http.test_operations import until
-from tests.proxy.backends.cluster.kit import Cluster
-from tests.proxy.kit import complete
+from tests.proxy.backends.cluster.servers import Cluster
+from tests.proxy.messages import complete
 from tests.proxy.replica import Client, ask_route, serving
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,9 @@ from remoting.connection import RemotingConnection
 from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS
 from tests.ports import free_port
-from tests.proxy.backends.cluster.kit import Cluster, Server, running
-from tests.proxy.kit import FakeChannel, Reply, complete, heartbeat, request, settle
+from tests.proxy.backends.cluster.servers import Cluster, Server, running
+from tests.proxy.fakes import FakeChannel, Reply, settle
+from tests.proxy.messages import complete, heartbeat, request
 
 pytestmark = pytest.mark.anyio
 
@@ -481,13 +482,13 @@ async def test_what_a_broker_asks_of_a_member_comes_back_answered(cluster: Clust
     client.session.client_id = "c1"
     groups = Groups(consumers=frozenset("g"))
     client.session.heartbeat = heartbeat("c1", {"g": ["orders"]})
-    await backend.enroll(client, groups, ["broker-a"])
+    await backend.register(client, groups, ["broker-a"])
     assert broker.codes == [34]
     answer = await broker.connections[-1].request(request(307, consumerGroup="g", clientId="c1"), 5.0)
     assert answer.fields == {"answered by": "c1"}
     refused = await broker.connections[-1].request(request(307, consumerGroup="h", clientId="c1"), 5.0)
     assert refused.code == 206
-    await backend.withdraw(client, groups)
+    await backend.unregister(client, groups)
     assert broker.codes == [34, 35]
 
 
@@ -523,13 +524,13 @@ async def test_a_client_that_closes_while_its_lane_is_dialled_leaves_no_ghost(
     dialling.clear()
     gone, groups = member("gone", "g")
     stays, others = member("stays", "h")
-    enrolling = [backend.enroll(gone, groups, ["broker-a"])]
+    enrolling = [backend.register(gone, groups, ["broker-a"])]
     if shared:
-        enrolling.append(backend.enroll(stays, others, ["broker-a"]))
+        enrolling.append(backend.register(stays, others, ["broker-a"]))
     tasks = [asyncio.ensure_future(work) for work in enrolling]
     await settle()
     gone.closed = True
-    await backend.withdraw(gone, groups)
+    await backend.unregister(gone, groups)
     await asyncio.gather(*tasks)
     assert broker.received == []
     dialling.set()
@@ -548,10 +549,10 @@ async def test_a_client_that_closes_before_its_lane_is_there_is_seen_off_when_it
     backend = await cluster.backend()
     dialling.clear()
     gone, groups = member("gone", "g")
-    enrolling = asyncio.ensure_future(backend.enroll(gone, groups, ["broker-a"]))
+    enrolling = asyncio.ensure_future(backend.register(gone, groups, ["broker-a"]))
     await settle()
     gone.closed = True
-    leaving = asyncio.ensure_future(backend.withdraw(gone, groups))
+    leaving = asyncio.ensure_future(backend.unregister(gone, groups))
     await settle()
     dialling.set()
     await asyncio.gather(enrolling, leaving)
@@ -577,7 +578,7 @@ async def test_every_name_server_is_told_of_a_deleted_topic(cluster: Cluster) ->
     backend = await cluster.backend(first.address, second.address)
     await backend.route("orders")
     assert backend.cached_route("orders") is not None
-    await backend.forget("orders")
+    await backend.forget_topic("orders")
     for server in (first, second):
         assert server.codes.count(RequestCode.DELETE_TOPIC_IN_NAMESRV) == 1
     assert backend.cached_route("orders") is None
@@ -589,4 +590,4 @@ async def test_a_name_server_that_keeps_a_deleted_topic_is_named(cluster: Cluste
     stubborn = await cluster.server(lambda _: commands.response(1, remark="not now"))
     backend = await cluster.backend((await cluster.name_server()).address, stubborn.address)
     with pytest.raises(ServiceUnavailable, match=f"{stubborn.address} answered 1: not now"):
-        await backend.forget("orders")
+        await backend.forget_topic("orders")

@@ -14,7 +14,8 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import BodyError, ConsumerNotOnline, ServiceUnavailable, UnsupportedRequest
-from tests.proxy.kit import FakeChannel, Reply, heartbeat, java, request, settle
+from tests.proxy.fakes import FakeChannel, Reply, settle
+from tests.proxy.messages import heartbeat, java, request
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +61,7 @@ class FakeLink:
 
     @property
     def told(self) -> list[str]:
-        """What the broker heard: +client for a heartbeat, -group for a farewell."""
+        """What the broker heard: +client for a heartbeat, -group for a unregister_command."""
         return [_told(command) for command in self.asked]
 
 
@@ -99,16 +100,16 @@ class Bench:
     ) -> None:
         joined = Groups(frozenset(producers), frozenset(groups))
         client.session.heartbeat = beat(client, who)
-        await self.membership.enroll(client, joined, at)
+        await self.membership.register(client, joined, at)
 
     async def leave(
         self,
         client: FakeChannel,
         *groups: str,
         producers: tuple[str, ...] = (),
-        farewell: RemotingCommand | None = None,
+        unregister_command: RemotingCommand | None = None,
     ) -> None:
-        await self.membership.withdraw(client, Groups(frozenset(producers), frozenset(groups)), farewell)
+        await self.membership.unregister(client, Groups(frozenset(producers), frozenset(groups)), unregister_command)
 
     @property
     def open(self) -> list[FakeLink]:
@@ -195,8 +196,8 @@ async def test_brokers_are_to_answer_even_where_the_client_wants_no_answer(bench
     """Without an answer a connection that many share would be given up."""
     c1 = client("c1")
     c1.session.heartbeat = request(BEAT, b"", True, who="c1")
-    await bench.membership.enroll(c1, Groups(consumers=frozenset("g")), ["broker-b"])
-    await bench.leave(c1, "g", farewell=request(BYE, b"", True, clientID="c1", consumerGroup="g"))
+    await bench.membership.register(c1, Groups(consumers=frozenset("g")), ["broker-b"])
+    await bench.leave(c1, "g", unregister_command=request(BYE, b"", True, clientID="c1", consumerGroup="g"))
     (link,) = bench.links
     assert link.told == ["+c1", "-g"]
     assert not any(command.is_oneway for command in link.asked)
@@ -221,12 +222,12 @@ async def test_a_broker_that_does_not_answer_holds_nobody_up(bench: Bench) -> No
 async def test_brokers_hear_the_clients_own_farewell(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", "h", producers=("p",))
-    farewell = request(BYE, clientID="c1", consumerGroup="g", producerGroup="p", Signature="s")
-    await bench.leave(c1, "g", producers=("p",), farewell=farewell)
+    unregister_command = request(BYE, clientID="c1", consumerGroup="g", producerGroup="p", Signature="s")
+    await bench.leave(c1, "g", producers=("p",), unregister_command=unregister_command)
     for link in bench.links:
         (said,) = link.asked[1:]
-        assert (said.code, said.fields, said.body) == (BYE, farewell.fields, b"")
-        assert said.header is not farewell.header
+        assert (said.code, said.fields, said.body) == (BYE, unregister_command.fields, b"")
+        assert said.header is not unregister_command.header
     await bench.leave(c1, "h")
     assert [link.told[2:] for link in bench.links] == [["-h"]] * 2
 

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from proxy.backends.cluster.membership_connections import MembershipConnections
 from proxy.core.client_registry import INNER_PRODUCER, Groups, Role
-from tests.proxy.kit import FakeChannel
+from tests.proxy.fakes import FakeChannel
 
 
 def consumers(*groups: str) -> Groups:

@@ -6,7 +6,8 @@ from proxy.backends.cluster import route_cache
 from proxy.backends.cluster.route_cache import RouteCache
 from remoting.errors import RemotingError, ServiceUnavailable, TopicNotExist
 from remoting.routes import TopicRoute
-from tests.proxy.kit import Clock, route, settle
+from tests.proxy.fakes import Clock, settle
+from tests.proxy.messages import route
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,9 @@ from remoting.connection import CloseCause, RemotingConnection
 from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable
 from remoting.timeout_wheel import TimeoutWheel
 from tests.ports import free_port
-from tests.proxy.backends.cluster.kit import Cluster, Server
-from tests.proxy.kit import Clock, FakeChannel, Reply, request, settle
+from tests.proxy.backends.cluster.servers import Cluster, Server
+from tests.proxy.fakes import Clock, FakeChannel, Reply, settle
+from tests.proxy.messages import request
 
 pytestmark = pytest.mark.anyio
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from proxy.core import connections
-from proxy.core.events import Observation, tell
+from proxy.core.events import Observation, notify
 from proxy.core.events.request import of_request
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
 from remoting.requests import REQUESTS
-from tests.proxy.kit import FakeChannel, complete, request, settle, stage
+from tests.proxy.fakes import FakeChannel, settle, stage
+from tests.proxy.messages import complete, request
 from tests.proxy.traffic_rules.kit import grpc_send, replica
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +40,7 @@ async def test_an_observer_that_fails_costs_nobody_else_anything(caplog: pytest.
 def test_what_cannot_be_observed_is_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Observation] = []
     with caplog.at_level(logging.ERROR):
-        tell([seen.append], of_request, None, 0, None, 0.0)  # type: ignore[arg-type]
+        notify([seen.append], of_request, None, 0, None, 0.0)  # type: ignore[arg-type]
     assert seen == []
     assert "could not be observed" in caplog.text
 
@@ -55,6 +56,6 @@ async def test_an_rpc_whose_observer_fails_is_answered(tmp_path: Path) -> None:
 def test_a_connection_listener_that_fails_costs_nobody_else_anything(caplog: pytest.LogCaptureFixture) -> None:
     told: list[object] = []
     event: Any = object()
-    connections.tell((broken, told.append), event)
+    connections.notify((broken, told.append), event)
     assert told == [event]
     assert "a connection listener failed" in caplog.text

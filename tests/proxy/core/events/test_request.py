@@ -15,7 +15,8 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.messages import BatchMessage, StoredMessage
 from remoting.requests import REQUESTS
-from tests.proxy.kit import FakeChannel, complete, java, request
+from tests.proxy.fakes import FakeChannel
+from tests.proxy.messages import complete, java, request
 
 
 def observed(

@@ -21,7 +21,7 @@ from proxy.core.events import Observation, identity
 from proxy.settings.embedded import EmbeddedSettings
 from proxy.settings.grpc import GrpcSettings
 from proxy.settings.model import Settings
-from tests.proxy.kit import request
+from tests.proxy.messages import request
 from tests.proxy.replica import Client, running
 
 pytestmark = pytest.mark.anyio

@@ -3,12 +3,13 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.core.client_registry import Consumer, Member
+from proxy.core.client_registry import ConsumerData, Member
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ConsumerNotOnline, ServiceUnavailable, TopicNotExist
-from tests.proxy.kit import FakeBackend, FakeChannel, Stage, heartbeat, java, peer, request, route, stage
+from tests.proxy.fakes import FakeBackend, FakeChannel, Stage, peer, stage
+from tests.proxy.messages import heartbeat, java, request, route
 
 pytestmark = pytest.mark.anyio
 
@@ -63,7 +64,7 @@ async def test_members_are_those_here_and_those_that_a_broker_knows(
 
 async def test_members_behind_other_proxies_count() -> None:
     on = await joined({}, "c1")
-    on.registry.heartbeat(Member("far", "far"), [], {"g": Consumer({})}, 0)
+    on.registry.heartbeat(Member("far", "far"), [], {"g": ConsumerData({})}, 0)
     assert orjson.loads((await on.ask(request(LIST, consumerGroup="g"))).body) == ids("c1", "far")
 
 

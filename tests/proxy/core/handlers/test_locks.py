@@ -7,7 +7,8 @@ from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, RemotingError, ServiceUnavailable
-from tests.proxy.kit import FakeBackend, request, stage
+from tests.proxy.fakes import FakeBackend, stage
+from tests.proxy.messages import request
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,8 @@ from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS
 from remoting.routes import TopicRoute
-from tests.proxy.kit import FakeBackend, FakeChannel, complete, peer, route, stage
+from tests.proxy.fakes import FakeBackend, FakeChannel, peer, stage
+from tests.proxy.messages import complete, route
 
 pytestmark = pytest.mark.anyio
 

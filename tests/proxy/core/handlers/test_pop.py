@@ -12,7 +12,8 @@ from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, GoAway, ServiceUnavailable
 from remoting.messages import StoredMessage, encode_message
 from remoting.requests import REQUESTS
-from tests.proxy.kit import FakeBackend, FakeChannel, Reply, Sent, Stage, complete, java, peer, route, settle, stage
+from tests.proxy.fakes import FakeBackend, FakeChannel, Reply, Sent, Stage, peer, settle, stage
+from tests.proxy.messages import complete, java, route
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,8 @@ from remoting.codes import STANDARD_JSON_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, TopicNotExist
 from remoting.routes import parse
-from tests.proxy.kit import FakeBackend, FakeChannel, heartbeat, java, request, route, settle, stage
+from tests.proxy.fakes import FakeBackend, FakeChannel, settle, stage
+from tests.proxy.messages import heartbeat, java, request, route
 
 pytestmark = pytest.mark.anyio
 

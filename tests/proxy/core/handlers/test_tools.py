@@ -1,10 +1,11 @@
 import pytest
 
-from proxy.core.client_registry import Consumer, Member
+from proxy.core.client_registry import ConsumerData, Member
 from remoting import command as commands
 from remoting.command import RemotingCommand
 from remoting.errors import ConsumerNotOnline, RemotingError, ServiceUnavailable
-from tests.proxy.kit import FakeBackend, FakeChannel, heartbeat, request, stage
+from tests.proxy.fakes import FakeBackend, FakeChannel, stage
+from tests.proxy.messages import heartbeat, request
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +61,7 @@ async def test_of_another_client_a_broker_is_asked(
     code: int, fields: dict[str, str], backend: FakeBackend, asked: list[str]
 ) -> None:
     on = stage(backend)
-    on.registry.heartbeat(Member("far", "c1"), [], {"g": Consumer({})}, 0)
+    on.registry.heartbeat(Member("far", "c1"), [], {"g": ConsumerData({})}, 0)
     assert (await on.ask(ask(code, **fields))).fields == {"served by": asked[-1]}
     assert [sent.broker for sent in backend.sent] == asked
 

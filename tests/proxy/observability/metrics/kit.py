@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from proxy.core.events import Observation
 from proxy.observability.metrics.family import Family, Samples
-from tests.proxy.kit import peer
+from tests.proxy.fakes import peer
 
 Shown = dict[tuple[str, ...], float]
 

@@ -18,8 +18,8 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.frame import encode_prefix
 from remoting.requests import REQUESTS
-from tests.proxy.backends.cluster.kit import Cluster
-from tests.proxy.kit import complete
+from tests.proxy.backends.cluster.servers import Cluster
+from tests.proxy.messages import complete
 from tests.proxy.observability.metrics.kit import observation, shown
 from tests.proxy.replica import Client, serving, soon
 

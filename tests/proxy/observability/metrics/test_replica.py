@@ -22,8 +22,9 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS
-from tests.proxy.backends.cluster.kit import Cluster, Server
-from tests.proxy.kit import Clock, complete, heartbeat, peer, route, settle
+from tests.proxy.backends.cluster.servers import Cluster, Server
+from tests.proxy.fakes import Clock, peer, settle
+from tests.proxy.messages import complete, heartbeat, route
 from tests.proxy.observability.metrics.kit import read, shown
 from tests.proxy.replica import Client, certify, serving, soon
 

@@ -22,7 +22,7 @@ from proxy.observability.metrics.requests import (
 )
 from remoting.codes import ResponseCode
 from remoting.names import is_system
-from tests.proxy.kit import Clock
+from tests.proxy.fakes import Clock
 from tests.proxy.observability.metrics.kit import observation, read
 
 

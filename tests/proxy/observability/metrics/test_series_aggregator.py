@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from proxy.observability.metrics.family import Distribution, Family, Kind, Labels, Merge, Samples, Snapshot
 from proxy.observability.metrics.label_limiter import OTHER
 from proxy.observability.metrics.series_aggregator import SeriesAggregator
-from tests.proxy.kit import Clock
+from tests.proxy.fakes import Clock
 
 TOPICS = Family("requests", Kind.COUNTER, "…", ("code", "topic"))
 CAUSES = Family("closed", Kind.COUNTER, "…", ("cause",))

@@ -26,7 +26,7 @@ from proxy.observability.records.requests import key_hash
 from proxy.settings.model import Settings
 from remoting.command import RemotingCommand
 from tests.grpc_gateway.kit import consumer_settings, producer_settings
-from tests.proxy.kit import heartbeat, request
+from tests.proxy.messages import heartbeat, request
 from tests.proxy.observability.records.kit import column, files, read
 from tests.proxy.replica import Client, soon, stops
 
@@ -241,4 +241,4 @@ async def test_without_a_directory_nothing_is_recorded(tmp_path: Path) -> None:
     app = App(Settings(embedded={"directory": tmp_path}))
     app.backend.close()
     assert app.traffic is None
-    assert not app.registry.watchers
+    assert not app.registry.listeners

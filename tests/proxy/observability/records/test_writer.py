@@ -16,7 +16,7 @@ from proxy.observability.records.origin import Origin
 from proxy.observability.records.schema import REQUESTS
 from proxy.observability.records.store import Store
 from proxy.observability.records.writer import Writer
-from tests.proxy.kit import Clock
+from tests.proxy.fakes import Clock
 from tests.proxy.observability.records import kit
 from tests.proxy.observability.records.kit import files, read, seen
 

@@ -15,7 +15,7 @@ from proxy.tools.doctor.session import Options, Visit
 from remoting import command as commands
 from remoting.command import RemotingCommand
 from tests.ports import free_port
-from tests.proxy.backends.cluster.kit import Cluster
+from tests.proxy.backends.cluster.servers import Cluster
 from tests.proxy.replica import serving
 from tests.proxy.tools.doctor.kit import codes, only, replica, server, visit
 

@@ -16,7 +16,7 @@ from proxy.tools.doctor.session import Options, Visit
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from tests.proxy.backends.cluster.kit import Cluster
+from tests.proxy.backends.cluster.servers import Cluster
 from tests.proxy.replica import serving
 from tests.proxy.tools.doctor.kit import codes, create_topic, only, replica, server, visit
 

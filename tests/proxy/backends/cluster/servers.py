@@ -16,7 +16,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
 from remoting.timeout_wheel import TimeoutWheel
 from tests.ports import free_port
-from tests.proxy.kit import Reply
+from tests.proxy.fakes import Reply
 
 Answer = Callable[[RemotingCommand], RemotingCommand | None]
 

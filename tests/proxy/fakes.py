@@ -1,29 +1,26 @@
 """What the tests of the core share: a clock to set, channels that record, a backend that answers from memory."""
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import orjson
 
 from protocol_negotiation.peer import HostPort, Peer
 from proxy.core import membership
 from proxy.core.advertised_listeners import ListenerRoutes
 from proxy.core.channel import ChannelProtocol, Identity, Session
 from proxy.core.checks import well_formed
-from proxy.core.client_registry import Change, ClientRegistry, Groups
+from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange, Groups
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
 from proxy.core.handlers import HANDLERS
 from proxy.core.messaging import Messaging
 from proxy.settings.model import Settings
 from remoting import command as commands
-from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS, RequestSpec
-from remoting.routes import TopicRoute, parse
+from remoting.routes import TopicRoute
 
 DEFAULTS = Settings()
 Reply = asyncio.Future[RemotingCommand]
@@ -50,10 +47,11 @@ class FakeChannel:
 
     peer: Peer = field(default_factory=peer)
     protocol: ChannelProtocol = "remoting"
+    observed: bool = True
     closed: bool = False
-    goes_away: bool = True
-    represented: bool = False
-    departure: str = "unregistered"
+    supports_go_away: bool = True
+    producers_represented: bool = False
+    leave_cause: str = "unregistered"
     asked: list[RemotingCommand] = field(default_factory=list)
     told: list[RemotingCommand] = field(default_factory=list)
     holds: int = 0
@@ -139,24 +137,24 @@ class FakeBackend:
     def oneway(self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Any) -> None:
         self.sent.append(Sent(broker, command.code, dict(command.fields), command.body, None))
 
-    async def forget(self, topic: str) -> None:
+    async def forget_topic(self, topic: str) -> None:
         self.warm.pop(topic, None)
 
-    def knows(self, broker: str) -> bool:
+    def has_broker(self, broker: str) -> bool:
         return True
 
-    def enroll(self, channel: Any, groups: Groups, brokers: Collection[str]) -> Coroutine[Any, Any, None]:
+    def register(self, channel: Any, groups: Groups, brokers: Collection[str]) -> Coroutine[Any, Any, None]:
         async def enrolling() -> None:
             self.enrolled.append((channel, groups, frozenset(brokers)))
 
         return enrolling()
 
-    def withdraw(
-        self, channel: Any, groups: Groups, farewell: RemotingCommand | None = None
+    def unregister(
+        self, channel: Any, groups: Groups, unregister_command: RemotingCommand | None = None
     ) -> Coroutine[Any, Any, None]:
         async def withdrawing() -> None:
             self.withdrawn.append((channel, groups))
-            self.farewells.append(farewell)
+            self.farewells.append(unregister_command)
             if self.withdrawing is not None:
                 await self.withdrawing.wait()
 
@@ -171,7 +169,7 @@ class Stage:
     backend: FakeBackend
     registry: ClientRegistry
     observed: list[tuple[str, int]]
-    changes: list[Change]
+    changes: list[ConsumerGroupChange]
 
     async def ask(self, command: RemotingCommand, channel: FakeChannel | None = None) -> RemotingCommand:
         """The core's answer; refusals are raised."""
@@ -194,7 +192,7 @@ def stage(
 ) -> Stage:
     backend = FakeBackend() if backend is None else backend
     observed: list[tuple[str, int]] = []
-    changes: list[Change] = []
+    changes: list[ConsumerGroupChange] = []
     registry = ClientRegistry()
     core = Messaging(
         DEFAULTS if settings is None else settings,
@@ -208,84 +206,6 @@ def stage(
     )
     core.backend = backend
     return Stage(core, backend, registry, observed, changes)
-
-
-def route(topic: str = "orders", *brokers: str) -> TopicRoute:
-    """A topic on these brokers (broker-a where none is given), each with four queues and one slave."""
-    brokers = brokers or ("broker-a",)
-    queues = [{"brokerName": name, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6} for name in brokers]
-    datas = [
-        {"cluster": "c", "brokerName": name, "brokerAddrs": {"0": f"{name}:10911", "1": f"{name}-slave:10911"}}
-        for name in brokers
-    ]
-    return parse(topic, orjson.dumps({"queueDatas": queues, "brokerDatas": datas}))
-
-
-def request(code: int, body: bytes = b"", oneway: bool = False, /, **fields: object) -> RemotingCommand:
-    return commands.request(code, {name: str(value) for name, value in fields.items()}, body, oneway)
-
-
-def java(command: RemotingCommand, version: int) -> RemotingCommand:
-    """The command as a Java client of this version number sends it."""
-    command.header.update(language="JAVA", version=version)
-    return command
-
-
-def heartbeat(
-    client_id: str = "c1",
-    consumers: Mapping[str, Sequence[str]] | None = None,
-    producers: Sequence[str] = (),
-    model: str = "CLUSTERING",
-) -> RemotingCommand:
-    """HEART_BEAT of consumers, topics by group, and producers."""
-    data = {
-        "clientID": client_id,
-        "producerDataSet": [{"groupName": group} for group in producers],
-        "consumerDataSet": [
-            {
-                "groupName": group,
-                "consumeType": "CONSUME_PASSIVELY",
-                "messageModel": model,
-                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-                "subscriptionDataSet": [{"topic": topic, "subString": "*"} for topic in topics],
-            }
-            for group, topics in (consumers or {}).items()
-        ],
-    }
-    return request(RequestCode.HEART_BEAT, orjson.dumps(data))
-
-
-# A value for every field that some request requires.
-VALUES = {
-    "extraInfo": "0 1700000000000 60000 0 0 broker-a 1 0",
-    "recallHandle": "djEgb3JkZXJzIGJyb2tlci1hIDE3MDAwMDAwMDAwMDAgQUJD",
-    "consumerGroup": "g",
-    "producerGroup": "p",
-    "group": "g",
-    "topic": "orders",
-    "clientId": "c1",
-    "clientID": "c1",
-    "a": "p",
-    "b": "orders",
-    "key": "k",
-}
-
-
-def complete(spec: RequestSpec, **more: str) -> RemotingCommand:
-    """A request with every field that its row requires, for broker-a."""
-    fields = {name: VALUES.get(name, "0") for name in spec.required}
-    body = BODIES.get(spec.code, b"")
-    return commands.request(spec.code, {**fields, spec.broker: "broker-a", **more}, body)
-
-
-BODIES: dict[int, bytes] = {
-    RequestCode.HEART_BEAT: heartbeat().body,
-    RequestCode.LOCK_BATCH_MQ: b'{"mqSet":[{"topic":"orders","brokerName":"broker-a","queueId":0}]}',
-    RequestCode.UNLOCK_BATCH_MQ: b'{"mqSet":[{"topic":"orders","brokerName":"broker-a","queueId":0}]}',
-    RequestCode.CHECK_CLIENT_CONFIG: b'{"subscriptionData":{"topic":"orders"}}',
-    RequestCode.QUERY_ASSIGNMENT: b'{"topic":"orders"}',
-    RequestCode.BATCH_ACK_MESSAGE: b'{"brokerName":"broker-a","acks":[]}',
-}
 
 
 async def settle() -> None:
