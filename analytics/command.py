@@ -287,7 +287,7 @@ _COMMANDS: tuple[
 
 
 def _rules(path: str) -> "RuleFile":
-    from proxy.traffic_rules.model import RulesError, parse
+    from proxy.traffic_rules.parsing import RulesError, parse
 
     return _parsed(path, parse, RulesError)
 

@@ -65,7 +65,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         from proxy.observability.records.errors import TrafficError
         from proxy.settings.loading import ConfigError, Sources, check_backend
         from proxy.tools.demo import welcome
-        from proxy.traffic_rules.model import RulesError
+        from proxy.traffic_rules.parsing import RulesError
         from proxy.workers.supervisor import supervise
         from proxy.workers.worker_settings import WorkerSources, check_workers, of_worker
 

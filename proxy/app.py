@@ -45,7 +45,7 @@ from proxy.replication.sync_topic import SyncTopic
 from proxy.settings.listen import ListenSettings
 from proxy.settings.loading import Sources
 from proxy.settings.model import Settings
-from proxy.traffic_rules.engine import Rules
+from proxy.traffic_rules.engine import RuleEngine
 from proxy.traffic_rules.namespaced_channel import NamespacedChannel
 from remoting.codes import RequestCode
 from remoting.connection import CloseCause, Handler, RemotingConnection
@@ -76,7 +76,8 @@ class App:
 
     Raises StorageError (proxy.embedded.store) if the embedded broker's directory cannot be opened, TrafficError
     (proxy.observability.records.errors) if traffic records cannot be kept as the settings ask, RulesError
-    (proxy.traffic_rules.model) if the traffic rules are invalid. worker: number of this process among several workers.
+    (proxy.traffic_rules.parsing) if the traffic rules are invalid. worker: number of this process among several
+    workers.
     """
 
     def __init__(self, settings: Settings, sources: Sources | None = None, worker: int = 0) -> None:
@@ -105,12 +106,12 @@ class App:
             (membership.notify, self._count_change, self._announce),
             ListenerRoutes(),
         )
-        self.rules = Rules(self.core, settings.rules, self.metrics)
+        self.rules = RuleEngine(self.core, settings.rules, self.metrics)
         # Told of every client's connection, remoting or gRPC.
         self.connection_listeners: list[ConnectionListener] = [
             self.metrics.connections,
             logs.connection_ended,
-            self.rules.connection,
+            self.rules.connections.on_connection_event,
         ]
         self.traffic = self._record(settings)
         self.grpc = GrpcService(self.core, settings, self.metrics, self.connection_listeners, self.rules.resource_names)
@@ -156,7 +157,7 @@ class App:
             if self.settings.metrics_listen is not None:
                 stack.callback(prometheus.serve(self.metrics, self.settings.metrics_listen))
             stack.callback(self.backend.close)
-            stack.callback(self.rules.close)
+            stack.callback(self.rules.connections.close)
             await self.backend.start()
             await self.grpc.start()
             server = None if self._node is None else self._node.server
@@ -227,8 +228,8 @@ class App:
 
     def _listener(self, item: ListenSettings) -> Listener:
         handlers: Handlers = {
-            Protocol.REMOTING: self.rules.admitting(Protocol.REMOTING, self._accept),
-            Protocol.GRPC: self.rules.admitting(Protocol.GRPC, self.grpc.server.protocol),
+            Protocol.REMOTING: self.rules.connections.wrap_accept(Protocol.REMOTING, self._accept),
+            Protocol.GRPC: self.rules.connections.wrap_accept(Protocol.GRPC, self.grpc.server.protocol),
             Protocol.HTTP1: http_health.handler(self.admin.health),
         }
         mode = self.settings.tls.mode if item.tls and self._tls is not None else TlsMode.DISABLED

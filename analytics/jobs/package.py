@@ -17,10 +17,12 @@ _PARTS = (
             "observability/records/__init__",
             "observability/records/schema",
             "traffic_rules/__init__",
+            "traffic_rules/match_criteria",
             "traffic_rules/model",
+            "traffic_rules/parsing",
         )
     ),
-    *(f"remoting/{name}.py" for name in ("__init__", "codes", "names", "requests")),
+    *(f"remoting/{name}.py" for name in ("__init__", "codes", "names", "requests", "send_message")),
 )
 _TIME = (2026, 1, 1, 0, 0, 0)
 

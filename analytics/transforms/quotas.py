@@ -13,7 +13,8 @@ from analytics.transforms.operations import SEND, doing
 from analytics.transforms.periods import start
 from analytics.transforms.rollup import weight
 from analytics.transforms.versions import numbers
-from proxy.traffic_rules.model import Limit, Match, RuleFile
+from proxy.traffic_rules.match_criteria import Match
+from proxy.traffic_rules.model import Limit, RuleFile
 
 SCHEMA = t.StructType(
     [

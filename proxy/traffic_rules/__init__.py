@@ -1,4 +1,5 @@
-"""Traffic rules: what operators say about who may send how much where, under which names.
+"""Traffic rules: access, rate limits, connection limits, maintenance, mirroring, faults, tenants and topic aliases.
 
-`model` is the rules file and `judge` what it says of a request; both are pure. `rules` is what a replica does with it.
+`model` and `parsing` read the rules file and `evaluator` evaluates it for a request; these are pure and run without the
+proxy. `engine` applies the rules at a replica.
 """

@@ -1,4 +1,4 @@
-"""Batches: sends with several messages in their bodies, by whichever request they come."""
+"""Batches: sends with several messages in their bodies."""
 
 from collections.abc import Mapping
 
@@ -8,11 +8,11 @@ from remoting.errors import BodyError
 from remoting.requests import SEND_FIELD_NAMES
 
 # Bytes of an entry without body and properties.
-_LEAST = 22
+_MIN_ENTRY_SIZE = 22
 
 
 def is_batch(code: int, fields: Mapping[str, str]) -> bool:
-    """Whether a request's body is, or may be, a batch."""
+    """Return whether a request's body is, or may be, a batch."""
     names = SEND_FIELD_NAMES.get(code)
     if names is None:
         return False
@@ -21,12 +21,12 @@ def is_batch(code: int, fields: Mapping[str, str]) -> bool:
     return code == RequestCode.SEND_BATCH_MESSAGE or (value != "false" and value.lower() == "true")
 
 
-def count(body: bytes) -> int:
-    """The messages of a batch, counted as brokers do: the size that an entry gives itself means nothing to them.
+def count_messages(body: bytes) -> int:
+    """Count the messages of a batch as brokers do, which ignore the size in each entry.
 
-    Of a body that breaks off, as many as there could be: nobody shall get by a limit like that.
+    For an incomplete body, return the largest possible number, so that limits cannot be bypassed.
     """
     try:
         return len(messages.decode_batch(body))
     except BodyError:
-        return len(body) // _LEAST + 1
+        return len(body) // _MIN_ENTRY_SIZE + 1

@@ -1,17 +1,14 @@
-"""What the rules say of one request. Pure."""
+"""Decision of the rules about one request. Pure."""
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from proxy.traffic_rules.model import Mirror
 from proxy.traffic_rules.token_buckets import TokenBucket
 
-if TYPE_CHECKING:
-    from proxy.traffic_rules.effects import Active
 
-
-class Refusal(NamedTuple):
-    """The request is not served: by which rule, and what the client is told. code: a fault's response code."""
+class Rejection(NamedTuple):
+    """The rejection of a request: the kind and name of the rule, the text for the client, a fault's response code."""
 
     kind: Literal["deny", "limit", "maintenance", "fault"]
     rule: str
@@ -19,68 +16,81 @@ class Refusal(NamedTuple):
     code: int = 0
 
 
-# Told of the messages and bytes that the answer to a receive brought: whose count (the limit's key), and when.
+class MirrorCopy(NamedTuple):
+    """A copy to send to another topic. on_send: called when the copy is sent; counts it for the rule."""
+
+    rule: Mirror
+    on_send: Callable[[], object]
+
+
+# Charges a limit for a receive's reply: the bucket's key, messages, bytes, and the time in seconds.
 Meter = Callable[[Hashable, int, int, float], None]
 
 
 class Decision:
-    """What the rules say of one request.
+    """Decision of the rules about one request.
 
-    wait: seconds until it may be served, or refused by a fault. waits_for: the limit that it waits for. mirrors: where
-    copies of its messages go.
+    Attributes:
+        rejection: the rejection, if the request is not served.
+        wait: seconds until the request is served, or rejected by a fault.
+        waiting_limit: name of the limit rule that causes the wait; "" for a fault.
+        allowed: whether an allow rule exempts the request from deny rules.
+        mirrors: copies to send once the messages are stored.
     """
 
-    __slots__ = ("_metered", "_spent", "allowed", "mirrors", "refusal", "wait", "waits_for")
+    __slots__ = ("_meters", "_spent", "allowed", "mirrors", "rejection", "wait", "waiting_limit")
 
     def __init__(self) -> None:
-        # Most verdicts stay as they are made here: nothing is made for them.
-        self.refusal: Refusal | None = None
+        # Most decisions keep these values: constants, so that nothing is allocated for them.
+        self.rejection: Rejection | None = None
         self.wait = 0.0
-        self.waits_for = ""
+        self.waiting_limit = ""
         self.allowed = False
-        self.mirrors: tuple[Active[Mirror], ...] = ()
+        self.mirrors: tuple[MirrorCopy, ...] = ()
         self._spent: tuple[tuple[TokenBucket, float], ...] = ()
-        self._metered: tuple[tuple[Meter, Hashable], ...] = ()
+        self._meters: tuple[tuple[Meter, Hashable], ...] = ()
 
     @property
     def unconditional(self) -> bool:
-        """Whether the request is served at once, and nothing is left to do after it."""
-        return self.refusal is None and not (self.wait or self.mirrors or self._metered)
+        """Whether the request is served at once and nothing follows its reply."""
+        return self.rejection is None and not (self.wait or self.mirrors or self._meters)
 
     @property
     def metered(self) -> bool:
-        """Whether the answer's messages are to be told to `answered`."""
-        return bool(self._metered)
+        """Whether limits are charged for the reply by `meter`."""
+        return bool(self._meters)
 
-    def served(self, now: float) -> None:
-        """The request is served now, so it counts. To be told only of one that waited for a limit."""
+    def charge(self, now: float) -> None:
+        """Charge the limits for a request that is served after it waited for one of them."""
         for bucket, amount in self._spent:
             bucket.take(amount, now)
 
-    def answered(self, messages: int, size: int, now: float) -> None:
-        """The answer to a receive brought so many messages, and bytes of them."""
-        for meter, key in self._metered:
+    def meter(self, messages: int, size: int, now: float) -> None:
+        """Charge the limits for the messages, and their bytes, in the reply to a receive."""
+        for meter, key in self._meters:
             meter(key, messages, size, now)
 
     # For rules.
 
-    def copy_to(self, mirror: "Active[Mirror]") -> None:
+    def add_mirror(self, mirror: MirrorCopy) -> None:
+        """Send a copy of the request's messages."""
         self.mirrors += (mirror,)
 
-    def spend(self, spent: Iterable[tuple[TokenBucket, float]]) -> None:
-        """So much was taken of these buckets, and is given back unless the request is served now."""
+    def add_spent(self, spent: Iterable[tuple[TokenBucket, float]]) -> None:
+        """Record tokens that were taken; they are given back unless the request is served now."""
         self._spent += tuple(spent)
 
-    def meter(self, meter: Meter, key: Hashable) -> None:
-        self._metered += ((meter, key),)
+    def add_meter(self, meter: Meter, key: Hashable) -> None:
+        """Charge a limit for the reply."""
+        self._meters += ((meter, key),)
 
     def conclude(self) -> None:
-        """All rules have been asked."""
-        if self.refusal is None and not self.waits_for:
+        """Give tokens back unless the request is served now. Called after the last rule."""
+        if self.rejection is None and not self.waiting_limit:
             return
         for bucket, amount in self._spent:
             bucket.give_back(amount)
-        if self.refusal is not None:
+        if self.rejection is not None:
             self._spent = ()
-            self._metered = ()
+            self._meters = ()
             self.mirrors = ()

@@ -1,4 +1,4 @@
-"""Deferral: a request is served some time after it came, without a task that waits."""
+"""Deferred service: a request is served after a delay, by a timer rather than a task."""
 
 import asyncio
 import logging
@@ -11,23 +11,24 @@ from remoting.errors import RemotingError
 
 _log = logging.getLogger("gantry.rules")
 
-# Serves a request: the reply, now or later; None for a oneway request.
-Serving = Callable[[], Awaitable[RemotingCommand] | None]
+# Serves a request: returns the reply, now or later; None for a oneway request.
+ServeRequest = Callable[[], Awaitable[RemotingCommand] | None]
 
 
-def later(wait: float, serve: Serving, nothing: RemotingCommand) -> Reply:
-    """Serve in so many seconds, unless the reply was settled before: by a drain, or as nobody wants it any more.
+def defer(seconds: float, serve: ServeRequest, oneway_reply: RemotingCommand) -> Reply:
+    """Serve a request after a delay, unless its reply is completed or cancelled before.
 
-    `nothing` is the reply to a oneway request, which nobody sees.
+    A drain completes replies early, and a client that leaves cancels its own. `oneway_reply` is the result for a oneway
+    request; it is not sent.
     """
     loop = asyncio.get_running_loop()
     reply: Reply = loop.create_future()
-    timer = loop.call_later(wait, _serve, reply, serve, nothing)
+    timer = loop.call_later(seconds, _serve, reply, serve, oneway_reply)
     reply.add_done_callback(lambda _: timer.cancel())
     return reply
 
 
-def _serve(reply: Reply, serve: Serving, nothing: RemotingCommand) -> None:
+def _serve(reply: Reply, serve: ServeRequest, oneway_reply: RemotingCommand) -> None:
     if reply.done():
         return
     try:
@@ -36,18 +37,18 @@ def _serve(reply: Reply, serve: Serving, nothing: RemotingCommand) -> None:
         reply.set_exception(error)
         return
     except Exception:
-        _log.exception("a request that was held failed")
+        _log.exception("a deferred request failed")
         reply.set_exception(RemotingError("internal error"))
         return
     if handling is None:
-        reply.set_result(nothing)
+        reply.set_result(oneway_reply)
         return
     served = as_future(handling)
-    served.add_done_callback(partial(_settle, reply))
-    reply.add_done_callback(partial(_abandon, served))
+    served.add_done_callback(partial(_copy_result, reply))
+    reply.add_done_callback(partial(_cancel, served))
 
 
-def _settle(reply: Reply, served: Reply) -> None:
+def _copy_result(reply: Reply, served: Reply) -> None:
     if served.cancelled():
         reply.cancel()
         return
@@ -60,7 +61,7 @@ def _settle(reply: Reply, served: Reply) -> None:
         reply.set_result(served.result())
 
 
-def _abandon(served: Reply, reply: Reply) -> None:
-    """Nobody waits for it any more: whoever serves it has to know."""
+def _cancel(served: Reply, reply: Reply) -> None:
+    """Cancel the service of a request whose reply is no longer needed."""
     if not served.done():
         served.cancel()

@@ -1,15 +1,28 @@
-"""What rules do to a request that they are about. Pure: time and chance come in from outside."""
+"""Rules in force, and the effects on a request of all kinds but limits. Pure: callers pass time and random numbers."""
 
+import random
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from proxy.traffic_rules.decision import Decision, Refusal
-from proxy.traffic_rules.matching import LONGEST, Attributes, matcher
+from proxy.traffic_rules.decision import Decision, MirrorCopy, Rejection
+from proxy.traffic_rules.matching import MAX_NAME_LENGTH, Attributes, matcher
 from proxy.traffic_rules.model import Allow, Deny, Fault, Maintenance, Mirror
 
+# Returns a random number in [0, 100).
+DrawPercent = Callable[[], float]
 
-class Counts:
-    """What became of a rule: requests (or connections) that it was about, and of these, done or only counted."""
+
+def draw_percent() -> float:
+    """Return a random number in [0, 100)."""
+    return random.random() * 100
+
+
+class RuleCounts:
+    """Counts of one rule.
+
+    matched: requests or connections that met its criteria. enforced: those that the rule had an effect on. dry_run:
+    those that it would have had an effect on but for its dry run.
+    """
 
     __slots__ = ("dry_run", "enforced", "matched")
 
@@ -22,88 +35,100 @@ class Counts:
 _R = TypeVar("_R", bound=Any)
 
 
-class Active(Generic[_R]):
-    """A rule in force. `chance` gives numbers from 0 up to, not including, 100."""
+class ActiveRule(Generic[_R]):
+    """A rule in force, with its counts."""
 
-    def __init__(self, rule: _R, dry: bool, chance: Callable[[], float]) -> None:
+    def __init__(self, rule: _R, dry_run: bool, draw_percent: DrawPercent = draw_percent) -> None:
         self.rule = rule
-        self.dry = dry or rule.dry_run
-        self.chance = chance
-        self.counts = Counts()
+        self.dry_run = dry_run or rule.dry_run
+        self.draw_percent = draw_percent
+        self.counts = RuleCounts()
         self.matches = matcher(rule.match)
 
     @property
     def name(self) -> str:
+        """Name of the rule."""
         name: str = self.rule.name
         return name
 
     def hit(self) -> bool:
-        """The rule would do something: counts it, and says whether it shall."""
-        if self.dry:
+        """Count one effect of the rule and return whether to carry it out."""
+        if self.dry_run:
             self.counts.dry_run += 1
         else:
             self.counts.enforced += 1
-        return not self.dry
+        return not self.dry_run
 
-    def apply(self, subject: Attributes, verdict: Decision, now: float) -> None:
-        """Say what the rule does to a request that it is about."""
+    def apply(self, request: Attributes, decision: Decision, now: float) -> None:
+        """Add the rule's effect on a matching request to the decision."""
         raise NotImplementedError
 
-    def passes(self, subject: Attributes, now: float) -> bool:
-        """Whether the rule lets a request through as if it were not there; if it is the only one about it.
-
-        False: `apply` says what it does.
-        """
+    def passes(self, request: Attributes, now: float) -> bool:
+        """Return True if the rule, as the only one that matches, lets the request pass unchanged; else use `apply`."""
         return False
 
-    def inherit(self, former: "Active[Any]") -> None:
-        """Take over what the rule of this name and kind has counted."""
-        self.counts = former.counts
+    def inherit(self, predecessor: "ActiveRule[Any]") -> None:
+        """Continue the counts of the same rule before a reload."""
+        self.counts = predecessor.counts
 
 
-class ActiveAllow(Active[Allow]):
-    def apply(self, subject: Attributes, verdict: Decision, now: float) -> None:
-        if not verdict.allowed and self.hit():
-            verdict.allowed = True
+class ActiveAllow(ActiveRule[Allow]):
+    """Exempts requests from later deny rules."""
+
+    def apply(self, request: Attributes, decision: Decision, now: float) -> None:
+        if not decision.allowed and self.hit():
+            decision.allowed = True
 
 
-class ActiveDeny(Active[Deny]):
-    def apply(self, subject: Attributes, verdict: Decision, now: float) -> None:
-        if not verdict.allowed and self.hit():
-            verdict.refusal = Refusal("deny", self.name, f"{described(subject)} is not permitted (rule {self.name})")
+class ActiveDeny(ActiveRule[Deny]):
+    """Rejects requests that no earlier allow rule exempts."""
+
+    def apply(self, request: Attributes, decision: Decision, now: float) -> None:
+        if not decision.allowed and self.hit():
+            decision.rejection = Rejection(
+                "deny", self.name, f"{describe(request)} is not permitted (rule {self.name})"
+            )
 
 
-class ActiveMaintenance(Active[Maintenance]):
-    def apply(self, subject: Attributes, verdict: Decision, now: float) -> None:
+class ActiveMaintenance(ActiveRule[Maintenance]):
+    """Rejects sends."""
+
+    def apply(self, request: Attributes, decision: Decision, now: float) -> None:
         if self.hit():
-            text = f"{described(subject)}: {self.rule.message} (rule {self.name})"
-            verdict.refusal = Refusal("maintenance", self.name, text)
+            text = f"{describe(request)}: {self.rule.message} (rule {self.name})"
+            decision.rejection = Rejection("maintenance", self.name, text)
 
 
-class ActiveMirror(Active[Mirror]):
-    """Whether a copy is sent, and counted so, is seen once the message is stored."""
+class ActiveMirror(ActiveRule[Mirror]):
+    """Adds a copy of the messages to the decision. The copy is counted when it is sent, after the message is stored."""
 
-    def apply(self, subject: Attributes, verdict: Decision, now: float) -> None:
-        if self.rule.percent == 100 or self.chance() < self.rule.percent:
-            if self.dry:
+    def __init__(self, rule: Mirror, dry_run: bool, draw_percent: DrawPercent = draw_percent) -> None:
+        super().__init__(rule, dry_run, draw_percent)
+        self._copy = MirrorCopy(rule, self.hit)
+
+    def apply(self, request: Attributes, decision: Decision, now: float) -> None:
+        if self.rule.percent == 100 or self.draw_percent() < self.rule.percent:
+            if self.dry_run:
                 self.hit()
             else:
-                verdict.copy_to(self)
+                decision.add_mirror(self._copy)
 
 
-class ActiveFault(Active[Fault]):
-    def apply(self, subject: Attributes, verdict: Decision, now: float) -> None:
+class ActiveFault(ActiveRule[Fault]):
+    """Delays requests or answers them with an error."""
+
+    def apply(self, request: Attributes, decision: Decision, now: float) -> None:
         rule = self.rule
-        if (rule.percent < 100 and self.chance() >= rule.percent) or not self.hit():
+        if (rule.percent < 100 and self.draw_percent() >= rule.percent) or not self.hit():
             return
-        verdict.wait = max(verdict.wait, rule.delay)
+        decision.wait = max(decision.wait, rule.delay)
         if rule.error is not None:
-            verdict.refusal = Refusal("fault", self.name, f"injected fault (rule {self.name})", rule.error)
+            decision.rejection = Rejection("fault", self.name, f"injected fault (rule {self.name})", rule.error)
 
 
-def described(subject: Attributes) -> str:
-    """What the request is about, in words."""
-    for kind, names in (("topic", subject.topics), ("group", subject.groups)):
+def describe(request: Attributes) -> str:
+    """Return the request's first topic or group, for error texts."""
+    for kind, names in (("topic", request.topics), ("group", request.groups)):
         if names:
-            return f"{kind} {names[0][:LONGEST]}"
+            return f"{kind} {names[0][:MAX_NAME_LENGTH]}"
     return "the request"

@@ -1,6 +1,6 @@
-"""Resources: the names in messages of the v2 contract, wherever the contract has a `Resource`.
+"""Names in messages of the v2 contract: every `Resource`, dead letter origin and status text.
 
-Which fields these are is read from the contract's own descriptors, so no message can be forgotten.
+The fields are found in the contract's descriptors, so that none can be missed.
 """
 
 from collections.abc import Iterable
@@ -13,26 +13,26 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from grpc_gateway.status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code, DeadLetterQueue, Resource, Status
-from proxy.traffic_rules.name_mapping import Foreign, Names, is_shared
+from proxy.traffic_rules.name_mapping import ForeignName, NameMapping, is_shared
 from remoting.errors import NotPermitted
 
 _RESOURCE = Resource.DESCRIPTOR.full_name
 _STATUS = Status.DESCRIPTOR.full_name
 _DEAD_LETTER_QUEUE = DeadLetterQueue.DESCRIPTOR.full_name
-# What may name a topic that is everybody's: what sends to it, and asks how.
-_SENDING = frozenset(
+# Messages that may name a shared topic: sends, and the queries that precede them.
+_SENDS = frozenset(
     {"SendMessageRequest", "EndTransactionRequest", "RecallMessageRequest", "QueryRouteRequest", "Settings"}
 )
-# What fields of groups are called; those of all others are topics.
-_GROUPS = frozenset({"group"})
+# Names of the resource fields that are groups; all others are topics.
+_GROUP_FIELDS = frozenset({"group"})
 
 
 class _Kind(Enum):
     TOPIC = auto()
     GROUP = auto()
-    TEXT = auto()  # a status, whose message may name something
-    ORIGIN = auto()  # where a dead letter comes from: a topic, as a plain text
-    INNER = auto()  # a message with names further down
+    TEXT = auto()  # a status, whose message may contain names
+    ORIGIN = auto()  # the origin of a dead letter, a topic as plain text
+    NESTED = auto()  # a message that contains names
 
 
 class _Step(NamedTuple):
@@ -43,72 +43,70 @@ class _Step(NamedTuple):
 
 @lru_cache(None)
 def steps(descriptor: Descriptor) -> tuple[_Step, ...]:
-    """The fields of a message that hold names, directly or further down."""
+    """Return the fields of a message that hold names, directly or nested."""
     return tuple(
         _Step(field.name, kind, field.is_repeated) for field in descriptor.fields if (kind := _kind(field)) is not None
     )
 
 
 def _kind(field: FieldDescriptor) -> _Kind | None:
-    inner = field.message_type
-    if inner is None or inner.GetOptions().map_entry:
+    nested = field.message_type
+    if nested is None or nested.GetOptions().map_entry:
         return None
-    if inner.full_name == _RESOURCE:
-        return _Kind.GROUP if field.name in _GROUPS else _Kind.TOPIC
-    if inner.full_name == _STATUS:
+    if nested.full_name == _RESOURCE:
+        return _Kind.GROUP if field.name in _GROUP_FIELDS else _Kind.TOPIC
+    if nested.full_name == _STATUS:
         return _Kind.TEXT
-    if inner.full_name == _DEAD_LETTER_QUEUE:
+    if nested.full_name == _DEAD_LETTER_QUEUE:
         return _Kind.ORIGIN
-    return _Kind.INNER if steps(inner) else None
+    return _Kind.NESTED if steps(nested) else None
 
 
 @dataclass(frozen=True)
 class ResourceNames:
-    """`grpc_gateway.name_mapping.Names` by our own."""
+    """Name mapping of a gRPC client: implements `grpc_gateway.name_mapping.Names`."""
 
-    names: Names
+    names: NameMapping
 
     def inward(self, message: Any) -> None:
+        """Replace the client's names in a request by the brokers'. Raises Refused if one is not permitted."""
         names = self.names
         try:
-            for kind, holder in _holders(message):
+            for kind, holder in _name_holders(message):
                 if kind is _Kind.GROUP:
-                    holder.name = names.group(holder.name)
+                    holder.name = names.broker_group(holder.name)
                 elif kind is _Kind.TOPIC:
-                    if names.namespace and is_shared(holder.name) and not _sends(message):
-                        raise NotPermitted(f"topic {holder.name} is everybody's; it can be sent to, and nothing else")
-                    holder.name = names.topic(holder.name)
+                    if names.namespace and is_shared(holder.name) and message.DESCRIPTOR.name not in _SENDS:
+                        raise NotPermitted(f"topic {holder.name} is shared: messages may only be sent to it")
+                    holder.name = names.broker_topic(holder.name)
                 elif kind is _Kind.ORIGIN:
-                    holder.topic = names.topic(holder.topic)
+                    holder.topic = names.broker_topic(holder.topic)
         except NotPermitted as error:
             raise Refused(Code.FORBIDDEN, str(error)) from None
 
     def outward(self, message: Any) -> None:
+        """Replace the brokers' names in a message to the client by the client's. Raises ForeignName."""
         names = self.names
-        for kind, holder in _holders(message):
+        for kind, holder in _name_holders(message):
             if kind is _Kind.GROUP:
-                holder.name = names.shown_group(holder.name)
+                holder.name = names.client_group(holder.name)
             elif kind is _Kind.TOPIC:
-                holder.name = names.shown_topic(holder.name)
+                holder.name = names.client_topic(holder.name)
             elif kind is _Kind.ORIGIN:
                 try:
-                    holder.topic = names.shown_topic(holder.topic)
-                except Foreign:
-                    # Whoever sent the message has written this: it must not keep the message from its consumers.
+                    holder.topic = names.client_topic(holder.topic)
+                except ForeignName:
+                    # Set by the message's producer, which must not be able to keep the message from its consumers.
                     holder.topic = ""
             else:
-                shown = names.shown_text(holder.message)
-                # Answers that are constants have nothing to hide, and stay as they are.
-                if shown != holder.message:
-                    holder.message = shown
+                text = names.client_text(holder.message)
+                # Constant replies contain no names and must not be changed.
+                if text != holder.message:
+                    holder.message = text
 
 
-def _sends(message: Any) -> bool:
-    return message.DESCRIPTOR.name in _SENDING
-
-
-def _holders(message: Any) -> Iterable[tuple[_Kind, Any]]:
-    """Every message in this one that holds a name."""
+def _name_holders(message: Any) -> Iterable[tuple[_Kind, Any]]:
+    """Yield every nested message that holds a name."""
     for step in steps(message.DESCRIPTOR):
         if step.repeated:
             values = getattr(message, step.field)
@@ -117,7 +115,7 @@ def _holders(message: Any) -> Iterable[tuple[_Kind, Any]]:
         else:
             continue
         for value in values:
-            if step.kind is _Kind.INNER:
-                yield from _holders(value)
+            if step.kind is _Kind.NESTED:
+                yield from _name_holders(value)
             else:
                 yield step.kind, value

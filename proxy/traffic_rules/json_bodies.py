@@ -1,4 +1,4 @@
-"""JSON bodies: every topic and group that stands in one, by the name of its key."""
+"""Topic and group names in JSON bodies, found by their keys."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,50 +9,50 @@ from remoting import fastjson
 from remoting.errors import BodyError
 from remoting.fastjson import ObjectKeys
 
-# Names of keys with a topic or a group, in the bodies that clients and brokers exchange; those of batch acks are short.
+# Keys with a topic or a group in the bodies that clients and brokers exchange, and those of batch acks.
 TOPICS = frozenset({"topic", "topicName"})
 GROUPS = frozenset({"group", "groupName", "consumerGroup", "producerGroup"})
-SHORT_TOPICS = frozenset({"t"})
-SHORT_GROUPS = frozenset({"c"})
-# Maps whose keys are topics, in lower case.
-_BY_TOPIC = frozenset({"subscriptiontable", "statustable"})
+ABBREVIATED_TOPICS = frozenset({"t"})
+ABBREVIATED_GROUPS = frozenset({"c"})
+# Keys of maps from topics, in lower case.
+_MAPS_BY_TOPIC = frozenset({"subscriptiontable", "statustable"})
 
 Rename = Callable[[str], str]
 
 _REFERENCE = "$ref"
-# Brokers take a key in any case, with `_` and `-` anywhere in it (fastjson's smart match).
-_IGNORED = str.maketrans("", "", "_-")
+# Brokers ignore the case of keys, and `_` and `-` in them (fastjson's smart match).
+_IGNORED_CHARACTERS = str.maketrans("", "", "_-")
 
 
-def _plain(keys: frozenset[str]) -> frozenset[str]:
+def _lower(keys: frozenset[str]) -> frozenset[str]:
     return frozenset(key.lower() for key in keys)
 
 
-class Walk:
-    """Goes through a document and puts other names into it."""
+class NameReplacer:
+    """Replaces the topics and groups in a JSON document."""
 
     def __init__(
         self, topic: Rename, group: Rename, topics: frozenset[str] = TOPICS, groups: frozenset[str] = GROUPS
     ) -> None:
         self._topic = topic
         self._group = group
-        self._topics = _plain(topics)
-        self._groups = _plain(groups)
+        self._topics = _lower(topics)
+        self._groups = _lower(groups)
 
-    def renamed(self, value: Any, key: object = None) -> Any:
-        """The value that stands under `key`, with other names."""
-        key = key.translate(_IGNORED).lower() if isinstance(key, str) else None
+    def replace(self, value: Any, key: object = None) -> Any:
+        """Return the value of `key` with its names replaced. Raises BodyError if it contains a reference."""
+        key = key.translate(_IGNORED_CHARACTERS).lower() if isinstance(key, str) else None
         if isinstance(value, dict):
             if _REFERENCE in value:
-                # One that was hidden from our parser by an escape; a broker would follow it.
-                raise BodyError("a reference that is not followed")
-            if key in _BY_TOPIC:
-                return {self._topic(name): self.renamed(item) for name, item in value.items()}
-            return {name: self.renamed(item, name) for name, item in value.items()}
+                # Hidden from our parser by an escape; a broker would follow it.
+                raise BodyError("JSON references are not supported")
+            if key in _MAPS_BY_TOPIC:
+                return {self._topic(name): self.replace(item) for name, item in value.items()}
+            return {name: self.replace(item, name) for name, item in value.items()}
         if isinstance(value, list):
-            return [self.renamed(item) for item in value]
+            return [self.replace(item) for item in value]
         if isinstance(value, ObjectKeys):
-            return ObjectKeys(tuple((self.renamed(name), self.renamed(item)) for name, item in value.pairs))
+            return ObjectKeys(tuple((self.replace(name), self.replace(item)) for name, item in value.pairs))
         if isinstance(value, str):
             if key in self._topics:
                 return self._topic(value)
@@ -61,18 +61,18 @@ class Walk:
         return value
 
 
-def renamed(body: bytes, walk: Walk) -> bytes:
-    """A JSON body with other names; as it was written: in fastjson's dialect where it needs that. Raises BodyError."""
-    document = _walked(body, walk)
+def replace_names(body: bytes, replacer: NameReplacer) -> bytes:
+    """Return a JSON body with its names replaced, in fastjson's dialect if JSON cannot express it. Raises BodyError."""
+    document = _replaced(body, replacer)
     try:
-        # ObjectKeys is a dataclass, of which orjson would make an object.
+        # ObjectKeys is a dataclass, which orjson would otherwise write as an object.
         return orjson.dumps(document, option=orjson.OPT_PASSTHROUGH_DATACLASS)
     except TypeError:
         return fastjson.dumps(document)
 
 
-def names(body: bytes, short: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The topics and groups in a JSON body, each once, in their order. Raises BodyError."""
+def collect_names(body: bytes, abbreviated: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the distinct topics and groups in a JSON body, in their order. Raises BodyError."""
     topics: dict[str, None] = {}
     groups: dict[str, None] = {}
 
@@ -84,13 +84,13 @@ def names(body: bytes, short: bool = False) -> tuple[tuple[str, ...], tuple[str,
         groups[name] = None
         return name
 
-    keys = (SHORT_TOPICS, SHORT_GROUPS) if short else (TOPICS, GROUPS)
-    _walked(body, Walk(topic, group, *keys))
+    keys = (ABBREVIATED_TOPICS, ABBREVIATED_GROUPS) if abbreviated else (TOPICS, GROUPS)
+    _replaced(body, NameReplacer(topic, group, *keys))
     return tuple(topics), tuple(groups)
 
 
-def _walked(body: bytes, walk: Walk) -> Any:
+def _replaced(body: bytes, replacer: NameReplacer) -> Any:
     try:
-        return walk.renamed(fastjson.loads(body))
+        return replacer.replace(fastjson.loads(body))
     except RecursionError:
         raise BodyError("not JSON: nested too deeply") from None

@@ -1,4 +1,4 @@
-"""Which requests a rule is about: what rules look at of a request, and the tests that a `match` is made of. Pure."""
+"""Matching of requests and connections against a rule's criteria. Pure."""
 
 import re
 from collections.abc import Callable, Hashable, Iterable
@@ -7,18 +7,22 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Protocol
 
-from proxy.traffic_rules.model import Match, Network
+from proxy.traffic_rules.match_criteria import Match, Network
 
-# Characters by which names that clients make up are told apart, in counts, and said again: they may be of any length.
-LONGEST = 255
+# Characters of a client-chosen name in counts, logs and error texts. Clients may send names of any length.
+MAX_NAME_LENGTH = 255
 
 
 class Attributes(Protocol):
-    """A request, as far as rules look at it. None, or empty: it is not known.
+    """Attributes of a request or connection that rules read. None or empty: not known.
 
-    topics, groups: those that it names, mostly one. address: the client's, without the port. server_name: the SNI.
-    certificate: the distinguished name. connection: what tells connections apart. messages, size: messages it brings,
-    and bytes of their bodies; of a receive they are not known before the answer.
+    Attributes:
+        topics, groups: the names in the request, usually one.
+        address: client address without the port.
+        server_name: the SNI of a TLS client.
+        certificate: distinguished name of the client certificate.
+        connection: identity of the connection.
+        messages, size: number of messages in a send and their bytes; of a receive, not known before its reply.
     """
 
     @property
@@ -55,18 +59,18 @@ _Predicate = Callable[[Attributes], bool]
 
 
 def matcher(match: Match) -> _Predicate:
-    """Whether a request is one that the rule is about; what is quickly looked at comes first."""
+    """Return a predicate that tests the criteria; the cheap ones first."""
     tests = [make(value) for key, (_, make) in _TESTS.items() if (value := getattr(match, key))]
     if not tests:
         return _always
     if len(tests) == 1:
         return tests[0]
-    return lambda subject: all(test(subject) for test in tests)
+    return lambda request: all(test(request) for test in tests)
 
 
-def aspects(match: Match) -> set[str]:
-    """The attributes of a subject that the match goes by: what is equal in these, it is about alike."""
-    return {aspect for key, (aspect, _) in _TESTS.items() if getattr(match, key)}
+def matched_attributes(match: Match) -> set[str]:
+    """Return the names of the attributes that the criteria read. Requests that are equal in these match alike."""
+    return {attribute for key, (attribute, _) in _TESTS.items() if getattr(match, key)}
 
 
 def _always(_: Attributes) -> bool:
@@ -81,34 +85,34 @@ def _globs(patterns: Iterable[str]) -> Callable[[str], bool]:
     return lambda text: compiled.match(text) is not None
 
 
-def _one(read: Callable[[Attributes], str | None]) -> Callable[[tuple[str, ...]], _Predicate]:
-    """A test of one text."""
+def _text(read: Callable[[Attributes], str | None]) -> Callable[[tuple[str, ...]], _Predicate]:
+    """Return a factory of tests of one attribute, which must be known."""
 
     def make(patterns: tuple[str, ...]) -> _Predicate:
-        fits = _globs(patterns)
+        matches = _globs(patterns)
 
-        def test(subject: Attributes) -> bool:
-            text = read(subject)
-            return text is not None and fits(text)
+        def test(request: Attributes) -> bool:
+            text = read(request)
+            return text is not None and matches(text)
 
         return test
 
     return make
 
 
-def _any(read: Callable[[Attributes], tuple[str, ...]]) -> Callable[[tuple[str, ...]], _Predicate]:
-    """A test of several texts, one of which is enough."""
+def _any_text(read: Callable[[Attributes], tuple[str, ...]]) -> Callable[[tuple[str, ...]], _Predicate]:
+    """Return a factory of tests of an attribute with several values, one of which must match."""
 
     def make(patterns: tuple[str, ...]) -> _Predicate:
-        fits = _globs(patterns)
-        return lambda subject: any(map(fits, read(subject)))
+        matches = _globs(patterns)
+        return lambda request: any(map(matches, read(request)))
 
     return make
 
 
 def _language(patterns: tuple[str, ...]) -> _Predicate:
-    fits = _globs(pattern.upper() for pattern in patterns)
-    return lambda subject: subject.language is not None and fits(subject.language.upper())
+    matches = _globs(pattern.upper() for pattern in patterns)
+    return lambda request: request.language is not None and matches(request.language.upper())
 
 
 @lru_cache(10_000)
@@ -116,14 +120,14 @@ def _parsed(address: str) -> IPv4Address | IPv6Address | None:
     try:
         ip = ip_address(address)
     except ValueError:
-        # A Unix socket's peer.
+        # The peer of a Unix socket.
         return None
     return (ip.ipv4_mapped or ip) if isinstance(ip, IPv6Address) else ip
 
 
 def _networks(networks: tuple[Network, ...]) -> _Predicate:
-    def test(subject: Attributes) -> bool:
-        ip = _parsed(subject.address)
+    def test(request: Attributes) -> bool:
+        ip = _parsed(request.address)
         return ip is not None and any(ip in network for network in networks)
 
     return test
@@ -131,34 +135,34 @@ def _networks(networks: tuple[Network, ...]) -> _Predicate:
 
 @lru_cache(10_000)
 def _numbers(version: str) -> tuple[int, ...]:
-    """The version's first three numbers; () where it has none."""
-    found = [int(number) for number in re.findall(r"\d{1,9}", version)[:3]]
-    return tuple(found + [0] * (3 - len(found))) if found else ()
+    """Return the version's first three numbers; () if it has none."""
+    numbers = [int(number) for number in re.findall(r"\d{1,9}", version)[:3]]
+    return tuple(numbers + [0] * (3 - len(numbers))) if numbers else ()
 
 
-def _version(fits: Callable[[tuple[int, ...], tuple[int, ...]], bool]) -> Callable[[str], _Predicate]:
+def _version(compare: Callable[[tuple[int, ...], tuple[int, ...]], bool]) -> Callable[[str], _Predicate]:
     def make(bound: str) -> _Predicate:
         limit = _numbers(bound)
 
-        def test(subject: Attributes) -> bool:
-            numbers = _numbers(subject.version or "")
-            return bool(numbers) and fits(numbers, limit)
+        def test(request: Attributes) -> bool:
+            numbers = _numbers(request.version or "")
+            return bool(numbers) and compare(numbers, limit)
 
         return test
 
     return make
 
 
-# By key of a match: what of the subject is looked at, and the test.
+# By criterion: the attribute that it reads, and a factory of its test.
 _TESTS: dict[str, tuple[str, Callable[[Any], _Predicate]]] = {
-    "protocols": ("protocol", _one(lambda subject: subject.protocol)),
-    "listeners": ("listener", _one(lambda subject: subject.listener)),
-    "topics": ("topics", _any(lambda subject: subject.topics)),
-    "groups": ("groups", _any(lambda subject: subject.groups)),
-    "clients": ("client_id", _one(lambda subject: subject.client_id)),
+    "protocols": ("protocol", _text(lambda request: request.protocol)),
+    "listeners": ("listener", _text(lambda request: request.listener)),
+    "topics": ("topics", _any_text(lambda request: request.topics)),
+    "groups": ("groups", _any_text(lambda request: request.groups)),
+    "clients": ("client_id", _text(lambda request: request.client_id)),
     "networks": ("address", _networks),
-    "server_names": ("server_name", _one(lambda subject: subject.server_name)),
-    "subjects": ("certificate", _one(lambda subject: subject.certificate)),
+    "server_names": ("server_name", _text(lambda request: request.server_name)),
+    "subjects": ("certificate", _text(lambda request: request.certificate)),
     "languages": ("language", _language),
     "version_from": ("version", _version(lambda numbers, bound: numbers >= bound)),
     "version_below": ("version", _version(lambda numbers, bound: numbers < bound)),

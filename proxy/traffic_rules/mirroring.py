@@ -1,4 +1,4 @@
-"""Mirrors: copies of messages that were stored, sent to another topic. Nobody waits for them."""
+"""Mirroring: copies of stored messages, sent to another topic without delaying the originals."""
 
 from collections import Counter
 from enum import StrEnum
@@ -7,7 +7,7 @@ from functools import partial
 from proxy.core.backend import Backend
 from proxy.core.messaging import Reply
 from proxy.traffic_rules.batches import is_batch
-from proxy.traffic_rules.effects import Active
+from proxy.traffic_rules.decision import MirrorCopy
 from proxy.traffic_rules.model import Mirror
 from remoting import command as commands
 from remoting import messages, properties
@@ -18,31 +18,31 @@ from remoting.requests import REQUESTS, SEND_FIELD_NAMES
 from remoting.routes import TopicRoute
 from remoting.tasks import spawn_quietly
 
-# The property that every copy has: the rule's name. A message with it is not copied again.
+# Property of every copy, with the rule's name. Messages that have it are not copied again.
 MIRRORED = "GANTRY_MIRROR"
 # Seconds that a broker has to store a copy.
 _TIMEOUT = 3.0
-# A client's credentials are for what it said itself.
+# Credentials sign the original request only.
 _CREDENTIALS = ("AccessKey", "Signature", "SecurityToken")
 
 
 class Outcome(StrEnum):
-    """What became of a copy; the values are metric labels."""
+    """Outcome of a copy; the values are metric labels."""
 
     STORED = "stored"
     FAILED = "failed"
-    DROPPED = "dropped"  # too many were under way
-    SKIPPED = "skipped"  # a copy already, or one half of a transaction
+    DROPPED = "dropped"  # over the limit of in-flight copies
+    SKIPPED = "skipped"  # the message is a copy itself, or half of a transaction
 
 
-class Mirrors:
-    """Sends copies. counts: what became of them, by rule and outcome."""
+class MirrorSender:
+    """Sends copies. counts: number of copies by rule and outcome; in_flight: by rule."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         self.in_flight: Counter[str] = Counter()
 
-    def send(self, backend: Backend, mirror: Active[Mirror], original: RemotingCommand) -> None:
+    def send(self, backend: Backend, mirror: MirrorCopy, original: RemotingCommand) -> None:
         """Send a copy of a send that was served. Never raises."""
         rule = mirror.rule
         copy = _copy(rule, original)
@@ -51,38 +51,38 @@ class Mirrors:
         elif self.in_flight[rule.name] >= rule.in_flight:
             self._count(rule, Outcome.DROPPED)
         else:
-            mirror.hit()
+            mirror.on_send()
             self.in_flight[rule.name] += 1
             route = backend.cached_route(rule.to)
             if route is None:
-                spawn_quietly(self._send_cold(backend, rule, copy))
+                spawn_quietly(self._fetch_route_and_send(backend, rule, copy))
             else:
                 self._send(backend, rule, copy, route)
 
-    async def _send_cold(self, backend: Backend, rule: Mirror, copy: RemotingCommand) -> None:
+    async def _fetch_route_and_send(self, backend: Backend, rule: Mirror, copy: RemotingCommand) -> None:
         try:
             route = await backend.route(rule.to)
         except RemotingError:
-            self._end(rule, Outcome.FAILED)
+            self._finish(rule, Outcome.FAILED)
         else:
             self._send(backend, rule, copy, route)
 
     def _send(self, backend: Backend, rule: Mirror, copy: RemotingCommand, route: TopicRoute) -> None:
         spec, names = REQUESTS[copy.code], SEND_FIELD_NAMES[copy.code]
         try:
-            broker, queue = _queue(route, copy.fields.get(names.broker), copy.fields[names.queue_id])
+            broker, queue = _select_queue(route, copy.fields.get(names.broker), copy.fields[names.queue_id])
             copy.fields[names.broker], copy.fields[names.queue_id] = broker, str(queue)
-            sending = backend.request(broker, spec, copy, _TIMEOUT, None)
+            reply = backend.request(broker, spec, copy, _TIMEOUT, None)
         except RemotingError:
-            self._end(rule, Outcome.FAILED)
+            self._finish(rule, Outcome.FAILED)
         else:
-            sending.add_done_callback(partial(self._sent, rule))
+            reply.add_done_callback(partial(self._on_reply, rule))
 
-    def _sent(self, rule: Mirror, sending: Reply) -> None:
-        stored = not sending.cancelled() and sending.exception() is None and sending.result().code in STORED
-        self._end(rule, Outcome.STORED if stored else Outcome.FAILED)
+    def _on_reply(self, rule: Mirror, reply: Reply) -> None:
+        stored = not reply.cancelled() and reply.exception() is None and reply.result().code in STORED
+        self._finish(rule, Outcome.STORED if stored else Outcome.FAILED)
 
-    def _end(self, rule: Mirror, outcome: Outcome) -> None:
+    def _finish(self, rule: Mirror, outcome: Outcome) -> None:
         self.in_flight[rule.name] -= 1
         self._count(rule, outcome)
 
@@ -91,12 +91,12 @@ class Mirrors:
 
 
 def _copy(rule: Mirror, original: RemotingCommand) -> RemotingCommand | None:
-    """The send to the other topic; None where there is nothing to copy."""
+    """Return the send to the other topic; None for a copy or a half message."""
     names = SEND_FIELD_NAMES[original.code]
     text, flag = original.fields.get(names.properties, ""), original.fields.get(names.sys_flag, "0")
     body = original.body
     if is_batch(original.code, original.fields):
-        marked = _marked_batch(rule, body)
+        marked = _mark_batch(rule, body)
         if marked is None:
             return None
         body = marked
@@ -110,8 +110,8 @@ def _copy(rule: Mirror, original: RemotingCommand) -> RemotingCommand | None:
     return copy
 
 
-def _marked_batch(rule: Mirror, body: bytes) -> bytes | None:
-    """A batch body each message of which says that it is a copy; None where they are copies already."""
+def _mark_batch(rule: Mirror, body: bytes) -> bytes | None:
+    """Return a batch body with every message marked as a copy; None if one is a copy already or it is unreadable."""
     try:
         entries = messages.decode_batch(body)
         if any(properties.get(entry.properties, MIRRORED) is not None for entry in entries):
@@ -126,10 +126,13 @@ def _marked_batch(rule: Mirror, body: bytes) -> bytes | None:
         return None
 
 
-def _queue(route: TopicRoute, broker: str | None, queue: str) -> tuple[str, int]:
-    """The queue like the original's, so that what was in order stays so. Raises RemotingError where there is none."""
+def _select_queue(route: TopicRoute, broker: str | None, queue: str) -> tuple[str, int]:
+    """Return the broker and queue that correspond to the original's, so that the order of messages is kept.
+
+    Raises RemotingError if the topic has no writable queue.
+    """
     if not route.writable:
-        raise RemotingError(f"topic {route.topic} has no queue to write to")
+        raise RemotingError(f"topic {route.topic} has no writable queue")
     number = int(queue) if queue.isdecimal() else 0
-    wanted = (broker or "", number)
-    return wanted if wanted in route.writable else route.writable[number % len(route.writable)]
+    original = (broker or "", number)
+    return original if original in route.writable else route.writable[number % len(route.writable)]

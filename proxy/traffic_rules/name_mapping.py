@@ -1,8 +1,8 @@
-"""Names: what a connection's topics and groups are called by its clients, and by the brokers. Pure.
+"""Mapping between the clients' and the brokers' names of topics and groups. Pure.
 
-A namespace puts `<namespace>%` before a name, and behind the prefix of a retry or dead letter topic, as RocketMQ's
-own clients do (NamespaceUtil). Other than there, a name that begins so already gets it once more: so every name has
-one counterpart, and no client can name what is outside of its namespace.
+A namespace prepends `<namespace>%` to a name or, in a retry or dead letter topic, to the names after its prefix, as
+RocketMQ's own clients do (NamespaceUtil). Unlike there, a name that already begins with the namespace is prefixed
+again: the mapping is one-to-one, and clients cannot address names outside their namespace.
 """
 
 from dataclasses import dataclass
@@ -10,108 +10,113 @@ from functools import cached_property
 
 from proxy.core.client_registry import INNER_PRODUCER
 from remoting.errors import NotPermitted
-from remoting.names import DLQ_PREFIX, RETRY_PREFIX
+from remoting.names import DEFAULT_TOPIC, DLQ_PREFIX, RETRY_PREFIX
 
 _PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
-# Between group and topic in the name of a POP retry topic, new and old.
-_NEW, _OLD = "+", "_"
-# Names that mean the same to everybody: the model of new topics, traces, and where replies go (of every cluster).
-_SHARED_TOPICS = frozenset({"TBW102", "RMQ_SYS_TRACE_TOPIC"})
+# Between group and topic in the name of a POP retry topic, in the new and the old form.
+_SEPARATOR, _OLD_SEPARATOR = "+", "_"
+# Names that no namespace changes: the model of new topics, the trace topic and each cluster's reply topic.
+_SHARED_TOPICS = frozenset({DEFAULT_TOPIC, "RMQ_SYS_TRACE_TOPIC"})
 _SHARED_SUFFIX = "_REPLY_TOPIC"
 _SHARED_GROUPS = frozenset({INNER_PRODUCER})
 
 
-class Foreign(Exception):
-    """A name that brokers know, but that this connection's clients have no name for."""
+class ForeignName(Exception):
+    """A name on the brokers that has no counterpart for the clients of the connection."""
 
 
 def is_shared(topic: str) -> bool:
-    """Whether a topic is everybody's: it may be sent to, by its own name, from every namespace."""
+    """Return whether a topic keeps its name in every namespace. Clients in a namespace may only send to it."""
     return topic in _SHARED_TOPICS or (topic.endswith(_SHARED_SUFFIX) and not topic.startswith("%"))
 
 
 @dataclass(frozen=True)
-class Names:
-    """The names of some connections. namespace: "" for none; aliases: (client's, brokers') of topics."""
+class NameMapping:
+    """The name mapping of a connection. namespace: "" for none; aliases: (client's name, brokers' name) of topics."""
 
     namespace: str
     aliases: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def prefix(self) -> str:
+        """Prefix of the names on the brokers; "" without a namespace."""
         return f"{self.namespace}%" if self.namespace else ""
 
     @cached_property
-    def _real(self) -> dict[str, str]:
+    def _broker_names(self) -> dict[str, str]:
         return dict(self.aliases)
 
     @cached_property
-    def _shown(self) -> dict[str, str]:
+    def _client_names(self) -> dict[str, str]:
         return {real: topic for topic, real in self.aliases}
 
     # To the brokers.
 
-    def topic(self, name: str, group: str | None = None) -> str:
-        """A topic's name at the brokers. group: of the request, by its client's name. Raises NotPermitted."""
+    def broker_topic(self, name: str, group: str | None = None) -> str:
+        """Return a topic's name on the brokers.
+
+        `group` is the client's name of the request's group, which splits a POP retry topic. Raises NotPermitted if the
+        clients know the topic by an alias.
+        """
         if not name:
             return name
         for prefix in _PREFIXES:
             if name.startswith(prefix):
                 owner, separator, topic = _split(name.removeprefix(prefix), group)
-                return f"{prefix}{self.group(owner)}{separator}{topic and self.topic(topic)}"
+                return f"{prefix}{self.broker_group(owner)}{separator}{topic and self.broker_topic(topic)}"
         if self.namespace and is_shared(name):
             return name
-        real = self._real.get(name)
+        real = self._broker_names.get(name)
         if real is None:
-            if name in self._shown:
-                raise NotPermitted(f"topic {name} is {self._shown[name]} here")
+            if name in self._client_names:
+                raise NotPermitted(f"topic {name} is named {self._client_names[name]} for this client")
             real = name
         return self.prefix + real
 
-    def group(self, name: str) -> str:
-        """A group's name at the brokers."""
+    def broker_group(self, name: str) -> str:
+        """Return a group's name on the brokers."""
         return name if not name or name in _SHARED_GROUPS else self.prefix + name
 
     # To the client.
 
-    def shown_topic(self, name: str, group: str | None = None) -> str:
-        """A topic's name for the client. group: of the request, by the brokers' name. Raises Foreign."""
+    def client_topic(self, name: str, group: str | None = None) -> str:
+        """Return a topic's name for the client. `group` is the brokers' name of the group. Raises ForeignName."""
         if not name:
             return name
         for prefix in _PREFIXES:
             if name.startswith(prefix):
                 owner, separator, topic = _split(name.removeprefix(prefix), group)
-                return f"{prefix}{self.shown_group(owner)}{separator}{topic and self.shown_topic(topic)}"
+                return f"{prefix}{self.client_group(owner)}{separator}{topic and self.client_topic(topic)}"
         if self.namespace and is_shared(name):
             return name
-        name = self._without(name)
-        shown = self._shown.get(name)
-        if shown is None:
-            if name in self._real:
-                raise Foreign(name)
-            shown = name
-        return shown
+        name = self._without_prefix(name)
+        topic = self._client_names.get(name, "")
+        if not topic:
+            if name in self._broker_names:
+                raise ForeignName(name)
+            topic = name
+        return topic
 
-    def shown_group(self, name: str) -> str:
-        """A group's name for the client. Raises Foreign."""
-        return name if not name or name in _SHARED_GROUPS else self._without(name)
+    def client_group(self, name: str) -> str:
+        """Return a group's name for the client. Raises ForeignName."""
+        return name if not name or name in _SHARED_GROUPS else self._without_prefix(name)
 
-    def shown_text(self, text: str) -> str:
-        """A remark or message for the client, without the namespace."""
+    def client_text(self, text: str) -> str:
+        """Return a remark or error text without the namespace."""
         return text.replace(self.prefix, "") if self.prefix else text
 
-    def _without(self, name: str) -> str:
+    def _without_prefix(self, name: str) -> str:
         if not name.startswith(self.prefix):
-            raise Foreign(name)
+            raise ForeignName(name)
         return name.removeprefix(self.prefix)
 
 
 def _split(name: str, group: str | None) -> tuple[str, str, str]:
-    """Group, separator and topic of a POP retry topic; the whole is the group of any other."""
+    """Return group, separator and topic of a POP retry topic; of other retry topics, the group and empty strings."""
     if group:
-        for separator in (_NEW, _OLD):
+        for separator in (_SEPARATOR, _OLD_SEPARATOR):
             topic = name.removeprefix(group + separator)
             if topic != name:
                 return group, separator, topic
-    owner, separator, topic = name.partition(_NEW)
+    owner, separator, topic = name.partition(_SEPARATOR)
     return owner, separator, topic

@@ -1,7 +1,7 @@
-"""Renaming: the requests of a remoting client in the brokers' names, and what it is told in its own.
+"""Rewriting of names in the requests, replies and pushes of a remoting client.
 
-Which parts of a request and its answer hold names is a table by request code. A code that is not in it is refused to
-clients that have names of their own, so that nothing passes by accident.
+A table by request code gives the parts of a request and its reply that hold names. Codes that are not in it are
+rejected for clients with other names, so that no name passes unchanged by accident.
 """
 
 import logging
@@ -15,8 +15,8 @@ from proxy.core.channel import Channel
 from proxy.core.messaging import Reply
 from proxy.traffic_rules import json_bodies
 from proxy.traffic_rules.batches import is_batch
-from proxy.traffic_rules.json_bodies import Walk
-from proxy.traffic_rules.name_mapping import Foreign, Names, is_shared
+from proxy.traffic_rules.json_bodies import NameReplacer
+from proxy.traffic_rules.name_mapping import ForeignName, NameMapping, is_shared
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -29,265 +29,280 @@ _log = logging.getLogger("gantry.rules")
 Handler = Callable[[Channel, RemotingCommand], Reply | None]
 
 
-class Form(Enum):
-    """How a body holds names."""
+class BodyFormat(Enum):
+    """Encoding of the names in a body."""
 
-    NONE = auto()  # not at all
+    NONE = auto()  # no names
     JSON = auto()
-    SHORT = auto()  # JSON with the short names of batch acks
+    ABBREVIATED_JSON = auto()  # JSON with the abbreviated keys of batch acks
     STORED = auto()  # stored messages
 
 
-class Forms(NamedTuple):
-    """The bodies of a request and of its answer."""
+class BodyFormats(NamedTuple):
+    """Encodings of the names in the bodies of a request and its reply."""
 
-    request: Form = Form.NONE
-    answer: Form = Form.NONE
+    request: BodyFormat = BodyFormat.NONE
+    reply: BodyFormat = BodyFormat.NONE
 
 
 _C = RequestCode
-_PLAIN = Forms()
-_READ = Forms(answer=Form.STORED)
-FORMS: dict[int, Forms] = {
-    _C.SEND_MESSAGE: _PLAIN,
-    _C.SEND_MESSAGE_V2: _PLAIN,
-    _C.SEND_BATCH_MESSAGE: _PLAIN,
-    _C.SEND_REPLY_MESSAGE: _PLAIN,
-    _C.SEND_REPLY_MESSAGE_V2: _PLAIN,
-    _C.CONSUMER_SEND_MSG_BACK: _PLAIN,
-    _C.END_TRANSACTION: _PLAIN,
-    _C.RECALL_MESSAGE: _PLAIN,
-    _C.PULL_MESSAGE: _READ,
-    _C.LITE_PULL_MESSAGE: _READ,
-    _C.QUERY_CONSUMER_OFFSET: _PLAIN,
-    _C.UPDATE_CONSUMER_OFFSET: _PLAIN,
-    _C.SEARCH_OFFSET_BY_TIMESTAMP: _PLAIN,
-    _C.GET_MAX_OFFSET: _PLAIN,
-    _C.GET_MIN_OFFSET: _PLAIN,
-    _C.GET_EARLIEST_MSG_STORETIME: _PLAIN,
-    _C.POP_MESSAGE: _READ,
-    _C.POP_LITE_MESSAGE: _READ,
-    _C.PEEK_MESSAGE: _READ,
-    _C.ACK_MESSAGE: _PLAIN,
-    _C.BATCH_ACK_MESSAGE: Forms(request=Form.SHORT),
-    _C.CHANGE_MESSAGE_INVISIBLETIME: _PLAIN,
-    _C.NOTIFICATION: _PLAIN,
-    _C.POLLING_INFO: _PLAIN,
-    _C.LITE_SUBSCRIPTION_CTL: Forms(request=Form.JSON),
-    _C.HEART_BEAT: Forms(request=Form.JSON),
-    _C.UNREGISTER_CLIENT: _PLAIN,
-    _C.CHECK_CLIENT_CONFIG: Forms(request=Form.JSON),
-    _C.GET_CONSUMER_LIST_BY_GROUP: _PLAIN,
-    _C.GET_CONSUMER_CONNECTION_LIST: Forms(answer=Form.JSON),
-    _C.LOCK_BATCH_MQ: Forms(Form.JSON, Form.JSON),
-    _C.UNLOCK_BATCH_MQ: Forms(request=Form.JSON),
-    _C.QUERY_ASSIGNMENT: Forms(Form.JSON, Form.JSON),
-    # A route names no topic.
-    _C.GET_ROUTEINFO_BY_TOPIC: _PLAIN,
-    _C.QUERY_MESSAGE: _READ,
-    _C.VIEW_MESSAGE_BY_ID: _READ,
-    _C.GET_CONSUMER_RUNNING_INFO: Forms(answer=Form.JSON),
-    _C.CONSUME_MESSAGE_DIRECTLY: _PLAIN,
+_NO_NAMES = BodyFormats()
+_DELIVERY = BodyFormats(reply=BodyFormat.STORED)
+BODY_FORMATS: dict[int, BodyFormats] = {
+    _C.SEND_MESSAGE: _NO_NAMES,
+    _C.SEND_MESSAGE_V2: _NO_NAMES,
+    _C.SEND_BATCH_MESSAGE: _NO_NAMES,
+    _C.SEND_REPLY_MESSAGE: _NO_NAMES,
+    _C.SEND_REPLY_MESSAGE_V2: _NO_NAMES,
+    _C.CONSUMER_SEND_MSG_BACK: _NO_NAMES,
+    _C.END_TRANSACTION: _NO_NAMES,
+    _C.RECALL_MESSAGE: _NO_NAMES,
+    _C.PULL_MESSAGE: _DELIVERY,
+    _C.LITE_PULL_MESSAGE: _DELIVERY,
+    _C.QUERY_CONSUMER_OFFSET: _NO_NAMES,
+    _C.UPDATE_CONSUMER_OFFSET: _NO_NAMES,
+    _C.SEARCH_OFFSET_BY_TIMESTAMP: _NO_NAMES,
+    _C.GET_MAX_OFFSET: _NO_NAMES,
+    _C.GET_MIN_OFFSET: _NO_NAMES,
+    _C.GET_EARLIEST_MSG_STORETIME: _NO_NAMES,
+    _C.POP_MESSAGE: _DELIVERY,
+    _C.POP_LITE_MESSAGE: _DELIVERY,
+    _C.PEEK_MESSAGE: _DELIVERY,
+    _C.ACK_MESSAGE: _NO_NAMES,
+    _C.BATCH_ACK_MESSAGE: BodyFormats(request=BodyFormat.ABBREVIATED_JSON),
+    _C.CHANGE_MESSAGE_INVISIBLETIME: _NO_NAMES,
+    _C.NOTIFICATION: _NO_NAMES,
+    _C.POLLING_INFO: _NO_NAMES,
+    _C.LITE_SUBSCRIPTION_CTL: BodyFormats(request=BodyFormat.JSON),
+    _C.HEART_BEAT: BodyFormats(request=BodyFormat.JSON),
+    _C.UNREGISTER_CLIENT: _NO_NAMES,
+    _C.CHECK_CLIENT_CONFIG: BodyFormats(request=BodyFormat.JSON),
+    _C.GET_CONSUMER_LIST_BY_GROUP: _NO_NAMES,
+    _C.GET_CONSUMER_CONNECTION_LIST: BodyFormats(reply=BodyFormat.JSON),
+    _C.LOCK_BATCH_MQ: BodyFormats(BodyFormat.JSON, BodyFormat.JSON),
+    _C.UNLOCK_BATCH_MQ: BodyFormats(request=BodyFormat.JSON),
+    _C.QUERY_ASSIGNMENT: BodyFormats(BodyFormat.JSON, BodyFormat.JSON),
+    # The body of a route has no topic.
+    _C.GET_ROUTEINFO_BY_TOPIC: _NO_NAMES,
+    _C.QUERY_MESSAGE: _DELIVERY,
+    _C.VIEW_MESSAGE_BY_ID: _DELIVERY,
+    _C.GET_CONSUMER_RUNNING_INFO: BodyFormats(reply=BodyFormat.JSON),
+    _C.CONSUME_MESSAGE_DIRECTLY: _NO_NAMES,
 }
-# What brokers, and tools through us, ask of clients.
-PUSHES: dict[int, Forms] = {
-    _C.CHECK_TRANSACTION_STATE: Forms(request=Form.STORED),
-    _C.NOTIFY_CONSUMER_IDS_CHANGED: _PLAIN,
-    _C.RESET_CONSUMER_CLIENT_OFFSET: Forms(request=Form.JSON),
-    _C.GET_CONSUMER_STATUS_FROM_CLIENT: Forms(answer=Form.JSON),
-    _C.PUSH_REPLY_MESSAGE_TO_CLIENT: _PLAIN,
-    _C.NOTIFY_UNSUBSCRIBE_LITE: _PLAIN,
-    _C.GET_CONSUMER_RUNNING_INFO: Forms(answer=Form.JSON),
-    _C.CONSUME_MESSAGE_DIRECTLY: Forms(request=Form.STORED),
+# Requests to clients, from brokers or from tools through the proxy.
+PUSH_BODY_FORMATS: dict[int, BodyFormats] = {
+    _C.CHECK_TRANSACTION_STATE: BodyFormats(request=BodyFormat.STORED),
+    _C.NOTIFY_CONSUMER_IDS_CHANGED: _NO_NAMES,
+    _C.RESET_CONSUMER_CLIENT_OFFSET: BodyFormats(request=BodyFormat.JSON),
+    _C.GET_CONSUMER_STATUS_FROM_CLIENT: BodyFormats(reply=BodyFormat.JSON),
+    _C.PUSH_REPLY_MESSAGE_TO_CLIENT: _NO_NAMES,
+    _C.NOTIFY_UNSUBSCRIBE_LITE: _NO_NAMES,
+    _C.GET_CONSUMER_RUNNING_INFO: BodyFormats(reply=BodyFormat.JSON),
+    _C.CONSUME_MESSAGE_DIRECTLY: BodyFormats(request=BodyFormat.STORED),
 }
-# Ext fields with a name besides those that the request table knows.
-_MORE_GROUPS: dict[int, tuple[str, ...]] = {_C.UNREGISTER_CLIENT: ("producerGroup", "consumerGroup")}
+# Ext fields with a group that are not in the request table.
+_EXTRA_GROUP_FIELDS: dict[int, tuple[str, ...]] = {_C.UNREGISTER_CLIENT: ("producerGroup", "consumerGroup")}
 # Properties of a message that hold names.
 _TOPIC_PROPERTIES = (properties.RETRY_TOPIC, properties.REAL_TOPIC, properties.DLQ_ORIGIN_TOPIC)
 _GROUP_PROPERTIES = (properties.PRODUCER_GROUP, properties.ORIGIN_GROUP)
-_NAMED = (*_TOPIC_PROPERTIES, *_GROUP_PROPERTIES)
+_NAME_PROPERTIES = (*_TOPIC_PROPERTIES, *_GROUP_PROPERTIES)
 _MULTI_DISPATCH = properties.INNER_MULTI_DISPATCH.encode()
 
 
 class NameRewriting:
-    """The two directions of one connection."""
+    """Rewrites the names of one connection, in both directions."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: NameMapping) -> None:
         self.names = names
 
     def serve(self, handle: Handler, channel: Channel, command: RemotingCommand) -> Reply | None:
         """Serve a client's request under the brokers' names. Raises RemotingError."""
         try:
-            group = self._translate(command)
+            group = self._rewrite_request(command)
         except RemotingError:
             raise
         except Exception:
-            _log.exception("request %d of %s could not be translated", command.code, channel.peer.address)
+            _log.exception("cannot rewrite the names in request %d from %s", command.code, channel.peer.address)
             raise RemotingError("internal error") from None
         try:
             reply = handle(channel, command)
         except Exception as error:
-            self._show_error(error)
+            self._rewrite_error(error)
             raise
         if reply is not None:
-            # Before the connection's own callback, which comes later, writes the answer.
-            reply.add_done_callback(partial(self._show, FORMS.get(command.code, _PLAIN).answer, group))
+            # Runs before the connection's own callback, added later, writes the reply.
+            formats = BODY_FORMATS.get(command.code, _NO_NAMES)
+            reply.add_done_callback(partial(self._rewrite_reply, formats.reply, group))
         return reply
 
-    # From the client.
+    # Client to broker.
 
-    def _translate(self, command: RemotingCommand) -> str | None:
-        """Put the brokers' names into a request; its group, by the brokers' name."""
+    def _rewrite_request(self, command: RemotingCommand) -> str | None:
+        """Replace the names in a request by the brokers' and return its group, by the brokers' name."""
         spec = REQUESTS.get(command.code)
         if spec is None or spec.direction is Direction.BROKER:
-            # Refused by the core.
+            # The core rejects it.
             return None
-        forms = FORMS.get(command.code)
-        if forms is None:
-            raise UnsupportedRequest(f"{spec.name} is not served to clients whose topics have names of their own")
+        formats = BODY_FORMATS.get(command.code)
+        if formats is None:
+            raise UnsupportedRequest(f"{spec.name} is not supported for clients with a namespace or topic aliases")
         fields, names = command.fields, self.names
         if "Signature" in fields:
-            raise NotPermitted("the names in a signed request cannot be changed: send without ACL credentials here")
+            raise NotPermitted("names in signed requests cannot be rewritten: use no ACL credentials on this listener")
         group = fields.get(spec.group) if spec.group is not None else None
-        for name in filter(None, (spec.group, *_MORE_GROUPS.get(command.code, ()))):
+        for name in filter(None, (spec.group, *_EXTRA_GROUP_FIELDS.get(command.code, ()))):
             if name in fields:
-                fields[name] = names.group(fields[name])
+                fields[name] = names.broker_group(fields[name])
         topic = fields.get(spec.topic) if spec.topic is not None else None
         if spec.topic is not None and topic is not None:
-            if names.namespace and is_shared(topic) and not _may_share(spec.action, command.code):
-                raise NotPermitted(f"topic {topic} is everybody's; it can be sent to, and nothing else")
-            fields[spec.topic] = names.topic(topic, group)
+            if names.namespace and is_shared(topic) and not _may_use_shared(spec.action, command.code):
+                raise NotPermitted(f"topic {topic} is shared: messages may only be sent to it")
+            fields[spec.topic] = names.broker_topic(topic, group)
         if spec.send is not None:
-            self._translate_properties(command, spec.send.properties)
-        if forms.request is not Form.NONE and command.body:
-            command.body = json_bodies.renamed(command.body, _walk(forms.request, names.topic, names.group))
+            self._rewrite_properties(command, spec.send.properties)
+        if formats.request is not BodyFormat.NONE and command.body:
+            replacer = _replacer(formats.request, names.broker_topic, names.broker_group)
+            command.body = json_bodies.replace_names(command.body, replacer)
         return fields.get(spec.group) if spec.group is not None else None
 
-    def _translate_properties(self, command: RemotingCommand, holder: str) -> None:
-        text = command.fields.get(holder, "")
+    def _rewrite_properties(self, command: RemotingCommand, field: str) -> None:
+        text = command.fields.get(field, "")
         if self.names.namespace and (
             properties.INNER_MULTI_DISPATCH in text
             or (is_batch(command.code, command.fields) and _MULTI_DISPATCH in command.body)
         ):
-            raise NotPermitted("a message that names further queues cannot be sent from within a namespace")
-        if any(name in text for name in _NAMED):
-            command.fields[holder] = _renamed(text, self.names.topic, self.names.group)
+            raise NotPermitted(
+                f"messages with the property {properties.INNER_MULTI_DISPATCH} cannot be sent from a namespace"
+            )
+        if any(name in text for name in _NAME_PROPERTIES):
+            command.fields[field] = _replace_in_properties(text, self.names.broker_topic, self.names.broker_group)
 
-    # To the client.
+    # Broker to client.
 
-    def _show(self, form: Form, group: str | None, reply: Reply) -> None:
-        """Put the client's names into an answer that has just come."""
+    def _rewrite_reply(self, body_format: BodyFormat, group: str | None, reply: Reply) -> None:
+        """Replace the names in a reply by the client's: done callback of the reply."""
         if reply.cancelled():
             return
         error = reply.exception()
         if error is not None:
-            self._show_error(error)
+            self._rewrite_error(error)
             return
         answer = reply.result()
         try:
             if answer.code == ResponseCode.SUCCESS and answer.body:
-                answer.body = self._shown(form, answer.body, group)
-        except Exception as trouble:
-            # Somebody else's, or nothing that we could read: no part of it is shown.
-            expected = isinstance(trouble, Foreign | BodyError)
+                answer.body = self._rewrite_body(body_format, answer.body, group)
+        except Exception as failure:
+            # Names of another namespace, or an unreadable body: the client gets no part of it.
+            expected = isinstance(failure, ForeignName | BodyError)
             level = logging.INFO if expected else logging.ERROR
             _log.log(
                 level,
-                "an answer was held back from a client with names of its own: %s",
-                type(trouble).__name__,
-                exc_info=None if expected else trouble,
+                "replaced a reply by NO_PERMISSION because its names cannot be mapped for the client: %s",
+                type(failure).__name__,
+                exc_info=None if expected else failure,
             )
             answer.code = answer.header["code"] = int(ResponseCode.NO_PERMISSION)
             answer.body = b""
-            answer.header["remark"] = "the answer is not of this namespace"
+            answer.header["remark"] = "the reply contains names outside the client's namespace"
             return
         remark = answer.remark
         if remark:
-            answer.header["remark"] = self.names.shown_text(remark)
+            answer.header["remark"] = self.names.client_text(remark)
 
-    def _show_error(self, error: BaseException) -> None:
-        error.args = tuple(self.names.shown_text(arg) if isinstance(arg, str) else arg for arg in error.args)
+    def _rewrite_error(self, error: BaseException) -> None:
+        error.args = tuple(self.names.client_text(arg) if isinstance(arg, str) else arg for arg in error.args)
 
-    def _shown(self, form: Form, body: bytes, group: str | None) -> bytes:
+    def _rewrite_body(self, body_format: BodyFormat, body: bytes, group: str | None) -> bytes:
+        """Return a body with the client's names. Raises ForeignName, BodyError."""
         names = self.names
-        if form is Form.NONE:
+        if body_format is BodyFormat.NONE:
             return body
-        if form is Form.STORED:
+        if body_format is BodyFormat.STORED:
             return b"".join(
-                messages.encode_message(_shown_message(names, message, group))
+                messages.encode_message(_rewrite_message(names, message, group))
                 for message in messages.decode_messages(body)
             )
-        return json_bodies.renamed(body, _walk(form, names.shown_topic, names.shown_group))
+        return json_bodies.replace_names(body, _replacer(body_format, names.client_topic, names.client_group))
 
-    # What the client is asked.
+    # Pushes.
 
-    def asked(self, command: RemotingCommand) -> RemotingCommand:
-        """A broker's request for the client, in the client's names. Raises RemotingError."""
-        spec, forms = REQUESTS.get(command.code), PUSHES.get(command.code)
-        if spec is None or forms is None:
-            raise UnsupportedRequest(f"request {command.code} is not for clients whose topics have names of their own")
+    def rewrite_push(self, command: RemotingCommand) -> RemotingCommand:
+        """Return a request to the client with the client's names.
+
+        Raises UnsupportedRequest if the code is not in the table, ConsumerNotOnline if a name has no counterpart.
+        """
+        spec, formats = REQUESTS.get(command.code), PUSH_BODY_FORMATS.get(command.code)
+        if spec is None or formats is None:
+            raise UnsupportedRequest(
+                f"request {command.code} is not supported for clients with a namespace or topic aliases"
+            )
         fields, names = dict(command.fields), self.names
         group = fields.get(spec.group) if spec.group is not None else None
         try:
             if spec.topic is not None and spec.topic in fields:
-                fields[spec.topic] = names.shown_topic(fields[spec.topic], group)
+                fields[spec.topic] = names.client_topic(fields[spec.topic], group)
             if spec.group is not None and group is not None:
-                fields[spec.group] = names.shown_group(group)
-            body = self._shown(forms.request, command.body, group) if command.body else b""
-        except Foreign:
-            raise ConsumerNotOnline("the client's names are others") from None
+                fields[spec.group] = names.client_group(group)
+            body = self._rewrite_body(formats.request, command.body, group) if command.body else b""
+        except ForeignName:
+            raise ConsumerNotOnline("the request names topics or groups outside the client's namespace") from None
         header = {**command.header, "extFields": fields}
         return RemotingCommand(header, fields, body, command.serialize_type, command.code, command.flag)
 
-    def answered(self, code: int, reply: Reply) -> None:
-        """The client has answered a request of this code: done callback of the reply."""
+    def rewrite_push_reply(self, code: int, reply: Reply) -> None:
+        """Replace the names in the client's reply to a push by the brokers': done callback of the reply."""
         if reply.cancelled() or reply.exception() is not None:
             return
         answer = reply.result()
-        form = PUSHES[code].answer
-        if form is not Form.NONE and answer.body:
+        body_format = PUSH_BODY_FORMATS[code].reply
+        if body_format is not BodyFormat.NONE and answer.body:
             try:
-                answer.body = json_bodies.renamed(answer.body, _walk(form, self.names.topic, self.names.group))
+                replacer = _replacer(body_format, self.names.broker_topic, self.names.broker_group)
+                answer.body = json_bodies.replace_names(answer.body, replacer)
             except (NotPermitted, BodyError) as error:
-                _log.info("a client's answer was not understood: %s", error)
+                _log.info("cannot rewrite the names in a client's reply to request %d: %s", code, error)
                 answer.code = answer.header["code"] = int(ResponseCode.SYSTEM_ERROR)
                 answer.body = b""
 
 
-def _may_share(action: Action, code: int) -> bool:
+def _may_use_shared(action: Action, code: int) -> bool:
     return action is Action.PUB or code == RequestCode.GET_ROUTEINFO_BY_TOPIC
 
 
-def _walk(form: Form, topic: Callable[[str], str], group: Callable[[str], str]) -> Walk:
-    if form is Form.SHORT:
-        return Walk(topic, group, json_bodies.SHORT_TOPICS, json_bodies.SHORT_GROUPS)
-    return Walk(topic, group)
+def _replacer(body_format: BodyFormat, topic: Callable[[str], str], group: Callable[[str], str]) -> NameReplacer:
+    if body_format is BodyFormat.ABBREVIATED_JSON:
+        return NameReplacer(topic, group, json_bodies.ABBREVIATED_TOPICS, json_bodies.ABBREVIATED_GROUPS)
+    return NameReplacer(topic, group)
 
 
-def _shown_message(names: Names, message: StoredMessage, group: str | None) -> StoredMessage:
+def _rewrite_message(names: NameMapping, message: StoredMessage, group: str | None) -> StoredMessage:
     if names.namespace and is_shared(message.topic):
-        # By its id, anybody's could be looked up.
-        raise Foreign(message.topic)
+        # Otherwise messages of other tenants could be looked up by their ids.
+        raise ForeignName(message.topic)
     text = message.properties
-    if any(name in text for name in _NAMED):
-        text = _renamed(text, _or_nothing(names.shown_topic), _or_nothing(names.shown_group))
-    return replace(message, topic=names.shown_topic(message.topic, group), properties=text)
+    if any(name in text for name in _NAME_PROPERTIES):
+        text = _replace_in_properties(text, _or_empty(names.client_topic), _or_empty(names.client_group))
+    return replace(message, topic=names.client_topic(message.topic, group), properties=text)
 
 
-def _or_nothing(shown: Callable[[str], str]) -> Callable[[str], str]:
-    """A name in a property may be of the broker's own: then the property is left out, and the message is not."""
+def _or_empty(rename: Callable[[str], str]) -> Callable[[str], str]:
+    """Return a function that maps names without a counterpart to "".
 
-    def rename(name: str) -> str:
+    A property may hold an internal name of the broker, such as that of the schedule topic: the property is left out,
+    the message is delivered.
+    """
+
+    def rename_or_empty(name: str) -> str:
         try:
-            return shown(name)
-        except Foreign:
+            return rename(name)
+        except ForeignName:
             return ""
 
-    return rename
+    return rename_or_empty
 
 
-def _renamed(text: str, topic: Callable[[str], str], group: Callable[[str], str]) -> str:
-    """A property string with other names."""
+def _replace_in_properties(text: str, topic: Callable[[str], str], group: Callable[[str], str]) -> str:
+    """Return a property string with its topics and groups replaced."""
     pairs = properties.decode(text)
     for keys, rename in ((_TOPIC_PROPERTIES, topic), (_GROUP_PROPERTIES, group)):
         for key in keys:

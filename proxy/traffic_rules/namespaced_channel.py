@@ -1,4 +1,4 @@
-"""A remoting client whose topics and groups have names of their own."""
+"""Channel of a remoting client whose topics and groups have other names on the brokers."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import cast
 from protocol_negotiation.peer import Peer
 from proxy.core.remoting_channel import RemotingChannel
 from proxy.traffic_rules import name_rewriting
-from proxy.traffic_rules.name_mapping import Names
+from proxy.traffic_rules.name_mapping import NameMapping
 from proxy.traffic_rules.name_rewriting import NameRewriting
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
@@ -19,9 +19,9 @@ from remoting.timeout_wheel import TimeoutWheel
 
 
 class NamespacedChannel(RemotingChannel):
-    """What it says comes to the core in the brokers' names, and what it is told, in its own."""
+    """Rewrites names: requests reach the core with the brokers' names, replies and pushes the client with its own."""
 
-    __slots__ = ("_renaming",)
+    __slots__ = ("_rewriting",)
 
     def __init__(
         self,
@@ -30,11 +30,11 @@ class NamespacedChannel(RemotingChannel):
         on_close: Callable[[RemotingConnection], None],
         peer: Peer,
         limits: Limits,
-        names: Names,
+        names: NameMapping,
     ) -> None:
-        self._renaming = NameRewriting(names)
-        # The core takes any channel.
-        serve = partial(self._renaming.serve, cast(name_rewriting.Handler, handler))
+        self._rewriting = NameRewriting(names)
+        # The core accepts every kind of channel.
+        serve = partial(self._rewriting.serve, cast(name_rewriting.Handler, handler))
         super().__init__(wheel, cast(Handler, serve), on_close, peer, limits)
 
     def request(
@@ -44,21 +44,22 @@ class NamespacedChannel(RemotingChannel):
         future: "asyncio.Future[RemotingCommand] | None" = None,
         lost: LostHandler | None = None,
     ) -> "asyncio.Future[RemotingCommand]":
+        """Send a broker's request to the client, in the client's names. The future fails if they cannot be mapped."""
         code = command.code
         try:
-            asked = self._renaming.asked(command)
+            rewritten = self._rewriting.rewrite_push(command)
         except RemotingError as error:
-            refused = self.loop.create_future() if future is None else future
-            refused.set_exception(error)
-            return refused
-        reply = super().request(asked, timeout, future, lost)
-        reply.add_done_callback(partial(self._renaming.answered, code))
+            failed = self.loop.create_future() if future is None else future
+            failed.set_exception(error)
+            return failed
+        reply = super().request(rewritten, timeout, future, lost)
+        reply.add_done_callback(partial(self._rewriting.rewrite_push_reply, code))
         return reply
 
     def oneway(self, command: RemotingCommand) -> None:
+        """Send a broker's notification to the client, in the client's names, or drop it if they cannot be mapped."""
         try:
-            asked = self._renaming.asked(command)
+            rewritten = self._rewriting.rewrite_push(command)
         except RemotingError:
-            # Nothing that it could make sense of.
             return
-        super().oneway(asked)
+        super().oneway(rewritten)

@@ -1,4 +1,4 @@
-"""What a connection is told of which there are too many: by its own protocol, then it ends."""
+"""Protocol-specific rejection of connections over a limit."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -17,13 +17,14 @@ from remoting.codes import ResponseCode
 from remoting.errors import RemotingError
 from remoting.frame import FrameDecoder
 
-# Seconds that a client has to say what it wants, and bytes of a frame before that.
-_TIMEOUT = 5.0
-_LARGEST = 16_384
+# Seconds that a client has to send its first call.
+_FIRST_CALL_TIMEOUT = 5.0
+# Bytes of a frame before the first call.
+_MAX_FRAME_SIZE = 16_384
 
 
-class RemotingFarewell(Farewell):
-    """The requests that have come already are refused."""
+class RemotingRejector(Farewell):
+    """Answers the requests in the first bytes received with FLOW_CONTROL, then closes the connection."""
 
     __slots__ = ("__weakref__", "_text")
 
@@ -32,68 +33,72 @@ class RemotingFarewell(Farewell):
         self._text = text
 
     def answer(self, data: bytes) -> bytes:
-        answers = []
+        """Return the responses to the complete requests in `data`."""
+        responses = []
         try:
             for frame in FrameDecoder().feed(data):
                 command = commands.decode(frame)
                 if not command.is_oneway:
-                    refusal = commands.response(ResponseCode.FLOW_CONTROL, remark=self._text)
-                    answers.append(commands.answer(refusal, command.opaque, command.serialize_type).encode())
+                    rejection = commands.response(ResponseCode.FLOW_CONTROL, remark=self._text)
+                    responses.append(commands.answer(rejection, command.opaque, command.serialize_type).encode())
         except RemotingError:
-            # Nobody to answer.
+            # Without a readable request there is no opaque to answer.
             pass
-        return b"".join(answers)
+        return b"".join(responses)
 
-    def end(self) -> None:
-        """Close it now."""
+    def close(self) -> None:
+        """Close the connection now."""
         self._transport.close()
 
 
-class GrpcFarewell(asyncio.Protocol):
-    """The first call ends with RESOURCE_EXHAUSTED and the reason, which GOAWAY alone would not let the caller see."""
+class GrpcRejector(asyncio.Protocol):
+    """Ends the first call with RESOURCE_EXHAUSTED and the reason, then closes the connection.
 
-    __slots__ = ("__weakref__", "_buffer", "_closing", "_greeted", "_refused", "_text", "_transport")
+    GOAWAY alone would not show the reason to the caller.
+    """
+
+    __slots__ = ("__weakref__", "_buffer", "_closing", "_preface_received", "_rejected", "_text", "_transport")
 
     _transport: asyncio.Transport
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._buffer = bytearray()
-        self._greeted = self._refused = False
+        self._preface_received = self._rejected = False
         self._closing: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._close_in(_TIMEOUT)
+        self._close_in(_FIRST_CALL_TIMEOUT)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        if self._rejected:
             return
         self._buffer += data
-        if not self._greeted and len(self._buffer) >= len(frames.PREFACE):
+        if not self._preface_received and len(self._buffer) >= len(frames.PREFACE):
             del self._buffer[: len(frames.PREFACE)]
-            self._greeted = True
+            self._preface_received = True
             self._transport.write(frames.settings({}) + frames.SETTINGS_ACK)
-        if self._greeted:
-            self._look()
+        if self._preface_received:
+            self._find_call()
 
-    def _look(self) -> None:
-        """Look for a call in the frames that have come."""
+    def _find_call(self) -> None:
+        """Consume frames up to the first HEADERS frame and reject its call."""
         buffer = self._buffer
         while len(buffer) >= frames.HEADER_SIZE:
             start, _, stream = frames.unpack_header(buffer)
             length, kind = start >> 8, start & 0xFF
             if kind == frames.HEADERS:
-                self._refuse(stream & 0x7FFFFFFF)
+                self._reject(stream & 0x7FFFFFFF)
                 return
-            if length > _LARGEST:
+            if length > _MAX_FRAME_SIZE:
                 self._transport.close()
                 return
             if len(buffer) < frames.HEADER_SIZE + length:
                 return
             del buffer[: frames.HEADER_SIZE + length]
 
-    def _refuse(self, stream: int) -> None:
+    def _reject(self, stream: int) -> None:
         text = quote(self._text, safe=" ()/,:;").encode()
         fields = Encoder().fields(
             (
@@ -106,12 +111,12 @@ class GrpcFarewell(asyncio.Protocol):
         start = frames.start(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, len(fields))
         self._transport.write(start + stream.to_bytes(4, "big") + fields)
         self._transport.write(frames.goaway(stream, ErrorCode.ENHANCE_YOUR_CALM, text))
-        self._refused = True
+        self._rejected = True
         self._buffer.clear()
         self._close_in(LINGER)
 
-    def end(self) -> None:
-        """Close it now."""
+    def close(self) -> None:
+        """Close the connection now."""
         self._transport.close()
 
     def _close_in(self, seconds: float) -> None:
@@ -124,7 +129,7 @@ class GrpcFarewell(asyncio.Protocol):
             self._closing.cancel()
 
 
-FAREWELLS: Mapping[Protocol, Callable[[str], RemotingFarewell | GrpcFarewell]] = {
-    Protocol.REMOTING: RemotingFarewell,
-    Protocol.GRPC: GrpcFarewell,
+REJECTORS: Mapping[Protocol, Callable[[str], RemotingRejector | GrpcRejector]] = {
+    Protocol.REMOTING: RemotingRejector,
+    Protocol.GRPC: GrpcRejector,
 }

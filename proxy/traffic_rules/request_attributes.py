@@ -1,4 +1,4 @@
-"""Subjects: requests and connections of this replica, as rules look at them."""
+"""Attributes of requests and connections that rules read."""
 
 from collections.abc import Hashable
 
@@ -8,8 +8,8 @@ from proxy.core.context import Context
 from proxy.traffic_rules import batches, json_bodies
 from remoting.codes import RequestCode, version_text
 
-# These name topics and groups in their bodies, batch acks by short names.
-_IN_BODIES = {
+# Requests with topics and groups in their bodies, and whether the keys are abbreviated.
+_BODIES_WITH_NAMES = {
     RequestCode.LOCK_BATCH_MQ: False,
     RequestCode.UNLOCK_BATCH_MQ: False,
     RequestCode.QUERY_ASSIGNMENT: False,
@@ -21,7 +21,7 @@ _IN_BODIES = {
 
 
 class ConnectionAttributes:
-    """A connection that opens. Nobody has said anything over it yet."""
+    """Attributes of a new connection, over which no request has come yet."""
 
     __slots__ = ("peer", "protocol")
 
@@ -60,14 +60,14 @@ class ConnectionAttributes:
 
 
 class RequestAttributes:
-    """A request under way. What costs more than a look is looked at when a rule asks."""
+    """Attributes of an in-flight request. Expensive ones are computed when a rule reads them."""
 
-    __slots__ = ("_named", "code", "context")
+    __slots__ = ("_body_names", "code", "context")
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.code = context.code
-        self._named: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+        self._body_names: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
     @property
     def protocol(self) -> str:
@@ -94,14 +94,14 @@ class RequestAttributes:
     @property
     def client_id(self) -> str | None:
         channel = self.context.channel
-        known = channel.session.client_id
-        # A remoting client's identity is what its session has.
-        return known if known or channel.protocol == "remoting" else channel.identity.client_id
+        client_id = channel.session.client_id
+        # Of a remoting client, the identity has nothing that the session lacks.
+        return client_id if client_id or channel.protocol == "remoting" else channel.identity.client_id
 
     @property
     def language(self) -> str | None:
         context = self.context
-        # A remoting client says it with every request, before its first heartbeat too.
+        # Remoting clients send it with every request, even before the first heartbeat.
         return context.command.language if self.protocol == "remoting" else context.channel.identity.language
 
     @property
@@ -113,23 +113,27 @@ class RequestAttributes:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        if self.code in _IN_BODIES:
-            return self._names()[0]
+        if self.code in _BODIES_WITH_NAMES:
+            return self._names_in_body()[0]
         topic = self.context.topic
         return () if topic is None else (topic,)
 
     @property
     def groups(self) -> tuple[str, ...]:
-        if self.code in _IN_BODIES:
-            return self._names()[1]
+        if self.code in _BODIES_WITH_NAMES:
+            return self._names_in_body()[1]
         group = self.context.group
         return () if group is None else (group,)
 
-    def _names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Raises BodyError: what we cannot read a broker perhaps can, and who is not to be named gets by."""
-        if self._named is None:
-            self._named = json_bodies.names(self.context.command.body, _IN_BODIES[RequestCode(self.code)])
-        return self._named
+    def _names_in_body(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the topics and groups in the body.
+
+        Raises BodyError if the body is unreadable: a broker might read it, and the rules would be bypassed.
+        """
+        if self._body_names is None:
+            abbreviated = _BODIES_WITH_NAMES[RequestCode(self.code)]
+            self._body_names = json_bodies.collect_names(self.context.command.body, abbreviated)
+        return self._body_names
 
     @property
     def connection(self) -> Hashable:
@@ -138,7 +142,7 @@ class RequestAttributes:
     @property
     def messages(self) -> int:
         context = self.context
-        return batches.count(context.command.body) if batches.is_batch(self.code, context.fields) else 1
+        return batches.count_messages(context.command.body) if batches.is_batch(self.code, context.fields) else 1
 
     @property
     def size(self) -> int:

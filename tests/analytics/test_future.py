@@ -13,7 +13,7 @@ from analytics.transforms.anomalies import anomalies, series
 from analytics.transforms.capacity import daily, forecast
 from analytics.transforms.quotas import unjudged, what_if
 from protos.apache.rocketmq.v2 import service_pb2
-from proxy.traffic_rules.model import parse
+from proxy.traffic_rules.parsing import parse
 from remoting.codes import RequestCode
 from remoting.requests import REQUESTS
 from tests.analytics import kit

@@ -52,7 +52,7 @@ def test_bad_arguments_get_a_sentence(arguments: list[str], sentence: str, capsy
             b'[[rule]]\nname = "few"\nkind = "limit"\nmessages = -1\n[[rule]]\nname = "none"\nkind = "limit"\n',
             "rule 'few', messages: Input should be greater than 0 (and 1 more)",
         ),
-        ("--rules", b"[[rule]]\nkind = 'limit'\nrequests = 1\n", "rule no. 1, name: has to be given"),
+        ("--rules", b"[[rule]]\nkind = 'limit'\nrequests = 1\n", "rule no. 1, name: required"),
         ("--facts", b"[limits]\nreplicas = 0\n", "limits.replicas: Input should be greater than or equal to 1"),
         ("--facts", b"\xff", "is no text in UTF-8"),
     ],

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from analytics import facts
 from analytics.jobs.report import Order, report
 from analytics.records import NoRecords
-from proxy.traffic_rules import model as rules
+from proxy.traffic_rules import parsing as rules
 from tests.analytics.jobs.kit import write
 from tests.analytics.kit import at, send
 

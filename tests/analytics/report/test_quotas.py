@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from analytics.report.sections import verdict
-from proxy.traffic_rules.model import parse
+from proxy.traffic_rules.parsing import parse
 
 FEW = '[[rule]]\nname = "few"\nkind = "limit"\nmessages = 2\nbytes = 9\nper = ["client"]\n'
 ALL = '[[rule]]\nname = "all"\nkind = "limit"\nrequests = 2\n'

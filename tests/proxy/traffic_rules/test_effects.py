@@ -1,4 +1,4 @@
-"""What rules other than limits and names do, through a whole replica and clients of both protocols."""
+"""Effects of all rules but rate limits and name rules, through a replica and clients of both protocols."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.pop_offset_info import Retry
 from tests.cluster.client import pull_fields, send_fields, v2
 from tests.cluster.grpc.kit import bodies
-from tests.proxy.traffic_rules.kit import grpc_send, replica, send, until
+from tests.proxy.traffic_rules.replica import grpc_send, run_replica, send, until
 
 pytestmark = pytest.mark.anyio
 
@@ -35,9 +35,13 @@ match.topics = ["secret-*"]
 """
 
 
-async def test_what_is_denied_is_refused_by_both_protocols(tmp_path: Path) -> None:
-    async with replica(tmp_path, DENY) as one, one.remoting() as client, one.grpc("secret-a") as grpc_client:
-        await one.create("secret-a", "open")
+async def test_denied_requests_are_rejected_in_both_protocols(tmp_path: Path) -> None:
+    async with (
+        run_replica(tmp_path, DENY) as replica,
+        replica.remoting() as client,
+        replica.grpc("secret-a") as grpc_client,
+    ):
+        await replica.create("secret-a", "open")
         refused = await send(client, "secret-a")
         assert refused.code == ResponseCode.NO_PERMISSION
         assert "no-secrets" in (refused.remark or "")
@@ -45,24 +49,24 @@ async def test_what_is_denied_is_refused_by_both_protocols(tmp_path: Path) -> No
         pull = await client.ask(RequestCode.PULL_MESSAGE, client.named(pull_fields("secret-a", "g")))
         assert pull.code == ResponseCode.NO_PERMISSION
         assert (await grpc_send(grpc_client, b"x")).status.code == Code.FORBIDDEN
-        (told,) = await grpc_client.responses(wait=5)
-        assert told.status.code == Code.FORBIDDEN
-        # It may still be there, and ask where the topic is.
+        (response,) = await grpc_client.responses(wait=5)
+        assert response.status.code == Code.FORBIDDEN
+        # Heartbeats and route queries are not denied.
         await client.heartbeat(consumers={"g": ["secret-a"]})
         assert (await client.route("secret-a"))["queueDatas"]
 
 
-async def test_what_is_allowed_before_is_not_denied(tmp_path: Path) -> None:
-    async with replica(tmp_path, DENY) as one, one.remoting() as client:
-        await one.create("secret-a")
+async def test_an_earlier_allow_rule_exempts_from_deny_rules(tmp_path: Path) -> None:
+    async with run_replica(tmp_path, DENY) as replica, replica.remoting() as client:
+        await replica.create("secret-a")
         pull = await client.ask(RequestCode.PULL_MESSAGE, client.named(pull_fields("secret-a", "audit")))
         assert pull.code == ResponseCode.PULL_NOT_FOUND
-        assert (one.counts("but-audit").enforced, one.counts("no-secrets").enforced) == (1, 0)
+        assert (replica.counts("but-audit").enforced, replica.counts("no-secrets").enforced) == (1, 0)
 
 
-async def test_requests_that_name_topics_in_their_bodies_are_seen(tmp_path: Path) -> None:
-    async with replica(tmp_path, DENY) as one, one.remoting() as client:
-        await one.create("secret-a")
+async def test_deny_rules_match_topics_in_request_bodies(tmp_path: Path) -> None:
+    async with run_replica(tmp_path, DENY) as replica, replica.remoting() as client:
+        await replica.create("secret-a")
         body = (
             b'{"consumerGroup":"g","clientId":"c","mqSet":[{"topic":"secret-a","brokerName":"broker-a","queueId":0}]}'
         )
@@ -84,22 +88,26 @@ match.topics = ["orders"]
 """
 
 
-async def test_under_maintenance_sends_are_refused_and_reads_go_on(tmp_path: Path) -> None:
-    async with replica(tmp_path, "") as one, one.remoting() as client, one.grpc("orders") as grpc_client:
-        await one.create("orders")
+async def test_maintenance_rejects_sends_but_not_receives(tmp_path: Path) -> None:
+    async with (
+        run_replica(tmp_path, "") as replica,
+        replica.remoting() as client,
+        replica.grpc("orders") as grpc_client,
+    ):
+        await replica.create("orders")
         await send(client, "orders", b"before")
-        await one.apply(MAINTENANCE)
+        await replica.apply(MAINTENANCE)
         refused = await send(client, "orders")
-        # One that producers try again after.
+        # Producers retry after this code.
         assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert "until noon" in (refused.remark or "")
         answer = await grpc_send(grpc_client, b"x")
         assert answer.status.code == Code.INTERNAL_SERVER_ERROR
         assert "moving-orders" in answer.status.message
         assert [message.body for message in await client.pull("orders", "g")] == [b"before"]
-        assert one.app.rules.maintenance_failures == 2
-        assert one.metric("gantry_envoy_maintenance_failure_total") == 2
-        await one.apply("")
+        assert replica.app.rules.gate.maintenance_failures == 2
+        assert replica.metric("gantry_envoy_maintenance_failure_total") == 2
+        await replica.apply("")
         assert (await send(client, "orders")).code == ResponseCode.SUCCESS
 
 
@@ -114,9 +122,13 @@ match.topics = ["orders", "plain"]
 """
 
 
-async def test_what_was_stored_is_sent_to_the_other_topic_too(tmp_path: Path) -> None:
-    async with replica(tmp_path, MIRROR) as one, one.remoting() as client, one.grpc("orders") as grpc_client:
-        await one.create("orders", "orders-shadow")
+async def test_stored_messages_are_mirrored_with_their_properties(tmp_path: Path) -> None:
+    async with (
+        run_replica(tmp_path, MIRROR) as replica,
+        replica.remoting() as client,
+        replica.grpc("orders") as grpc_client,
+    ):
+        await replica.create("orders", "orders-shadow")
         await send(client, "orders", b"remoting", {properties.KEYS: "k"})
         await grpc_client.send(b"grpc")
         copies = await client.pull_all(2, "orders-shadow", "g")
@@ -125,43 +137,46 @@ async def test_what_was_stored_is_sent_to_the_other_topic_too(tmp_path: Path) ->
         assert all(copy.get(MIRRORED) == "shadow" for copy in copies)
         originals = await client.pull_all(2, "orders", "g")
         assert all(original.get(MIRRORED) is None for original in originals)
-        # The broker has answered, a moment after the copy could be read.
-        await until(lambda: one.metric("gantry_rule_mirrored_total", rule="shadow", outcome="stored") == 2)
-        assert one.counts("shadow").enforced == 2
+        # The broker answers the copy's send shortly after the copy can be pulled.
+        await until(lambda: replica.metric("gantry_rule_mirrored_total", rule="shadow", outcome="stored") == 2)
+        assert replica.counts("shadow").enforced == 2
 
 
-async def test_batches_are_mirrored_and_copies_are_not(tmp_path: Path) -> None:
-    async with replica(tmp_path, MIRROR) as one, one.remoting() as client:
-        await one.create("orders", "orders-shadow")
+async def test_batches_are_mirrored_but_copies_are_not(tmp_path: Path) -> None:
+    async with run_replica(tmp_path, MIRROR) as replica, replica.remoting() as client:
+        await replica.create("orders", "orders-shadow")
         batch = messages.encode_batch([messages.BatchMessage(0, body, "") for body in (b"1", b"2")])
         fields = v2(client.named(send_fields("orders", batch=True)))
         await client.get(RequestCode.SEND_BATCH_MESSAGE, fields, batch)
         copies = await client.pull_all(2, "orders-shadow", "g")
         assert [copy.get(MIRRORED) for copy in copies] == ["shadow", "shadow"]
-        # Somebody copies them back.
+        # A copy that is sent back to the mirrored topic.
         await send(client, "orders", b"back", {MIRRORED: "shadow"})
-        await until(lambda: one.app.rules.mirrors.counts["shadow", "skipped"] == 1)
+        await until(lambda: replica.app.rules.mirrors.counts["shadow", "skipped"] == 1)
         assert len(await client.pull("orders-shadow", "g", 0, 2, wait=0)) == 0
 
 
-async def test_a_mirror_that_fails_harms_nobody(tmp_path: Path) -> None:
-    # Nobody may send to it.
+async def test_a_failing_mirror_does_not_affect_producers(tmp_path: Path) -> None:
+    # A system topic, to which sends are rejected.
     rules = MIRROR.replace("orders-shadow", "SCHEDULE_TOPIC_XXXX")
-    async with replica(tmp_path, rules) as one, one.remoting() as client:
+    async with run_replica(tmp_path, rules) as replica, replica.remoting() as client:
         for _ in range(3):
             assert (await send(client, "orders")).code == ResponseCode.SUCCESS
-        await until(lambda: one.app.rules.mirrors.counts["shadow", "failed"] == 3)
-        assert not one.app.rules.mirrors.in_flight["shadow"]
+        await until(lambda: replica.app.rules.mirrors.counts["shadow", "failed"] == 3)
+        assert not replica.app.rules.mirrors.in_flight["shadow"]
 
 
-async def test_what_was_refused_and_half_messages_are_not_mirrored(tmp_path: Path) -> None:
-    async with replica(tmp_path, MIRROR + DENY.replace("secret-*", "orders")) as one, one.remoting() as client:
-        await one.create("orders-shadow")
+async def test_rejected_sends_and_half_messages_are_not_mirrored(tmp_path: Path) -> None:
+    async with (
+        run_replica(tmp_path, MIRROR + DENY.replace("secret-*", "orders")) as replica,
+        replica.remoting() as client,
+    ):
+        await replica.create("orders-shadow")
         assert (await send(client, "orders")).code == ResponseCode.NO_PERMISSION
         half = {properties.TRANSACTION_PREPARED: "true", properties.PRODUCER_GROUP: "p"}
         await client.send("plain", b"half", half, sysFlag=int(messages.SysFlag.TRANSACTION_PREPARED))
-        await until(lambda: one.app.rules.mirrors.counts["shadow", "skipped"] == 1)
-        assert one.counts("shadow").enforced == 0
+        await until(lambda: replica.app.rules.mirrors.counts["shadow", "skipped"] == 1)
+        assert replica.counts("shadow").enforced == 0
 
 
 # Faults.
@@ -171,7 +186,7 @@ async def test_what_was_refused_and_half_messages_are_not_mirrored(tmp_path: Pat
     ("error", "code", "v2_code"),
     [('"SYSTEM_BUSY"', ResponseCode.SYSTEM_BUSY, Code.TOO_MANY_REQUESTS), ("1", 1, Code.INTERNAL_SERVER_ERROR)],
 )
-async def test_a_fault_is_as_if_the_broker_had_it(tmp_path: Path, error: str, code: int, v2_code: int) -> None:
+async def test_a_fault_is_reported_like_a_broker_error(tmp_path: Path, error: str, code: int, v2_code: int) -> None:
     rules = f"""
         [[rule]]
         name = "broken"
@@ -179,8 +194,12 @@ async def test_a_fault_is_as_if_the_broker_had_it(tmp_path: Path, error: str, co
         error = {error}
         match.requests = ["SEND_MESSAGE_V2"]
     """
-    async with replica(tmp_path, rules) as one, one.remoting() as client, one.grpc("orders") as grpc_client:
-        await one.create("orders")
+    async with (
+        run_replica(tmp_path, rules) as replica,
+        replica.remoting() as client,
+        replica.grpc("orders") as grpc_client,
+    ):
+        await replica.create("orders")
         reply = await send(client, "orders")
         assert (reply.code, reply.remark) == (code, "injected fault (rule broken)")
         answer = await grpc_send(grpc_client, b"x")
@@ -188,7 +207,7 @@ async def test_a_fault_is_as_if_the_broker_had_it(tmp_path: Path, error: str, co
         assert await client.pull("orders", "g", wait=0) == []
 
 
-async def test_a_delayed_request_is_served_later(tmp_path: Path) -> None:
+async def test_a_delay_fault_serves_requests_after_the_delay(tmp_path: Path) -> None:
     rules = """
         [[rule]]
         name = "slow"
@@ -197,8 +216,12 @@ async def test_a_delayed_request_is_served_later(tmp_path: Path) -> None:
         match.topics = ["orders"]
         match.actions = ["Pub"]
     """
-    async with replica(tmp_path, rules) as one, one.remoting() as client, one.grpc("orders") as grpc_client:
-        await one.create("orders")
+    async with (
+        run_replica(tmp_path, rules) as replica,
+        replica.remoting() as client,
+        replica.grpc("orders") as grpc_client,
+    ):
+        await replica.create("orders")
         for work in (send(client, "orders"), grpc_client.send(b"x")):
             begun = time.monotonic()
             await work
@@ -219,33 +242,33 @@ per = ["address"]
 """
 
 
-async def test_connections_beyond_the_limit_are_told_why(tmp_path: Path) -> None:
-    async with replica(tmp_path, CONNECTIONS) as one, one.remoting() as first, one.remoting() as second:
+async def test_connections_over_the_limit_are_rejected_with_the_reason(tmp_path: Path) -> None:
+    async with run_replica(tmp_path, CONNECTIONS) as replica, replica.remoting() as first, replica.remoting() as second:
         await first.heartbeat()
         await second.heartbeat()
-        async with one.remoting() as third:
+        async with replica.remoting() as third:
             reply = await third.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
             assert reply.code == ResponseCode.FLOW_CONTROL
             assert "two-each" in (reply.remark or "")
             await until(lambda: third.closed)
-        async with one.grpc("orders") as client:
+        async with replica.grpc("orders") as client:
             with pytest.raises(grpc.aio.AioRpcError) as failed:
                 await grpc_send(client, b"x")
             assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert "two-each" in str(failed.value.details())
-        assert one.counts("two-each").enforced >= 2
+        assert replica.counts("two-each").enforced >= 2
         second.abort()
-        await until(lambda: one.app.metrics.connections.open.total() == 1)
-        async with one.remoting() as again:
+        await until(lambda: replica.app.metrics.connections.open.total() == 1)
+        async with replica.remoting() as again:
             await again.heartbeat()
 
 
-async def test_connections_that_are_open_count_for_new_rules(tmp_path: Path) -> None:
-    async with replica(tmp_path, "") as one, one.remoting() as first, one.remoting() as second:
+async def test_open_connections_count_towards_a_new_limit(tmp_path: Path) -> None:
+    async with run_replica(tmp_path, "") as replica, replica.remoting() as first, replica.remoting() as second:
         await first.heartbeat()
         await second.heartbeat()
-        await one.apply(CONNECTIONS)
-        async with one.remoting() as third:
+        await replica.apply(CONNECTIONS)
+        async with replica.remoting() as third:
             reply = await third.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
             assert reply.code == ResponseCode.FLOW_CONTROL
 
@@ -289,22 +312,26 @@ kind = "deny"
 
 
 @pytest.mark.parametrize("rules", [EVERYTHING.format("dry_run = true"), None])
-async def test_a_dry_run_counts_and_does_nothing(tmp_path: Path, rules: str | None) -> None:
-    # Of all rules, or of each.
+async def test_a_dry_run_counts_effects_without_carrying_them_out(tmp_path: Path, rules: str | None) -> None:
+    # dry_run of the whole file, or of each rule.
     rules = rules or EVERYTHING.format("").replace("[[rule]]", "[[rule]]\ndry_run = true")
-    async with replica(tmp_path, rules) as one, one.remoting() as client, one.grpc("orders") as grpc_client:
-        await one.create("orders", "orders-shadow")
+    async with (
+        run_replica(tmp_path, rules) as replica,
+        replica.remoting() as client,
+        replica.grpc("orders") as grpc_client,
+    ):
+        await replica.create("orders", "orders-shadow")
         for _ in range(3):
             assert (await send(client, "orders")).code == ResponseCode.SUCCESS
         assert (await grpc_send(grpc_client, b"x")).status.code == Code.OK
         assert len(await client.pull_all(4, "orders", "g")) == 4
-        counts = {active.name: active.counts for active in one.app.rules.active}
+        counts = {active.name: active.counts for active in replica.app.rules.active}
         assert {name: count.enforced for name, count in counts.items()} == dict.fromkeys(counts, 0)
-        # The first send was within the limit, and the pull beyond it.
-        seen = {name: count.dry_run for name, count in counts.items()}
+        # The first send is within the limit, the pulls are not.
+        dry_run_counts = {name: count.dry_run for name, count in counts.items()}
         pulls = counts["limit"].matched - 4
         assert pulls >= 1
-        assert seen == {
+        assert dry_run_counts == {
             "limit": 3 + pulls,
             "connections": 1,
             "namespace": 2,
@@ -314,10 +341,10 @@ async def test_a_dry_run_counts_and_does_nothing(tmp_path: Path, rules: str | No
             "fault": 4 + pulls,
             "deny": 4 + pulls,
         }
-        assert one.metric("gantry_rule_dry_run_total", rule="deny", kind="deny") == 4 + pulls
+        assert replica.metric("gantry_rule_dry_run_total", rule="deny", kind="deny") == 4 + pulls
 
 
-async def test_receives_are_given_back_where_their_client_left_while_they_were_held(tmp_path: Path) -> None:
+async def test_a_delayed_receive_is_cancelled_when_its_client_disconnects(tmp_path: Path) -> None:
     rules = """
         [[rule]]
         name = "slow"
@@ -325,11 +352,15 @@ async def test_receives_are_given_back_where_their_client_left_while_they_were_h
         delay = 0.5
         match.requests = ["POP_MESSAGE"]
     """
-    async with replica(tmp_path, rules) as one, one.remoting() as sender, one.grpc("orders", "g") as client:
-        await one.create("orders")
+    async with (
+        run_replica(tmp_path, rules) as replica,
+        replica.remoting() as sender,
+        replica.grpc("orders", "g") as client,
+    ):
+        await replica.create("orders")
         call: Any = client.stream()
         waiting = asyncio.ensure_future(call.read())
-        await until(lambda: one.counts("slow").enforced == 1)
+        await until(lambda: replica.counts("slow").enforced == 1)
         call.cancel()
         await asyncio.wait((waiting,))
         await send(sender, "orders", b"for the next")

@@ -1,4 +1,4 @@
-"""The rules file: what is right in it, and what is said of what is wrong."""
+"""Parsing and validation of the rules file."""
 
 import subprocess
 import sys
@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.traffic_rules.model import SENDS, Allow, Limit, Maintenance, RulesError, parse, schema
+from proxy.traffic_rules.match_criteria import SENDS
+from proxy.traffic_rules.model import Allow, Limit, Maintenance
+from proxy.traffic_rules.parsing import RulesError, parse, schema
 from remoting.codes import RequestCode
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "rules.toml"
@@ -28,7 +30,7 @@ def test_the_example_has_every_kind() -> None:
     }
 
 
-def test_no_file_at_all_is_no_rules() -> None:
+def test_an_empty_file_has_no_rules() -> None:
     assert parse("").rule == ()
 
 
@@ -38,84 +40,87 @@ def _rule(**keys: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("[[rule]", "Expected ']]'"),
-        ("rules = 1", "rules: there is no such key"),
-        (_rule(), "rule 'r': kind has to be given: alias, allow"),
+        ("rules = 1", "rules: unknown key"),
+        (_rule(), "rule 'r': kind: required, one of alias, allow"),
         (_rule(kind='"quota"'), "rule 'r': Input tag 'quota'"),
         (_rule(name='"a b"', kind='"deny"'), "rule 'a b', name: String should match"),
-        ("[[rule]]\nkind = 'deny'", "rule no. 1, name: has to be given"),
-        (_rule(kind='"deny"', topic='"t"'), "rule 'r', topic: there is no such key"),
-        (_rule(kind='"deny"', **{"match.topic": '["t"]'}), "rule 'r', match.topic: there is no such key"),
+        ("[[rule]]\nkind = 'deny'", "rule no. 1, name: required"),
+        (_rule(kind='"deny"', topic='"t"'), "rule 'r', topic: unknown key"),
+        (_rule(kind='"deny"', **{"match.topic": '["t"]'}), "rule 'r', match.topic: unknown key"),
         (_rule(kind='"deny"', **{"match.networks": '["10.0.0.1/8"]'}), "rule 'r', match.networks.0"),
         (_rule(kind='"deny"', **{"match.requests": '["SEND"]'}), "match.requests.0: clients send no request 'SEND'"),
         (_rule(kind='"deny"', **{"match.requests": '["CHECK_TRANSACTION_STATE"]'}), "clients send no request"),
         (_rule(kind='"deny"', **{"match.version_from": '"five"'}), "rule 'r', match.version_from: String should match"),
-        (_rule(kind='"limit"'), "rule 'r': messages, bytes, requests: one of them has to be given"),
+        (_rule(kind='"limit"'), "rule 'r': messages, bytes, requests: at least one is required"),
         (_rule(kind='"limit"', messages="0"), "rule 'r', messages: Input should be greater than 0"),
         (_rule(kind='"limit"', messages="1", per='["queue"]'), "rule 'r', per.0: Input should be"),
         (
             _rule(kind='"limit"', bytes="1", **{"match.requests": '["ACK_MESSAGE"]'}),
-            "rule 'r': match.requests, match.actions: ACK_MESSAGE can be limited by requests alone",
+            "rule 'r': match.requests, match.actions: ACK_MESSAGE can only be limited by `requests`",
         ),
-        (_rule(kind='"connections"'), "rule 'r', most: has to be given"),
+        (_rule(kind='"connections"'), "rule 'r', most: required"),
         (
             _rule(kind='"connections"', most="1", **{"match.topics": '["t"]'}),
-            "rule 'r': match.topics: this is decided when a connection opens",
+            "rule 'r': match.topics: rules of this kind are applied when a connection opens",
         ),
-        (_rule(kind='"maintenance"', **{"match.actions": '["Sub"]'}), "and none of them is matched"),
-        (_rule(kind='"mirror"', to='"t"'), "rule 'r': match.topics: what is mirrored has to be named"),
-        (_rule(kind='"mirror"', to='"t-2"', **{"match.topics": '["t-*"]'}), "rule 'r': to: t-2 is one of the topics"),
-        (_rule(kind='"fault"'), "rule 'r': delay, error: one of them has to be given"),
-        (_rule(kind='"fault"', error='"BROKEN"'), "rule 'r', error: there is no response code 'BROKEN'"),
+        (_rule(kind='"maintenance"', **{"match.actions": '["Sub"]'}), "and none of these matches"),
+        (_rule(kind='"mirror"', to='"t"'), "rule 'r': match.topics: required for a mirror"),
+        (
+            _rule(kind='"mirror"', to='"t-2"', **{"match.topics": '["t-*"]'}),
+            "rule 'r': to: t-2 is one of the mirrored topics",
+        ),
+        (_rule(kind='"fault"'), "rule 'r': delay, error: at least one is required"),
+        (_rule(kind='"fault"', error='"BROKEN"'), "rule 'r', error: unknown response code 'BROKEN'"),
         (_rule(kind='"fault"', error="1", percent="0"), "rule 'r', percent: Input should be greater than 0"),
         (_rule(kind='"namespace"', namespace='"a%b"'), "rule 'r', namespace: String should match"),
-        (_rule(kind='"alias"', topic='"t"', real='"t"'), "rule 'r': topic, real: they are the same"),
-        (_rule(kind='"alias"', topic='"t"', real='"%RETRY%g"'), "retry and dead letter topics follow"),
-        (_rule(kind='"deny"') + "\n" + _rule(kind='"allow"'), "rule 'r': another rule has this name"),
+        (_rule(kind='"alias"', topic='"t"', real='"t"'), "rule 'r': topic, real: the names are equal"),
+        (_rule(kind='"alias"', topic='"t"', real='"%RETRY%g"'), "%RETRY%g is a retry or dead letter topic"),
+        (_rule(kind='"deny"') + "\n" + _rule(kind='"allow"'), "rule 'r': the name is used by another rule"),
         (
             _rule(kind='"alias"', topic='"a"', real='"t"')
             + "\n"
             + _rule(name='"s"', kind='"alias"', topic='"b"', real='"t"'),
-            "rule 's', real: r has t for the same clients",
+            "rule 's', real: rule 'r' has t for the same clients",
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_rule_and_key(text: str, complaint: str) -> None:
+def test_mistakes_are_reported_with_rule_and_key(text: str, message: str) -> None:
     with pytest.raises(RulesError) as error:
         parse(text)
-    assert complaint in str(error.value)
+    assert message in str(error.value)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     with pytest.raises(RulesError) as error:
         parse(_rule(kind='"limit"', messages="0") + "\n" + _rule(name='"s"', kind='"connections"', most="0"))
     assert len(str(error.value).splitlines()) == 2
 
 
-def test_which_requests_a_rule_is_about() -> None:
+def test_a_rule_applies_to_the_codes_of_its_kind_and_match() -> None:
     def codes(kind: type[Limit] | type[Allow] | type[Maintenance], **match: object) -> frozenset[RequestCode]:
-        wanted = {"name": "r", "kind": kind.__name__.lower(), "match": match}
-        return kind.model_validate(wanted | ({"requests": 1} if kind is Limit else {})).codes
+        values = {"name": "r", "kind": kind.__name__.lower(), "match": match}
+        return kind.model_validate(values | ({"requests": 1} if kind is Limit else {})).codes
 
     assert codes(Maintenance) == SENDS
     assert codes(Maintenance, requests=["SEND_MESSAGE_V2", "PULL_MESSAGE"]) == {RequestCode.SEND_MESSAGE_V2}
     assert RequestCode.ACK_MESSAGE not in codes(Limit) | codes(Limit, actions=["Sub"])
     assert RequestCode.END_TRANSACTION not in codes(Limit, actions=["Pub"])
     assert RequestCode.GET_MAX_OFFSET in codes(Limit, actions=["Get"])
-    # Whoever is denied something may still say that it is there, unless somebody says otherwise.
+    # Heartbeats are covered only by rules that name them.
     assert RequestCode.HEART_BEAT not in codes(Allow) | codes(Allow, actions=["Sub"])
     assert codes(Allow, requests=["HEART_BEAT"]) == {RequestCode.HEART_BEAT}
     assert RequestCode.CHECK_TRANSACTION_STATE not in codes(Allow, actions=["Any"])
 
 
-def test_the_schema_knows_every_kind() -> None:
+def test_the_json_schema_lists_the_kinds() -> None:
     kinds = schema()["properties"]["rule"]["items"]["discriminator"]["mapping"]
     assert {"limit", "deny", "namespace"} <= kinds.keys()
 
 
-def test_the_file_can_be_read_and_applied_without_the_proxy() -> None:
+def test_the_evaluator_imports_no_part_of_the_running_proxy() -> None:
     heavy = ("proxy.app", "proxy.core.messaging", "grpc", "uvloop", "prometheus_client", "google.protobuf")
     code = f"import sys, proxy.traffic_rules.evaluator; sys.exit(any(name in sys.modules for name in {heavy!r}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -14,7 +14,7 @@ from remoting.errors import RemotingError
 from remoting.requests import REQUESTS
 from tests.proxy.fakes import FakeChannel, settle, stage
 from tests.proxy.messages import complete, request
-from tests.proxy.traffic_rules.kit import grpc_send, replica
+from tests.proxy.traffic_rules.replica import grpc_send, run_replica
 
 pytestmark = pytest.mark.anyio
 
@@ -46,9 +46,9 @@ def test_what_cannot_be_observed_is_told_to_nobody(caplog: pytest.LogCaptureFixt
 
 
 async def test_an_rpc_whose_observer_fails_is_answered(tmp_path: Path) -> None:
-    async with replica(tmp_path, "") as one, one.grpc("orders") as client:
-        await one.create("orders")
-        one.app.core.observers.insert(0, broken)
+    async with run_replica(tmp_path, "") as replica, replica.grpc("orders") as client:
+        await replica.create("orders")
+        replica.app.core.observers.insert(0, broken)
         # Or it would be sent again, though it was stored.
         assert (await grpc_send(client, b"x")).status.message == "OK"
 

@@ -1,12 +1,12 @@
-"""A request of which only this is known, for judges without a proxy."""
+"""Request attributes as plain values, for evaluators without a proxy."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A `Subject` (proxy/traffic_rules/matching.py)."""
+class FakeAttributes:
+    """Implements `proxy.traffic_rules.matching.Attributes`."""
 
     code: int
     protocol: str = "remoting"

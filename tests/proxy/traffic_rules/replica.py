@@ -1,4 +1,4 @@
-"""A whole replica on an embedded broker of its own, with traffic rules."""
+"""A replica with traffic rules and an embedded broker, and clients for it."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from proxy.app import App
 from proxy.settings.model import Settings
-from proxy.traffic_rules.effects import Counts
+from proxy.traffic_rules.effects import RuleCounts
 from remoting import command as commands
 from remoting import properties
 from remoting.codes import RequestCode
@@ -23,30 +23,30 @@ from tests.cluster.grpc.kit import Consumer
 
 
 class Replica:
-    """The replica, its rules file, and where it listens."""
+    """A running replica and its rules file."""
 
     def __init__(self, app: App, file: Path) -> None:
         self.app = app
         self.file = file
 
     def address(self, number: int = 0) -> str:
-        """Of a listener."""
+        """Return the address of a listener."""
         return f"127.0.0.1:{self.app.addresses[number].port}"
 
     def remoting(self, number: int = 0, **more: Any) -> Client:
-        """A remoting client."""
+        """Return a remoting client of a listener."""
         return Client(self.address(number), **more)
 
     def grpc(self, topic: str, group: str = "g", number: int = 0, client_id: str = "") -> Consumer:
-        """A gRPC client."""
+        """Return a gRPC client of a listener."""
         return Consumer(self.address(number), group, topic, client_id)
 
-    def counts(self, rule: str) -> Counts:
-        """What a rule has counted."""
+    def counts(self, rule: str) -> RuleCounts:
+        """Return the counts of a rule."""
         return next(active.counts for active in self.app.rules.active if active.name == rule)
 
     async def create(self, *topics: str, queues: int = 1, kind: str = "NORMAL") -> None:
-        """Create topics, by the brokers' names, as gRPC clients need them."""
+        """Create topics, by their broker-side names, with the message type that gRPC clients require."""
         fields = {
             "defaultTopic": "TBW102",
             "readQueueNums": queues,
@@ -60,12 +60,12 @@ class Replica:
             ok(await self.app.backend.request("broker-a", REQUESTS[command.code], command, 5, None))
 
     async def apply(self, text: str) -> None:
-        """Let other rules be in force."""
+        """Replace the rules file and reload it."""
         write(self.file, text)
         await self.app.rules.reload()
 
     def metric(self, name: str, **labels: str) -> float:
-        """The value of one series."""
+        """Return the value of a time series."""
         for family in self.app.metrics.collect():
             for sample in family.samples:
                 if sample.name == name and labels.items() <= sample.labels.items():
@@ -74,15 +74,15 @@ class Replica:
 
 
 def write(file: Path, text: str) -> None:
-    """Write the file, by a rename as careful editors do."""
-    other = file.with_suffix(".new")
-    other.write_text(textwrap.dedent(text))
-    os.replace(other, file)
+    """Replace the file atomically, by a rename."""
+    temporary = file.with_suffix(".new")
+    temporary.write_text(textwrap.dedent(text))
+    os.replace(temporary, file)
 
 
 @asynccontextmanager
-async def replica(directory: Path, text: str, interval: float = 3600, **more: Any) -> AsyncIterator[Replica]:
-    """Serve by these rules until the block ends. interval: seconds between looks at the file."""
+async def run_replica(directory: Path, text: str, interval: float = 3600, **more: Any) -> AsyncIterator[Replica]:
+    """Run a replica with these rules until the block ends. `interval` is the reload interval in seconds."""
     file = directory / "rules.toml"
     write(file, text)
     more.setdefault("listen", [{"address": "127.0.0.1:0", "name": "main"}])
@@ -108,13 +108,13 @@ async def replica(directory: Path, text: str, interval: float = 3600, **more: An
 async def send(
     client: Client, topic: str, body: bytes = b"x", pairs: Mapping[str, str] | None = None
 ) -> RemotingCommand:
-    """What SEND_MESSAGE_V2 is answered."""
+    """Send a message by SEND_MESSAGE_V2 and return the reply."""
     fields = client.named(send_fields(topic, properties.encode(pairs or {})))
     return await client.ask(RequestCode.SEND_MESSAGE_V2, v2(fields), body)
 
 
 async def grpc_send(client: Consumer, *bodies: bytes, topic: str = "") -> Any:
-    """What SendMessage is answered."""
+    """Send messages by SendMessage and return the response."""
     resource = d.Resource(name=topic) if topic else client.topic
     messages = [
         d.Message(topic=resource, body=body, system_properties=d.SystemProperties(message_id=unique("01")))
@@ -123,11 +123,11 @@ async def grpc_send(client: Consumer, *bodies: bytes, topic: str = "") -> Any:
     return await client.call("SendMessage", pb.SendMessageRequest(messages=messages))
 
 
-async def until(condition: Callable[[], Any], what: str = "it") -> None:
-    """Wait for a condition."""
+async def until(condition: Callable[[], Any], description: str = "the condition") -> None:
+    """Wait up to 30 s for a condition."""
     try:
         async with asyncio.timeout(30):
             while not condition():
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        raise AssertionError(f"{what} did not happen") from None
+        raise AssertionError(f"timed out waiting for {description}") from None

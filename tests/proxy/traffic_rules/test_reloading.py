@@ -1,4 +1,4 @@
-"""The rules file changes while the replica runs."""
+"""Reloading of the rules file while the replica runs."""
 
 import asyncio
 import logging
@@ -10,21 +10,21 @@ import pytest
 
 from proxy.app import App
 from proxy.settings.model import Settings
-from proxy.traffic_rules.engine import Reload
-from proxy.traffic_rules.model import RulesError
+from proxy.traffic_rules.parsing import RulesError
+from proxy.traffic_rules.reloading import ReloadOutcome
 from remoting.codes import ResponseCode
 from tests.cluster.client import Client
 from tests.cluster.servers import Gantry
-from tests.proxy.traffic_rules.kit import replica, send, until, write
+from tests.proxy.traffic_rules.replica import run_replica, send, until, write
 
 pytestmark = pytest.mark.anyio
 
 DENY = '[[rule]]\nname = "no-orders"\nkind = "deny"\nmatch.topics = ["orders"]\n'
 
 
-async def test_a_changed_file_is_in_force_under_traffic(tmp_path: Path) -> None:
-    async with replica(tmp_path, "", interval=0.02) as one, one.remoting() as client:
-        assert one.app.core.gate is None
+async def test_changed_rules_take_effect_under_traffic(tmp_path: Path) -> None:
+    async with run_replica(tmp_path, "", interval=0.02) as replica, replica.remoting() as client:
+        assert replica.app.core.gate is None
         answers: list[int] = []
 
         async def traffic() -> None:
@@ -34,55 +34,57 @@ async def test_a_changed_file_is_in_force_under_traffic(tmp_path: Path) -> None:
         sending = asyncio.ensure_future(traffic())
         try:
             for text, code in ((DENY, ResponseCode.NO_PERMISSION), ("", ResponseCode.SUCCESS)) * 3:
-                write(one.file, text)
+                write(replica.file, text)
                 await until(lambda code=code: answers and answers[-1] == code, f"{code}")  # type: ignore[misc]
         finally:
             sending.cancel()
         assert set(answers) == {ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS}
-        assert one.metric("gantry_rules_reloads_total", outcome="loaded") == 6
+        assert replica.metric("gantry_rules_reloads_total", outcome="loaded") == 6
 
 
 @pytest.mark.parametrize("bad", ["[[rule]]", "[[rule", None])
-async def test_a_wrong_file_leaves_the_former_rules(
+async def test_an_invalid_file_leaves_the_former_rules_in_force(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, bad: str | None
 ) -> None:
-    async with replica(tmp_path, DENY) as one, one.remoting() as client:
+    async with run_replica(tmp_path, DENY) as replica, replica.remoting() as client:
         if bad is None:
-            one.file.unlink()
+            replica.file.unlink()
         else:
-            write(one.file, bad)
-        assert await one.app.rules.reload() is Reload.FAILED
-        # Told once.
-        assert await one.app.rules.reload() is Reload.UNCHANGED
-        assert len([record for record in caplog.records if "is not usable" in record.message]) == 1
+            write(replica.file, bad)
+        assert await replica.app.rules.reload() is ReloadOutcome.FAILED
+        # Reported only once.
+        assert await replica.app.rules.reload() is ReloadOutcome.UNCHANGED
+        assert len([record for record in caplog.records if "is invalid" in record.message]) == 1
         assert (await send(client, "orders")).code == ResponseCode.NO_PERMISSION
-        assert one.metric("gantry_rules_outdated") == 1
-        write(one.file, "")
-        assert await one.app.rules.reload() is Reload.LOADED
+        assert replica.metric("gantry_rules_outdated") == 1
+        write(replica.file, "")
+        assert await replica.app.rules.reload() is ReloadOutcome.LOADED
         assert (await send(client, "orders")).code == ResponseCode.SUCCESS
-        assert (one.metric("gantry_rules_outdated"), one.metric("gantry_rules")) == (0, 0)
+        assert (replica.metric("gantry_rules_outdated"), replica.metric("gantry_rules")) == (0, 0)
 
 
-async def test_a_wrong_file_is_no_start(tmp_path: Path) -> None:
+async def test_an_invalid_file_fails_the_start(tmp_path: Path) -> None:
     file = tmp_path / "rules.toml"
     write(file, "[[rule]]")
-    with pytest.raises(RulesError, match=r"rules\.toml: rule no\. 1: kind has to be given"):
+    with pytest.raises(RulesError, match=r"rules\.toml: rule no\. 1: kind: required"):
         App(Settings(rules={"file": file}))
 
 
-async def test_what_rules_did_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with replica(tmp_path, DENY) as one, one.remoting() as client:
+async def test_rejections_are_logged_once_per_report(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with run_replica(tmp_path, DENY) as replica, replica.remoting() as client:
         for _ in range(5):
-            await send(client, "orders", b"nothing to write down")
+            await send(client, "orders", b"x")
         with caplog.at_level(logging.WARNING, "gantry.rules"):
-            one.app.rules.report()
-            one.app.rules.report()
+            replica.app.rules.report()
+            replica.app.rules.report()
         (line,) = [record.getMessage() for record in caplog.records if "no-orders" in record.getMessage()]
-        assert line.startswith("rule no-orders (deny): 5 since the last report, at last SEND_MESSAGE_V2 of ")
+        assert line.startswith(
+            "rule no-orders (deny): 5 rejected or delayed since the last report, most recently SEND_MESSAGE_V2 from "
+        )
         assert "topic orders" in line
 
 
-async def test_a_hangup_has_the_file_looked_at(tmp_path: Path) -> None:
+async def test_sighup_reloads_the_file(tmp_path: Path) -> None:
     file = tmp_path / "rules.toml"
     write(file, "")
     config = f"""

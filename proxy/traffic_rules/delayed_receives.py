@@ -1,0 +1,69 @@
+"""Receives that wait for a rate limit: how long they may wait, and their reply if that is too short."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from proxy.core.context import Context
+from proxy.core.messaging import Reply
+from remoting import command as commands
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError
+from remoting.messages import PullSysFlag
+
+# Seconds that any receive may wait, although its client asks for a shorter wait or none.
+_MIN_WAIT = 1.0
+# Seconds that a signed receive may wait: its ext fields cannot be changed, so that the broker's own wait is added.
+_MAX_SIGNED_WAIT = 5.0
+# Seconds that any receive may wait, however long its client would: the client then repeats the request.
+_MAX_WAIT = 60.0
+_PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+
+
+class FlowControlled(RemotingError):
+    """A limit is exceeded. Producers report it to the application: their clients do not retry after this code."""
+
+    code = ResponseCode.FLOW_CONTROL
+
+
+def max_wait(context: Context) -> float:
+    """Return the seconds that a receive may wait for a limit."""
+    poll = context.known.poll
+    wait = context.command.integer(poll) / 1000 if poll is not None else 0.0
+    if context.code in _PULLS and not context.command.integer("sysFlag") & PullSysFlag.SUSPEND:
+        wait = 0.0
+    return min(max(wait, _MIN_WAIT), _MAX_SIGNED_WAIT if "Signature" in context.fields else _MAX_WAIT)
+
+
+def shorten_poll(context: Context, seconds: float) -> None:
+    """Subtract the wait for a limit from the poll time that the broker reads, unless the request is signed."""
+    poll = context.known.poll
+    if poll is not None and "Signature" not in context.fields:
+        remaining = max(0.0, int(context.fields[poll]) / 1000 - seconds)
+        context.fields[poll] = str(int(remaining * 1000))
+
+
+def empty_reply(context: Context, rule: str) -> Awaitable[RemotingCommand]:
+    """Return the reply of a receive that waited as long as it may: no message found.
+
+    After an error, remoting clients would repeat the request within 20 ms. Raises FlowControlled for a gRPC client,
+    whose gateway reports it after a pause.
+    """
+    text = f"rate limit exceeded (rule {rule})"
+    if context.channel.protocol == "grpc":
+        raise FlowControlled(text)
+    if context.code not in _PULLS:
+        fields = dict.fromkeys(("popTime", "invisibleTime", "reviveQid", "restNum"), "0")
+        # A peek has no poll time.
+        code = ResponseCode.POLLING_TIMEOUT if context.known.poll is not None else ResponseCode.PULL_NOT_FOUND
+        return completed(commands.response(code, fields, remark=text))
+    offset = context.fields["queueOffset"]
+    fields = {"nextBeginOffset": offset, "minOffset": "0", "maxOffset": offset, "suggestWhichBrokerId": "0"}
+    return completed(commands.response(ResponseCode.PULL_NOT_FOUND, fields, remark=text))
+
+
+def completed(answer: RemotingCommand) -> Reply:
+    """Return a reply that is completed already."""
+    reply: Reply = asyncio.get_running_loop().create_future()
+    reply.set_result(answer)
+    return reply

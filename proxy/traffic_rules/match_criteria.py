@@ -1,0 +1,113 @@
+"""Match criteria of traffic rules, and the sets of request codes that they select from."""
+
+from ipaddress import IPv4Network, IPv6Network
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from remoting.codes import RequestCode
+from remoting.requests import REQUESTS, Action, Direction
+
+Network = IPv4Network | IPv6Network
+
+# Requests that carry messages to brokers.
+SENDS = frozenset(
+    {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    }
+)
+# Requests whose replies carry messages to consumers.
+RECEIVES = frozenset(
+    {
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.POP_LITE_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+    }
+)
+MIRRORED_SENDS = SENDS - {RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
+# These return messages too, so that a deny rule has to cover them.
+_LOOKUPS = frozenset({RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID})
+# Without these a client cannot join its group, so that only a rule that names them covers them.
+_REGISTRATIONS = frozenset({RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.LITE_SUBSCRIPTION_CTL})
+DATA_REQUESTS = _LOOKUPS | frozenset(
+    spec.code
+    for spec in REQUESTS.values()
+    if spec.action in (Action.PUB, Action.SUB)
+    and spec.direction is not Direction.BROKER
+    and spec.code not in _REGISTRATIONS
+)
+_VERSION = r"^\d+(\.\d+){0,2}$"
+
+
+class Table(BaseModel):
+    """A table of the rules file: immutable, without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _request_code(value: object) -> object:
+    """Return the request code of a name."""
+    if not isinstance(value, str):
+        raise ValueError("expected the name of a request code, such as SEND_MESSAGE_V2")
+    code = RequestCode.__members__.get(value)
+    if code is None or code not in REQUESTS or REQUESTS[code].direction is Direction.BROKER:
+        raise ValueError(f"clients send no request {value!r}")
+    return code
+
+
+Globs = tuple[Annotated[str, Field(min_length=1)], ...]
+
+
+class Match(Table):
+    """Criteria for requests. A request matches if it meets every criterion; one value of each is enough."""
+
+    protocols: tuple[Literal["remoting", "grpc"], ...] = Field((), description="client protocols")
+    listeners: Globs = Field((), description="listener names, globs")
+    server_names: Globs = Field((), description="server names that TLS clients requested (SNI), globs")
+    subjects: Globs = Field((), description="distinguished names of client certificates (RFC 4514), globs")
+    networks: tuple[Network, ...] = Field((), description="client networks, such as 10.0.0.0/8")
+    clients: Globs = Field((), description="client ids, globs; remoting clients send theirs with the first heartbeat")
+    languages: Globs = Field((), description="client languages, such as JAVA, globs that ignore case")
+    version_from: Annotated[str, Field(pattern=_VERSION)] | None = Field(
+        None, description="lowest client version that matches"
+    )
+    version_below: Annotated[str, Field(pattern=_VERSION)] | None = Field(
+        None, description="lowest client version that no longer matches"
+    )
+    topics: Globs = Field((), description="topics by their broker-side names, globs")
+    groups: Globs = Field(
+        (), description="groups by their broker-side names, globs; the group of a gRPC producer is its topic"
+    )
+    actions: tuple[Literal["Pub", "Sub", "Get", "Create", "Update", "Delete", "Any"], ...] = Field(
+        (), description="actions of the request table"
+    )
+    requests: tuple[Annotated[RequestCode, BeforeValidator(_request_code)], ...] = Field(
+        (), description="request codes by name, including those that gRPC calls translate to"
+    )
+
+    # Criteria that can be checked when a connection opens.
+    CONNECTION_KEYS: ClassVar = frozenset({"protocols", "listeners", "server_names", "subjects", "networks"})
+
+    def given(self) -> set[str]:
+        """Return the names of the criteria that are set."""
+        return {name for name in type(self).model_fields if getattr(self, name)}
+
+    def codes(self, default: frozenset[RequestCode]) -> frozenset[RequestCode]:
+        """Return the request codes of `requests`, else those of `actions`, else `default`."""
+        if self.requests:
+            return frozenset(self.requests)
+        if not self.actions:
+            return default
+        return frozenset(
+            spec.code
+            for spec in REQUESTS.values()
+            if spec.action.value in self.actions
+            and spec.direction is not Direction.BROKER
+            and spec.code not in _REGISTRATIONS
+        )
