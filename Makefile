@@ -4,10 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := $(PYTHON) tests/peers/peers
 BACKEND ?= cluster
+# Processes of `make test` and `make unit`. Most tests wait for servers and timers, so more than there are cores.
+JOBS ?= 4
+PARALLEL := --numprocesses $(JOBS) --dist loadgroup
 RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: install run test check analytics-demo analytics-package protos clients conformance bench bench-store bench-analytics contract crash faults fuzz lock clean
+.PHONY: install run test unit check analytics-demo analytics-package protos clients conformance bench bench-store \
+	bench-analytics contract crash faults attacks fuzz lock clean
 .DEFAULT_GOAL := run
 
 install: $(VENV)/.installed
@@ -30,8 +34,13 @@ $(VENV)/.runs: pyproject.toml deploy/requirements.lock deploy/build.lock
 run: $(VENV)/.runs
 	$(BIN)/gantry demo --dir $(RUN_DIR) --listen $(LISTEN)
 
+# The whole suite.
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
+
+# Everything that needs only the Python environment: no Java, Go, Spark, browser or network.
+unit: install
+	$(BIN)/python -m pytest $(PARALLEL) -m "not external and not cluster"
 
 # The Python code of the .proto files.
 protos: install
@@ -43,7 +52,8 @@ check: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	@echo "check: format, lint, types and layers hold"
+	$(BIN)/python -m tests.style.prose
+	@echo "check: format, lint, types, layers and prose hold"
 
 # The matrix of official clients through the one port; BACKEND=embedded runs it without a cluster.
 clients: install
@@ -71,6 +81,10 @@ crash: install
 # The embedded broker's figures beside the disk's; needs room for a log of 5 GiB.
 bench-store: install
 	$(BIN)/python -m tests.proxy.embedded.measure
+
+# Hostile clients beside good ones.
+attacks: install
+	$(BIN)/python -m pytest tests/attacks
 
 fuzz: install
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m hypothesis --timeout 1200

@@ -4,8 +4,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A busy machine is no failure: neither a deadline nor `too_slow`, which measure the machine as much as the test.
-# `make fuzz` takes the profile "fuzz".
+from tests.groups import group
+from tests.paths import ROOT
+
+# No deadline and no `too_slow` check: both measure a busy machine as much as the test.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fuzz", settings.get_profile("default"), max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
@@ -13,19 +15,27 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, Any]]:
-    """Coroutine tests run on asyncio only: the connections are asyncio protocols."""
+    """Run coroutine tests on asyncio: the connections are asyncio protocols."""
     return "asyncio", {"use_uvloop": False}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real servers have clocks and pauses of their own: before them a test may fail once, which is told at the end."""
-    for item in items:
+    """Group the tests, longest groups first; give tests before real servers a second try.
+
+    Real servers have clocks and pauses of their own. The terminal summary shows every first failure.
+    """
+    groups = {item: group(item.path.relative_to(ROOT)) for item in items}
+    for item, its_group in groups.items():
+        item.add_marker(pytest.mark.xdist_group(its_group.name))
+        if its_group.external:
+            item.add_marker(pytest.mark.external)
         if item.get_closest_marker("cluster") and "embedded" not in item.path.parts:
             item.add_marker(pytest.mark.flaky(reruns=1))
+    items.sort(key=lambda item: groups[item].rank)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What failed once, whole: it is to be looked into as a failure is."""
+    """Show tests that failed once in full: they need the same attention as failures."""
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.section(f"failed once: {report.nodeid}")
         terminalreporter.line(report.longreprtext)

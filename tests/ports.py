@@ -1,17 +1,21 @@
 """Ports for servers that cannot choose one themselves."""
 
+import os
 import random
 import socket
 
 HOST = "127.0.0.1"
-# Below the range that outgoing connections, and whoever binds port 0, take theirs from: nobody takes one
-# between here and the server's start.
-_RANGE = range(12_000, 32_000)
+# Below the ephemeral range, so that neither an outgoing connection nor a bind to port 0 takes a port between the call
+# and the server's start. Each process of pytest-xdist has a slice of its own.
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_SLICE = 20_000 // _WORKERS
+_RANGE = range(12_000 + _WORKER * _SLICE, 12_000 + (_WORKER + 1) * _SLICE)
 _given: set[int] = set()
 
 
 def free_port(many: int = 1) -> int:
-    """A port that nobody listens on, and `many` - 1 that follow it; none is given twice."""
+    """Return the first of `many` consecutive free ports; a process never gets the same port twice."""
     while True:
         port = random.choice(_RANGE)
         wanted = range(port, port + many)

@@ -16,7 +16,9 @@ def test_topics(name: str) -> None:
     assert validation.topic(resource(name)) == validation.topic(resource(name)) == name
 
 
-@pytest.mark.parametrize("name", ["", "  ", "a b", "x" * 128, "é", "a.b", *SYSTEM_TOPICS, "rmq_sys_wheel_timer"])
+@pytest.mark.parametrize(
+    "name", ["", "  ", "a b", "x" * 128, "é", "a.b", *sorted(SYSTEM_TOPICS), "rmq_sys_wheel_timer"]
+)
 def test_names_that_are_no_topics(name: str) -> None:
     with pytest.raises(Refused) as refused:
         validation.topic(resource(name))

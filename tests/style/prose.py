@@ -2,9 +2,8 @@
 
     python -m tests.style.prose [--list] [PATH ...]
 
-A noun clause ("What a connection is told", "whoever asks") or a vague word (nobody, told, of late) hides the noun that a
-reader looks for; `docs/contributing/style.md` has examples. Exits with 1 above the limits below; `--list` prints every
-line found.
+A noun clause ("What a connection is told", "whoever asks") or a vague word (nobody, told, of late) hides the noun that
+a reader looks for. Exits with 1 above LIMITS; `--list` prints every line found.
 """
 
 import argparse

@@ -51,7 +51,7 @@ async def test_another_door_of_the_same_deployment(tmp_path: Path) -> None:
     [
         ("0.0.0.0:8080", "route.wildcard"),
         ("gantry-7f9c.invalid:8080", "route.unresolved"),
-        (f"127.0.0.1:{free_port()}", "route.unreachable"),
+        pytest.param(f"127.0.0.1:{free_port()}", "route.unreachable", id="closed-port"),
     ],
 )
 async def test_an_address_that_nobody_can_dial(tmp_path: Path, advertised: str, code: str) -> None:
