@@ -1,4 +1,5 @@
 import os
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -19,10 +20,12 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return "asyncio", {"use_uvloop": False}
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Group the tests, longest groups first; give tests before real servers a second try.
 
-    Real servers have clocks and pauses of their own. The terminal summary shows every first failure.
+    Runs before pytest-xdist reads the groups. Real servers have clocks and pauses of their own; the terminal summary
+    shows every first failure.
     """
     groups = {item: group(item.path.relative_to(ROOT)) for item in items}
     for item, its_group in groups.items():
@@ -32,6 +35,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("cluster") and "embedded" not in item.path.parts:
             item.add_marker(pytest.mark.flaky(reruns=1))
     items.sort(key=lambda item: groups[item].rank)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape lone surrogates in captured output: pytest-xdist sends reports as UTF-8."""
+    report = yield
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

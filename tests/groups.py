@@ -22,7 +22,14 @@ class Group:
 
 
 # Longest first, so that no long group is left for the end.
-_DIRECTORIES = ("tests/cluster", "tests/faults", "tests/analytics", "tests/conformance", "tests/deploy")
+_DIRECTORIES = (
+    "tests/cluster",
+    "tests/faults",
+    "tests/analytics",
+    "tests/conformance",
+    "tests/deploy",
+    "tests/proxy/embedded/contract",
+)
 _SHARED = {path: Group(path, external=True, rank=rank) for rank, path in enumerate(_DIRECTORIES)}
 
 

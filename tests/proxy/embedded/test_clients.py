@@ -16,7 +16,7 @@ from tests.cluster.client import create_topic, unique
 from tests.cluster.servers import HOST, Gantry, run_client
 from tests.ports import free_port
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.anyio, pytest.mark.external, pytest.mark.timeout(600)]
 
 _CLIENTS = (("python-grpc", "simple"), ("go-grpc", "push"), ("go-remoting", "push"), ("go-remoting", "pull"))
 _KINDS = ("normal", "fifo", "delay", "transaction")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.proxy.embedded.contract.run import EMBEDDED, Found, report, run
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.external, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from tests.cluster.client import create_topic, unique
 from tests.cluster.servers import HOST, Gantry, run_client
 from tests.ports import free_port
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.external]
 
 _TENANT = """
 [[rule]]

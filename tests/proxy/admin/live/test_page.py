@@ -15,7 +15,7 @@ from remoting.codes import RequestCode
 from tests.cluster.client import Client, send_fields, v2
 from tests.proxy.admin.http.kit import READ, Replica, replica
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.external]
 
 # Milliseconds; a slow machine's. What is expected without saying how long would be waited for 5 s.
 TIMEOUT = 60_000

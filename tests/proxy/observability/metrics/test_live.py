@@ -25,6 +25,7 @@ def process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Process]
         process.process.wait()
 
 
+@pytest.mark.external
 def test_promtool_accepts_what_is_served(process: Process) -> None:
     process.gantry("topics", "create", "orders")
     for _ in range(8):

@@ -158,6 +158,7 @@ async def haproxy(folder: Path, target: HostPort, accept: str = "", send: str = 
         await process.wait()
 
 
+@pytest.mark.external
 async def test_a_load_balancer_that_expects_another_before_it(tmp_path: Path) -> None:
     async with (
         replica(tmp_path / "store") as app,
@@ -167,6 +168,7 @@ async def test_a_load_balancer_that_expects_another_before_it(tmp_path: Path) ->
     assert "endpoint.proxy_protocol" in codes(found)
 
 
+@pytest.mark.external
 async def test_a_load_balancer_whose_headers_are_not_trusted(tmp_path: Path) -> None:
     async with (
         replica(tmp_path / "store") as app,
@@ -177,6 +179,7 @@ async def test_a_load_balancer_whose_headers_are_not_trusted(tmp_path: Path) -> 
     assert "listen.trusted_proxies" in only(found, "endpoint.closes").remedy
 
 
+@pytest.mark.external
 async def test_a_load_balancer_as_it_should_be(tmp_path: Path) -> None:
     listen = [{"address": "127.0.0.1:0", "trusted_proxies": ["127.0.0.0/8"]}]
     async with (
