@@ -14,7 +14,7 @@ settings.register_profile("fuzz", settings.get_profile("default"), max_examples=
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> tuple[str, dict[str, Any]]:
     """Run coroutine tests on asyncio: the connections are asyncio protocols."""
     return "asyncio", {"use_uvloop": False}
