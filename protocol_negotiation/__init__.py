@@ -7,12 +7,12 @@ for the files that `tls` reads.
 
 from protocol_negotiation.advertised_address import Advertise, AdvertiseRule, advertised, in_container, unreachable
 from protocol_negotiation.detect import PROTOCOLS, Detection, Match, Protocol, detect
-from protocol_negotiation.http1_rejection import Http1Refusal
 from protocol_negotiation.listener import Handlers, Listener, ListenerOptions, OnOutcome
 from protocol_negotiation.negotiation import Negotiation, Outcome
 from protocol_negotiation.networks import Network, parse_network
 from protocol_negotiation.peer import HostPort, Peer, Tls
 from protocol_negotiation.proxy_protocol import ProxyHeader, ProxyProtocolError
+from protocol_negotiation.rejection import Http1Rejector
 from protocol_negotiation.tls import ClientAuth, Refresh, TlsError, TlsFiles, TlsMode, TlsSource, server_context
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "Detection",
     "Handlers",
     "HostPort",
-    "Http1Refusal",
+    "Http1Rejector",
     "Listener",
     "ListenerOptions",
     "Match",

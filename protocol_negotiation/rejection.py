@@ -1,15 +1,17 @@
-"""An answer for a client that is at the wrong place: said once, then the connection ends."""
+"""Rejection of connections that reached the wrong port or a limit: one response, then the connection closes."""
 
 import asyncio
 from typing import cast
 
-# Seconds that the client gets to read the answer and close. Closing at once, with bytes of the client unread,
-# would reset the connection and could take the answer with it (RFC 9112 section 9.6).
-LINGER = 1.0
+from protocol_negotiation.peer import Peer
+
+# Seconds for the client to read the response and close. Closing at once, with unread bytes of the client, would reset
+# the connection and could discard the response (RFC 9112 section 9.6).
+LINGER_SECONDS = 1.0
 
 
-class Farewell(asyncio.Protocol):
-    """Sends what `answer` gives for the first bytes received, ignores everything else, and closes."""
+class Rejector(asyncio.Protocol):
+    """Sends the `response` to the first bytes received, ignores all others, and closes."""
 
     __slots__ = ("_closing", "_transport")
 
@@ -18,7 +20,8 @@ class Farewell(asyncio.Protocol):
     def __init__(self) -> None:
         self._closing: asyncio.TimerHandle | None = None
 
-    def answer(self, data: bytes) -> bytes:
+    def response(self, data: bytes) -> bytes:
+        """Return the response to the first bytes of the client."""
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -28,14 +31,51 @@ class Farewell(asyncio.Protocol):
         if self._closing is not None:
             return
         transport = self._transport
-        self._closing = asyncio.get_running_loop().call_later(LINGER, transport.close)
-        transport.write(self.answer(data))
+        self._closing = asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.close)
+        transport.write(self.response(data))
         if transport.can_write_eof():
             transport.write_eof()
 
     def eof_received(self) -> None:
-        """The client has closed its side: None lets the transport close."""
+        """Let the transport close (by returning None)."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._closing is not None:
             self._closing.cancel()
+
+
+# HTTP/1.1.
+
+_MISDIRECTED = (
+    b"This is an access point of Apache RocketMQ, not a web server.\n"
+    b"Point a RocketMQ client (remoting or gRPC) at this address.\n"
+)
+
+
+def misdirected_response(request: bytes) -> bytes:
+    """Return the complete HTTP/1.1 response to the request that begins with `request`.
+
+    Status 421 means that the request reached a server that is not configured for its target (RFC 9110 section
+    15.5.20).
+    """
+    head = (
+        b"HTTP/1.1 421 Misdirected Request\r\n"
+        b"Content-Type: text/plain; charset=utf-8\r\n"
+        b"Content-Length: %d\r\n"
+        b"Connection: close\r\n"
+        b"\r\n"
+    ) % len(_MISDIRECTED)
+    # RFC 9110 section 9.3.2: a response to HEAD has no content.
+    return head if request.startswith(b"HEAD ") else head + _MISDIRECTED
+
+
+class Http1Rejector(Rejector):
+    """Handler of HTTP/1.1 on a listener that does not serve it."""
+
+    __slots__ = ()
+
+    def __init__(self, _: Peer) -> None:
+        super().__init__()
+
+    def response(self, data: bytes) -> bytes:
+        return misdirected_response(data)

@@ -8,10 +8,10 @@ from typing import cast
 import anyio
 
 from protocol_negotiation.detect import Protocol
-from protocol_negotiation.http1_rejection import Http1Refusal
 from protocol_negotiation.listener import Handlers, Listener, ListenerOptions
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
+from protocol_negotiation.rejection import Http1Rejector
 from protocol_negotiation.tls import TlsMode
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
@@ -68,7 +68,7 @@ class Server:
         self._wheel = TimeoutWheel(loop.time)
         self.channels: set[BrokerChannel] = set()
         # gRPC clients are for the proxy: here they are refused as unknown.
-        handlers: Handlers = {Protocol.REMOTING: self._accept, Protocol.HTTP1: Http1Refusal}
+        handlers: Handlers = {Protocol.REMOTING: self._accept, Protocol.HTTP1: Http1Rejector}
         options = ListenerOptions(name="embedded", address=address, tls_mode=TlsMode.DISABLED)
         self._listener = Listener(options, handlers, None, _forget)
 

@@ -1,49 +1,53 @@
-"""Health on the clients' port: as much HTTP/1.1 (RFC 9112) as a load balancer's check needs, and nothing else.
+"""Health checks on the clients' port: the subset of HTTP/1.1 (RFC 9112) that a load balancer's check needs.
 
-Keep-alive, pipelining within bounds, and HEAD work. A target that is not one of the health paths, and what is no
-proper request, gets the answer that HTTP clients get at this port otherwise (`http1_rejection`), as soon as
-that is clear.
+Keep-alive, bounded pipelining and HEAD are supported. A request for any other path, and bytes that are not a valid
+request, get the response of `protocol_negotiation.rejection` as early as possible.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Callable
 from email.utils import formatdate
 from functools import cache, partial
-from typing import cast
+from typing import NamedTuple, cast
 
-from protocol_negotiation.http1_rejection import misdirected
+import h11
+
 from protocol_negotiation.peer import Peer
-from protocol_negotiation.rejection import LINGER
+from protocol_negotiation.rejection import LINGER_SECONDS, misdirected_response
 from proxy.core.health import PATHS, Health, Report
 from proxy.observability.metrics.process import product_version
 
-# Bytes of a request up to the empty line: health checks need a few hundred.
+# Bytes of a request line and its fields; health checks need a few hundred.
 _MAX_HEAD = 8 * 1024
-# Seconds until a request has come whole, counted from the last answer.
-_TIMEOUT = 30.0
-# Requests that may come together: checks of health send one, and everybody else waits for the answers to many.
-_MAX_TOGETHER = 64
-_END = b"\r\n\r\n"
-_LINE = re.compile(rb"([A-Z]+) (\S+) HTTP/1\.([01])")
-# RFC 9110 section 5.6.2 and 5.5: a token, and what a field's value may hold.
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
-_ABSOLUTE = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
+# Seconds for a whole request, from the opening of the connection or the last response.
+_REQUEST_TIMEOUT = 30.0
+# Requests received at once. Health checks send one, and other connections wait while many are answered.
+_MAX_PIPELINED = 64
+_HEAD_END = b"\r\n\r\n"
+_FOLDS = (b"\r\n ", b"\r\n\t")
+_VERSIONS = (b"HTTP/1.0", b"HTTP/1.1")
+_SCHEMES = (b"http://", b"https://")
 _METHODS = (b"GET", b"HEAD")
 _PATHS = {path.encode(): path for path in PATHS}
 _PHRASES = {200: b"OK", 405: b"Method Not Allowed", 503: b"Service Unavailable"}
-_HEAD = (
+_RESPONSE_HEAD = (
     b"HTTP/1.1 %d %s\r\nDate: %s\r\nServer: gantry/%s\r\nContent-Type: %s\r\nContent-Length: %d\r\n"
     b"Cache-Control: no-store\r\n%sConnection: %s\r\n\r\n"
 )
 _NOT_ALLOWED = b'{"type":"about:blank","title":"Method Not Allowed","status":405}'
 
 
-class Responder:
-    """Sans-io: bytes in, answers out. `closing` is set once nothing more will be answered.
+class _Request(NamedTuple):
+    method: bytes
+    path: str
+    keep_alive: bool
 
-    `now`: seconds since 1970, so that whoever asks can compare clocks.
+
+class HealthResponder:
+    """Sans-io: request bytes in, responses out. `closing` is true once no further request is answered.
+
+    `now` returns seconds since 1970, for the Date field.
     """
 
     __slots__ = ("_buffer", "_now", "_report", "closing")
@@ -55,130 +59,154 @@ class Responder:
         self.closing = False
 
     def receive(self, data: bytes) -> bytes:
-        """The answers to all requests that are complete with `data`, in their order."""
+        """Return the responses to all requests that `data` completes, in their order."""
         self._buffer += data
-        # Of what came together, each path is looked at once.
+        # Requests received at once share one report per path.
         reports: dict[str, Report] = {}
-        answers: list[bytes] = []
+        responses: list[bytes] = []
         while self._buffer and not self.closing:
-            answer = self._next(reports, len(answers) + 1 == _MAX_TOGETHER)
-            if answer is None:
+            response = self._next_response(reports, len(responses) + 1 == _MAX_PIPELINED)
+            if response is None:
                 break
-            answers.append(answer)
+            responses.append(response)
         if self.closing:
             self._buffer = b""
-        return b"".join(answers)
+        return b"".join(responses)
 
-    def _next(self, reports: dict[str, Report], last: bool) -> bytes | None:
-        head, end, rest = self._buffer.partition(_END)
+    def _next_response(self, reports: dict[str, Report], last: bool) -> bytes | None:
+        head, end, rest = self._buffer.partition(_HEAD_END)
         if not end:
-            return None if _may_become(self._buffer) else self._refuse()
-        request = _parse(head) if len(head) <= _MAX_HEAD else None
+            return None if _may_be_health_check(self._buffer) else self._reject()
+        request = _parse(head)
         if request is None:
-            return self._refuse()
-        method, path, stays = request
+            return self._reject()
         self._buffer = rest
-        self.closing = last or not stays
-        if method not in _METHODS:
+        self.closing = last or not request.keep_alive
+        if request.method not in _METHODS:
             self.closing = True
-            return self._answer(405, b"application/problem+json", _NOT_ALLOWED, False, b"Allow: GET, HEAD\r\n")
-        report = reports.get(path) or self._report(path)
-        reports[path] = report
-        return self._answer(report.http_status, b"application/json", report.json(), method == b"HEAD")
+            return self._response(405, b"application/problem+json", _NOT_ALLOWED, fields=b"Allow: GET, HEAD\r\n")
+        report = reports.get(request.path) or self._report(request.path)
+        reports[request.path] = report
+        return self._response(report.http_status, b"application/json", report.json(), request.method == b"HEAD")
 
-    def _answer(self, status: int, kind: bytes, body: bytes, bare: bool, more: bytes = b"") -> bytes:
-        stays = b"close" if self.closing else b"keep-alive"
+    def _response(
+        self, status: int, content_type: bytes, content: bytes, head_only: bool = False, fields: bytes = b""
+    ) -> bytes:
+        connection = b"close" if self.closing else b"keep-alive"
         date = formatdate(self._now(), usegmt=True).encode()
-        head = _HEAD % (status, _PHRASES[status], date, _release(), kind, len(body), more, stays)
-        return head if bare else head + body
+        head = _RESPONSE_HEAD % (
+            status,
+            _PHRASES[status],
+            date,
+            _product_version(),
+            content_type,
+            len(content),
+            fields,
+            connection,
+        )
+        return head if head_only else head + content
 
-    def _refuse(self) -> bytes:
+    def _reject(self) -> bytes:
         self.closing = True
-        return misdirected(self._buffer)
+        return misdirected_response(self._buffer)
 
 
-def _may_become(buffer: bytes) -> bool:
-    """Whether what has come so far can still be the beginning of a question about health."""
+def _may_be_health_check(buffer: bytes) -> bool:
+    """Return whether the incomplete request in the buffer may become a health check."""
     if len(buffer) > _MAX_HEAD:
         return False
-    line, ended, _ = buffer.partition(b"\r\n")
-    if ended:
-        return _target(line) is not None
-    _, blank, target = line.partition(b" ")
-    if not blank:
+    line, line_ended, _ = buffer.partition(b"\r\n")
+    if line_ended:
+        return _path_of(line) is not None
+    _, method_ended, target = line.partition(b" ")
+    if not method_ended:
         return True
-    target, over, _ = target.partition(b" ")
-    if not target.startswith(b"/"):
-        return b"://".join((b"http", b"")).startswith(target[:7].lower()) or _ABSOLUTE.match(target) is not None
-    path, question, _ = target.partition(b"?")
-    if over or question:
-        return path in _PATHS
-    return any(known.startswith(path) for known in _PATHS)
+    target, target_ended, _ = target.partition(b" ")
+    if target_ended or b"?" in target:
+        return _path(target) is not None
+    if target.startswith(b"/"):
+        return any(path.startswith(target) for path in _PATHS)
+    target = target.lower()
+    return any(scheme.startswith(target) or target.startswith(scheme) for scheme in _SCHEMES)
 
 
-def _target(line: bytes) -> tuple[bytes, str, bool] | None:
-    """Method, path and whether it is HTTP/1.1, of a request line that asks for health."""
-    found = _LINE.fullmatch(line)
-    if found is None:
+def _path_of(line: bytes) -> str | None:
+    """Return the health path of a request line; None if it has another path or is invalid."""
+    words = line.split(b" ")
+    return _path(words[1]) if len(words) == 3 and words[2] in _VERSIONS else None
+
+
+def _path(target: bytes) -> str | None:
+    """Return the health path of a request target in origin form or absolute form; None if it has another path."""
+    scheme, separator, rest = target.partition(b"://")
+    if scheme.lower() + separator in _SCHEMES:
+        target = b"/" + rest.partition(b"/")[2]
+    return _PATHS.get(target.partition(b"?")[0])
+
+
+def _parse(head: bytes) -> _Request | None:
+    """Parse a complete head; return None if it is invalid, too long, or not a health check."""
+    path = _path_of(head.partition(b"\r\n")[0])
+    # h11 accepts folded fields, which RFC 9112 section 5.2 allows to reject.
+    if path is None or len(head) > _MAX_HEAD or any(fold in head for fold in _FOLDS):
         return None
-    method, target, minor = found.groups()
-    path = _PATHS.get((_ABSOLUTE.sub(b"", target, count=1) or b"/").partition(b"?")[0])
-    return None if path is None else (method, path, minor == b"1")
-
-
-def _parse(head: bytes) -> tuple[bytes, str, bool] | None:
-    """Method, path and whether the connection stays open. Host is not asked for: many checks leave it out."""
-    line, *lines = head.split(b"\r\n")
-    request = _target(line)
-    fields = [_FIELD.fullmatch(item) for item in lines]
-    if request is None or not all(fields):
+    if b"\r\nhost:" not in head.lower():
+        # h11 requires Host, which many health checks omit.
+        head += b"\r\nHost:"
+    reader = h11.Connection(h11.SERVER, max_incomplete_event_size=2 * _MAX_HEAD)
+    try:
+        reader.receive_data(head + _HEAD_END)
+        request = reader.next_event()
+    except h11.RemoteProtocolError:
         return None
-    method, path, modern = request
-    stays = modern
-    for field in filter(None, fields):
-        name, value = field[1].lower(), field[2].strip().lower()
+    return _Request(request.method, path, _keeps_alive(request)) if isinstance(request, h11.Request) else None
+
+
+def _keeps_alive(request: h11.Request) -> bool:
+    """Return whether the connection stays open after a request. With content, it does not: content is not read."""
+    keep_alive = request.http_version == b"1.1"
+    for name, value in request.headers:
         if name == b"connection":
-            options = [option.strip() for option in value.split(b",")]
-            stays = b"close" not in options and (stays or b"keep-alive" in options)
+            options = [option.strip() for option in value.lower().split(b",")]
+            keep_alive = b"close" not in options and (keep_alive or b"keep-alive" in options)
         elif name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
-            # Nobody has use for content here; what follows is not looked at.
-            return method, path, False
-    return method, path, stays
+            return False
+    return keep_alive
 
 
 @cache
-def _release() -> bytes:
+def _product_version() -> bytes:
     return product_version().encode()
 
 
 class HealthConnection(asyncio.Protocol):
-    """The I/O around a `Responder`: a handler of `protocol_negotiation`."""
+    """Transport of a `HealthResponder`; a handler of `protocol_negotiation`."""
 
-    __slots__ = ("_deadline", "_leaving", "_responder", "_transport")
+    __slots__ = ("_closing", "_deadline", "_responder", "_transport")
 
     _transport: asyncio.Transport
 
     def __init__(self, health: Health, _: Peer) -> None:
-        self._responder = Responder(health.report)
+        self._responder = HealthResponder(health.report)
         self._deadline: asyncio.TimerHandle | None = None
-        self._leaving = False
+        self._closing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._wait(_TIMEOUT)
+        self._set_deadline(_REQUEST_TIMEOUT)
 
     def data_received(self, data: bytes) -> None:
-        if self._leaving:
+        if self._closing:
             return
-        answer = self._responder.receive(data)
-        if answer:
-            self._transport.write(answer)
-            self._wait(_TIMEOUT)
+        responses = self._responder.receive(data)
+        if responses:
+            self._transport.write(responses)
+            self._set_deadline(_REQUEST_TIMEOUT)
         if self._responder.closing:
-            self._leave()
+            self._close()
 
     def eof_received(self) -> None:
-        """The client has closed its side: None lets the transport close when it is empty."""
+        """Let the transport close once its buffer is empty (by returning None)."""
 
     def pause_writing(self) -> None:
         self._transport.pause_reading()
@@ -191,23 +219,23 @@ class HealthConnection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
 
-    def _leave(self) -> None:
-        """Closing at once, with bytes unread, could take the answer along (RFC 9112 section 9.6)."""
-        self._leaving = True
-        self._wait(LINGER)
+    def _close(self) -> None:
+        """Close after a delay: closing with unread bytes could discard the response (RFC 9112 section 9.6)."""
+        self._closing = True
+        self._set_deadline(LINGER_SECONDS)
         if self._transport.can_write_eof():
             self._transport.write_eof()
 
-    def _wait(self, seconds: float) -> None:
+    def _set_deadline(self, seconds: float) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = asyncio.get_running_loop().call_later(seconds, self._give_up)
+        # Abort, because a client that does not read would keep a closing transport open.
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self._abort)
 
-    def _give_up(self) -> None:
-        # Whoever does not read has had his time as well.
+    def _abort(self) -> None:
         self._transport.abort()
 
 
 def handler(health: Health) -> Callable[[Peer], HealthConnection]:
-    """What the negotiation layer makes connections with."""
+    """Return the handler of HTTP/1.1 connections."""
     return partial(HealthConnection, health)

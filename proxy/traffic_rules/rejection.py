@@ -11,7 +11,7 @@ from grpc_gateway.http2 import frames
 from grpc_gateway.http2.errors import ErrorCode
 from grpc_gateway.http2.hpack import Encoder
 from protocol_negotiation.detect import Protocol
-from protocol_negotiation.rejection import LINGER, Farewell
+from protocol_negotiation.rejection import LINGER_SECONDS, Rejector
 from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.errors import RemotingError
@@ -23,7 +23,7 @@ _FIRST_CALL_TIMEOUT = 5.0
 _MAX_FRAME_SIZE = 16_384
 
 
-class RemotingRejector(Farewell):
+class RemotingRejector(Rejector):
     """Answers the requests in the first bytes received with FLOW_CONTROL, then closes the connection."""
 
     __slots__ = ("__weakref__", "_text")
@@ -32,7 +32,7 @@ class RemotingRejector(Farewell):
         super().__init__()
         self._text = text
 
-    def answer(self, data: bytes) -> bytes:
+    def response(self, data: bytes) -> bytes:
         """Return the responses to the complete requests in `data`."""
         responses = []
         try:
@@ -113,7 +113,7 @@ class GrpcRejector(asyncio.Protocol):
         self._transport.write(frames.goaway(stream, ErrorCode.ENHANCE_YOUR_CALM, text))
         self._rejected = True
         self._buffer.clear()
-        self._close_in(LINGER)
+        self._close_in(LINGER_SECONDS)
 
     def close(self) -> None:
         """Close the connection now."""

@@ -11,10 +11,10 @@ import pytest
 from protocol_negotiation.advertised_address import Advertise, advertised
 from protocol_negotiation.connection import Connection
 from protocol_negotiation.detect import Protocol
-from protocol_negotiation.http1_rejection import Http1Refusal
 from protocol_negotiation.listener import Listener, ListenerOptions
 from protocol_negotiation.negotiation import Negotiation, Outcome
 from protocol_negotiation.peer import HostPort, Peer
+from protocol_negotiation.rejection import Http1Rejector
 from protocol_negotiation.tls import TlsMode, TlsSource
 from tests.protocol_negotiation.kit import (
     HTTP1_REQUEST,
@@ -484,7 +484,7 @@ def test_wrong_setups() -> None:
     with pytest.raises(ValueError, match="needs a certificate"):
         Listener(options, {}, None, lambda *_: None)
     with pytest.raises(ValueError, match="handed over as tls"):
-        Listener(options, {Protocol.TLS: Http1Refusal}, None, lambda *_: None)
+        Listener(options, {Protocol.TLS: Http1Rejector}, None, lambda *_: None)
     with pytest.raises(ValueError, match="negotiation_timeout"):
         ListenerOptions("main", HostPort("", 0), negotiation_timeout=0)
     with pytest.raises(ValueError, match="max_connections"):
@@ -509,7 +509,7 @@ def test_the_flood_of_refusals_is_counted_in_the_log(run: Run, caplog: pytest.Lo
 
 def test_the_refusal_of_http(run: Run) -> None:
     async def scene() -> None:
-        async with listening(handlers={Protocol.HTTP1: Http1Refusal}) as stage:
+        async with listening(handlers={Protocol.HTTP1: Http1Rejector}) as stage:
             reader, writer = await stage.connect()
             writer.write(HTTP1_REQUEST)
             answer = await rest(reader)

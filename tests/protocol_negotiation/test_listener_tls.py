@@ -9,9 +9,9 @@ import pytest
 
 from protocol_negotiation.connection import Connection
 from protocol_negotiation.detect import Protocol
-from protocol_negotiation.http1_rejection import Http1Refusal
 from protocol_negotiation.negotiation import Negotiation, Outcome
 from protocol_negotiation.peer import HostPort, Peer
+from protocol_negotiation.rejection import Http1Rejector
 from protocol_negotiation.tls import ClientAuth, Refresh, TlsMode, TlsSource
 from tests.protocol_negotiation.kit import (
     HTTP1_REQUEST,
@@ -428,7 +428,7 @@ def test_new_connections_get_the_new_certificate(run: Run, authority: Authority)
 
 def test_http_is_refused_politely(run: Run, shared_authority: Authority, shared_source: TlsSource) -> None:
     async def scene() -> None:
-        async with listening(tls=shared_source, handlers={Protocol.HTTP1: Http1Refusal}) as stage:
+        async with listening(tls=shared_source, handlers={Protocol.HTTP1: Http1Rejector}) as stage:
             reader, writer = await stage.connect(shared_authority.client_context())
             writer.write(HTTP1_REQUEST)
             assert (await soon(reader.readline())) == b"HTTP/1.1 421 Misdirected Request\r\n"
