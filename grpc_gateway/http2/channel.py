@@ -1,10 +1,10 @@
-"""The I/O around an HTTP/2 connection: one transport, one write per turn of the loop, back-pressure, the end.
+"""The I/O of an HTTP/2 connection: a transport, one write per turn of the event loop, back-pressure, closing.
 
-Back-pressure is four rules:
-1. A peer whose socket does not take our bytes is not read from.
-2. A peer whose windows do not take our answers gets no new requests served; past a hard bound it is cut off.
-3. Writers of streams wait in line (`writable`) while its socket is full.
-4. Who reads or writes much gives the others a turn (`turn`), and the socket a chance to say that it is full.
+Back-pressure has four rules:
+1. The channel stops reading from a peer whose socket is full.
+2. Requests of a peer whose windows are full are deferred; over a hard limit of waiting bytes the connection is closed.
+3. Writers to a full socket wait in a queue (`writable`).
+4. A stream that reads or writes much yields to the others (`yield_turn`), so that a full socket can be reported.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from protocol_negotiation.peer import Peer
 
 _log = logging.getLogger("gantry.http2")
 
-# What one connection's streams may read and write until the others have their turn: bytes, and some more for each
-# message, whatever its size.
-TURN = 64 * 1024
+# Bytes that the streams of a connection may read and write before they yield, and what each message costs of them
+# besides its size.
+TURN_BYTES = 64 * 1024
 MESSAGE_COST = 512
-# Bytes in the transport at which it is taken for congested.
+# Bytes in the transport's buffer at which the socket counts as full.
 _HIGH_WATER = 256 * 1024
-# Seconds a peer has to read our last words; closing at once, with bytes of its own unread, could destroy them.
-_LINGER = 1.0
-# Seconds until a drain goes on without the peer's answer.
-_DRAIN_PATIENCE = 5.0
+# Time for the peer to read the last frames; closing the socket with unread bytes of the peer could discard them.
+_LINGER_SECONDS = 1.0
+# Time for the peer to answer the ping of a drain.
+_DRAIN_PING_SECONDS = 5.0
 
 
 class CloseCause(StrEnum):
-    """Why a connection ended; the values are metric labels."""
+    """Reason for the end of a connection; the values are metric labels."""
 
     PEER = "peer"
     RESET = "reset"
@@ -47,94 +47,95 @@ class CloseCause(StrEnum):
 
 
 class Http2Channel(asyncio.Protocol):
-    """Serves one connection. Subclasses say what is done with streams that have news.
+    """Protocol of one connection. Subclasses handle the changes of its streams.
 
-    congested: the socket is full. writers: those who wait for it, in their order. spent: of `TURN`.
+    cause: why the connection ends, or None while it is open.
+    congested: the socket is full.
+    writers: tasks that wait for the socket, in their order; None before the first.
+    spent: bytes read and written since the last yield, compared with `TURN_BYTES`.
     """
 
     def __init__(self, peer: Peer, limits: Limits = DEFAULT_LIMITS, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
         self.loop = asyncio.get_running_loop()
         self.peer = peer
-        self.http2 = Connection(self.loop.time(), limits, self._wake)
+        self.http2 = Connection(self.loop.time(), limits, self._schedule_flush)
         self.cause: CloseCause | None = None
         self.congested = False
         self.closed = False
-        # Made for the first; most connections never see one.
         self.writers: deque[asyncio.Future[None]] | None = None
         self.spent = 0
+        self._sender = self.http2.sender
         self._timeouts = timeouts
         self._transport: asyncio.Transport | None = None
-        # A flush is on its way: scheduled, or at the end of what runs now.
-        self._flushing = False
+        # A flush is scheduled, or follows the processing of received bytes.
+        self._flush_pending = False
         self._ending = False
         self.opened_at = self._read_at = self._busy_at = self.loop.time()
         self.received_bytes = 0
-        # How often reading stopped.
-        self.pauses = 0
         self._draining_since: float | None = None
+        # Requests that wait until older responses are read.
         self._deferred: dict[Stream, None] = {}
-        # Bytes given to the transport; of these taken by the socket, and since when no more.
+        # Bytes given to the transport; bytes that the socket has taken of them, and when it last took any.
         self._written = self._taken = 0
         self._taken_at = 0.0
-        self._linger: asyncio.TimerHandle | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
 
     # For subclasses.
 
-    def serve(self, stream: Stream) -> None:
-        """A stream has news."""
+    def on_stream_change(self, stream: Stream) -> None:
+        """Handle a stream that has received something, has sent waiting bytes, or is closed."""
         raise NotImplementedError
 
-    def failed(self, stream: Stream) -> None:
-        """`serve` raised, so the stream was reset."""
+    def on_stream_error(self, stream: Stream) -> None:
+        """Handle that `on_stream_change` has raised and the stream was reset."""
 
-    def opened(self) -> None:
-        """The connection is there."""
+    def on_open(self) -> None:
+        """Handle the start of the connection."""
 
-    def ended(self) -> None:
-        """The connection is gone, and all its streams were told."""
+    def on_close(self) -> None:
+        """Handle the end of the connection, after the end of its streams."""
 
-    # What the transport tells.
+    # Events of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # The loops' transports are duck-typed: uvloop's does not inherit asyncio.Transport.
+        # uvloop's transports do not inherit from asyncio.Transport.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_HIGH_WATER)
-        self.opened()
-        self._wake()
+        self.on_open()
+        self._schedule_flush()
 
     def data_received(self, data: bytes) -> None:
         self._read_at = now = self.loop.time()
         self.received_bytes += len(data)
         if self._ending:
             return
-        flushing, self._flushing = self._flushing, True
+        scheduled, self._flush_pending = self._flush_pending, True
         for stream in self.http2.receive(data, now):
-            self._news(stream)
+            self._handle_change(stream)
         if self._deferred:
-            self._serve_deferred()
-        if flushing:
-            # What answers wait to be written by the scheduled flush can take these along.
+            self._handle_deferred()
+        if scheduled:
+            # The responses go out with the flush that is already scheduled.
             return
         self._flush()
 
     def eof_received(self) -> None:
-        """The peer has closed its side: it cannot widen windows, nor say what it does not want any more.
+        """End all streams: a peer that has closed its side cannot widen windows or cancel requests.
 
-        So nothing is answered any more; the transport closes when it is empty, as None is returned.
+        The transport closes when its buffer is empty, as this returns None.
         """
         if self._ending:
             return
         self.cause = self.cause or CloseCause.PEER
-        self._write_out()
+        self._write_output()
         self._ending = True
-        self._await_departure(self.loop.time() + self._timeouts.drain)
+        self._start_linger(self.loop.time() + self._timeouts.drain)
         for stream in self.http2.lost():
-            self._news(stream)
+            self._handle_change(stream)
 
     def pause_writing(self) -> None:
         self.congested = True
         self._taken_at = self.loop.time()
-        self.pauses += 1
         if self._transport is not None and not self._ending:
             self._transport.pause_reading()
 
@@ -142,7 +143,7 @@ class Http2Channel(asyncio.Protocol):
         self.congested = False
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
-        self._admit()
+        self._resume_writer()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.closed:
@@ -150,43 +151,43 @@ class Http2Channel(asyncio.Protocol):
         self.closed = self._ending = True
         if self.cause is None:
             self.cause = CloseCause.PEER if error is None else CloseCause.RESET
-        if self._linger is not None:
-            self._linger.cancel()
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
         for stream in self.http2.lost():
-            self._news(stream)
+            self._handle_change(stream)
         self._deferred.clear()
         self.congested = False
-        self._admit()
-        self.ended()
+        self._resume_writer()
+        self.on_close()
 
     # Streams.
 
-    def _news(self, stream: Stream) -> None:
+    def _handle_change(self, stream: Stream) -> None:
         if stream.call is None:
             if stream.closed:
-                # Reset before it was begun.
+                # Reset before it was handled.
                 self._deferred.pop(stream, None)
                 return
-            if self.http2.waiting > self.http2.limits.connection_buffer:
+            if self._sender.waiting > self.http2.limits.connection_buffer:
                 self._deferred[stream] = None
                 stream.compact()
                 return
         try:
-            self.serve(stream)
+            self.on_stream_change(stream)
         except Exception:
-            _log.exception("serving a stream failed")
+            _log.exception("handling a stream failed")
             stream.reset(ErrorCode.INTERNAL_ERROR)
-            self.failed(stream)
+            self.on_stream_error(stream)
 
-    def _serve_deferred(self) -> None:
-        """Take up the requests that waited for older answers to be taken."""
-        if self.http2.waiting <= self.http2.limits.connection_buffer:
+    def _handle_deferred(self) -> None:
+        """Handle the deferred requests if the responses that wait are within their limit."""
+        if self._sender.waiting <= self.http2.limits.connection_buffer:
             deferred, self._deferred = self._deferred, {}
             for stream in deferred:
-                self._news(stream)
+                self._handle_change(stream)
 
     async def writable(self) -> None:
-        """Waits while the socket is full, and for those who have waited longer."""
+        """Wait while the socket is full, and for the writers that have waited longer."""
         if (self.congested or self.writers) and not self.closed:
             writer = self.loop.create_future()
             if self.writers is None:
@@ -194,49 +195,49 @@ class Http2Channel(asyncio.Protocol):
             self.writers.append(writer)
             await writer
 
-    def _admit(self) -> None:
-        """Let the first in line write. The next is asked in behind it: by then the socket may be full again."""
+    def _resume_writer(self) -> None:
+        """Resume the first writer, and after it the next, unless the socket is full again by then."""
         writers = self.writers
         while writers and not self.congested:
             writer = writers.popleft()
             if not writer.done():
                 writer.set_result(None)
                 if writers:
-                    self.loop.call_soon(self._admit)
+                    self.loop.call_soon(self._resume_writer)
                 return
 
-    async def turn(self) -> None:
-        """Let others have theirs, and the socket what is to be written, so that it can say when it is full."""
+    async def yield_turn(self) -> None:
+        """Write the output, so that the socket can report that it is full, and yield to the event loop."""
         self.spent = 0
-        self._write_out()
+        self._write_output()
         await asyncio.sleep(0)
 
     # Writing.
 
-    def _wake(self) -> None:
-        """There are bytes to send: by the end of this turn of the loop."""
-        if not self._flushing and self._transport is not None:
-            self._flushing = True
+    def _schedule_flush(self) -> None:
+        """Flush at the end of this turn of the event loop."""
+        if not self._flush_pending and self._transport is not None:
+            self._flush_pending = True
             self.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        self._flushing = False
-        self._write_out()
+        self._flush_pending = False
+        self._write_output()
         if self.http2.fault is not None:
-            self._give_up(self.http2.fault)
+            self._close_after_fault(self.http2.fault)
         elif self.http2.draining and self.http2.drained:
             self.end(CloseCause.DRAIN)
 
-    def _write_out(self) -> None:
-        transport, http2 = self._transport, self.http2
-        if http2.has_output and transport is not None and not self._ending and not transport.is_closing():
-            data = http2.take()
+    def _write_output(self) -> None:
+        transport, sender = self._transport, self._sender
+        if sender.output and transport is not None and not self._ending and not transport.is_closing():
+            data = sender.take()
             self._written += len(data)
             transport.write(data)
-            if self.congested and transport.get_write_buffer_size() > http2.limits.hard_buffer:
+            if self.congested and transport.get_write_buffer_size() > self.http2.limits.hard_buffer:
                 self.abort(CloseCause.ABUSE)
 
-    # Timeouts and the end.
+    # Statistics.
 
     @property
     def open_streams(self) -> int:
@@ -252,11 +253,13 @@ class Http2Channel(asyncio.Protocol):
 
     @property
     def read_at(self) -> float:
-        """When the peer was last heard, in seconds of the loop's clock."""
+        """Time of the last read, in seconds of the event loop's clock."""
         return self._read_at
 
+    # Timeouts.
+
     def check(self, now: float) -> None:
-        """To be called every second or so."""
+        """Apply the timeouts. To be called about every second."""
         http2, timeouts = self.http2, self._timeouts
         if self._ending:
             return
@@ -266,17 +269,17 @@ class Http2Channel(asyncio.Protocol):
         if http2.streams:
             self._busy_at = now
         http2.check(now)
-        for stream in http2.news():
-            self._news(stream)
+        for stream in http2.take_changed():
+            self._handle_change(stream)
         if self._deferred:
-            # An answer that a handler took back has made room.
-            self._serve_deferred()
+            # The cancellation of a call discards its response, which makes room without a read.
+            self._handle_deferred()
         if http2.fault is None:
             self._check_silence(now, timeouts)
             self._check_age(now, timeouts)
 
     def _check_congestion(self, now: float) -> None:
-        """What the socket does not take is a stall as well; the peer is not read from, so it may say nothing."""
+        """Abort if the socket stays full. As reading is paused, the silence of the peer means nothing."""
         assert self._transport is not None
         taken = self._written - self._transport.get_write_buffer_size()
         if taken != self._taken:
@@ -285,64 +288,67 @@ class Http2Channel(asyncio.Protocol):
             self.abort(CloseCause.UNRESPONSIVE)
 
     def _check_silence(self, now: float, timeouts: Timeouts) -> None:
-        if self.http2.pinged is not None:
-            if now - self.http2.pinged > timeouts.ping_timeout:
+        if self.http2.pinged_at is not None:
+            if now - self.http2.pinged_at > timeouts.ping_timeout:
                 self.abort(CloseCause.UNRESPONSIVE)
         elif timeouts.ping_after is not None and now - self._read_at > timeouts.ping_after:
             self.http2.ping()
 
     def _check_age(self, now: float, timeouts: Timeouts) -> None:
         if self.http2.draining and self._draining_since is None:
-            # It ran out of stream numbers.
+            # The connection drains by itself when stream identifiers run out.
             self._draining_since = now
         if self._draining_since is not None:
-            silence = now - self._draining_since
-            if silence > _DRAIN_PATIENCE:
+            drained_for = now - self._draining_since
+            if drained_for > _DRAIN_PING_SECONDS:
                 self.http2.finish_draining()
-            if timeouts.age is not None and silence > timeouts.drain and now - self.http2.opened_at > timeouts.age:
+            if timeouts.age is not None and drained_for > timeouts.drain and now - self.http2.opened_at > timeouts.age:
                 self.end(CloseCause.DRAIN)
         elif (timeouts.idle is not None and now - self._busy_at > timeouts.idle) or (
             timeouts.age is not None and now - self.http2.opened_at > timeouts.age
         ):
             self.drain()
 
+    # Closing.
+
     def drain(self) -> None:
-        """Tell the peer to go elsewhere; the connection closes when its streams have finished."""
+        """Send GOAWAY; the connection closes when its streams have finished."""
         if self._draining_since is None:
             self._draining_since = self.loop.time()
             self.http2.drain()
 
     def end(self, cause: CloseCause) -> None:
-        """Close in order: GOAWAY for the streams that are left, and time to read it."""
+        """Close the remaining streams with GOAWAY, and the connection after the peer had time to read that."""
         if self._ending:
             return
         if self.cause is None:
             self.cause = cause
         if not self.http2.drained:
-            self.http2.fail(ConnectionFault(ErrorCode.NO_ERROR, "the server closes", cause))
-        self._write_out()
-        self._depart()
-        for stream in self.http2.news():
-            self._news(stream)
+            self.http2.fail(ConnectionFault(ErrorCode.NO_ERROR, "the server closes the connection", cause))
+        self._write_output()
+        self._close_transport()
+        for stream in self.http2.take_changed():
+            self._handle_change(stream)
 
     def abort(self, cause: CloseCause) -> None:
-        """Close now; what was not written is lost."""
+        """Close the connection at once, and discard unsent bytes."""
         if self.cause is None:
             self.cause = cause
         if self._transport is not None:
             self._transport.abort()
 
-    def _give_up(self, fault: ConnectionFault) -> None:
-        """The last words are out; the streams have to be told, and the peer has a moment to read them."""
+    def _close_after_fault(self, fault: ConnectionFault) -> None:
+        """Close the connection after its GOAWAY, and report the end of its streams."""
         if self._ending:
             return
         if self.cause is None:
             self.cause = CloseCause.PROTOCOL if fault.reason in ("protocol", "hpack") else CloseCause.ABUSE
-        self._depart()
-        for stream in self.http2.news():
-            self._news(stream)
+        self._close_transport()
+        for stream in self.http2.take_changed():
+            self._handle_change(stream)
 
-    def _depart(self) -> None:
+    def _close_transport(self) -> None:
+        """Close the sending side, and wait for the peer to close its own."""
         if self._ending or self._transport is None:
             return
         self._ending = True
@@ -354,20 +360,20 @@ class Http2Channel(asyncio.Protocol):
             if transport.can_write_eof():
                 transport.write_eof()
         except OSError:
-            # The peer was faster.
+            # The peer has closed the connection first.
             transport.abort()
             return
-        self._await_departure(self.loop.time() + self._timeouts.drain)
+        self._start_linger(self.loop.time() + self._timeouts.drain)
 
-    def _await_departure(self, until: float) -> None:
-        self._linger = self.loop.call_later(_LINGER, self._leave, until)
+    def _start_linger(self, until: float) -> None:
+        self._linger_timer = self.loop.call_later(_LINGER_SECONDS, self._linger, until)
 
-    def _leave(self, until: float) -> None:
-        """The peer has not closed; if it still reads, it may go on."""
+    def _linger(self, until: float) -> None:
+        """Abort a connection that the peer has not closed, once it has read everything or `until` has passed."""
         transport = self._transport
         if transport is None:
             return
         if transport.get_write_buffer_size() and self.loop.time() < until:
-            self._await_departure(until)
+            self._start_linger(until)
         else:
             transport.abort()

@@ -1,10 +1,10 @@
-"""What ends a connection or a stream, and with which code (RFC 9113 sections 5.4 and 7)."""
+"""Errors of connections and streams (RFC 9113 sections 5.4 and 7)."""
 
 from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """RFC 9113 section 7."""
+    """Error codes of RFC 9113 section 7."""
 
     NO_ERROR = 0x0
     PROTOCOL_ERROR = 0x1
@@ -23,7 +23,7 @@ class ErrorCode(IntEnum):
 
 
 class ConnectionFault(Exception):
-    """The peer broke the connection: it gets GOAWAY with `code` and `text`. `reason` is a metric label."""
+    """An error that ends the connection by GOAWAY with `code` and `text`. `reason` is a metric label."""
 
     def __init__(self, code: ErrorCode, text: str, reason: str = "protocol") -> None:
         super().__init__(text)
@@ -33,7 +33,7 @@ class ConnectionFault(Exception):
 
 
 class StreamFault(Exception):
-    """The peer broke one stream: it gets RST_STREAM with `code`. `reason` is a metric label."""
+    """An error that ends one stream by RST_STREAM with `code`. `reason` is a metric label."""
 
     def __init__(self, code: ErrorCode, text: str, reason: str = "protocol") -> None:
         super().__init__(text)

@@ -1,9 +1,8 @@
-"""HPACK (RFC 7541): header blocks to fields and back, with a dynamic table for each direction.
+"""HPACK (RFC 7541): decoding and encoding of header blocks, with a dynamic table for each direction.
 
-Strategy. Most fields of a gRPC connection are references into the tables, so tables hold fields in the form that the
-application wants (made once, when a field is first seen), and decoding a reference is a look-up. A block that only
-looked up means the same as long as the table does not change: `Decoder.memo` is for whoever wants to remember what it
-made of one.
+Most fields of a gRPC connection are references into the tables. The tables therefore hold fields in the application's
+form, made once when a field is inserted, and decoding a reference is a look-up. A block of references alone has the
+same meaning until the table changes, so `Decoder.memo` keeps the application's result of such blocks.
 """
 
 from collections.abc import Callable, Iterable
@@ -49,14 +48,14 @@ _FIRST_DYNAMIC = _STATIC_SIZE + 1
 # The byte that refers to the newest entry of the dynamic table.
 _DYNAMIC_BYTE = 0x80 + _FIRST_DYNAMIC
 _ENTRY_OVERHEAD = 32
-# Past this multiple of the list limit a block is an attack rather than too large.
-_EXCESS = 4
-_MEMO_BLOCKS = 64
-_MEMO_BLOCK_SIZE = 512
+# A block over this multiple of the list limit ends the connection, as an attack.
+_ATTACK_FACTOR = 4
+_MAX_MEMO_BLOCKS = 64
+_MAX_MEMO_BLOCK_SIZE = 512
 
 
 class HeaderListTooLarge(Exception):
-    """The block was decoded, so the tables are right, but its fields are more than allowed."""
+    """The fields of a block exceed their limit; the table is up to date."""
 
 
 def _compression_error(text: str) -> ConnectionFault:
@@ -64,12 +63,12 @@ def _compression_error(text: str) -> ConnectionFault:
 
 
 def entry_size(name: bytes, value: bytes) -> int:
-    """RFC 7541 section 4.1; also what SETTINGS_MAX_HEADER_LIST_SIZE counts."""
+    """Return the size of a field as RFC 7541 section 4.1 and SETTINGS_MAX_HEADER_LIST_SIZE count it."""
     return len(name) + len(value) + _ENTRY_OVERHEAD
 
 
 def decode_integer(data: bytes, position: int, mask: int) -> tuple[int, int]:
-    """The integer whose prefix is in `data[position]`, and the position behind it (RFC 7541 section 5.1)."""
+    """Return the integer whose prefix is in `data[position]`, and the position after it (RFC 7541 section 5.1)."""
     value = data[position] & mask
     position += 1
     if value < mask:
@@ -84,6 +83,7 @@ def decode_integer(data: bytes, position: int, mask: int) -> tuple[int, int]:
 
 
 def encode_integer(value: int, mask: int, pattern: int) -> bytes:
+    """Return the encoding of an integer, with `pattern` in the bits of the first byte outside `mask`."""
     if value < mask:
         return bytes((pattern | value,))
     encoded = bytearray((pattern | mask,))
@@ -96,11 +96,11 @@ def encode_integer(value: int, mask: int, pattern: int) -> bytes:
 
 
 class Decoder(Generic[T]):
-    """Decodes the blocks of one connection in their order.
+    """Decoder of one connection's blocks, in their order.
 
-    `make` turns name and value into what the application wants of a field. `max_list_size` bounds the decoded size of
-    a block. Raises ConnectionFault for broken blocks, after which the decoder must not be used again, and
-    HeaderListTooLarge, after which it may.
+    make: converts name and value to the application's form of a field.
+    max_list_size: limit of a block's decoded size in bytes.
+    memo: the application's results of blocks that do not change the table, by block.
     """
 
     __slots__ = ("_entries", "_make", "_size", "_static", "max_list_size", "max_table_size", "memo", "table_size")
@@ -110,33 +110,36 @@ class Decoder(Generic[T]):
     ) -> None:
         self.max_list_size = max_list_size
         self.max_table_size = self.table_size = max_table_size
-        # What blocks without effect on the table were decoded to, by the block.
         self.memo: dict[bytes, Any] = {}
         self._make = make
         self._static = _static_entries(make)
-        # (size, name, field), the newest last: index 62 is [-1].
+        # (size, name, field); the newest is the last, which has index 62.
         self._entries: list[tuple[int, bytes, T]] = []
         self._size = 0
 
-    def remember(self, block: bytes, meaning: object) -> None:
-        """Puts `meaning` into the memo; call only for a block that was decoded with `unchanged` being true."""
-        if len(block) <= _MEMO_BLOCK_SIZE:
-            if len(self.memo) >= _MEMO_BLOCKS:
+    def remember(self, block: bytes, result: object) -> None:
+        """Keep the application's result of a block that `decode` returned as one without effect on the table."""
+        if len(block) <= _MAX_MEMO_BLOCK_SIZE:
+            if len(self.memo) >= _MAX_MEMO_BLOCKS:
                 self.memo.clear()
-            self.memo[block] = meaning
+            self.memo[block] = result
 
     def decode(self, block: bytes) -> tuple[list[T], bool]:
-        """The fields, and whether the block left the table as it was."""
+        """Return the fields, and whether the block has left the table unchanged.
+
+        Raises ConnectionFault for a malformed block, after which the decoder must not be used again, and
+        HeaderListTooLarge, after which it may.
+        """
         try:
             return self._decode(block)
         except IndexError:
-            raise _compression_error("an HPACK block is cut short, or refers to an entry that is not there") from None
+            raise _compression_error("an HPACK block is truncated, or refers to an entry that does not exist") from None
 
     def _decode(self, block: bytes) -> tuple[list[T], bool]:
         fields: list[T] = []
         append = fields.append
         static, entries = self._static, self._entries
-        left = self.max_list_size
+        remaining = self.max_list_size
         unchanged = True
         position, end = 0, len(block)
         while position < end:
@@ -167,12 +170,12 @@ class Decoder(Generic[T]):
                 unchanged = False
             else:
                 size, field, position = self._literal(block, position, 0x0F, False)
-            left -= size
+            remaining -= size
             append(field)
-        if left < 0:
-            if left < -_EXCESS * self.max_list_size:
+        if remaining < 0:
+            if remaining < -_ATTACK_FACTOR * self.max_list_size:
                 raise ConnectionFault(
-                    ErrorCode.ENHANCE_YOUR_CALM, "a header block decodes to far too much", "header_bomb"
+                    ErrorCode.ENHANCE_YOUR_CALM, "the decoded header list is far too large", "header_bomb"
                 )
             raise HeaderListTooLarge
         return fields, unchanged
@@ -196,7 +199,7 @@ class Decoder(Generic[T]):
             if self.memo:
                 self.memo.clear()
             self._size += size
-            # A larger one than the table empties it (section 4.4).
+            # An entry that is larger than the table empties it (section 4.4).
             self._entries.append((size, name, field))
             if self._size > self.table_size:
                 self._evict()
@@ -221,7 +224,7 @@ class Decoder(Generic[T]):
 
 
 def _static_entries(make: Callable[[bytes, bytes], T]) -> "list[tuple[int, bytes, T]]":
-    # Made once for each way of making fields, and shared by all connections.
+    # Created once for each `make`, and shared by all connections.
     entries = _static_by_maker.get(make)
     if entries is None:
         entries = [(0, b"", make(b"", b""))]
@@ -242,7 +245,7 @@ def _decode_string(block: bytes, position: int) -> tuple[bytes, int]:
         length, position = decode_integer(block, position, 0x7F)
     end = position + length
     if end > len(block):
-        raise _compression_error("an HPACK string is cut short")
+        raise _compression_error("an HPACK string is truncated")
     data = block[position:end]
     if coded:
         try:
@@ -253,7 +256,7 @@ def _decode_string(block: bytes, position: int) -> tuple[bytes, int]:
 
 
 class Block:
-    """Fields that are sent again and again; compared by identity. Names and values are ASCII."""
+    """Constant fields of responses, in ASCII; compared by identity."""
 
     __slots__ = ("fields",)
 
@@ -262,25 +265,25 @@ class Block:
 
 
 class Encoder:
-    """Encodes the blocks of one connection in their order.
+    """Encoder of one connection's blocks, in their order.
 
-    The fields of a `Block` enter the dynamic table as far as there is room, and nothing is ever evicted for another;
-    so an encoded `Block` stays right, and is remembered, until the table changes. All other fields are literals that
-    leave the table alone: the values of a call are seldom seen twice.
+    The fields of a `Block` are inserted into the dynamic table while there is room, and are not evicted. An encoded
+    `Block` therefore stays valid, and is cached, until the table changes. Other fields are literals without an entry,
+    as the values of a call seldom occur twice.
     """
 
     __slots__ = ("_indices", "_memo", "_size", "_update", "max_table_size")
 
     def __init__(self, max_table_size: int = 4096) -> None:
         self.max_table_size = max_table_size
-        # Fields in the dynamic table with their place from the oldest.
+        # Positions of the fields in the dynamic table, counted from the oldest.
         self._indices: dict[tuple[bytes, bytes], int] = {}
         self._size = 0
         self._memo: dict[Block, bytes] = {}
         self._update = b""
 
     def resize(self, size: int) -> None:
-        """The peer's table holds `size` bytes from now on. Ours never holds more than it did at first."""
+        """Follow the peer's SETTINGS_HEADER_TABLE_SIZE, up to the default of 4096 bytes."""
         size = min(size, 4096)
         if size == self.max_table_size and not self._update:
             return
@@ -288,23 +291,23 @@ class Encoder:
         self._indices.clear()
         self._memo.clear()
         self._size = 0
-        # Whatever changes came in between, an update to 0 empties the peer's table as ours (section 4.2).
+        # An update to 0 empties the peer's table in any case (section 4.2).
         self._update = b"\x20" + encode_integer(size, 0x1F, 0x20)
 
     def block(self, block: Block) -> bytes:
-        """A constant's block."""
+        """Return the encoding of constant fields."""
         encoded = self._memo.get(block)
         if encoded is None or self._update:
             update, known = self._start(), len(self._indices)
             encoded = b"".join([self._constant(name, value) for name, value in block.fields])
             if len(self._indices) == known:
-                # Only now it means the same next time.
+                # The table has not changed, so the encoding is valid for the next block, too.
                 self._memo[block] = encoded
             return update + encoded
         return encoded
 
     def fields(self, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-        """A block of literals, and of references where constants happen to match."""
+        """Return the encoding of fields: literals, and references to equal constants."""
         return self._start() + b"".join([self._known(*field) or _literal(*field) for field in fields])
 
     def _start(self) -> bytes:
@@ -314,10 +317,10 @@ class Encoder:
     def _known(self, name: bytes, value: bytes) -> bytes | None:
         index = _STATIC_FIELDS.get((name, value))
         if index is None:
-            place = self._indices.get((name, value))
-            if place is None:
+            position = self._indices.get((name, value))
+            if position is None:
                 return None
-            index = _FIRST_DYNAMIC + len(self._indices) - 1 - place
+            index = _FIRST_DYNAMIC + len(self._indices) - 1 - position
         return encode_integer(index, 0x7F, 0x80)
 
     def _constant(self, name: bytes, value: bytes) -> bytes:
@@ -329,7 +332,7 @@ class Encoder:
             return _literal(name, value)
         self._size += size
         self._indices[(name, value)] = len(self._indices)
-        # The indices of all others move.
+        # The indices of all other entries change.
         self._memo.clear()
         return _literal(name, value, 0x3F, 0x40, huffman.encode)
 

@@ -1,7 +1,7 @@
 """The Huffman code of HPACK (RFC 7541 section 5.2 and appendix B).
 
-Decoding walks a table by whole bytes: a row per inner node of the code tree, with the row that each byte leads to and
-the symbols passed on the way. Rows are made when they are first needed; real headers visit few of the 256 nodes.
+The decoder consumes whole bytes: its table has a row per inner node of the code tree, with the next row and the decoded
+symbols for each byte. Rows are computed when they are first needed, as real headers visit few of the 256 nodes.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ _EOS = 256
 
 
 def _codes() -> list[tuple[int, int]]:
-    """(code, length) by symbol."""
+    """Return (code, length) by symbol."""
     codes = [(0, 0)] * len(_LENGTHS)
     code = previous = 0
     for symbol in sorted(range(len(_LENGTHS)), key=lambda symbol: (_LENGTHS[symbol], symbol)):
@@ -37,7 +37,7 @@ def _codes() -> list[tuple[int, int]]:
 
 
 def _tree() -> list[list[int]]:
-    """Inner nodes as [child at 0, child at 1]: an inner node's number, or ~symbol."""
+    """Return the inner nodes as [child for 0, child for 1]; a child is the number of an inner node, or ~symbol."""
     nodes = [[0, 0]]
     for symbol, (code, length) in enumerate(_CODES):
         node = 0
@@ -52,7 +52,7 @@ def _tree() -> list[list[int]]:
 
 
 def _ends() -> frozenset[int]:
-    """The nodes at which a string may end: padding is at most seven ones (RFC 7541 section 5.2)."""
+    """Return the nodes at which a string may end: padding is at most seven ones (RFC 7541 section 5.2)."""
     ends, node = [0], 0
     for _ in range(7):
         node = _TREE[node][1]
@@ -62,11 +62,11 @@ def _ends() -> frozenset[int]:
 
 _CODES = _codes()
 _TREE = _tree()
-# A row by inner node: for each byte the row that comes next, and the symbols passed. It is empty until it is needed.
+# By inner node: for each byte the next row and the decoded symbols; empty until it is needed.
 _ROWS: list[list[Any]] = [[] for _ in _TREE]
-# Where EOS leads, for good.
-_FAILED: list[Any] = []
-_FAILED += [(_FAILED, b"")] * 256
+# The row after EOS, which is an error; it leads to itself.
+_EOS_ROW: list[Any] = []
+_EOS_ROW += [(_EOS_ROW, b"")] * 256
 _END_ROWS = frozenset(id(_ROWS[node]) for node in _ends())
 
 
@@ -76,14 +76,14 @@ def _step(node: int, byte: int) -> tuple[list[Any], bytes]:
         node = _TREE[node][byte >> shift & 1]
         if node < 0:
             if ~node == _EOS:
-                return _FAILED, b""
+                return _EOS_ROW, b""
             symbols.append(~node)
             node = 0
     return _ROWS[node], bytes(symbols)
 
 
 def decode(data: bytes) -> bytes:
-    """Raises ValueError for EOS inside and for padding that is too long or not all ones."""
+    """Return the decoded string. Raises ValueError for EOS and for padding that is too long or not all ones."""
     row = _ROWS[0]
     parts: list[bytes] = []
     append = parts.append
@@ -92,15 +92,18 @@ def decode(data: bytes) -> bytes:
             row, symbols = row[byte]
             append(symbols)
     except IndexError:
-        node = next(number for number, known in enumerate(_ROWS) if known is row)
+        node = next(number for number, other in enumerate(_ROWS) if other is row)
         row += [_step(node, byte) for byte in range(256)]
         return decode(data)
     if id(row) not in _END_ROWS:
-        raise ValueError("a Huffman string holds EOS" if row is _FAILED else "a Huffman string is not padded by ones")
+        raise ValueError(
+            "a Huffman string contains EOS" if row is _EOS_ROW else "a Huffman string is not padded by ones"
+        )
     return b"".join(parts)
 
 
 def encode(data: bytes) -> bytes:
+    """Return the encoded string, padded with ones."""
     bits = size = 0
     for byte in data:
         code, length = _CODES[byte]

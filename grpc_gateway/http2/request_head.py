@@ -1,4 +1,4 @@
-"""What a request begins with: its fields, and whether they are well-formed (RFC 9113 sections 8.1 to 8.3)."""
+"""Heads of requests: header fields and their validation (RFC 9113 sections 8.1 to 8.3)."""
 
 import re
 from enum import IntEnum
@@ -8,34 +8,34 @@ from grpc_gateway.http2.errors import ErrorCode, StreamFault
 
 
 class Kind(IntEnum):
-    """What a field is to the rules; decided once, when the field enters a table."""
+    """How a field is validated; decided once, when it is inserted into a table."""
 
     REGULAR = 0
     METHOD = 1
     SCHEME = 2
     AUTHORITY = 3
     PATH = 4
-    # Whose values have rules of their own.
+    # Fields whose values have rules of their own.
     SPECIAL = 5
     COOKIE = 6
-    # The application protocol's own, gRPC's: they are kept apart from what its users send.
+    # Fields of gRPC itself, separate from the metadata of applications.
     PROTOCOL = 7
-    # Regular ones whose values are not text to gRPC.
+    # Regular fields with binary values in gRPC.
     BINARY = 8
     MALFORMED = 9
 
 
 class Pair(NamedTuple):
-    """A field's name and value."""
+    """Name and value of a field."""
 
     key: str
     value: str
 
 
-# Kind, and name with value. Values that are no UTF-8 are taken as Latin-1, as grpcio does.
+# Kind, and name with value. Values that are not UTF-8 are decoded as Latin-1, as in grpcio.
 Field = tuple[int, Pair]
 
-# By name; all others are REGULAR, or BINARY by their end.
+# By name; other fields are REGULAR, or BINARY if their names end with -bin.
 KINDS = {
     b":method": Kind.METHOD,
     b":scheme": Kind.SCHEME,
@@ -76,14 +76,15 @@ def _special_kind(name: bytes, value: bytes) -> int:
     return _SPECIAL if name == b"host" or _is_length(value) else _MALFORMED
 
 
-# Names judged before; few are ever seen.
+# Cache of decoded names and their kinds; connections use few distinct names.
 _names: dict[bytes, tuple[str, int]] = {}
-_REMEMBERED_NAMES = 1024
-_REMEMBERED_LENGTH = 64
+_MAX_CACHED_NAMES = 1024
+_MAX_CACHED_NAME_LENGTH = 64
 
 
 def make_field(name: bytes, value: bytes) -> Field:
-    text, kind = _names.get(name) or _judge(name)
+    """Return the field with its kind, which is MALFORMED for an illegal name or value."""
+    text, kind = _names.get(name) or _classify(name)
     if _is_bad_value(value):
         kind = _MALFORMED
     elif kind == _SPECIAL:
@@ -94,22 +95,25 @@ def make_field(name: bytes, value: bytes) -> Field:
         return kind, Pair(text, value.decode("latin-1"))
 
 
-def _judge(name: bytes) -> tuple[str, int]:
+def _classify(name: bytes) -> tuple[str, int]:
     kind = KINDS.get(name, _BINARY if name.endswith(b"-bin") else _REGULAR)
-    judged = name.decode("latin-1"), int(kind if name in KINDS or _is_name(name) else _MALFORMED)
-    if len(name) <= _REMEMBERED_LENGTH:
-        if len(_names) >= _REMEMBERED_NAMES:
+    classified = name.decode("latin-1"), int(kind if name in KINDS or _is_name(name) else _MALFORMED)
+    if len(name) <= _MAX_CACHED_NAME_LENGTH:
+        if len(_names) >= _MAX_CACHED_NAMES:
             _names.clear()
-        _names[name] = judged
-    return judged
+        _names[name] = classified
+    return classified
 
 
 class RequestHead:
-    """The fields of a request.
+    """The header fields of a request. Equal header blocks share one head.
 
-    fields: what its sender says besides the protocols, in its order, cookies joined at the end; binary: some are of
-    kind BINARY. protocol: the fields of HTTP and of gRPC, by name.
-    parsed: for the application: heads of equal blocks are one object, so it can keep there what it made of it.
+    fields: metadata of the application, in the order of arrival, with joined cookies at the end.
+    binary: some of `fields` are of kind BINARY.
+    protocol: fields of HTTP and gRPC by name.
+    parsed: the application's result of parsing the head.
+
+    Raises StreamFault if the request is malformed.
     """
 
     __slots__ = (
@@ -125,7 +129,6 @@ class RequestHead:
     )
 
     def __init__(self, fields: list[Field]) -> None:
-        """Raises StreamFault for fields that make a request malformed."""
         self.content_length: int | None = None
         self.parsed: object = None
         self.fields: list[Pair] = []
@@ -144,28 +147,28 @@ class RequestHead:
                 if pseudo[kind] is not None:
                     raise _malformed(f"{pair[0]} appears twice")
                 if self.fields or self.protocol or others:
-                    raise _malformed(f"{pair[0]} comes after a regular field")
+                    raise _malformed(f"{pair[0]} follows a regular field")
                 pseudo[kind] = pair[1]
             elif kind == _BINARY:
                 append(pair)
                 self.binary = True
             elif kind == _MALFORMED:
-                raise _malformed(f"field {pair[0]!r} must not be there, or not so")
+                raise _malformed(f"field {pair[0]!r} or its value is not allowed")
             elif others is None:
                 others = [field]
             else:
                 others.append(field)
         _, self.method, self.scheme, self.authority, self.path = pseudo
         if others is not None:
-            self._take(others)
+            self._add_special(others)
         self._check_pseudo()
 
-    def _take(self, others: list[Field]) -> None:
+    def _add_special(self, others: list[Field]) -> None:
         cookies = []
         for kind, pair in others:
             name, value = pair
             if kind == _COOKIE:
-                # Section 8.2.3: split for compression's sake.
+                # Section 8.2.3: clients may split cookies for better compression.
                 cookies.append(value)
                 continue
             self.protocol[name] = value
@@ -183,7 +186,7 @@ class RequestHead:
         if self.method == "CONNECT":
             # Section 8.5.
             if self.scheme is not None or path is not None or not self.authority:
-                raise _malformed("CONNECT has an :authority alone")
+                raise _malformed("CONNECT must have :authority and no :scheme or :path")
         elif not self.method or not self.scheme or not path:
             raise _malformed("a request needs :method, :scheme and :path")
         elif path[0] != "/" and not (path == "*" and self.method == "OPTIONS"):
@@ -191,7 +194,7 @@ class RequestHead:
 
 
 def check_trailers(fields: list[Field]) -> None:
-    """Raises StreamFault for trailers that may not be there (section 8.1)."""
+    """Raise StreamFault for fields that are not allowed in trailers (section 8.1)."""
     for kind, (name, _) in fields:
         if _REGULAR < kind <= _LAST_PSEUDO or kind == _MALFORMED:
             raise _malformed(f"field {name!r} must not be a trailer")

@@ -1,40 +1,70 @@
-"""One HTTP/2 stream: a request and its answer (RFC 9113 section 5)."""
+"""An HTTP/2 stream: one request and its response (RFC 9113 section 5)."""
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from grpc_gateway.http2.errors import ErrorCode
 from grpc_gateway.http2.hpack import Block
 from grpc_gateway.http2.request_head import RequestHead
 
-if TYPE_CHECKING:
-    from grpc_gateway.http2.connection import Connection
-
-# What trailers or headers are given as: a constant, or fields.
+# Headers or trailers to send: a constant block, or fields.
 Fields = Block | Sequence[tuple[bytes, bytes]]
 
 
-class Stream:
-    """What has come of a request is in `head`, `inbox` and `ended`; the answer goes out by the methods.
+class StreamOwner(Protocol):
+    """The connection of a stream."""
 
-    inbox: received bytes of the body; the application takes them out, and says by `consume` when they no longer burden
-    it. ended: the request is complete. closed: nothing more will come or can be sent. reset_code: why, where the
-    stream ended before its answer. call: the application's own. waiting: bytes of the answer that wait for the peer.
+    def consume(self, stream: "Stream", size: int) -> None:
+        """Return `size` received bytes to the peer's windows."""
+
+    def reset(self, stream: "Stream", code: ErrorCode) -> None:
+        """Close the stream with RST_STREAM."""
+
+
+class StreamSender(Protocol):
+    """The sending side of a stream's connection."""
+
+    def send_headers(self, stream: "Stream", fields: Fields, end: bool) -> None:
+        """Send HEADERS."""
+
+    def send_data(self, stream: "Stream", data: bytes, end: bool) -> None:
+        """Send DATA, as the windows allow."""
+
+    def send_trailers(self, stream: "Stream", fields: Fields) -> None:
+        """Send trailers after all data."""
+
+    def send_response(self, stream: "Stream", head: Block, prefix: bytes, body: bytes, trailers: Block) -> None:
+        """Send a whole response."""
+
+
+class Stream:
+    """A stream, as the application sees it. Methods that send do nothing on a closed or finished stream.
+
+    head: the request's header fields.
+    inbox: received bytes of the body; the application removes them, and calls `consume` when it has processed them.
+    ended: the request is complete.
+    finished: the response is complete, although some of it may still be in `outbox`.
+    closed: no more bytes will be received or can be sent.
+    reset_code: error code of a stream that ended before its response, else None.
+    call: the application's object for this stream.
+    waiting: bytes of the response that wait for the peer's windows.
+    marked: the stream is in the connection's list of changed streams.
     """
 
     __slots__ = (
+        "_owner",
+        "_sender",
         "body_left",
         "call",
         "closed",
-        "connection",
         "ended",
         "finished",
         "head",
         "id",
         "inbox",
         "key",
-        "noted",
+        "marked",
         "opened_at",
         "outbox",
         "receive_window",
@@ -47,63 +77,74 @@ class Stream:
     )
 
     def __init__(
-        self, connection: "Connection", identifier: int, head: RequestHead, send_window: int, receive_window: int
+        self,
+        owner: StreamOwner,
+        sender: StreamSender,
+        identifier: int,
+        head: RequestHead,
+        send_window: int,
+        receive_window: int,
+        now: float,
     ) -> None:
-        self.connection = connection
+        self._owner = owner
+        self._sender = sender
         self.id = identifier
+        # The identifier as frames have it.
         self.key = identifier.to_bytes(4)
         self.head = head
         self.inbox: list[bytes] = []
         self.ended = False
-        # Our side has said all: what is in `outbox`, then `trailers`, is the rest.
         self.finished = False
         self.closed = False
         self.reset_code: int | None = None
         self.call: Any = None
-        self.noted = True
-        self.opened_at = 0.0
+        self.marked = True
+        self.opened_at = now
+        # Bytes of the body that content-length announces and that have not arrived.
         self.body_left = head.content_length
         self.send_window = send_window
         self.receive_window = receive_window
-        # Received and not consumed yet; consumed and not yet given back to the peer.
+        # Bytes received and not consumed; bytes consumed and not yet returned to the peer's window.
         self.unread = self.uncredited = 0
         self.outbox: deque[bytes] | None = None
         self.waiting = 0
         self.trailers: Fields | None = None
 
     def consume(self, size: int) -> None:
-        """The application is done with `size` bytes of what was in the inbox: the peer may send as many again."""
+        """Return `size` processed bytes of the request to the peer's windows."""
         self.unread -= size
-        self.connection.consume(self, size)
+        self._owner.consume(self, size)
 
     def compact(self) -> None:
-        """Hold what came in many small pieces as one, as long as nobody takes it."""
+        """Join the small pieces of the inbox, each of which takes some 50 bytes besides its content.
+
+        The first piece is copied each time, so more pieces are allowed to accumulate the larger it is.
+        """
         inbox = self.inbox
-        # A piece costs some 50 bytes; more of them are let come while the first is large, which is copied each time.
         if inbox and len(inbox) > 64 + (len(inbox[0]) >> 10):
             self.inbox = [b"".join(inbox)]
 
     def send_headers(self, fields: Fields, end: bool = False) -> None:
-        """The answer's head; with `end` all of it. Does nothing on a closed stream, as the other methods."""
+        """Send the response's head; with `end`, it is the whole response."""
         if not self.closed and not self.finished:
-            self.connection.send_headers(self, fields, end)
+            self._sender.send_headers(self, fields, end)
 
     def send_data(self, data: bytes, end: bool = False) -> None:
-        """Bytes of the answer, as soon as the peer's windows admit them."""
+        """Send bytes of the response as soon as the peer's windows allow."""
         if not self.closed and not self.finished:
-            self.connection.send_data(self, data, end)
+            self._sender.send_data(self, data, end)
 
     def send_trailers(self, fields: Fields) -> None:
-        """The end of the answer, behind all data."""
+        """End the response with trailers, after all data."""
         if not self.closed and not self.finished:
-            self.connection.send_trailers(self, fields)
+            self._sender.send_trailers(self, fields)
 
-    def answer(self, head: Block, prefix: bytes, body: bytes, trailers: Block) -> None:
-        """A whole answer at once: its data are `prefix` and `body`."""
+    def send_response(self, head: Block, prefix: bytes, body: bytes, trailers: Block) -> None:
+        """Send a whole response, whose data are `prefix` and `body`."""
         if not self.closed and not self.finished:
-            self.connection.answer(self, head, prefix, body, trailers)
+            self._sender.send_response(self, head, prefix, body, trailers)
 
     def reset(self, code: ErrorCode) -> None:
-        """End the stream without, or in the midst of, an answer."""
+        """Close the stream with RST_STREAM, without a response or within it."""
         if not self.closed:
-            self.connection.reset(self, code)
+            self._owner.reset(self, code)

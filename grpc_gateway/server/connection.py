@@ -35,16 +35,16 @@ class GrpcConnection(Http2Channel):
         self.open_calls = OpenCalls(options, deadlines)
         self._options = options
         self._methods = methods
-        self._on_open = on_open
-        self._on_close = on_close
+        self._notify_open = on_open
+        self._notify_close = on_close
 
-    def opened(self) -> None:
-        self._on_open(self)
+    def on_open(self) -> None:
+        self._notify_open(self)
 
-    def ended(self) -> None:
-        self._on_close(self)
+    def on_close(self) -> None:
+        self._notify_close(self)
 
-    def serve(self, stream: Stream) -> None:
+    def on_stream_change(self, stream: Stream) -> None:
         call = stream.call
         if call is not None:
             call.on_stream_change()
@@ -93,6 +93,6 @@ class GrpcConnection(Http2Channel):
                 return
         call.collect(handlers.start_unary)
 
-    def failed(self, stream: Stream) -> None:
+    def on_stream_error(self, stream: Stream) -> None:
         if isinstance(stream.call, ServerCall):
             stream.call.on_stream_change()

@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 from grpc.aio import EOF, UsageError
 
-from grpc_gateway.http2.channel import MESSAGE_COST, TURN, Http2Channel
+from grpc_gateway.http2.channel import MESSAGE_COST, TURN_BYTES, Http2Channel
 from grpc_gateway.http2.stream import Stream
 from grpc_gateway.server import compression
 from grpc_gateway.server.messages import MessageBuffer
@@ -177,8 +177,8 @@ class RequestReader:
             message = await self.decompress(flag, message)
         channel = self._channel
         channel.spent += len(message) + MESSAGE_COST
-        if channel.spent > TURN:
-            await channel.turn()
+        if channel.spent > TURN_BYTES:
+            await channel.yield_turn()
         return deserialize(self._method, message)
 
     def _next_message(self) -> tuple[int, bytes] | None:

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 from grpc.aio import UsageError
 
-from grpc_gateway.http2.channel import MESSAGE_COST, TURN, Http2Channel
+from grpc_gateway.http2.channel import MESSAGE_COST, TURN_BYTES, Http2Channel
 from grpc_gateway.http2.hpack import Block, entry_size
 from grpc_gateway.http2.stream import Stream
 from grpc_gateway.server import compression
@@ -119,8 +119,8 @@ class ResponseWriter:
             await channel.writable()
         self.send_message(body)
         channel.spent += len(body) + MESSAGE_COST
-        if channel.spent > TURN:
-            await channel.turn()
+        if channel.spent > TURN_BYTES:
+            await channel.yield_turn()
         while self._stream.waiting and self._stream.waiting > self._limit() and not self._closed:
             await self._wait_for_room()
 
@@ -130,7 +130,7 @@ class ResponseWriter:
         None may while the connection's other responses exceed their limit.
         """
         limits = self._options.limits
-        return limits.stream_buffer if self._channel.http2.waiting <= limits.connection_buffer else 0
+        return limits.stream_buffer if self._channel.http2.sender.waiting <= limits.connection_buffer else 0
 
     async def _wait_for_room(self) -> None:
         if self._room is None:
@@ -185,7 +185,7 @@ class ResponseWriter:
 
     def _fitting(self, fields: Fields, metadata: Fields) -> Fields:
         """Return the fields that a client with a small SETTINGS_MAX_HEADER_LIST_SIZE takes, at least the code."""
-        limit = self._channel.http2.peer_header_list
+        limit = self._channel.http2.sender.peer_header_list
         if limit is None or _list_size(fields + metadata) <= limit:
             return fields + metadata
         return fields if _list_size(fields) <= limit else [field for field in fields if field[0] != b"grpc-message"]

@@ -196,7 +196,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
             self.writer().send_message(body)
             self.finish(OK, self._details)
             return
-        self.stream.answer(HEAD, len(body).to_bytes(5), body, OK_TRAILERS)
+        self.stream.send_response(HEAD, len(body).to_bytes(5), body, OK_TRAILERS)
         self._end(OK)
 
     # The end.

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from grpc_gateway.http2 import frames
+from grpc_gateway.http2.abuse import Abuse
 from grpc_gateway.http2.errors import ErrorCode
 from grpc_gateway.http2.hpack import Block
-from grpc_gateway.http2.limits import Abuse, Limits
-from tests.grpc_gateway.http2.kit import END, END_HEADERS, REQUEST, Client, data, frame, settings
+from grpc_gateway.http2.limits import Limits
+from tests.grpc_gateway.http2.http2_client import END, END_HEADERS, REQUEST, Client, data, frame_bytes, settings
 
 CALM = ErrorCode.ENHANCE_YOUR_CALM
 HEAD = Block((":status", "200"), ("content-type", "application/grpc"))
@@ -46,7 +47,7 @@ def provoked_by_late_data(client: Client) -> Iterator[bytes]:
 
 def provoked_by_priority(client: Client) -> Iterator[bytes]:
     for number in odd():
-        yield client.headers(number) + frame(frames.PRIORITY, 0, number, bytes(4))
+        yield client.headers(number) + frame_bytes(frames.PRIORITY, 0, number, bytes(4))
 
 
 def malformed(client: Client) -> Iterator[bytes]:
@@ -60,33 +61,33 @@ def refused(client: Client) -> Iterator[bytes]:
 
 
 def continuations(client: Client) -> Iterator[bytes]:
-    yield frame(frames.HEADERS, 0, 1, b"")
+    yield frame_bytes(frames.HEADERS, 0, 1, b"")
     while True:
-        yield frame(frames.CONTINUATION, 0, 1, b"\x82" * 100)
+        yield frame_bytes(frames.CONTINUATION, 0, 1, b"\x82" * 100)
 
 
 def empty_continuations(client: Client) -> Iterator[bytes]:
-    yield frame(frames.HEADERS, 0, 1, b"")
+    yield frame_bytes(frames.HEADERS, 0, 1, b"")
     while True:
-        yield frame(frames.CONTINUATION, 0, 1)
+        yield frame_bytes(frames.CONTINUATION, 0, 1)
 
 
 def large_continuations(client: Client) -> Iterator[bytes]:
-    yield frame(frames.HEADERS, 0, 1, b"")
+    yield frame_bytes(frames.HEADERS, 0, 1, b"")
     while True:
-        yield frame(frames.CONTINUATION, 0, 1, bytes(16_000))
+        yield frame_bytes(frames.CONTINUATION, 0, 1, bytes(16_000))
 
 
 def header_bomb(client: Client) -> Iterator[bytes]:
     yield client.headers(1, *REQUEST, ("a", "x" * 3900))
     for number in range(3, 2**31, 2):
-        yield frame(frames.HEADERS, END_HEADERS, number, b"\xbe" * 16_000)
+        yield frame_bytes(frames.HEADERS, END_HEADERS, number, b"\xbe" * 16_000)
 
 
 def header_lists(client: Client) -> Iterator[bytes]:
     for number in odd():
         # Literals of a name and nothing, 33 bytes each to the rules.
-        yield frame(frames.HEADERS, END_HEADERS, number, client.block() + b"\0\1a\0" * 600)
+        yield frame_bytes(frames.HEADERS, END_HEADERS, number, client.block() + b"\0\1a\0" * 600)
 
 
 def settings_flood(_: Client) -> Iterator[bytes]:
@@ -108,17 +109,17 @@ def empty_data(client: Client) -> Iterator[bytes]:
 def padding_alone(client: Client) -> Iterator[bytes]:
     yield client.headers(1)
     while True:
-        yield frame(frames.DATA, frames.PADDED, 1, b"\7" + bytes(7))
+        yield frame_bytes(frames.DATA, frames.PADDED, 1, b"\7" + bytes(7))
 
 
 def priorities(_: Client) -> Iterator[bytes]:
     while True:
-        yield frame(frames.PRIORITY, 0, 1, b"\0\0\0\3\0")
+        yield frame_bytes(frames.PRIORITY, 0, 1, b"\0\0\0\3\0")
 
 
 def unknown_frames(_: Client) -> Iterator[bytes]:
     while True:
-        yield frame(0x42, 0, 0, b"")
+        yield frame_bytes(0x42, 0, 0, b"")
 
 
 ATTACKS: dict[Attack, Abuse] = {
@@ -145,7 +146,7 @@ ATTACKS: dict[Attack, Abuse] = {
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
 def test_attacks_end_in_goaway(attack: Attack) -> None:
-    client = Client(Limits(concurrent_streams=100)).greet()
+    client = Client(Limits(concurrent_streams=100)).connect()
     for count, sent in enumerate(attack(client)):
         client.send(sent)
         # A thousand such acts in each second.
@@ -162,13 +163,13 @@ def test_attacks_end_in_goaway(attack: Attack) -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
 def test_attacks_cost_no_memory(attack: Attack) -> None:
-    client = Client(Limits(concurrent_streams=100)).greet()
+    client = Client(Limits(concurrent_streams=100)).connect()
     acts = attack(client)
     tracemalloc.start()
     try:
         for _ in range(1000):
             client.connection.receive(next(acts), client.now)
-            client.connection.take()
+            client.connection.sender.take()
         grown, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -176,14 +177,14 @@ def test_attacks_cost_no_memory(attack: Attack) -> None:
 
 
 def test_a_header_list_that_is_too_large() -> None:
-    client = Client().greet()
+    client = Client().connect()
     assert client.send(client.headers(1, *REQUEST, ("a", "x" * 17_000))) == []
     assert client.resets == [(1, CALM)]
     assert client.request(3)
 
 
 def test_cancelling_after_a_while_is_nobodys_fault() -> None:
-    client = Client().greet()
+    client = Client().connect()
     for number in range(1, 4000, 2):
         client.send(client.headers(number))
     client.now += 3
@@ -192,10 +193,10 @@ def test_cancelling_after_a_while_is_nobodys_fault() -> None:
 
 
 def test_many_calls_are_nobodys_fault() -> None:
-    client = Client().greet()
+    client = Client().connect()
     for number in range(1, 40_000, 2):
         [stream] = client.request(number, b"\0\0\0\0\0")
-        stream.answer(HEAD, b"\0\0\0\0\0", b"", TRAILERS)
+        stream.send_response(HEAD, b"\0\0\0\0\0", b"", TRAILERS)
         # Clients measure the bandwidth by a ping for each answer.
         client.send(frames.ping(b"12345678") + frames.window_update(0, 5))
     assert client.goaway is None
@@ -203,7 +204,7 @@ def test_many_calls_are_nobodys_fault() -> None:
 
 @pytest.mark.parametrize(("interval", "refused"), [(60.0, False), (10.0, False), (5.0, True)])
 def test_keepalive_of_idle_clients(interval: float, refused: bool) -> None:
-    client = Client().greet()
+    client = Client().connect()
     for _ in range(10):
         client.now += interval
         client.send(frames.ping(b"12345678"))
@@ -225,16 +226,16 @@ def test_settings_that_are_never_acknowledged() -> None:
 
 
 def test_a_reader_that_takes_nothing() -> None:
-    client = Client().greet()
+    client = Client().connect()
     client.send(settings(initial_window_size=0))
     [stream] = client.request(1)
-    stream.answer(HEAD, b"", b"x" * 1000, TRAILERS)
+    stream.send_response(HEAD, b"", b"x" * 1000, TRAILERS)
     client.now = 50
     client.send(frames.window_update(1, 1))
     client.connection.check(100)
     assert client.connection.fault is None
     client.connection.check(111)
-    assert client.connection.news() == [stream]
+    assert client.connection.take_changed() == [stream]
     client.collect()
     assert client.goaway is not None
     assert client.goaway[1] is CALM
@@ -242,22 +243,22 @@ def test_a_reader_that_takes_nothing() -> None:
 
 
 def test_a_reader_that_takes_too_little() -> None:
-    client = Client(Limits(hard_buffer=10_000)).greet()
+    client = Client(Limits(hard_buffer=10_000)).connect()
     client.send(settings(initial_window_size=0))
     streams = [client.request(number)[0] for number in (1, 3)]
     for stream in streams:
-        stream.answer(HEAD, b"", b"x" * 6000, TRAILERS)
+        stream.send_response(HEAD, b"", b"x" * 6000, TRAILERS)
     client.collect()
     assert client.goaway is not None
     assert client.goaway[1] is CALM
-    assert set(client.connection.news()) == set(streams)
+    assert set(client.connection.take_changed()) == set(streams)
 
 
 def test_windows_of_one_byte_cost_a_frame_each() -> None:
-    client = Client().greet()
+    client = Client().connect()
     client.send(settings(initial_window_size=0))
     [stream] = client.request(1)
-    stream.answer(HEAD, b"", b"x" * 1000, TRAILERS)
+    stream.send_response(HEAD, b"", b"x" * 1000, TRAILERS)
     client.collect()
     before = len(client.received)
     client.send(frames.window_update(1, 1) * 100)
@@ -265,7 +266,7 @@ def test_windows_of_one_byte_cost_a_frame_each() -> None:
 
 
 def test_small_pieces_are_held_as_what_they_are() -> None:
-    client = Client().greet()
+    client = Client().connect()
     [stream] = client.send(client.headers(1))
     client.send(data(1, b"x") * 1000)
     assert sum(map(sys.getsizeof, set(stream.inbox))) < 100
@@ -273,10 +274,10 @@ def test_small_pieces_are_held_as_what_they_are() -> None:
 
 def test_many_windows_in_one_frame_cost_one_change() -> None:
     """2700 values of SETTINGS_INITIAL_WINDOW_SIZE, each of which would move the windows of 4096 streams."""
-    client = Client().greet()
+    client = Client().connect()
     streams = [client.send(client.headers(number))[0] for number in range(1, 8192, 2)]
     values = b"".join(b"\0\4" + (65_535 + number % 5).to_bytes(4) for number in range(2700))
     begin = time.process_time()
-    client.send(frame(frames.SETTINGS, 0, 0, values))
+    client.send(frame_bytes(frames.SETTINGS, 0, 0, values))
     assert time.process_time() - begin < 0.5
     assert {stream.send_window for stream in streams} == {65_535 + 2699 % 5}

@@ -10,15 +10,15 @@ from grpc_gateway.http2.errors import ErrorCode
 from grpc_gateway.http2.hpack import Block
 from grpc_gateway.http2.limits import Limits
 from grpc_gateway.http2.stream import Stream
-from tests.grpc_gateway.http2.kit import (
+from tests.grpc_gateway.http2.http2_client import (
     END,
     END_HEADERS,
-    GREETING,
+    PREFACE,
     REQUEST,
     Client,
     Frame,
     data,
-    frame,
+    frame_bytes,
     parse,
     settings,
 )
@@ -30,7 +30,7 @@ OK = [(":status", "200"), ("content-type", "application/grpc")]
 
 @pytest.fixture
 def client() -> Client:
-    return Client().greet()
+    return Client().connect()
 
 
 def without(name: str) -> tuple[tuple[str, str], ...]:
@@ -44,7 +44,7 @@ def test_the_preface_of_the_server() -> None:
     client = Client()
     sent = client.collect()
     assert [found.kind for found in sent] == [frames.SETTINGS, frames.WINDOW_UPDATE]
-    client.send(GREETING)
+    client.send(PREFACE)
     assert client.received[-1] == Frame(frames.SETTINGS, frames.ACK, 0, b"")
 
 
@@ -54,7 +54,7 @@ def test_a_unary_call(client: Client) -> None:
     assert stream.head.protocol == {"content-type": "application/grpc", "te": "trailers"}
     assert stream.head.fields == []
     assert (stream.inbox, stream.ended) == ([b"hello"], True)
-    stream.answer(HEAD, b"\0\0\0\0\5", b"world", TRAILERS)
+    stream.send_response(HEAD, b"\0\0\0\0\5", b"world", TRAILERS)
     head, body, trailers = client.collect()
     assert client.decode(head) == OK
     assert (body.kind, body.flags, body.payload) == (frames.DATA, 0, b"\0\0\0\0\5world")
@@ -72,10 +72,10 @@ def test_heads_of_equal_blocks_are_one(client: Client) -> None:
 
 def test_answers_are_one_write(client: Client) -> None:
     woken: list[int] = []
-    client.connection.wake = lambda: woken.append(1)
+    client.connection.sender.wake = lambda: woken.append(1)
     streams = client.send(b"".join(client.headers(number, flags=END) for number in (1, 3, 5)))
     for stream in streams:
-        stream.answer(HEAD, b"\0\0\0\0\0", b"", TRAILERS)
+        stream.send_response(HEAD, b"\0\0\0\0\0", b"", TRAILERS)
     assert woken == [1]
 
 
@@ -118,17 +118,17 @@ def test_padding_and_priority_are_read_past(client: Client) -> None:
     block = client.block()
     payload = bytes((3,)) + bytes((0, 0, 0, 0, 15)) + block + bytes(3)
     flags = frames.PADDED | frames.PRIORITY_FIELDS | END_HEADERS
-    [stream] = client.send(frame(frames.HEADERS, flags, 1, payload))
+    [stream] = client.send(frame_bytes(frames.HEADERS, flags, 1, payload))
     assert stream.head.path == "/a/B"
-    client.send(frame(frames.DATA, frames.PADDED | END, 1, b"\4body" + bytes(4)))
+    client.send(frame_bytes(frames.DATA, frames.PADDED | END, 1, b"\4body" + bytes(4)))
     assert stream.inbox == [b"body"]
 
 
 def test_a_block_in_many_frames(client: Client) -> None:
     block = client.block()
-    sent = frame(frames.HEADERS, END, 1, block[:3]) + frame(frames.CONTINUATION, 0, 1, block[3:5])
+    sent = frame_bytes(frames.HEADERS, END, 1, block[:3]) + frame_bytes(frames.CONTINUATION, 0, 1, block[3:5])
     assert client.send(sent) == []
-    [stream] = client.send(frame(frames.CONTINUATION, END_HEADERS, 1, block[5:]))
+    [stream] = client.send(frame_bytes(frames.CONTINUATION, END_HEADERS, 1, block[5:]))
     assert stream.head.path == "/a/B"
     assert stream.ended
 
@@ -153,7 +153,7 @@ def test_pings_are_answered(client: Client) -> None:
 
 
 def test_what_is_unknown_is_ignored(client: Client) -> None:
-    client.send(frame(0xEE, 0xFF, 77, b"?") + frames.settings({0xF0F0: 7}))
+    client.send(frame_bytes(0xEE, 0xFF, 77, b"?") + frames.settings({0xF0F0: 7}))
     assert client.goaway is None
 
 
@@ -170,7 +170,7 @@ def test_a_stream_that_was_reset_in_the_same_read_is_over(client: Client) -> Non
 def conversation() -> bytes:
     client = Client()
     return (
-        GREETING
+        PREFACE
         + client.headers(1)
         + data(1, b"abc")
         + frames.ping(b"12345678")
@@ -194,7 +194,7 @@ def outcome(portions: list[bytes]) -> tuple[object, ...]:
             bodies[stream.id] = bodies.get(stream.id, b"") + b"".join(stream.inbox)
             stream.inbox.clear()
     streams = [(stream.id, stream.head.path, stream.ended, stream.reset_code) for stream in seen.values()]
-    return streams, bodies, connection.take(), connection.fault and connection.fault.code
+    return streams, bodies, connection.sender.take(), connection.fault and connection.fault.code
 
 
 def test_byte_by_byte_is_as_whole() -> None:
@@ -213,13 +213,13 @@ def test_any_portions_are_as_whole(draw: st.DataObject) -> None:
 
 @given(st.binary(max_size=400))
 def test_garbage_ends_in_goaway_at_most(garbage: bytes) -> None:
-    client = Client().greet()
+    client = Client().connect()
     client.send(garbage)
     assert (client.connection.fault is None) == (client.goaway is None)
 
 
 FRAMES = st.builds(
-    frame,
+    frame_bytes,
     st.integers(0, 11),
     st.sampled_from([0, 1, 4, 5, 8, 0x20, 0x2D, 0xFF]),
     st.integers(0, 9),
@@ -229,15 +229,15 @@ FRAMES = st.builds(
 
 @given(st.lists(FRAMES | st.sampled_from([1, 3, 5, 7, 9]), max_size=40))
 def test_any_frames_keep_the_invariants(script: list[bytes | int]) -> None:
-    client = Client().greet()
+    client = Client().connect()
     for step in script:
         for stream in client.send(client.headers(step) if isinstance(step, int) else step):
             if stream.ended and not stream.closed:
-                stream.answer(HEAD, b"\0\0\0\0\1", b"x", TRAILERS)
+                stream.send_response(HEAD, b"\0\0\0\0\1", b"x", TRAILERS)
     connection = client.connection
     client.collect()
     assert all(not stream.closed for stream in connection.streams.values())
-    assert connection.waiting == sum(stream.waiting for stream in connection.streams.values())
+    assert connection.sender.waiting == sum(stream.waiting for stream in connection.streams.values())
     assert (connection.fault is None) == (client.goaway is None)
 
 
@@ -253,39 +253,39 @@ def test_nothing_is_taken_after_the_end(client: Client) -> None:
 PROTOCOL, SIZE, CLOSED = ErrorCode.PROTOCOL_ERROR, ErrorCode.FRAME_SIZE_ERROR, ErrorCode.STREAM_CLOSED
 FLOW, COMPRESSION, CALM = ErrorCode.FLOW_CONTROL_ERROR, ErrorCode.COMPRESSION_ERROR, ErrorCode.ENHANCE_YOUR_CALM
 CONNECTION_FAULTS: dict[str, tuple[bytes, ErrorCode]] = {
-    "a frame that is too large": (frame(frames.DATA, 0, 1, bytes(16_385)), SIZE),
+    "a frame that is too large": (frame_bytes(frames.DATA, 0, 1, bytes(16_385)), SIZE),
     "DATA on stream 0": (data(0, b"x"), PROTOCOL),
     "DATA on an idle stream": (data(1, b"x"), PROTOCOL),
     "DATA on an even stream": (data(2, b"x"), PROTOCOL),
-    "HEADERS on stream 0": (frame(frames.HEADERS, END_HEADERS, 0, b"\x82"), PROTOCOL),
-    "HEADERS on an even stream": (frame(frames.HEADERS, END_HEADERS, 2, b"\x82"), PROTOCOL),
-    "HEADERS padded too far": (frame(frames.HEADERS, END_HEADERS | frames.PADDED, 1, b"\x05\x82"), PROTOCOL),
-    "HEADERS without room for their priority": (frame(frames.HEADERS, END_HEADERS | 0x20, 1, b"\x82"), SIZE),
-    "HEADERS that depend on themselves": (frame(frames.HEADERS, END_HEADERS | 0x20, 1, b"\0\0\0\1\0"), PROTOCOL),
-    "a broken block": (frame(frames.HEADERS, END_HEADERS, 1, b"\x80"), COMPRESSION),
-    "an interrupted block": (frame(frames.HEADERS, 0, 1, b"\x82") + frames.ping(bytes(8)), PROTOCOL),
+    "HEADERS on stream 0": (frame_bytes(frames.HEADERS, END_HEADERS, 0, b"\x82"), PROTOCOL),
+    "HEADERS on an even stream": (frame_bytes(frames.HEADERS, END_HEADERS, 2, b"\x82"), PROTOCOL),
+    "HEADERS padded too far": (frame_bytes(frames.HEADERS, END_HEADERS | frames.PADDED, 1, b"\x05\x82"), PROTOCOL),
+    "HEADERS without room for their priority": (frame_bytes(frames.HEADERS, END_HEADERS | 0x20, 1, b"\x82"), SIZE),
+    "HEADERS that depend on themselves": (frame_bytes(frames.HEADERS, END_HEADERS | 0x20, 1, b"\0\0\0\1\0"), PROTOCOL),
+    "a broken block": (frame_bytes(frames.HEADERS, END_HEADERS, 1, b"\x80"), COMPRESSION),
+    "an interrupted block": (frame_bytes(frames.HEADERS, 0, 1, b"\x82") + frames.ping(bytes(8)), PROTOCOL),
     "a block that goes on elsewhere": (
-        frame(frames.HEADERS, 0, 1, b"\x82") + frame(frames.CONTINUATION, 0, 3, b""),
+        frame_bytes(frames.HEADERS, 0, 1, b"\x82") + frame_bytes(frames.CONTINUATION, 0, 3, b""),
         PROTOCOL,
     ),
-    "CONTINUATION alone": (frame(frames.CONTINUATION, END_HEADERS, 1, b"\x82"), PROTOCOL),
-    "PRIORITY on stream 0": (frame(frames.PRIORITY, 0, 0, bytes(5)), PROTOCOL),
+    "CONTINUATION alone": (frame_bytes(frames.CONTINUATION, END_HEADERS, 1, b"\x82"), PROTOCOL),
+    "PRIORITY on stream 0": (frame_bytes(frames.PRIORITY, 0, 0, bytes(5)), PROTOCOL),
     "RST_STREAM on stream 0": (frames.rst_stream(0, 8), PROTOCOL),
     "RST_STREAM on an idle stream": (frames.rst_stream(1, 8), PROTOCOL),
-    "RST_STREAM of 3 bytes": (frame(frames.RST_STREAM, 0, 1, bytes(3)), SIZE),
-    "SETTINGS on a stream": (frame(frames.SETTINGS, 0, 1), PROTOCOL),
-    "SETTINGS of 5 bytes": (frame(frames.SETTINGS, 0, 0, bytes(5)), SIZE),
-    "SETTINGS acknowledged with a payload": (frame(frames.SETTINGS, 1, 0, bytes(6)), SIZE),
+    "RST_STREAM of 3 bytes": (frame_bytes(frames.RST_STREAM, 0, 1, bytes(3)), SIZE),
+    "SETTINGS on a stream": (frame_bytes(frames.SETTINGS, 0, 1), PROTOCOL),
+    "SETTINGS of 5 bytes": (frame_bytes(frames.SETTINGS, 0, 0, bytes(5)), SIZE),
+    "SETTINGS acknowledged with a payload": (frame_bytes(frames.SETTINGS, 1, 0, bytes(6)), SIZE),
     "ENABLE_PUSH 2": (settings(enable_push=2), PROTOCOL),
     "INITIAL_WINDOW_SIZE 2^31": (settings(initial_window_size=2**31), FLOW),
     "MAX_FRAME_SIZE 16383": (settings(max_frame_size=16_383), PROTOCOL),
     "MAX_FRAME_SIZE 2^24": (settings(max_frame_size=2**24), PROTOCOL),
-    "PUSH_PROMISE": (frame(frames.PUSH_PROMISE, END_HEADERS, 1, bytes(4)), PROTOCOL),
-    "PING on a stream": (frame(frames.PING, 0, 1, bytes(8)), PROTOCOL),
-    "PING of 7 bytes": (frame(frames.PING, 0, 0, bytes(7)), SIZE),
-    "GOAWAY on a stream": (frame(frames.GOAWAY, 0, 1, bytes(8)), PROTOCOL),
-    "GOAWAY of 7 bytes": (frame(frames.GOAWAY, 0, 0, bytes(7)), SIZE),
-    "WINDOW_UPDATE of 3 bytes": (frame(frames.WINDOW_UPDATE, 0, 0, bytes(3)), SIZE),
+    "PUSH_PROMISE": (frame_bytes(frames.PUSH_PROMISE, END_HEADERS, 1, bytes(4)), PROTOCOL),
+    "PING on a stream": (frame_bytes(frames.PING, 0, 1, bytes(8)), PROTOCOL),
+    "PING of 7 bytes": (frame_bytes(frames.PING, 0, 0, bytes(7)), SIZE),
+    "GOAWAY on a stream": (frame_bytes(frames.GOAWAY, 0, 1, bytes(8)), PROTOCOL),
+    "GOAWAY of 7 bytes": (frame_bytes(frames.GOAWAY, 0, 0, bytes(7)), SIZE),
+    "WINDOW_UPDATE of 3 bytes": (frame_bytes(frames.WINDOW_UPDATE, 0, 0, bytes(3)), SIZE),
     "WINDOW_UPDATE by 0": (frames.window_update(0, 0), PROTOCOL),
     "WINDOW_UPDATE on an idle stream": (frames.window_update(1, 1), PROTOCOL),
     "a window that overflows": (frames.window_update(0, 2**31 - 1), FLOW),
@@ -320,7 +320,7 @@ def test_streams_are_numbered_upwards(client: Client) -> None:
 
 def test_headers_on_a_closed_stream(client: Client) -> None:
     [stream] = client.request(1)
-    stream.answer(HEAD, b"", b"", TRAILERS)
+    stream.send_response(HEAD, b"", b"", TRAILERS)
     client.send(client.headers(1))
     assert client.goaway is not None
     assert client.goaway[1] is CLOSED
@@ -383,10 +383,10 @@ def test_content_length_that_is_right(client: Client) -> None:
 STREAM_FAULTS: dict[str, tuple[bytes, ErrorCode]] = {
     "WINDOW_UPDATE by 0": (frames.window_update(1, 0), PROTOCOL),
     "a window that overflows": (frames.window_update(1, 2**31 - 1), FLOW),
-    "PRIORITY of 4 bytes": (frame(frames.PRIORITY, 0, 1, bytes(4)), SIZE),
-    "PRIORITY on itself": (frame(frames.PRIORITY, 0, 1, b"\0\0\0\1\0"), PROTOCOL),
-    "trailers that end nothing": (frame(frames.HEADERS, END_HEADERS, 1, b""), PROTOCOL),
-    "trailers with a pseudo field": (frame(frames.HEADERS, END_HEADERS | END, 1, b"\x82"), PROTOCOL),
+    "PRIORITY of 4 bytes": (frame_bytes(frames.PRIORITY, 0, 1, bytes(4)), SIZE),
+    "PRIORITY on itself": (frame_bytes(frames.PRIORITY, 0, 1, b"\0\0\0\1\0"), PROTOCOL),
+    "trailers that end nothing": (frame_bytes(frames.HEADERS, END_HEADERS, 1, b""), PROTOCOL),
+    "trailers with a pseudo field": (frame_bytes(frames.HEADERS, END_HEADERS | END, 1, b"\x82"), PROTOCOL),
 }
 
 
@@ -401,7 +401,7 @@ def test_faults_of_streams(client: Client, name: str) -> None:
     assert client.goaway is None
 
 
-@pytest.mark.parametrize("late", [data(1, b"x"), frame(frames.HEADERS, END_HEADERS | END, 1, b"")])
+@pytest.mark.parametrize("late", [data(1, b"x"), frame_bytes(frames.HEADERS, END_HEADERS | END, 1, b"")])
 def test_frames_behind_the_end(client: Client, late: bytes) -> None:
     client.request(1)
     client.send(late)
@@ -414,7 +414,7 @@ def test_data_behind_a_reset(client: Client) -> None:
 
 
 def test_too_many_streams() -> None:
-    client = Client(Limits(concurrent_streams=2)).greet()
+    client = Client(Limits(concurrent_streams=2)).connect()
     first, _ = client.send(client.headers(1) + client.headers(3) + client.headers(5))
     assert client.resets == [(5, ErrorCode.REFUSED_STREAM)]
     first.reset(ErrorCode.CANCEL)
@@ -427,10 +427,10 @@ def test_too_many_streams() -> None:
 def test_an_answer_waits_for_the_windows(client: Client) -> None:
     client.send(settings(initial_window_size=10))
     [stream] = client.request(1)
-    stream.answer(HEAD, b"\0\0\0\0\x14", b"x" * 20, TRAILERS)
+    stream.send_response(HEAD, b"\0\0\0\0\x14", b"x" * 20, TRAILERS)
     client.collect()
     assert len(client.body(1)) == 10
-    assert client.connection.waiting == stream.waiting == 15
+    assert client.connection.sender.waiting == stream.waiting == 15
     assert client.send(frames.window_update(1, 5)) == [stream]
     assert len(client.body(1)) == 15
     client.send(settings(initial_window_size=11))
@@ -438,7 +438,7 @@ def test_an_answer_waits_for_the_windows(client: Client) -> None:
     client.send(frames.window_update(1, 100))
     assert client.body(1) == b"\0\0\0\0\x14" + b"x" * 20
     assert client.received[-1].flags == END | END_HEADERS
-    assert client.connection.waiting == 0
+    assert client.connection.sender.waiting == 0
     assert client.connection.streams == {}
 
 
@@ -460,7 +460,7 @@ def test_the_window_of_the_connection_is_shared_fairly(client: Client) -> None:
     greedy.send_headers(HEAD)
     greedy.send_data(b"x" * 500_000)
     [modest] = client.request(3)
-    modest.answer(HEAD, b"", b"y" * 100, TRAILERS)
+    modest.send_response(HEAD, b"", b"y" * 100, TRAILERS)
     client.collect()
     assert (len(client.body(1)), client.body(3)) == (65_535, b"")
     client.send(frames.window_update(0, 20_000))
@@ -475,7 +475,7 @@ def test_frames_are_as_large_as_the_peer_allows(client: Client) -> None:
     stream.send_headers(HEAD)
     stream.send_data(b"x" * 50_000, end=True)
     client.collect()
-    assert [(len(found.payload), found.flags) for found in client.of(frames.DATA)] == [
+    assert [(len(found.payload), found.flags) for found in client.received_of(frames.DATA)] == [
         (20_000, 0),
         (20_000, 0),
         (10_000, END),
@@ -485,10 +485,10 @@ def test_frames_are_as_large_as_the_peer_allows(client: Client) -> None:
 def test_a_reset_drops_what_waits(client: Client) -> None:
     client.send(settings(initial_window_size=0))
     [stream] = client.request(1)
-    stream.answer(HEAD, b"", b"x" * 1000, TRAILERS)
-    assert client.connection.waiting == 1000
+    stream.send_response(HEAD, b"", b"x" * 1000, TRAILERS)
+    assert client.connection.sender.waiting == 1000
     assert client.send(frames.rst_stream(1, 8)) == [stream]
-    assert client.connection.waiting == 0
+    assert client.connection.sender.waiting == 0
     client.send(frames.window_update(0, 1000))
     assert client.body(1) == b""
 
@@ -497,10 +497,10 @@ def test_a_reset_drops_what_waits(client: Client) -> None:
 
 
 def test_windows_are_given_back_as_data_are_consumed() -> None:
-    client = Client(Limits(stream_window=1000, connection_window=100_000)).greet()
+    client = Client(Limits(stream_window=1000, connection_window=100_000)).connect()
     [stream] = client.send(client.headers(1))
     client.send(data(1, b"x" * 600))
-    assert client.of(frames.WINDOW_UPDATE) == []
+    assert client.received_of(frames.WINDOW_UPDATE) == []
     stream.consume(600)
     [update] = client.collect()
     assert (update.stream_id, int.from_bytes(update.payload)) == (1, 600)
@@ -511,7 +511,7 @@ def test_windows_are_given_back_as_data_are_consumed() -> None:
 
 
 def test_the_window_of_the_connection_is_given_back_by_closed_streams() -> None:
-    client = Client(Limits(stream_window=1 << 20, connection_window=100_000)).greet()
+    client = Client(Limits(stream_window=1 << 20, connection_window=100_000)).connect()
     for number in range(1, 400, 2):
         [stream] = client.send(client.headers(number))
         client.send(data(number, b"x" * 10_000))
@@ -525,7 +525,7 @@ def test_the_window_of_the_connection_is_given_back_by_closed_streams() -> None:
 
 
 def test_the_window_of_the_connection_is_enforced() -> None:
-    client = Client(Limits(stream_window=1 << 20, connection_window=100_000)).greet()
+    client = Client(Limits(stream_window=1 << 20, connection_window=100_000)).connect()
     client.send(client.headers(1) + data(1, bytes(16_000)) * 6 + data(1, bytes(5000)))
     assert client.goaway is not None
     assert client.goaway[1] is FLOW
@@ -547,7 +547,7 @@ def test_draining(client: Client) -> None:
     assert client.resets == []
     assert [client.connection.drained] == [False]
     for each in (stream, late):
-        each.answer(HEAD, b"", b"", TRAILERS)
+        each.send_response(HEAD, b"", b"", TRAILERS)
     assert client.connection.drained
     assert goaway.kind == frames.GOAWAY
 
@@ -563,19 +563,19 @@ def test_a_lost_connection_ends_its_streams(client: Client) -> None:
     assert client.connection.lost() == [stream]
     assert stream.closed
     assert client.connection.lost() == []
-    stream.answer(HEAD, b"", b"", TRAILERS)
+    stream.send_response(HEAD, b"", b"", TRAILERS)
     assert client.collect() == []
 
 
 def test_keepalive(client: Client) -> None:
     client.connection.ping()
     [ping] = client.collect()
-    assert [client.connection.pinged] == [0.0]
+    assert [client.connection.pinged_at] == [0.0]
     client.connection.ping()
     assert client.collect() == []
     client.send(frames.ping(ping.payload, ack=True))
-    assert client.connection.pinged is None
-    assert parse(client.connection.take()) == []
+    assert client.connection.pinged_at is None
+    assert parse(client.connection.sender.take()) == []
 
 
 def test_what_crosses_the_last_goaway_is_nobodys_fault(client: Client) -> None:
@@ -599,4 +599,4 @@ def test_a_goaway_never_names_more_than_the_one_before(client: Client) -> None:
     client.connection.finish_draining()
     client.send(client.headers(3))
     client.send(b"\xff" * 30)
-    assert [int.from_bytes(found.payload[:4]) for found in client.of(frames.GOAWAY)] == [2**31 - 1, 1, 1]
+    assert [int.from_bytes(found.payload[:4]) for found in client.received_of(frames.GOAWAY)] == [2**31 - 1, 1, 1]

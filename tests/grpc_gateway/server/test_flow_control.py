@@ -11,7 +11,7 @@ import pytest
 from grpc_gateway.http2 import CloseCause, Limits, frames
 from grpc_gateway.server import Server, ServerOptions
 from grpc_gateway.server.compression import decompress
-from tests.grpc_gateway.http2.kit import END, data, settings
+from tests.grpc_gateway.http2.http2_client import END, data, settings
 from tests.grpc_gateway.server.servers import (
     SERVICE,
     STREAM,
@@ -270,12 +270,12 @@ async def early(_: Any, __: Any) -> bytes:
 
 
 async def test_deferred_requests_that_are_reset_are_removed(server: Server) -> None:
-    server.options = ServerOptions(limits=Limits(connection_buffer=1000, young=0.0))
+    server.options = ServerOptions(limits=Limits(connection_buffer=1000, rapid_reset_age=0.0))
     wire = WireClient(server)
     wire.send_bytes(settings(initial_window_size=0))
     wire.send_bytes(wire.call(1, "Echo") + data(1, message(bytes(2000)), END))
     await run_ready_callbacks()
-    assert wire.channel.http2.waiting > 1000
+    assert wire.channel.http2.sender.waiting > 1000
     for number in range(3, 2003, 2):
         wire.send_bytes(wire.call(number, "Echo"))
         wire.send_bytes(frames.rst_stream(number, 8))

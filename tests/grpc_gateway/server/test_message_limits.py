@@ -102,7 +102,7 @@ async def test_a_slow_client_blocks_the_writer() -> None:
         while await call.read() is not grpc.aio.EOF:
             count += 1
         assert (count, written) == (200, 200)
-        assert next(iter(server.connections)).http2.waiting == 0
+        assert next(iter(server.connections)).http2.sender.waiting == 0
 
 
 async def test_a_slow_handler_blocks_the_client() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from grpc_gateway.http2 import CloseCause, Limits, frames
 from grpc_gateway.server import RpcError, Server, ServerOptions
-from tests.grpc_gateway.http2.kit import END, GREETING, data, settings
+from tests.grpc_gateway.http2.http2_client import END, PREFACE, data, settings
 from tests.grpc_gateway.server.servers import SERVICE, STREAM_UNARY, UNARY, UNARY_STREAM, run_ready_callbacks
 from tests.grpc_gateway.server.wire_client import WireClient, message
 
@@ -220,7 +220,7 @@ async def test_unread_responses_defer_new_requests(server: Server) -> None:
         wire.send_bytes(wire.call(number, "Echo") + data(number, message(b"x" * 900), END))
         await run_ready_callbacks()
     assert [call.stream.id for call in wire.channel.open_calls.calls] == []
-    assert wire.channel.http2.waiting == 2 * 905
+    assert wire.channel.http2.sender.waiting == 2 * 905
     # The third request starts when there is room.
     wire.send_bytes(frames.window_update(1, 1000) + frames.window_update(5, 1000))
     await run_ready_callbacks()
@@ -234,7 +234,7 @@ async def test_a_protocol_error_sends_goaway_before_closing(wire: WireClient) ->
     assert wire.goaway[1] == 6
     assert wire.transport.ended
     assert not wire.transport.aborted
-    wire.send_bytes(GREETING)
+    wire.send_bytes(PREFACE)
     wire.channel.connection_lost(None)
     assert wire.channel.cause is CloseCause.PROTOCOL
 

@@ -6,7 +6,7 @@ from typing import cast
 from grpc_gateway.http2 import frames
 from grpc_gateway.server import GrpcConnection, Server
 from protocol_negotiation.peer import HostPort, Peer, Tls
-from tests.grpc_gateway.http2.kit import END, GREETING, Client, Frame, parse
+from tests.grpc_gateway.http2.http2_client import END, PREFACE, Client, Frame, parse
 from tests.grpc_gateway.server.servers import path
 
 PEER = Peer(HostPort("::1", 7), HostPort("::1", 8), tls=Tls("TLSv1.3", "x", subject=r"CN=al\,ice,O=x"))
@@ -78,7 +78,7 @@ class WireClient(Client):
         self.transport = FakeTransport()
         self.transport.protocol = self.channel
         self.channel.connection_made(self.transport)
-        self.channel.data_received(GREETING)
+        self.channel.data_received(PREFACE)
 
     def send_bytes(self, sent: bytes) -> None:
         self.channel.data_received(sent)

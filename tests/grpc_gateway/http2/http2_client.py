@@ -1,4 +1,4 @@
-"""A client on the other side of a `Connection`, without any I/O."""
+"""An HTTP/2 client of a `Connection`, without I/O."""
 
 from dataclasses import dataclass, field
 
@@ -22,12 +22,12 @@ END = frames.END_STREAM
 END_HEADERS = frames.END_HEADERS
 
 
-def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
+def frame_bytes(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
     return frames.start(kind, flags, len(payload)) + stream_id.to_bytes(4) + payload
 
 
 def data(stream_id: int, payload: bytes, flags: int = 0) -> bytes:
-    return frame(frames.DATA, flags, stream_id, payload)
+    return frame_bytes(frames.DATA, flags, stream_id, payload)
 
 
 def settings(**values: int) -> bytes:
@@ -35,12 +35,12 @@ def settings(**values: int) -> bytes:
     return frames.settings({numbers[name]: value for name, value in values.items()})
 
 
-GREETING = frames.PREFACE + frames.settings({}) + frames.SETTINGS_ACK
+PREFACE = frames.PREFACE + frames.settings({}) + frames.SETTINGS_ACK
 
 
 @dataclass
 class Frame:
-    """One frame that the server sent."""
+    """A frame sent by the server."""
 
     kind: int
     flags: int
@@ -50,7 +50,7 @@ class Frame:
 
 @dataclass
 class Client:
-    """Speaks to a connection; keeps what it answers. `now` is the time that the connection is told."""
+    """Sends frames to a connection, and records its frames. `now` is the connection's clock."""
 
     limits: Limits = DEFAULT_LIMITS
     now: float = 0.0
@@ -62,19 +62,20 @@ class Client:
     def __post_init__(self) -> None:
         self.connection = Connection(self.now, self.limits)
 
-    def greet(self) -> "Client":
-        assert self.send(GREETING) == []
+    def connect(self) -> "Client":
+        assert self.send(PREFACE) == []
         self.received.clear()
         return self
 
     def send(self, sent: bytes) -> list[Stream]:
-        news = self.connection.receive(sent, self.now)
+        """Send bytes; return the streams that have changed."""
+        changed = self.connection.receive(sent, self.now)
         self.collect()
-        return news
+        return changed
 
     def collect(self) -> list[Frame]:
-        """Take the server's frames over; those that are new."""
-        new = list(parse(self.connection.take()))
+        """Record the server's new frames, and return them."""
+        new = list(parse(self.connection.sender.take()))
         self.received += new
         return new
 
@@ -82,45 +83,49 @@ class Client:
         return self.encoder.encode(fields or REQUEST)
 
     def headers(self, stream_id: int, *fields: tuple[str, str], flags: int = 0) -> bytes:
-        return frame(frames.HEADERS, flags | END_HEADERS, stream_id, self.block(*fields))
+        return frame_bytes(frames.HEADERS, flags | END_HEADERS, stream_id, self.block(*fields))
 
     def request(self, stream_id: int, body: bytes | None = None) -> list[Stream]:
-        """A complete request."""
+        """Send a complete request."""
         if body is None:
             return self.send(self.headers(stream_id, flags=END))
         return self.send(self.headers(stream_id) + data(stream_id, body, END))
 
-    def of(self, kind: int) -> list[Frame]:
+    def received_of(self, kind: int) -> list[Frame]:
+        """Return the recorded frames of one type."""
         return [received for received in self.received if received.kind == kind]
 
-    def decode(self, found: Frame) -> list[tuple[str, str]]:
-        """The fields of a HEADERS frame; to be called for all of them, in their order."""
-        return [(str(field[0]), str(field[1])) for field in self.decoder.decode(found.payload)]
+    def decode(self, headers: Frame) -> list[tuple[str, str]]:
+        """Return the fields of a HEADERS frame. To be called for all of them, in their order."""
+        return [(str(field[0]), str(field[1])) for field in self.decoder.decode(headers.payload)]
 
     @property
     def goaway(self) -> tuple[int, ErrorCode, bytes] | None:
-        """Last stream, code and text of the last GOAWAY."""
-        found = self.of(frames.GOAWAY)
-        if not found:
+        """Last stream identifier, code and text of the last GOAWAY."""
+        goaways = self.received_of(frames.GOAWAY)
+        if not goaways:
             return None
-        payload = found[-1].payload
+        payload = goaways[-1].payload
         return int.from_bytes(payload[:4]), ErrorCode(int.from_bytes(payload[4:8])), payload[8:]
 
     @property
     def resets(self) -> list[tuple[int, ErrorCode]]:
-        return [(found.stream_id, ErrorCode(int.from_bytes(found.payload))) for found in self.of(frames.RST_STREAM)]
+        return [
+            (frame.stream_id, ErrorCode(int.from_bytes(frame.payload))) for frame in self.received_of(frames.RST_STREAM)
+        ]
 
     def body(self, stream_id: int) -> bytes:
-        """The DATA of a stream."""
-        return b"".join(found.payload for found in self.of(frames.DATA) if found.stream_id == stream_id)
+        """Return the DATA received on a stream."""
+        return b"".join(frame.payload for frame in self.received_of(frames.DATA) if frame.stream_id == stream_id)
 
 
 def parse(sent: bytes) -> list[Frame]:
-    found, position = [], 0
+    """Split bytes into frames."""
+    parsed, position = [], 0
     while position < len(sent):
         word, flags, stream_id = frames.unpack_header(sent, position)
         start = position + frames.HEADER_SIZE
         position = start + (word >> 8)
-        found.append(Frame(word & 0xFF, flags, stream_id, sent[start:position]))
+        parsed.append(Frame(word & 0xFF, flags, stream_id, sent[start:position]))
     assert position == len(sent)
-    return found
+    return parsed

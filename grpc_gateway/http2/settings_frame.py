@@ -1,4 +1,4 @@
-"""SETTINGS (RFC 9113 section 6.5): what the peer may say, and what it means to us."""
+"""SETTINGS parameters (RFC 9113 section 6.5): identifiers, defaults, and validation of the peer's values."""
 
 import struct
 
@@ -14,9 +14,8 @@ MAX_HEADER_LIST_SIZE = 0x6
 MAX_WINDOW = 2**31 - 1
 DEFAULT_WINDOW = 65_535
 DEFAULT_FRAME_SIZE = 16_384
-DEFAULT_TABLE_SIZE = 4096
 
-# (lowest, highest, the error outside); RFC 9113 section 6.5.2.
+# Minimum, maximum, and the error for other values; RFC 9113 section 6.5.2.
 _BOUNDS = {
     ENABLE_PUSH: (0, 1, ErrorCode.PROTOCOL_ERROR),
     INITIAL_WINDOW_SIZE: (0, MAX_WINDOW, ErrorCode.FLOW_CONTROL_ERROR),
@@ -26,12 +25,12 @@ _SETTING = struct.Struct("!HI")
 
 
 def parse(payload: bytes) -> list[tuple[int, int]]:
-    """The settings of a frame in their order, unknown ones included; raises ConnectionFault."""
+    """Return identifiers and values in their order, including unknown ones. Raises ConnectionFault."""
     if len(payload) % _SETTING.size:
         raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "a SETTINGS frame is not a multiple of 6 bytes")
     values = list(_SETTING.iter_unpack(payload))
     for identifier, value in values:
-        lowest, highest, code = _BOUNDS.get(identifier, (0, value, ErrorCode.PROTOCOL_ERROR))
-        if not lowest <= value <= highest:
+        minimum, maximum, code = _BOUNDS.get(identifier, (0, value, ErrorCode.PROTOCOL_ERROR))
+        if not minimum <= value <= maximum:
             raise ConnectionFault(code, f"setting {identifier} must not be {value}")
     return values
