@@ -1,4 +1,4 @@
-"""The address book: where a client is told to find a broker, that is, where it reaches us."""
+"""Advertised addresses: where routes send a client for each broker, which is always one of our own listeners."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from remoting.codes import BROKER_NAME_VERSION, LanguageCode
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedListener:
-    """One listener: its bound port, what it advertises, and the broker it is for (None: all)."""
+    """One listener: its bound port, the address it advertises, and its broker (None: all brokers)."""
 
     port: int
     advertise: Advertise
@@ -20,34 +20,34 @@ class AdvertisedListener:
 
 
 class ListenerRoutes:
-    """Doors by broker. `own` are the brokers that have a door of their own."""
+    """The listeners by broker. `dedicated` holds the brokers with a listener of their own."""
 
-    def __init__(self, doors: Sequence[AdvertisedListener] = ()) -> None:
-        self._doors = {door.name: door for door in doors}
-        self.dedicated = {door.broker: door for door in doors if door.broker is not None}
-        self._main = next((door for door in doors if door.broker is None), None)
+    def __init__(self, listeners: Sequence[AdvertisedListener] = ()) -> None:
+        self._by_name = {listener.name: listener for listener in listeners}
+        self.dedicated = {listener.broker: listener for listener in listeners if listener.broker is not None}
+        self._shared = next((listener for listener in listeners if listener.broker is None), None)
 
     def address_for(self, context: Context, broker: str) -> str:
-        """`host:port` for this client and broker.
+        """Return `host:port` of the broker for this request's client.
 
-        Clients that name the broker of each request come to the common door. The others are told the
-        broker's own door, so that what they ask there needs no name.
+        Clients that name a broker in each request use the shared listener. Other clients use the broker's dedicated
+        listener, so that their requests need no broker name.
         """
         peer = context.channel.peer
-        door = self._doors.get(peer.listener)
-        wanted = None if _names_brokers(context) else self.dedicated.get(broker)
-        if wanted is None and door is not None and door.broker is not None:
-            wanted = self._main
-        if wanted is None or door is None or wanted.name == door.name:
-            return str(advertised(peer, door.advertise if door is not None else Advertise()))
-        # Another door than the one it came by: same host, that door's port.
-        return str(advertised(replace(peer, local=HostPort(peer.local.host, wanted.port)), wanted.advertise))
+        current = self._by_name.get(peer.listener)
+        target = None if _names_brokers(context) else self.dedicated.get(broker)
+        if target is None and current is not None and current.broker is not None:
+            target = self._shared
+        if target is None or current is None or target.name == current.name:
+            return str(advertised(peer, current.advertise if current is not None else Advertise()))
+        # Another listener than the client's: the same host with that listener's port.
+        return str(advertised(replace(peer, local=HostPort(peer.local.host, target.port)), target.advertise))
 
     def advertised_address(self, peer: Peer) -> HostPort | None:
-        """What the door by which this client came advertises; None where that is what the client dialled."""
-        door = self._doors.get(peer.listener)
-        told = None if door is None else advertised(peer, door.advertise)
-        return None if told == peer.local else told
+        """Return the advertised address of the client's listener; None if it is the one the client connected to."""
+        listener = self._by_name.get(peer.listener)
+        address = None if listener is None else advertised(peer, listener.advertise)
+        return None if address == peer.local else address
 
 
 def _names_brokers(context: Context) -> bool:

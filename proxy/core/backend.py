@@ -1,4 +1,4 @@
-"""A backend: the brokers behind the core. Three verbs for requests, two for membership."""
+"""The backend protocol: access of the core to brokers, for requests and for group membership."""
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine
@@ -10,7 +10,7 @@ from remoting.command import RemotingCommand
 from remoting.requests import RequestSpec
 from remoting.routes import TopicRoute
 
-# Takes what a broker asks of one of our clients; answers go back to the broker.
+# Handles a request of a broker to one of our clients; the reply goes back to the broker.
 Push = Callable[[Channel, RemotingCommand], "asyncio.Future[RemotingCommand] | None"]
 
 
@@ -18,42 +18,43 @@ class Backend(Protocol):
     """Brokers by name."""
 
     def cached_route(self, topic: str) -> TopicRoute | None:
-        """The topic's route if it is at hand; it may be slightly old."""
+        """Return the topic's cached route, which may be slightly old, or None."""
 
     async def route(self, topic: str) -> TopicRoute:
-        """The topic's route. Raises TopicNotExist, ServiceUnavailable."""
+        """Return the topic's route. Raises TopicNotExist, ServiceUnavailable."""
 
     async def brokers(self) -> Collection[str]:
-        """The names of all brokers. Raises ServiceUnavailable."""
+        """Return the names of all brokers. Raises ServiceUnavailable."""
 
     async def forget_topic(self, topic: str) -> None:
-        """The topic has been deleted from its brokers: let nobody be sent there. Raises ServiceUnavailable."""
+        """Remove the routes of a topic that was deleted from its brokers. Raises ServiceUnavailable."""
 
     def request(
         self, broker: str, spec: RequestSpec, command: RemotingCommand, timeout: float, channel: Channel | None
     ) -> "asyncio.Future[RemotingCommand]":
-        """Ask a broker on behalf of a client (None: of our own).
+        """Send a request to a broker for a client (None: for Gantry itself); `timeout` in seconds.
 
-        The future raises ServiceUnavailable where no live broker may serve this, ConnectionLost or
-        RequestTimeout where it is unknown whether it was served. The answer is the caller's to change.
+        The future raises ServiceUnavailable if no live broker may serve the request, ConnectionLost or RequestTimeout
+        if it is unknown whether it was served. The caller may modify the reply.
         """
 
     def oneway(self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Channel | None) -> None:
-        """Tell a broker. Raises ServiceUnavailable."""
+        """Send a oneway request to a broker. Raises ServiceUnavailable."""
 
     def has_broker(self, broker: str) -> bool:
-        """Whether there is a broker of this name, as far as is known."""
+        """Return whether a broker of this name is currently listed."""
 
     def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> Coroutine[Any, Any, None]:
-        """Make the client a member of its groups, as its session's heartbeat says, at these brokers.
+        """Register the client as a member of its groups at these brokers, with its session's last heartbeat.
 
-        Done when they all know it, or cannot be told.
+        Returns when each broker has answered or failed.
         """
 
     def unregister(
         self, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None = None
     ) -> Coroutine[Any, Any, None]:
-        """End the client's membership in these groups at every broker; done when all know.
+        """End the client's membership in these groups at every broker.
 
-        `farewell` is the client's own UNREGISTER_CLIENT, which may be signed.
+        Sends `unregister_command`, the client's own and perhaps signed UNREGISTER_CLIENT, if given. Returns when each
+        broker has answered or failed.
         """

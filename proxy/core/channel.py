@@ -1,4 +1,4 @@
-"""A channel: one connected client, whatever protocol it speaks, as the core sees it."""
+"""A channel: one connected client of any protocol, as the core sees it."""
 
 import asyncio
 import itertools
@@ -14,7 +14,7 @@ _numbers = itertools.count(1)
 
 
 class Identity(NamedTuple):
-    """Who a client is, as it says itself; None: it has not said."""
+    """The identity that a client reports; None: not reported yet."""
 
     client_id: str | None
     language: str | None
@@ -25,14 +25,15 @@ UNIDENTIFIED = Identity(None, None, None)
 
 
 class Session:
-    """What the core remembers of a channel while it is open.
+    """The core's state of an open channel.
 
     number: unique in this process; requests of one number to one broker keep their order.
-    address: the client's, as text.
-    client_id, language, version: from the last heartbeat, which is kept with the time (seconds) it
-    came at. brokers: names of the brokers which the client has learned of from us and would
-    therefore keep in touch with; enrolled: those that have been told of it. turns: per topic, which
-    broker answers the client's next nameless query.
+    address: the client's address as text.
+    client_id, language, version: from the last heartbeat. heartbeat, heartbeat_at: that command and the time in
+    seconds at which it arrived.
+    known_brokers: names of the brokers that routes have given to the client. registered_brokers: those of them at
+    which the client was registered. query_turns: by topic, the index of the broker that answers the client's next
+    QUERY_MESSAGE without a broker name.
     """
 
     __slots__ = (
@@ -62,42 +63,42 @@ class Session:
 
 
 class Channel(Protocol):
-    """One client: who it is, what we remember of it, and how to ask it something."""
+    """One client: its identity, its session, and a way to send requests to it."""
 
     protocol: ChannelProtocol
     # Whether the core reports its requests to observers.
     observed: bool
     closed: bool
-    # It understands GO_AWAY, given that it is new enough.
+    # Whether the client handles the response code GO_AWAY if its version is recent enough.
     supports_go_away: bool
-    # What producer groups it is in, brokers know by another channel.
+    # Whether another channel registers its producer groups at the brokers.
     producers_represented: bool
-    # Why it leaves groups when it unregisters: a `LeaveCause` (proxy/core/client_registry.py).
+    # The `LeaveCause` (proxy/core/client_registry.py) if it unregisters.
     leave_cause: str
 
     def __hash__(self) -> int:
-        """A channel is itself."""
+        """Hash by identity."""
 
     @property
     def session(self) -> Session:
-        """What we remember of it."""
+        """The core's state of the channel."""
 
     @property
     def identity(self) -> Identity:
-        """Who it is."""
+        """The client's identity."""
 
     @property
     def peer(self) -> Peer:
-        """Where it comes from."""
+        """The client's connection: addresses, listener, TLS."""
 
     def request(self, command: RemotingCommand, timeout: float) -> "asyncio.Future[RemotingCommand]":
-        """Ask the client; raises through the future as `RemotingConnection.request`."""
+        """Send a request to the client; the future raises the errors of `RemotingConnection.request`."""
 
     def oneway(self, command: RemotingCommand) -> None:
-        """Tell the client."""
+        """Send a oneway request to the client."""
 
     def pause(self) -> None:
-        """Read no more of its requests for now."""
+        """Stop reading the client's requests until the matching `resume`."""
 
     def resume(self) -> None:
         """Undo one `pause`."""

@@ -1,4 +1,4 @@
-"""Checks: plain functions that a request passes before it is handled; one that refuses raises its error."""
+"""Checks: functions that run before a request is handled and reject it by raising its error."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Check = Callable[[Context], None]
 
 
 def well_formed(context: Context) -> None:
-    """The request table has a row for the code, clients may send it, and no required ext field is missing."""
+    """Reject codes that are not in the request table or not for clients, and requests without required ext fields."""
     spec = context.spec
     if spec is None or spec.direction is Direction.BROKER:
         raise UnsupportedRequest(f"request code {context.code} is not supported")
@@ -23,7 +23,7 @@ def well_formed(context: Context) -> None:
 
 
 class Tools:
-    """What operators' tools may do about topics and groups here: all, read, none. Clients are not concerned."""
+    """Rejects requests of operators' tools that the setting `tools` (all, read or none) does not permit."""
 
     def __init__(self, permitted: str) -> None:
         self._actions = _TOOL_ACTIONS[permitted]
@@ -39,59 +39,61 @@ _TOOL_ACTIONS = {"all": frozenset(Action), "read": frozenset((Action.GET,)), "no
 
 
 class Drain:
-    """While the replica shuts down, clients that know how are sent elsewhere.
+    """Rejects requests with GO_AWAY while the replica drains, for clients that support it.
 
-    Oneway requests are still served: their senders would never learn that they were not.
+    Oneway requests are still served: their senders would not notice a rejection.
     """
 
     def __init__(self) -> None:
-        # Health says no from here on; requests are served until `draining`.
+        # Health checks fail from `announced` on, requests are rejected from `draining` on.
         self.announced = False
         self.draining = False
         self._polls: set[asyncio.Future[RemotingCommand]] = set()
 
     def __call__(self, context: Context) -> None:
         command = context.command
-        if self.draining and may_go(context) and not command.is_oneway and context.code not in _SERVED_TO_THE_END:
-            raise GoAway(_GOING)
+        if self.draining and accepts_go_away(context) and not command.is_oneway and context.code not in _ALWAYS_SERVED:
+            raise GoAway(_REMARK)
 
     def watch(self, poll: "asyncio.Future[RemotingCommand]") -> None:
-        """A long poll is under way: nobody wants to wait for its end."""
+        """Track an in-flight long poll, so that a drain can end it early."""
         if isinstance(poll, asyncio.Task):
-            # It waits for a route yet, and an outcome cannot be given to a task.
+            # It still waits for a route, and a task's result cannot be set.
             return
         self._polls.add(poll)
         poll.add_done_callback(self._polls.discard)
 
     def start(self) -> None:
-        """Send clients elsewhere from now on, those that wait in a long poll too."""
+        """Reject requests from now on, and end the long polls."""
         self.announced = self.draining = True
         for poll in list(self._polls):
             if not poll.done():
-                poll.set_exception(GoAway(_GOING))
+                poll.set_exception(GoAway(_REMARK))
 
     def stop(self) -> None:
-        """Serve everybody again."""
+        """Serve all requests again."""
         self.announced = self.draining = False
 
 
-_GOING = "this replica is going away; connect again"
-_SERVED_TO_THE_END = (RequestCode.UNREGISTER_CLIENT,)
+_REMARK = "this replica is going away; connect again"
+_ALWAYS_SERVED = (RequestCode.UNREGISTER_CLIENT,)
 
 
-def may_go(context: Context) -> bool:
-    """True where the client knows how to reconnect when it is told GO_AWAY."""
+def accepts_go_away(context: Context) -> bool:
+    """Return whether the client reconnects when it receives GO_AWAY."""
     return context.channel.supports_go_away and context.command.version > GO_AWAY_VERSION
 
 
-def may_end(context: Context) -> bool:
-    """True where a poll under way may be ended by GO_AWAY: its client goes, or it came by another protocol, which has
-    words of its own for a poll that found nothing."""
-    return may_go(context) or not context.channel.supports_go_away
+def may_end_poll(context: Context) -> bool:
+    """Return whether GO_AWAY may end this long poll.
+
+    True if the client reconnects, and for gRPC clients, whose frontend answers such a poll with "no message".
+    """
+    return accepts_go_away(context) or not context.channel.supports_go_away
 
 
 class Budget:
-    """Bodies of all requests under way, in bytes, are bounded, whoever sent them."""
+    """Rejects requests while the bodies of all in-flight requests exceed `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -99,4 +101,4 @@ class Budget:
 
     def __call__(self, context: Context) -> None:
         if self.used > self.limit:
-            raise Overloaded(f"{self.used} bytes of requests are under way; try again later")
+            raise Overloaded(f"{self.used} bytes of requests are in flight; try again later")

@@ -1,4 +1,4 @@
-"""Connections of clients, of either protocol, as those who keep records of them see it: one opens, one closes."""
+"""Events of client connections, remoting and gRPC, for listeners: opened and closed."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ _log = logging.getLogger("gantry.connections")
 
 
 class Connection(Protocol):
-    """What a connection knows of itself. opened_at: seconds of the loop's clock; cause: why it closed."""
+    """Counters and times of a connection. opened_at: in seconds of the loop's clock; cause: the close cause."""
 
     @property
     def peer(self) -> Peer: ...
@@ -32,7 +32,7 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEvent:
-    """A connection has opened (cause None), or closed. `peer.number` is its number."""
+    """A connection has opened (cause None) or closed. `peer.number` identifies it."""
 
     protocol: ChannelProtocol
     connection: Connection
@@ -44,34 +44,33 @@ class ConnectionEvent:
         return self.connection.peer
 
 
-# Called on the event loop.
+# Called on the event loop: must not block.
 ConnectionListener = Callable[[ConnectionEvent], None]
 
 
 def opened(protocol: ChannelProtocol, connection: Connection) -> ConnectionEvent:
-    """A connection has opened: nobody has said anything yet."""
+    """Return the event of an opened connection, whose client is not identified yet."""
     return ConnectionEvent(protocol, connection, UNIDENTIFIED)
 
 
 def remoting_closed(channel: RemotingChannel) -> ConnectionEvent:
-    """A remoting connection has closed: it was one client."""
+    """Return the event of a closed remoting connection, with the identity of its client."""
     return ConnectionEvent("remoting", channel, channel.identity, str(channel.cause))
 
 
 def grpc_closed(connection: Connection, clients: Clients) -> ConnectionEvent:
-    """A gRPC connection has closed: it may have been many clients, or none that said who it is."""
-    present = clients.of(connection)
+    """Return the event of a closed gRPC connection, with an identity if exactly one client used it."""
+    connected = clients.of(connection)
     identity = UNIDENTIFIED
-    if len(present) == 1:
-        identity = getattr(present[0], "identity", UNIDENTIFIED)
+    if len(connected) == 1:
+        identity = getattr(connected[0], "identity", UNIDENTIFIED)
     return ConnectionEvent("grpc", connection, identity, str(connection.cause))
 
 
 def notify(listeners: Sequence[ConnectionListener], event: ConnectionEvent) -> None:
-    """Tell everybody who wants to know."""
+    """Call every listener; an exception of a listener is logged and does not affect the connection."""
     for listener in listeners:
         try:
             listener(event)
         except Exception:
-            # The connection, and what has to be done at its end, is none of its business.
-            _log.exception("a connection listener failed")
+            _log.exception("connection listener failed")

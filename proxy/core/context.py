@@ -1,4 +1,4 @@
-"""The context of one request: what checks, handlers and observers know about it."""
+"""The context of one request, for checks, handlers and observers."""
 
 from typing import Protocol
 
@@ -8,17 +8,17 @@ from remoting.requests import RequestSpec
 
 
 class Trace(Protocol):
-    """A request that is being traced."""
+    """The trace of a sampled request."""
 
     def finish(self, context: "Context", code: int, reply: RemotingCommand | None) -> None:
-        """The request has been answered with this response code."""
+        """End the trace: the request was answered with this response code."""
 
 
 class Context:
-    """One request under way.
+    """One in-flight request.
 
-    size: bytes of its body. started, sent: seconds of `time.monotonic`; sent is None, as broker is, until the request
-    has gone to a broker. trace: of a request that is traced.
+    size: bytes of its body. started, sent: in seconds of `time.monotonic`. broker, sent: None until the request is
+    sent to a broker. trace: None unless the request is sampled.
     """
 
     __slots__ = ("broker", "channel", "code", "command", "fields", "sent", "size", "spec", "started", "trace")
@@ -26,7 +26,7 @@ class Context:
     def __init__(self, channel: Channel, command: RemotingCommand, spec: RequestSpec | None, started: float) -> None:
         self.channel = channel
         self.command = command
-        # A forwarded command's header is overwritten on its way.
+        # Forwarding overwrites the command's header.
         self.code = command.code
         self.fields = command.fields
         self.spec = spec
@@ -38,18 +38,18 @@ class Context:
 
     @property
     def known(self) -> RequestSpec:
-        """The request's row in the request table; the first check has seen to it that there is one."""
+        """The request's row in the request table; the check `well_formed` ensures that it exists."""
         assert self.spec is not None
         return self.spec
 
     @property
     def topic(self) -> str | None:
-        """The topic that the request is about."""
+        """The request's topic."""
         spec = self.spec
         return None if spec is None or spec.topic is None else self.fields.get(spec.topic)
 
     @property
     def group(self) -> str | None:
-        """The producer or consumer group that the request is about."""
+        """The request's producer or consumer group."""
         spec = self.spec
         return None if spec is None or spec.group is None else self.fields.get(spec.group)

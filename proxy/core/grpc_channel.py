@@ -1,4 +1,4 @@
-"""A channel that speaks gRPC."""
+"""The channel of a gRPC client."""
 
 from grpc_gateway.clients.client import Client
 from protocol_negotiation.peer import Peer
@@ -6,7 +6,7 @@ from proxy.core.channel import ChannelProtocol, Identity, Session
 
 
 class GrpcChannel(Client):
-    """A gRPC client, with what the core remembers of it."""
+    """A gRPC client with the core's session."""
 
     protocol: ChannelProtocol = "grpc"
     # Each rpc is observed as a whole by the gRPC frontend.

@@ -1,7 +1,7 @@
-"""The replica's health: what is looked at, and what follows from it. No HTTP here.
+"""Health reports of a replica, without HTTP.
 
-`/livez`: the process does what it should; it fails only where a restart would help. `/readyz`: send clients here.
-`/healthz`: the same, but a replica that drains is healthy.
+`/livez`: whether the process works; fails only if a restart would help. `/readyz`: whether the replica accepts clients.
+`/healthz`: as `/readyz`, but a draining replica passes.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ Status = Literal["pass", "warn", "fail"]
 
 
 class Aspect(StrEnum):
-    """What is looked at; the values are names in answers and metrics."""
+    """The subject of a check; the values are the names in reports and metrics."""
 
     LISTENERS = "listeners"
     BACKEND = "backend"
@@ -27,7 +27,7 @@ class Aspect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at; `text` is the reason where it does not pass."""
+    """The result of one check; `text` is the reason if it does not pass."""
 
     aspect: Aspect
     status: Status
@@ -36,7 +36,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The answer to one question about health; ok: warnings are no failure."""
+    """The results of all checks of one path; warnings count as ok."""
 
     status: Status
     checks: tuple[Check, ...]
@@ -50,28 +50,28 @@ class Report:
         return 200 if self.ok else 503
 
     def json(self) -> bytes:
-        """As HTTP answers it."""
+        """Return the body of the HTTP response."""
         checks = {check.aspect.value: {"status": check.status, "reason": check.text} for check in self.checks}
         return orjson.dumps({"status": self.status, "checks": checks})
 
 
-Look = Callable[[], Sequence[Check]]
+RunChecks = Callable[[], Sequence[Check]]
 _ALIVE = Report("pass", ())
 PATHS = ("/healthz", "/readyz", "/livez")
 
 
 class Health:
-    """Asks `look` for what there is to see; `forced` is the reason why an operator wants it to fail."""
+    """Reports from the checks of `run_checks`. `forced`: the operator's reason for failing health, or None."""
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
+    def __init__(self, run_checks: RunChecks) -> None:
+        self._run_checks = run_checks
         self.forced: str | None = None
 
     def report(self, path: str) -> Report:
-        """What one of `PATHS` answers."""
+        """Return the report of one of `PATHS`."""
         if path == "/livez":
             return _ALIVE
-        checks = [*self._look(), self._forced()]
+        checks = [*self._run_checks(), self._forced()]
         if path == "/healthz":
             checks = [check for check in checks if check.aspect is not Aspect.DRAIN]
         return Report(_worst(checks), tuple(checks))

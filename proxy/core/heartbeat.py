@@ -1,4 +1,4 @@
-"""A heartbeat's body: HeartbeatData, the groups that a client is in."""
+"""The body of a heartbeat: HeartbeatData, with the client's groups."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from remoting.fastjson import load_object
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Who a client is and what it takes part in; `topics` are those its consumers subscribe to."""
+    """A client's id and groups; `topics` are the subscriptions of its consumers."""
 
     client_id: str
     producers: frozenset[str]
@@ -26,7 +26,7 @@ class Heartbeat:
 
 
 def parse(body: bytes) -> Heartbeat:
-    """Parse HeartbeatData. Raises BodyError naming what is wrong."""
+    """Parse HeartbeatData. Raises BodyError that names the invalid field."""
     data = load_object(body)
     client_id = data.get("clientID")
     if not isinstance(client_id, str) or not client_id:
@@ -43,13 +43,13 @@ def parse(body: bytes) -> Heartbeat:
 
 
 def without(body: bytes, groups: Groups) -> bytes:
-    """The body less these groups; one that is nested too deeply to be written again stays as it is."""
+    """Return the body without these groups, or unchanged if it is nested too deeply to be encoded."""
     data = load_object(body)
-    gone = {"producerDataSet": groups.producers, "consumerDataSet": groups.consumers}
-    for key, names in gone.items():
+    removed = {"producerDataSet": groups.producers, "consumerDataSet": groups.consumers}
+    for key, names in removed.items():
         data[key] = [item for item in _objects(data, key) if _group(item) not in names]
     try:
-        # A map with objects for keys is a dataclass, of which orjson would make an object.
+        # fastjson's maps with objects as keys are dataclasses here, which orjson would encode as objects.
         return orjson.dumps(data, option=orjson.OPT_PASSTHROUGH_DATACLASS)
     except TypeError:
         pass

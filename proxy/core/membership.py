@@ -1,8 +1,8 @@
-"""HEART_BEAT, UNREGISTER_CLIENT and the end of a connection: who is in which group.
+"""Group membership of clients: HEART_BEAT, UNREGISTER_CLIENT, closed connections and expiry.
 
-However a client leaves (it unregisters, its connection closes or breaks, its heartbeats stop), the
-same happens, at once: it leaves its groups in the registry, every broker is told, and then the
-remaining members of each group are told that it changed.
+However a client leaves (it unregisters, its connection closes, its heartbeats stop), the same steps follow at once: it
+is removed from its groups in the registry, unregistered at every broker, and then the remaining members of each group
+are notified of the change.
 """
 
 import asyncio
@@ -21,26 +21,26 @@ from remoting.names import RETRY_PREFIX
 from remoting.routes import TopicRoute
 from remoting.tasks import spawn_quietly
 
-# Clients send one heartbeat per broker of their route; behind a proxy these are all the same one.
-# Within this time, in seconds, an equal one has nothing new to say.
-_SAME = 5.0
+# Clients send one heartbeat per broker of their routes; through a proxy these are repetitions of one heartbeat. An
+# equal heartbeat within this time is answered without further work.
+_REPETITION_SECONDS = 5.0
 
 
 async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
-    """Note who the client is and enroll it at its brokers; they know it when this is answered.
+    """HEART_BEAT: record the client's groups and register it at its brokers before answering.
 
-    The answer does not offer heartbeats without subscriptions (HEART_BEAT V2): a broker that was
-    restarted between two of them would not know what to ask for, as the client sees only us.
+    The answer does not offer heartbeats without subscriptions (HEART_BEAT V2): a broker that restarts between two of
+    them would miss the subscriptions, and its client does not notice the restart behind a proxy.
     """
     channel, command, now = context.channel, context.command, context.started
     session = channel.session
     last = session.heartbeat
-    repeated = last is not None and last.body == command.body and now - session.heartbeat_at < _SAME
+    repeated = last is not None and last.body == command.body and now - session.heartbeat_at < _REPETITION_SECONDS
     if repeated and session.known_brokers <= session.registered_brokers:
         return commands.success()
     beat = heartbeats.parse(command.body)
     if channel.closed:
-        # It ended before this was looked at; nobody would end the membership.
+        # Its connection closed before this heartbeat was handled: nothing would end the membership later.
         return commands.success()
     changes: list[ConsumerGroupChange] = []
     if not repeated:
@@ -53,34 +53,37 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
         brokers: set[str] = {channel.peer.broker}
     else:
         brokers = session.known_brokers | await _subscribed(core, beat.topics)
-    known = core.registry.member(channel)
-    if known is None:
-        # It left, or its connection ended, while the routes were loaded.
+    current = core.registry.member(channel)
+    if current is None:
+        # It left, or its connection closed, while the routes were loaded.
         return commands.success()
-    news = brokers - session.registered_brokers if repeated else brokers
+    targets = brokers - session.registered_brokers if repeated else brokers
     session.known_brokers |= brokers
-    session.registered_brokers |= news
-    # As the groups are now: it may have left one of them meanwhile.
-    await _enroll(core, channel, known.groups, news)
+    session.registered_brokers |= targets
+    # With its present groups: it may have left one of them meanwhile.
+    await _register(core, channel, current.groups, targets)
     core.changed(changes)
     return commands.success()
 
 
 def touch(core: Messaging, channel: Channel, brokers: Iterable[str]) -> None:
-    """The client has to do with these brokers: those that do not know it are told now, not at its next heartbeat."""
+    """Register the client in the background at those of these brokers where it is not registered yet.
+
+    Without this, a client would only be registered there with its next heartbeat.
+    """
     session = channel.session
     if channel.peer.broker is not None:
         return
     session.known_brokers.update(broker for broker in brokers if core.backend.has_broker(broker))
-    news = session.known_brokers - session.registered_brokers
+    targets = session.known_brokers - session.registered_brokers
     member = core.registry.member(channel)
-    if news and member is not None and session.heartbeat is not None:
-        session.registered_brokers |= news
-        spawn_quietly(_enroll(core, channel, member.groups, news))
+    if targets and member is not None and session.heartbeat is not None:
+        session.registered_brokers |= targets
+        spawn_quietly(_register(core, channel, member.groups, targets))
 
 
-async def _enroll(core: Messaging, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
-    """Make the client a member at brokers, in those of its groups that nobody else stands for there."""
+async def _register(core: Messaging, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
+    """Register the client at brokers, without its producer groups if another channel registers those."""
     if channel.producers_represented:
         groups = Groups(consumers=groups.consumers)
     if groups or not channel.producers_represented:
@@ -88,7 +91,7 @@ async def _enroll(core: Messaging, channel: Channel, groups: Groups, brokers: Co
 
 
 async def unregister(core: Messaging, context: Context) -> RemotingCommand:
-    """A client leaves a group in good order; the brokers are told in its own words."""
+    """UNREGISTER_CLIENT: remove the client from a group and send its request on to the brokers."""
     fields = context.fields
     groups = Groups(
         frozenset(filter(None, (fields.get("producerGroup"),))), frozenset(filter(None, (fields.get("consumerGroup"),)))
@@ -105,26 +108,26 @@ async def leave(
     unregister_command: RemotingCommand | None = None,
     cause: LeaveCause = LeaveCause.CLOSED,
 ) -> None:
-    """A client leaves these of its groups (None: all)."""
+    """Remove a client from these of its groups (None: all), here and at the brokers, and notify the groups."""
     member = core.registry.member(channel)
     if member is None:
         return
     session = channel.session
     leaving = member.groups if groups is None else groups
-    # Should it come back, an equal heartbeat is news again.
+    # If it returns, an equal heartbeat must not count as a repetition.
     session.heartbeat_at = -math.inf
     changes = core.registry.unregister(channel, leaving, cause)
     if session.heartbeat is not None and core.registry.member(channel) is not None:
-        # What is told to brokers from now on must not name the group any more.
+        # Brokers that restart receive this heartbeat: it must not contain the left groups.
         session.heartbeat = session.heartbeat.copy()
         session.heartbeat.body = heartbeats.without(session.heartbeat.body, leaving)
-    # Only when the brokers know may anybody be told to look at the group again.
+    # The group's members query the brokers when they are notified, so the brokers come first.
     await core.backend.unregister(channel, leaving, unregister_command)
     core.changed(changes)
 
 
 def expire(core: Messaging, now: float) -> None:
-    """Make those leave of whom no heartbeat has come for too long."""
+    """Remove members from groups whose heartbeats have expired; `now` in seconds."""
     for member, groups in core.registry.expired(now):
         if member.channel is None:
             core.changed(core.registry.unregister(member.key, groups, LeaveCause.EXPIRED))
@@ -133,7 +136,7 @@ def expire(core: Messaging, now: float) -> None:
 
 
 def notify(core: Messaging, change: ConsumerGroupChange) -> None:
-    """Tell the group's members here of a change behind another proxy; of all others the brokers tell them."""
+    """Notify the group's local members of a change behind another proxy; brokers notify them of all others."""
     if change.member.channel is not None or change.consumer_data.broadcasting:
         return
     for member in core.registry.members(Role.CONSUMER, change.group):
@@ -143,11 +146,11 @@ def notify(core: Messaging, change: ConsumerGroupChange) -> None:
 
 
 async def _subscribed(core: Messaging, topics: Collection[str]) -> set[str]:
-    """Brokers of the subscribed topics; a topic whose route cannot be had now has none."""
-    # A retry topic is where the group's topics are, and comes into being only with this heartbeat.
-    wanted = [topic for topic in topics if not topic.startswith(RETRY_PREFIX)]
-    found = [core.backend.cached_route(topic) for topic in wanted]
-    cold = [core.backend.route(topic) for topic, known in zip(wanted, found, strict=True) if known is None]
-    loaded = await asyncio.gather(*cold, return_exceptions=True) if cold else []
-    routes = [*found, *loaded]
+    """Return the brokers of the subscribed topics; topics whose route cannot be loaded are left out."""
+    # A retry topic has its group's brokers, and the brokers create it with this heartbeat.
+    names = [topic for topic in topics if not topic.startswith(RETRY_PREFIX)]
+    cached = [core.backend.cached_route(topic) for topic in names]
+    missing = [core.backend.route(topic) for topic, route in zip(names, cached, strict=True) if route is None]
+    loaded = await asyncio.gather(*missing, return_exceptions=True) if missing else []
+    routes = [*cached, *loaded]
     return {broker for route in routes if isinstance(route, TopicRoute) for broker in route.brokers}

@@ -1,9 +1,9 @@
-"""The messaging core: what happens to a request, whatever protocol it came in by.
+"""The messaging core: handling of requests of all protocols.
 
     handle(channel, command) -> future of the reply
 
-checks, then the code's handler or, for most, forwarding to the broker that the request names; then
-observers. A forwarded request on a warm route costs no task.
+A request passes the checks, then its code's handler or, for most codes, forwarding to the broker that it names, then
+the observers. Forwarding a request with a cached route creates no task.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from functools import partial
 from proxy.core.advertised_listeners import ListenerRoutes
 from proxy.core.backend import Backend
 from proxy.core.channel import Channel
-from proxy.core.checks import Budget, Check, Drain, may_end
+from proxy.core.checks import Budget, Check, Drain, may_end_poll
 from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.context import Context
 from proxy.core.events import Observer, notify
@@ -29,18 +29,17 @@ from remoting.tasks import spawn
 _log = logging.getLogger("gantry.messaging")
 
 Reply = asyncio.Future[RemotingCommand]
-# A code's own behaviour: the reply, now or later; None for a oneway request that was passed on.
+# Handles the requests of one code: an awaitable of the reply, or None for a forwarded oneway request.
 Handling = Callable[["Messaging", Context], Awaitable[RemotingCommand] | None]
-# Serves a request that has passed the checks, and what may come before and after that: it may raise, or wait.
+# Serve handles a request that has passed the checks; a gate wraps it and may delay or reject the request.
 Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
 Gate = Callable[[Context, Serve], Awaitable[RemotingCommand] | None]
 
 
 class Messaging:
-    """The core. `handlers` are the codes that are not plain forwarding; `forward` is everything else.
+    """The messaging core. `handlers` handle their codes; `forward` handles all other codes.
 
-    `observers` get an observation of every remoting request once it is answered; what an rpc sends through here is
-    observed as the rpc.
+    `observers` receive an observation of each answered request on an observed channel.
     """
 
     def __init__(
@@ -60,19 +59,22 @@ class Messaging:
         self.listener_routes = listener_routes
         self.budget = Budget(settings.limits.total_bytes)
         self.drain = Drain()
-        # Requests without an answer yet; of these, those that are no polls.
+        # Requests without a reply, and the number of those that are not long polls.
         self.in_flight: set[Context] = set()
         self.active_requests = 0
         self._handlers = handlers
         self._forward = forward
         self._checks: tuple[Check, ...] = (*checks, self.budget, self.drain)
-        # What all requests go through, where there is something in their way.
+        # Wraps the handling of all requests while traffic rules are active.
         self.gate: Gate | None = None
         self.observers = list(observers)
         self._listeners = listeners
 
     def handle(self, channel: Channel, command: RemotingCommand) -> Reply | None:
-        """Serve one request. A oneway one has no reply: None, or a future whose result is of no use."""
+        """Handle one request. For a oneway request, return None or a future whose result is meaningless.
+
+        Raises RemotingError if the request is rejected at once.
+        """
         context = Context(channel, command, REQUESTS.get(command.code), time.monotonic())
         try:
             for check in self._checks:
@@ -97,7 +99,7 @@ class Messaging:
         if context.spec is None or context.spec.poll is None:
             self.active_requests += 1
         reply.add_done_callback(partial(self._done, context))
-        if context.spec is not None and context.spec.poll is not None and may_end(context):
+        if context.spec is not None and context.spec.poll is not None and may_end_poll(context):
             self.drain.watch(reply)
         return reply
 
@@ -105,7 +107,7 @@ class Messaging:
         return self._handlers.get(context.code, self._forward)(self, context)
 
     def changed(self, changes: Sequence[ConsumerGroupChange]) -> None:
-        """Tell whoever wants to know that consumer groups have changed."""
+        """Notify the listeners of changes of consumer groups."""
         for change in changes:
             for listener in self._listeners:
                 listener(self, change)
@@ -120,8 +122,8 @@ class Messaging:
             return
         error = reply.exception()
         if error is None:
-            answer = reply.result()
-            self._observe(context, answer.code, answer)
+            result = reply.result()
+            self._observe(context, result.code, result)
         else:
             self._observe(context, error.code if isinstance(error, RemotingError) else RemotingError.code)
 
@@ -130,14 +132,14 @@ class Messaging:
             try:
                 context.trace.finish(context, code, reply)
             except Exception:
-                # As with observers: the answer is the client's all the same.
-                _log.exception("a span could not be ended")
+                # As with observers, a failure must not affect the reply.
+                _log.exception("ending a span failed")
         if context.channel.observed:
             notify(self.observers, of_request, context, code, reply, time.monotonic())
 
 
 def as_future(handling: Awaitable[RemotingCommand]) -> Reply:
-    """A reply that is there already as it is; a coroutine as the task that runs it."""
+    """Return a future as it is, and a coroutine as the task that runs it."""
     return handling if isinstance(handling, asyncio.Future) else spawn(_result(handling))
 
 

@@ -1,4 +1,4 @@
-"""Topics' and consumer groups' configurations, as brokers have them: at hand, loaded once, refreshed while used."""
+"""The metadata cache: configurations of topics and consumer groups, loaded from brokers and refreshed while in use."""
 
 import asyncio
 import logging
@@ -20,37 +20,37 @@ _log = logging.getLogger("gantry.configs")
 
 _Config = TypeVar("_Config")
 
-# Whoever waits for a configuration gets the defaults after this time, in seconds.
+# Seconds after which a caller that waits for a configuration receives the defaults.
 _LOAD_TIMEOUT = 2.0
-# How long one broker is waited for before another is asked, in seconds, and how many are.
-_TIMEOUT = 1.0
-_BROKERS = 3
-# A configuration in use is loaded again when it is so old, dropped when it was not used for so long, in seconds.
+# Timeout of a request to one broker in seconds, and the number of brokers tried for one load.
+_BROKER_TIMEOUT = 1.0
+_MAX_BROKERS = 3
+# Age in seconds at which a configuration in use is loaded again, and seconds without use after which it is dropped.
 REFRESH = 10.0
 _IDLE = 300.0
-# After a failure it is tried again no sooner, in seconds.
-_AGAIN = 2.0
-# Loaded at the same time, and known at most: a client may make names up.
-_AT_ONCE = 32
-_MAX = 20_000
+# Seconds until the next attempt after a failure.
+_RETRY_DELAY = 2.0
+# Limits on concurrent loads and on entries: clients may invent names.
+_MAX_LOADS = 32
+_MAX_ENTRIES = 20_000
 
 
 @dataclass(slots=True)
 class _Entry(Generic[_Config]):
     config: _Config
-    # When it is to be loaded again.
+    # Times in seconds at which the next load is due and at which it was used last.
     due: float
     used: float
-    # Seconds from load to load, and whether it has been asked for since the last.
-    pause: float
-    asked: bool = False
+    # Seconds between loads, and whether it was used since the last load.
+    interval: float
+    used_since_load: bool = False
 
 
 class ConfigCache(Generic[_Config]):
-    """Configurations by name. `load` asks for one, `default` stands in for it; `clock` gives seconds.
+    """Configurations by name. `load` loads one, `default` replaces one that is not available; `clock` is in seconds.
 
-    What is known is used until something newer is known, however long that takes: an old configuration is better
-    than the defaults. `changed` gets each that is another than what was given out before.
+    A loaded configuration stays in use until a newer one is loaded, however long that takes: an old configuration is
+    better than the defaults. `changed` is called with each configuration that differs from the former one.
     """
 
     def __init__(
@@ -68,37 +68,37 @@ class ConfigCache(Generic[_Config]):
         self._loading: dict[str, asyncio.Task[None]] = {}
 
     def cached(self, name: str) -> _Config | None:
-        """The configuration at hand."""
+        """Return the cached configuration or None."""
         entry = self._entries.get(name)
         if entry is None:
             return None
-        entry.used, entry.asked = self._clock(), True
+        entry.used, entry.used_since_load = self._clock(), True
         return entry.config
 
     async def get(self, name: str) -> _Config:
-        """The configuration, loaded if need be; the defaults where it cannot be had in time."""
-        known = self.cached(name)
-        if known is not None:
-            return known
+        """Return the configuration, loading it if necessary; the defaults if it is not available in time."""
+        config = self.cached(name)
+        if config is not None:
+            return config
         await asyncio.wait((self._start(name),), timeout=_LOAD_TIMEOUT)
-        known = self.cached(name)
-        if known is None:
-            # It may come late; until then this is what everybody goes by.
-            known = self._default(name)
-            self._put(name, known, _AGAIN)
-        return known
+        config = self.cached(name)
+        if config is None:
+            # The load may still succeed; the defaults apply until then.
+            config = self._default(name)
+            self._put(name, config, _RETRY_DELAY)
+        return config
 
     async def refresh(self) -> None:
-        """Load again what is in use and old, drop what is not in use; called every second or so.
+        """Reload configurations that are due and drop unused ones; to be called about every second.
 
-        What nobody has asked for since the last load is loaded half as often each time: a client may make names up.
+        The interval of a configuration that was not used since its last load doubles: clients may invent names.
         """
         now = self._clock()
         for name in [name for name, entry in self._entries.items() if now - entry.used > _IDLE]:
             del self._entries[name]
-        old = [name for name, entry in self._entries.items() if now >= entry.due and name not in self._loading]
-        for start in range(0, len(old), _AT_ONCE):
-            await asyncio.wait([self._start(name) for name in old[start : start + _AT_ONCE]], timeout=_LOAD_TIMEOUT)
+        due = [name for name, entry in self._entries.items() if now >= entry.due and name not in self._loading]
+        for start in range(0, len(due), _MAX_LOADS):
+            await asyncio.wait([self._start(name) for name in due[start : start + _MAX_LOADS]], timeout=_LOAD_TIMEOUT)
 
     def _start(self, name: str) -> "asyncio.Task[None]":
         task = self._loading.get(name)
@@ -113,25 +113,25 @@ class ConfigCache(Generic[_Config]):
             _log.debug("no configuration of %s: %s", name, error)
             entry = self._entries.get(name)
             if entry is not None:
-                entry.due = self._clock() + _AGAIN
+                entry.due = self._clock() + _RETRY_DELAY
         finally:
             del self._loading[name]
 
-    def _put(self, name: str, config: _Config, pause: float) -> None:
-        """Know a configuration, for `pause` seconds at least."""
+    def _put(self, name: str, config: _Config, interval: float) -> None:
+        """Store a configuration; the next load is due after at least `interval` seconds."""
         entry, now = self._entries.get(name), self._clock()
         if entry is None:
-            if len(self._entries) >= _MAX:
+            if len(self._entries) >= _MAX_ENTRIES:
                 self._make_room()
-            self._entries[name] = _Entry(config, now + pause, now, pause)
+            self._entries[name] = _Entry(config, now + interval, now, interval)
             return
-        entry.pause = pause if entry.asked else max(pause, 2 * entry.pause)
-        former, entry.config, entry.due, entry.asked = entry.config, config, now + entry.pause, False
+        entry.interval = interval if entry.used_since_load else max(interval, 2 * entry.interval)
+        former, entry.config, entry.due, entry.used_since_load = entry.config, config, now + entry.interval, False
         if former != config:
             self._changed(config)
 
     def _make_room(self) -> None:
-        """Drop the half that was used longest ago."""
+        """Drop the least recently used half of the entries."""
         by_use = sorted(self._entries, key=lambda name: self._entries[name].used)
         for name in by_use[: len(by_use) // 2 + 1]:
             del self._entries[name]
@@ -141,13 +141,13 @@ class ConfigCache(Generic[_Config]):
 
 
 class MetadataCache:
-    """Both kinds. `run` it for as long as it is used."""
+    """The configurations of topics and of consumer groups. `refresh` must be called about every second."""
 
     def __init__(self, backend: Callable[[], Backend], clock: Callable[[], float] | None = None) -> None:
         clock = asyncio.get_running_loop().time if clock is None else clock
         self._backend = backend
         self._listeners: list[Callable[[GroupConfig], None]] = []
-        # A topic of which nothing is known takes anything: its broker decides.
+        # An unknown topic accepts every message type; its broker decides.
         self.topics = ConfigCache(
             self._load_topic, lambda name: TopicConfig(name, MessageType.UNSPECIFIED), clock, lambda _: None
         )
@@ -157,11 +157,11 @@ class MetadataCache:
         self._turn = 0
 
     def on_group_changed(self, listener: Callable[[GroupConfig], None]) -> None:
-        """Call `listener` with a group's configuration whenever it is another than what was given out."""
+        """Call `listener` with each group configuration that differs from the former one."""
         self._listeners.append(listener)
 
     async def refresh(self) -> None:
-        """Keep what is in use fresh; called every second or so."""
+        """Reload configurations that are due and drop unused ones; to be called about every second."""
         await asyncio.gather(self.topics.refresh(), self.groups.refresh())
 
     def _group_changed(self, config: GroupConfig) -> None:
@@ -172,7 +172,7 @@ class MetadataCache:
         try:
             brokers = (await self._backend().route(name)).brokers
         except TopicNotExist:
-            # A send to it may be about to create it.
+            # A send may create the topic.
             return TopicConfig(name, MessageType.UNSPECIFIED)
         command = commands.request(RequestCode.GET_TOPIC_CONFIG, {"topic": name})
         reply = await self._ask(brokers, command, ResponseCode.TOPIC_NOT_EXIST)
@@ -187,18 +187,19 @@ class MetadataCache:
     async def _ask(
         self, brokers: Iterable[str], command: RemotingCommand, unknown: ResponseCode
     ) -> RemotingCommand | None:
-        """What the first of the brokers says that can answer; None where they do not know the name.
+        """Return the first successful reply of a broker, or None if its response code is `unknown`.
 
-        Raises RemotingError. All brokers of a cluster are set up alike, so any will do; not always the same one.
+        Raises RemotingError. All brokers of a cluster have the same configurations; loads start at a different one
+        each time.
         """
         names = sorted(brokers)
         self._turn += 1
         start = self._turn % len(names) if names else 0
-        failure: RemotingError = ServiceUnavailable("there is no broker now")
-        for broker in (names[start:] + names[:start])[:_BROKERS]:
+        failure: RemotingError = ServiceUnavailable("no broker is available")
+        for broker in (names[start:] + names[:start])[:_MAX_BROKERS]:
             try:
                 reply = await self._backend().request(
-                    broker, INTERNAL_REQUESTS[command.code], command.copy(), _TIMEOUT, None
+                    broker, INTERNAL_REQUESTS[command.code], command.copy(), _BROKER_TIMEOUT, None
                 )
             except RemotingError as error:
                 failure = error

@@ -1,4 +1,4 @@
-"""Relaying: what a broker asks of a client goes to that client, and its answer back to the broker."""
+"""The push relay: requests of brokers are sent on to the client, and its replies back to the broker."""
 
 from proxy.core.channel import Channel
 from proxy.core.messaging import Reply
@@ -6,22 +6,22 @@ from remoting import messages
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 
-# As long as a broker waits for a client, in seconds.
+# The brokers' own timeout for a client's reply, in seconds.
 CLIENT_TIMEOUT = 10.0
 
 
 def relay(channel: Channel, command: RemotingCommand) -> Reply | None:
-    """Relay a broker's request to a client; for a oneway one there is no answer."""
+    """Send a broker's request to a client and return its reply; None for a oneway request."""
     if command.code == RequestCode.CHECK_TRANSACTION_STATE:
-        _name_topic(command)
+        _set_real_topic(command)
     if command.is_oneway:
         channel.oneway(command)
         return None
     return channel.request(command, CLIENT_TIMEOUT)
 
 
-def _name_topic(command: RemotingCommand) -> None:
-    """Brokers name the internal topic of half messages; the client's END_TRANSACTION shall name the real one."""
+def _set_real_topic(command: RemotingCommand) -> None:
+    """Replace the internal topic of half messages, so that the client's END_TRANSACTION names the real topic."""
     half = messages.decode_messages(command.body)
     if half:
         command.fields["topic"] = half[0].topic

@@ -1,4 +1,4 @@
-"""A channel that speaks remoting."""
+"""The channel of a remoting client."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from remoting.timeout_wheel import TimeoutWheel
 
 
 class RemotingChannel(RemotingConnection):
-    """A client's remoting connection, with what the core remembers of it."""
+    """A client's remoting connection with the core's session."""
 
     __slots__ = ("on_protocol_error", "session")
 
@@ -34,7 +34,7 @@ class RemotingChannel(RemotingConnection):
     ) -> None:
         super().__init__(wheel, handler, on_close, peer, limits=limits)
         self.session = Session(str(peer.address))
-        # Told of what cannot be read: the peer, why, and the bytes.
+        # Called with the peer, the reason and the bytes of a frame that cannot be decoded.
         self.on_protocol_error: Callable[[Peer, str, bytes], None] | None = None
 
     def on_decode_error(self, error: RemotingError, data: bytes) -> None:

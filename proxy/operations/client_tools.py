@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from proxy.core.handlers.tools import ask_client
+from proxy.core.handlers.tools import query_client
 from proxy.operations import operator_channel
 from proxy.operations.replica import Replica
 from proxy.operations.values import Answer, Name, Question, Text
@@ -143,7 +143,7 @@ def _read() -> Iterator[None]:
 
 
 async def _asked(replica: Replica, code: RequestCode, fields: dict[str, str]) -> dict[str, Any]:
-    reply = await operator_channel.handle(replica.core, ask_client, code, fields)
+    reply = await operator_channel.handle(replica.core, query_client, code, fields)
     if reply.code == ResponseCode.CONSUMER_NOT_ONLINE:
         raise ConsumerNotOnline(reply.remark or f"the client {fields['clientId']} is not connected")
     if reply.code != 0:

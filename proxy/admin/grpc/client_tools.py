@@ -9,7 +9,7 @@ from proxy.admin.grpc import answers, lookup
 from proxy.admin.grpc.groups import everywhere, here
 from proxy.admin.replica import AdminReplica
 from proxy.core.client_registry import Role
-from proxy.core.handlers.tools import ask_client
+from proxy.core.handlers.tools import query_client
 from proxy.operations import client_tools, operator_channel
 from proxy.operations.client_tools import ClientRefused, Verification
 from remoting import fastjson
@@ -63,7 +63,7 @@ async def get_consumer_running_info(
     client_id = _client_id(request.client_id)
     group = await _group(replica, request.group, client_id)
     fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "false"}
-    reply = await operator_channel.handle(replica.core, ask_client, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+    reply = await operator_channel.handle(replica.core, query_client, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
     if reply.code != 0:
         raise ClientRefused(f"the answer was {reply.code}: {reply.remark or 'without a word'}")
     data = fastjson.loads(reply.body)

@@ -1,7 +1,6 @@
-"""The observation: all that is kept of a request once it has been answered.
+"""Observations: a summary of each answered request for observers, which are metrics, logs, traffic records and taps.
 
-Every remoting request and every rpc makes one, and every observer gets it: metrics, traffic records, taps. The commands
-that an rpc sends through the core are its own work and make none.
+Every remoting request and every rpc is reported once. The commands that an rpc sends through the core are not reported.
 """
 
 import logging
@@ -16,9 +15,9 @@ _log = logging.getLogger("gantry.messaging")
 
 _P = ParamSpec("_P")
 
-# Characters that are kept of names that clients make up, which may be of any length.
+# Names from clients, which may be of any length, are cut to this number of characters.
 MAX_NAME_LENGTH = 255
-# Codes and rpcs that take as long as their client wants them to.
+# Codes and rpcs whose duration is chosen by the client.
 LONG_POLLS = frozenset(spec.name for spec in REQUESTS.values() if spec.poll is not None) | {
     "ReceiveMessage",
     "PullMessage",
@@ -26,15 +25,15 @@ LONG_POLLS = frozenset(spec.name for spec in REQUESTS.values() if spec.poll is n
 
 
 class Observation:
-    """One request, answered.
+    """One answered request.
 
-    code: the request code's name, or the rpc's; "unknown" for numbers that the request table lacks. response: the
-    response code, or the v2 code; ok: it is no error (that nothing was found is none). topic, group: as the client
-    named them, unchecked but cut to MAX_NAME_LENGTH, as key is. broker, queue: where it was last sent. messages: sent,
-    delivered or acknowledged. bytes_in, bytes_out: of bodies. started: of `time.monotonic`; seconds: until the answer;
-    broker_seconds: of these, the brokers' part. attempt: the highest delivery attempt of the answer. delay_ms: how far
-    ahead a delivery was set. key: the message's first key, else its message group: nothing to write down but as a
-    hash. trace_id: of a sampled request.
+    code: name of the request code or rpc; "unknown" if the request table has no such code. response: the response code,
+    or the v2 code. ok: whether the response is no error ("no message found" is none). topic, group, key: from the
+    client, not validated, at most MAX_NAME_LENGTH characters. key: the message's first key, else its message group; to
+    be stored as a hash only. broker, queue: the last ones that the request was sent to. messages: number of messages
+    sent, delivered or acknowledged. bytes_in, bytes_out: sizes of bodies. started: in seconds of `time.monotonic`.
+    seconds: latency; broker_seconds: the brokers' part of it. attempt: the highest delivery attempt in the reply.
+    delay_ms: the requested delivery delay. trace_id: set if the request is sampled.
     """
 
     __slots__ = (
@@ -93,53 +92,56 @@ class Observation:
         self.trace_id: str | None = None
 
 
-# Called on the event loop for every request: nothing slow.
+# Called on the event loop for every request: must be fast and must not block.
 Observer = Callable[[Observation], None]
 
 
 def notify(
     observers: Iterable[Observer], observe: Callable[_P, Observation], *args: _P.args, **kwargs: _P.kwargs
 ) -> None:
-    """Observe, and tell everybody.
+    """Make an observation and call every observer with it.
 
-    What fails here costs neither the request nor other observers anything: a send that was stored must not look as if
-    it was not, or it is sent again.
+    Exceptions are logged and affect neither the request nor the other observers: a stored message whose send failed
+    here would be sent again.
     """
     try:
         observation = observe(*args, **kwargs)
     except Exception:
-        _log.exception("a request could not be observed")
+        _log.exception("observing a request failed")
         return
     for observer in observers:
         try:
             observer(observation)
         except Exception:
-            _log.exception("an observer failed")
+            _log.exception("observer failed")
 
 
 def identity(channel: Channel | None) -> Identity:
-    """Who is at the other end of a channel, as it says itself."""
+    """Return the identity of a channel's client."""
     return UNIDENTIFIED if channel is None else channel.identity
 
 
-def describe(seen: Observation) -> dict[str, Any]:
-    """What anybody may be told of a request, but for its times. Its key is not: keys may be customers' names."""
-    who = identity(seen.channel)
+def describe(observation: Observation) -> dict[str, Any]:
+    """Return the fields of an observation that may be logged or shown, without times.
+
+    The key is not among them: keys may be customers' names.
+    """
+    client = identity(observation.channel)
     return {
-        "protocol": seen.protocol,
-        "code": seen.code,
-        "response": seen.response,
-        "ok": seen.ok,
-        "address": str(seen.peer.address),
-        "client_id": who.client_id,
-        "language": who.language,
-        "version": who.version,
-        "topic": seen.topic,
-        "group": seen.group,
-        "broker": seen.broker,
-        "queue": seen.queue,
-        "messages": seen.messages,
-        "bytes_in": seen.bytes_in,
-        "bytes_out": seen.bytes_out,
-        "trace_id": seen.trace_id,
+        "protocol": observation.protocol,
+        "code": observation.code,
+        "response": observation.response,
+        "ok": observation.ok,
+        "address": str(observation.peer.address),
+        "client_id": client.client_id,
+        "language": client.language,
+        "version": client.version,
+        "topic": observation.topic,
+        "group": observation.group,
+        "broker": observation.broker,
+        "queue": observation.queue,
+        "messages": observation.messages,
+        "bytes_in": observation.bytes_in,
+        "bytes_out": observation.bytes_out,
+        "trace_id": observation.trace_id,
     }

@@ -1,7 +1,7 @@
-"""What is observed of a remoting request.
+"""Observations of remoting requests.
 
-How much is looked at is a table by request code: names come from the request table for all of them, bodies and
-properties are read only where there is something to count in them.
+Topic and group come from the request table for all codes; `_READERS` lists the codes whose bodies and properties are
+read as well.
 """
 
 import struct
@@ -19,7 +19,7 @@ from remoting.names import RETRY_PREFIX
 from remoting.requests import SEND_FIELD_NAMES
 
 _UNKNOWN = "unknown"
-# The answer says that there is nothing, not that something went wrong.
+# Codes that are no errors: they report success, or that nothing was found.
 _OK = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -29,33 +29,37 @@ _OK = frozenset(
         ResponseCode.POLLING_TIMEOUT,
     }
 )
-# Of a stored record: its size, and where its sys flag is; behind that, the reconsume times, by the sizes of the hosts.
+# In a stored record: its size, the offset of its sys flag, and the offset of its reconsume times, which depends on the
+# sizes of the hosts in the sys flag.
 _size = struct.Struct(">i").unpack_from
 _SYS_FLAG = 36
 _RECONSUME_TIMES = {0b00: 72, 0b01: 84, 0b10: 84, 0b11: 96}
-# Digits of a number that is read: in seconds, too, it is one of 64 bits in milliseconds.
+# Maximum digits of a parsed number: milliseconds of that many seconds fit into 64 bits.
 _MAX_DIGITS = 15
-# Milliseconds of the delay levels 1 to 18, as brokers have them unless told otherwise.
-_LEVELS = tuple(
+# Milliseconds of the delay levels 1 to 18, as in the brokers' default configuration.
+_DELAY_LEVELS_MS = tuple(
     1000 * seconds
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
 
 
 def is_ok(response: int) -> bool:
-    """Whether a response code is no error."""
+    """Return whether a response code is no error."""
     return response in _OK
 
 
 def of_request(context: Context, response: int, reply: RemotingCommand | None, now: float) -> Observation:
-    """The observation of a request that ended now with this response code; `reply` where a broker or we answered."""
+    """Return the observation of a request that ended at `now` with this response code.
+
+    `reply` is None for oneway requests and errors. `now` is in seconds of `time.monotonic`.
+    """
     channel, spec = context.channel, context.spec
     session = channel.session
     if not session.language:
-        # Known better with the first heartbeat; some clients send something else before.
+        # Replaced by the first heartbeat's; some clients send other requests before it.
         session.language, session.version = context.command.language, context.command.version
     started = context.started
-    seen = Observation(
+    observation = Observation(
         "remoting",
         _UNKNOWN if spec is None else spec.name,
         response,
@@ -65,121 +69,121 @@ def of_request(context: Context, response: int, reply: RemotingCommand | None, n
         started,
         now - started,
     )
-    seen.bytes_in = context.size
+    observation.bytes_in = context.size
     if context.sent is not None:
-        seen.broker_seconds = now - context.sent
-        seen.broker = context.broker
+        observation.broker_seconds = now - context.sent
+        observation.broker = context.broker
     if reply is not None:
-        seen.bytes_out = len(reply.body)
-    seen.trace_id = context.command.trace_id
+        observation.bytes_out = len(reply.body)
+    observation.trace_id = context.command.trace_id
     if spec is not None:
         fields = context.fields
         if spec.topic is not None and (topic := fields.get(spec.topic)) is not None:
-            seen.topic = topic[:MAX_NAME_LENGTH]
+            observation.topic = topic[:MAX_NAME_LENGTH]
         if spec.group is not None and (group := fields.get(spec.group)) is not None:
-            seen.group = group[:MAX_NAME_LENGTH]
-        look = _LOOKS.get(spec.code)
-        if look is not None:
-            look(seen, context, reply)
-            if not seen.ok and response not in STORED:
-                seen.messages = 0
-    return seen
+            observation.group = group[:MAX_NAME_LENGTH]
+        read = _READERS.get(spec.code)
+        if read is not None:
+            read(observation, context, reply)
+            if not observation.ok and response not in STORED:
+                observation.messages = 0
+    return observation
 
 
-def _sent(seen: Observation, context: Context, _: RemotingCommand | None) -> None:
+def _read_send(observation: Observation, context: Context, _: RemotingCommand | None) -> None:
     names = SEND_FIELD_NAMES[context.code]
-    _queue(seen, context.fields.get(names.queue_id))
-    _message(seen, context.fields.get(names.properties, ""))
+    _set_queue(observation, context.fields.get(names.queue_id))
+    _set_message(observation, context.fields.get(names.properties, ""))
 
 
-def _sent_batch(seen: Observation, context: Context, _: RemotingCommand | None) -> None:
-    _queue(seen, context.fields.get(SEND_FIELD_NAMES[context.code].queue_id))
-    seen.messages = count(context.command.body)
+def _read_batch(observation: Observation, context: Context, _: RemotingCommand | None) -> None:
+    _set_queue(observation, context.fields.get(SEND_FIELD_NAMES[context.code].queue_id))
+    observation.messages = count(context.command.body)
 
 
-def _delivered(seen: Observation, context: Context, reply: RemotingCommand | None) -> None:
-    _queue(seen, context.fields.get("queueId"))
-    if reply is not None and seen.response == ResponseCode.SUCCESS:
-        seen.messages = count(reply.body)
-        # Where a pulling consumer's messages come again; those of other topics come for the first time.
-        if seen.topic is not None and seen.topic.startswith(RETRY_PREFIX):
-            seen.attempt = attempt(reply.body)
-        elif seen.messages:
-            seen.attempt = 1
+def _read_pull(observation: Observation, context: Context, reply: RemotingCommand | None) -> None:
+    _set_queue(observation, context.fields.get("queueId"))
+    if reply is not None and observation.response == ResponseCode.SUCCESS:
+        observation.messages = count(reply.body)
+        # A pulling consumer's retries come from its retry topic; other topics deliver for the first time.
+        if observation.topic is not None and observation.topic.startswith(RETRY_PREFIX):
+            observation.attempt = attempt(reply.body)
+        elif observation.messages:
+            observation.attempt = 1
 
 
-def _popped(seen: Observation, context: Context, reply: RemotingCommand | None) -> None:
-    _queue(seen, context.fields.get("queueId"))
-    if reply is not None and seen.response == ResponseCode.SUCCESS:
-        # A pop brings those of the retry topic along.
-        seen.messages = count(reply.body)
-        seen.attempt = attempt(reply.body)
+def _read_pop(observation: Observation, context: Context, reply: RemotingCommand | None) -> None:
+    _set_queue(observation, context.fields.get("queueId"))
+    if reply is not None and observation.response == ResponseCode.SUCCESS:
+        # A pop also returns messages of the retry topic.
+        observation.messages = count(reply.body)
+        observation.attempt = attempt(reply.body)
 
 
-def _settled(seen: Observation, context: Context, _: RemotingCommand | None) -> None:
-    _queue(seen, context.fields.get("queueId"))
-    seen.messages = 1
+def _read_ack(observation: Observation, context: Context, _: RemotingCommand | None) -> None:
+    _set_queue(observation, context.fields.get("queueId"))
+    observation.messages = 1
 
 
-def _settled_all(seen: Observation, context: Context, _: RemotingCommand | None) -> None:
+def _read_batch_ack(observation: Observation, context: Context, _: RemotingCommand | None) -> None:
     try:
         body = BatchAckBody.decode(context.command.body)
     except BodyError:
         return
     for ack in body.acks:
-        seen.topic, seen.group = ack.topic[:MAX_NAME_LENGTH], ack.consumer_group[:MAX_NAME_LENGTH]
-        seen.messages += ack.bits.bit_count()
+        observation.topic, observation.group = ack.topic[:MAX_NAME_LENGTH], ack.consumer_group[:MAX_NAME_LENGTH]
+        observation.messages += ack.bits.bit_count()
 
 
-def _of_queue(seen: Observation, context: Context, _: RemotingCommand | None) -> None:
-    _queue(seen, context.fields.get("queueId"))
+def _read_queue(observation: Observation, context: Context, _: RemotingCommand | None) -> None:
+    _set_queue(observation, context.fields.get("queueId"))
 
 
-_LOOKS: dict[int, Callable[[Observation, Context, RemotingCommand | None], None]] = {
-    RequestCode.SEND_MESSAGE: _sent,
-    RequestCode.SEND_MESSAGE_V2: _sent,
-    RequestCode.SEND_BATCH_MESSAGE: _sent_batch,
-    RequestCode.SEND_REPLY_MESSAGE: _sent,
-    RequestCode.SEND_REPLY_MESSAGE_V2: _sent,
-    RequestCode.CONSUMER_SEND_MSG_BACK: _settled,
-    RequestCode.PULL_MESSAGE: _delivered,
-    RequestCode.LITE_PULL_MESSAGE: _delivered,
-    RequestCode.POP_MESSAGE: _popped,
-    RequestCode.POP_LITE_MESSAGE: _popped,
-    RequestCode.PEEK_MESSAGE: _delivered,
-    RequestCode.ACK_MESSAGE: _settled,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _settled,
-    RequestCode.BATCH_ACK_MESSAGE: _settled_all,
-    RequestCode.QUERY_CONSUMER_OFFSET: _of_queue,
-    RequestCode.UPDATE_CONSUMER_OFFSET: _of_queue,
-    RequestCode.GET_MAX_OFFSET: _of_queue,
-    RequestCode.GET_MIN_OFFSET: _of_queue,
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _of_queue,
-    RequestCode.GET_EARLIEST_MSG_STORETIME: _of_queue,
+_READERS: dict[int, Callable[[Observation, Context, RemotingCommand | None], None]] = {
+    RequestCode.SEND_MESSAGE: _read_send,
+    RequestCode.SEND_MESSAGE_V2: _read_send,
+    RequestCode.SEND_BATCH_MESSAGE: _read_batch,
+    RequestCode.SEND_REPLY_MESSAGE: _read_send,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _read_send,
+    RequestCode.CONSUMER_SEND_MSG_BACK: _read_ack,
+    RequestCode.PULL_MESSAGE: _read_pull,
+    RequestCode.LITE_PULL_MESSAGE: _read_pull,
+    RequestCode.POP_MESSAGE: _read_pop,
+    RequestCode.POP_LITE_MESSAGE: _read_pop,
+    RequestCode.PEEK_MESSAGE: _read_pull,
+    RequestCode.ACK_MESSAGE: _read_ack,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _read_ack,
+    RequestCode.BATCH_ACK_MESSAGE: _read_batch_ack,
+    RequestCode.QUERY_CONSUMER_OFFSET: _read_queue,
+    RequestCode.UPDATE_CONSUMER_OFFSET: _read_queue,
+    RequestCode.GET_MAX_OFFSET: _read_queue,
+    RequestCode.GET_MIN_OFFSET: _read_queue,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _read_queue,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: _read_queue,
 }
 
 
-def _queue(seen: Observation, text: str | None) -> None:
-    # Negative: any queue.
+def _set_queue(observation: Observation, text: str | None) -> None:
+    # A negative id stands for any queue.
     if text is not None and text.isdecimal() and len(text) < 10:
-        seen.queue = int(text)
+        observation.queue = int(text)
 
 
-def _message(seen: Observation, text: str) -> None:
-    """A message that was sent, by its property string."""
-    seen.messages = 1
+def _set_message(observation: Observation, text: str) -> None:
+    """Read key and delay of a sent message from its property string."""
+    observation.messages = 1
     if properties.KEYS in text:
         keys = properties.get(text, properties.KEYS)
-        seen.key = keys.split(" ", 1)[0][:MAX_NAME_LENGTH] if keys else None
-    if seen.key is None and properties.SHARDING_KEY in text:
+        observation.key = keys.split(" ", 1)[0][:MAX_NAME_LENGTH] if keys else None
+    if observation.key is None and properties.SHARDING_KEY in text:
         key = properties.get(text, properties.SHARDING_KEY)
-        seen.key = None if key is None else key[:MAX_NAME_LENGTH]
+        observation.key = None if key is None else key[:MAX_NAME_LENGTH]
     if "DELAY" in text or properties.TIMER_DELIVER_MS in text:
-        seen.delay_ms = delay(text)
+        observation.delay_ms = delay(text)
 
 
 def delay(text: str) -> int | None:
-    """How far ahead the properties set the delivery, in ms; None: not at all, or unreadably."""
+    """Return the delivery delay in ms that the properties request; None without one or if it is invalid."""
     for name, unit in ((properties.TIMER_DELAY_MS, 1), (properties.TIMER_DELAY_SEC, 1000)):
         value = _number(properties.get(text, name))
         if value is not None:
@@ -188,7 +192,7 @@ def delay(text: str) -> int | None:
     if due is not None:
         return max(due - int(time.time() * 1000), 0)
     level = _number(properties.get(text, properties.DELAY_TIME_LEVEL))
-    return None if not level else _LEVELS[min(level, len(_LEVELS)) - 1]
+    return None if not level else _DELAY_LEVELS_MS[min(level, len(_DELAY_LEVELS_MS)) - 1]
 
 
 def _number(text: str | None) -> int | None:
@@ -196,20 +200,20 @@ def _number(text: str | None) -> int | None:
 
 
 def count(body: bytes | memoryview) -> int:
-    """How many records a body has: stored ones, or those of a batch that is sent; each begins with its size."""
-    found = position = 0
+    """Return the number of records in a body: stored messages or those of a batch; each begins with its size."""
+    records = position = 0
     end = len(body)
     while position + 4 <= end:
         (size,) = _size(body, position)
         position += size
         if size < 4 or position > end:
             break
-        found += 1
-    return found
+        records += 1
+    return records
 
 
 def attempt(body: bytes | memoryview) -> int | None:
-    """The highest delivery attempt among stored records."""
+    """Return the highest delivery attempt among stored records; None without records."""
     highest = -1
     position = 0
     try:
@@ -222,6 +226,6 @@ def attempt(body: bytes | memoryview) -> int | None:
             highest = max(highest, times)
             position += size
     except struct.error:
-        # It breaks off; clients see to that.
+        # The body is truncated, which the client will report.
         pass
     return None if highest < 0 else highest + 1

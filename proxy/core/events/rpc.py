@@ -1,4 +1,4 @@
-"""What is observed of an rpc: what its request says, and what the gateway noted of it on the way."""
+"""Observations of gRPC calls, from the request and from the gateway's notes on the call."""
 
 import time
 from collections.abc import Callable
@@ -11,86 +11,86 @@ from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest
 from proxy.core.events import MAX_NAME_LENGTH, Observation
 from proxy.core.grpc_channel import GrpcChannel
 
-# A client may name any time, and what is shown of it are milliseconds of 64 bits.
-_FURTHEST = 2**53
-# The answer says that there is nothing, not that something went wrong.
+# A client may send any delivery time; observers store milliseconds in 64 bits.
+_MAX_DELAY_MS = 2**53
+# Codes that are no errors: they report success, or that nothing was found.
 _OK = frozenset({Code.OK, Code.MESSAGE_NOT_FOUND, Code.OFFSET_NOT_FOUND})
 
 
 def of_rpc(name: str, call: Call, request: Any, code: int, started: float, now: float) -> Observation:
-    """The observation of an rpc that ended now with this v2 code (0: the client gave it up, or saw no status).
+    """Return the observation of an rpc that ended at `now` with this v2 code (0: cancelled, or without a status).
 
-    `request` is None where there was none to look at.
+    `request` is None if the call ended before its request was read. Times are in seconds of `time.monotonic`.
     """
     client = call.client
     channel = client if isinstance(client, GrpcChannel) else None
-    seen = Observation("grpc", name, code, code in _OK, call.peer, channel, started, now - started)
-    seen.broker = call.broker
-    seen.queue = call.queue
-    seen.attempt = call.attempt
-    seen.trace_id = call.trace_id
-    seen.bytes_out = call.bytes_out
+    observation = Observation("grpc", name, code, code in _OK, call.peer, channel, started, now - started)
+    observation.broker = call.broker
+    observation.queue = call.queue
+    observation.attempt = call.attempt
+    observation.trace_id = call.trace_id
+    observation.bytes_out = call.bytes_out
     if call.broker_seconds is not None:
-        # Brokers asked side by side take longer than all together.
-        seen.broker_seconds = min(call.broker_seconds, seen.seconds)
-    if seen.ok:
-        seen.messages = call.messages
+        # Concurrent requests to several brokers add up to more than the latency.
+        observation.broker_seconds = min(call.broker_seconds, observation.seconds)
+    if observation.ok:
+        observation.messages = call.messages
     if request is not None:
-        _LOOKS[name](seen, request)
-    return seen
+        _READERS[name](observation, request)
+    return observation
 
 
-def _send(seen: Observation, request: SendMessageRequest) -> None:
+def _read_send(observation: Observation, request: SendMessageRequest) -> None:
     messages = request.messages
     if not messages:
         return
     first = messages[0]
-    seen.topic = first.topic.name[:MAX_NAME_LENGTH]
-    seen.bytes_in = len(first.body) if len(messages) == 1 else sum(len(message.body) for message in messages)
+    observation.topic = first.topic.name[:MAX_NAME_LENGTH]
+    observation.bytes_in = len(first.body) if len(messages) == 1 else sum(len(message.body) for message in messages)
     system = first.system_properties
-    seen.key = (next(iter(system.keys), "") or system.message_group)[:MAX_NAME_LENGTH] or None
+    observation.key = (next(iter(system.keys), "") or system.message_group)[:MAX_NAME_LENGTH] or None
     if system.HasField("delivery_timestamp"):
         ahead = validation.milliseconds(system.delivery_timestamp) - int(time.time() * 1000)
-        seen.delay_ms = min(max(ahead, 0), _FURTHEST)
+        observation.delay_ms = min(max(ahead, 0), _MAX_DELAY_MS)
 
 
-def _queue(seen: Observation, request: Any) -> None:
-    seen.topic = request.message_queue.topic.name[:MAX_NAME_LENGTH] or None
-    seen.group = request.group.name[:MAX_NAME_LENGTH] or None
+def _read_queue(observation: Observation, request: Any) -> None:
+    observation.topic = request.message_queue.topic.name[:MAX_NAME_LENGTH] or None
+    observation.group = request.group.name[:MAX_NAME_LENGTH] or None
 
 
-def _queue_alone(seen: Observation, request: Any) -> None:
-    seen.topic = request.message_queue.topic.name[:MAX_NAME_LENGTH] or None
+def _read_queue_topic(observation: Observation, request: Any) -> None:
+    observation.topic = request.message_queue.topic.name[:MAX_NAME_LENGTH] or None
 
 
-def _topic_and_group(seen: Observation, request: Any) -> None:
-    seen.topic = request.topic.name[:MAX_NAME_LENGTH] or None
-    seen.group = request.group.name[:MAX_NAME_LENGTH] or None
+def _read_topic_and_group(observation: Observation, request: Any) -> None:
+    observation.topic = request.topic.name[:MAX_NAME_LENGTH] or None
+    observation.group = request.group.name[:MAX_NAME_LENGTH] or None
 
 
-def _topic(seen: Observation, request: Any) -> None:
-    seen.topic = request.topic.name[:MAX_NAME_LENGTH] or None
+def _read_topic(observation: Observation, request: Any) -> None:
+    observation.topic = request.topic.name[:MAX_NAME_LENGTH] or None
 
 
-def _group(seen: Observation, request: Any) -> None:
-    seen.group = request.group.name[:MAX_NAME_LENGTH] or None
+def _read_group(observation: Observation, request: Any) -> None:
+    observation.group = request.group.name[:MAX_NAME_LENGTH] or None
 
 
-_LOOKS: dict[str, Callable[[Observation, Any], None]] = {
-    "QueryRoute": _topic,
-    "SendMessage": _send,
-    "EndTransaction": _topic,
-    "RecallMessage": _topic,
-    "QueryAssignment": _topic_and_group,
-    "ReceiveMessage": _queue,
-    "AckMessage": _topic_and_group,
-    "ChangeInvisibleDuration": _topic_and_group,
-    "ForwardMessageToDeadLetterQueue": _topic_and_group,
-    "SyncLiteSubscription": _topic_and_group,
-    "PullMessage": _queue,
-    "UpdateOffset": _queue,
-    "GetOffset": _queue,
-    "QueryOffset": _queue_alone,
-    "Heartbeat": _group,
-    "NotifyClientTermination": _group,
+_READERS: dict[str, Callable[[Observation, Any], None]] = {
+    "QueryRoute": _read_topic,
+    "SendMessage": _read_send,
+    "EndTransaction": _read_topic,
+    "RecallMessage": _read_topic,
+    "QueryAssignment": _read_topic_and_group,
+    "ReceiveMessage": _read_queue,
+    "AckMessage": _read_topic_and_group,
+    "ChangeInvisibleDuration": _read_topic_and_group,
+    "ForwardMessageToDeadLetterQueue": _read_topic_and_group,
+    "SyncLiteSubscription": _read_topic_and_group,
+    "PullMessage": _read_queue,
+    "UpdateOffset": _read_queue,
+    "GetOffset": _read_queue,
+    "QueryOffset": _read_queue_topic,
+    "Heartbeat": _read_group,
+    "NotifyClientTermination": _read_group,
 }

@@ -1,6 +1,6 @@
-"""Handlers: the request codes that are more than forwarding, one file per subject.
+"""Handlers of the request codes that need more than forwarding, one module per subject.
 
-`HANDLERS` is the whole list; a code that is not in it goes to `proxy.core.forwarding.forward`.
+`HANDLERS` lists all of them; `proxy.core.forwarding.forward` handles every other code.
 """
 
 from proxy.core import membership
@@ -21,7 +21,7 @@ HANDLERS: dict[int, Handling] = {
     RequestCode.LOCK_BATCH_MQ: locks.lock,
     RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
     RequestCode.QUERY_MESSAGE: lookups.query_message,
-    RequestCode.GET_CONSUMER_RUNNING_INFO: tools.ask_client,
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: tools.ask_client,
+    RequestCode.GET_CONSUMER_RUNNING_INFO: tools.query_client,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: tools.query_client,
     RequestCode.DELETE_TOPIC_IN_NAMESRV: tools.forget_topic,
 }

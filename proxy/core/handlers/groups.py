@@ -1,4 +1,4 @@
-"""Questions about a consumer group: its members, its connections, its subscriptions, its queues."""
+"""Queries about a consumer group: members, connections, subscriptions, queue assignment."""
 
 from typing import Any
 
@@ -16,25 +16,25 @@ from remoting.fastjson import load_object
 
 
 async def consumer_list(core: Messaging, context: Context) -> RemotingCommand:
-    """GET_CONSUMER_LIST_BY_GROUP: the members here, behind other proxies, and those that brokers know, each once.
+    """GET_CONSUMER_LIST_BY_GROUP: the union of the registry's members and a broker's members.
 
-    The broker knows clients of other replicas and clients that do not use a proxy: while a group
-    moves behind one, both kinds have to agree on who owns which queue.
+    The broker's list includes clients of other replicas and clients that do not use a proxy: while a group moves
+    behind a proxy, all of them must agree on the assignment of queues.
     """
     group = context.fields["consumerGroup"]
-    known = core.registry.consumer_ids(group)
+    client_ids = core.registry.consumer_ids(group)
     reply = await _ask_broker(core, context)
     if reply is not None and reply.code == ResponseCode.SUCCESS:
-        known |= set(load_object(reply.body).get("consumerIdList") or ())
-    if known:
-        return commands.success(body=orjson.dumps({"consumerIdList": sorted(known)}))
+        client_ids |= set(load_object(reply.body).get("consumerIdList") or ())
+    if client_ids:
+        return commands.success(body=orjson.dumps({"consumerIdList": sorted(client_ids)}))
     if reply is not None:
         return reply
-    raise ConsumerNotOnline(f"no consumer of group {group} is known")
+    raise ConsumerNotOnline(f"no consumer of group {group} is online")
 
 
 async def consumer_connections(core: Messaging, context: Context) -> RemotingCommand:
-    """GET_CONSUMER_CONNECTION_LIST: as above, with our own clients' real addresses instead of ours."""
+    """GET_CONSUMER_CONNECTION_LIST: likewise, with the real addresses of local clients instead of the proxy's."""
     group = context.fields["consumerGroup"]
     members = core.registry.members(Role.CONSUMER, group)
     reply = await _ask_broker(core, context)
@@ -45,15 +45,15 @@ async def consumer_connections(core: Messaging, context: Context) -> RemotingCom
     elif reply is not None:
         return reply
     else:
-        raise ConsumerNotOnline(f"no consumer of group {group} is known")
-    own = {member.client_id: _connection(member) for member in members}
-    others = [item for item in connections.get("connectionSet") or () if item.get("clientId") not in own]
-    connections["connectionSet"] = others + list(own.values())
+        raise ConsumerNotOnline(f"no consumer of group {group} is online")
+    local = {member.client_id: _connection(member) for member in members}
+    others = [item for item in connections.get("connectionSet") or () if item.get("clientId") not in local]
+    connections["connectionSet"] = others + list(local.values())
     return commands.success(body=orjson.dumps(connections))
 
 
 async def check_client_config(core: Messaging, context: Context) -> RemotingCommand:
-    """CHECK_CLIENT_CONFIG: a broker of the topic compiles the filter expression."""
+    """CHECK_CLIENT_CONFIG: let a broker of the topic compile the filter expression."""
     subscription = load_object(context.command.body).get("subscriptionData") or {}
     if not isinstance(subscription, dict):
         raise BodyError("subscriptionData is not an object")
@@ -61,7 +61,7 @@ async def check_client_config(core: Messaging, context: Context) -> RemotingComm
 
 
 async def query_assignment(core: Messaging, context: Context) -> RemotingCommand:
-    """QUERY_ASSIGNMENT: the same broker for all members of a group, as each shares the queues out by itself."""
+    """QUERY_ASSIGNMENT: sent to the same broker for all members of a group, as each broker assigns by itself."""
     topic = str(load_object(context.command.body).get("topic") or "")
     return await _ask(core, context, await _broker_of(core, context, topic))
 
@@ -72,7 +72,7 @@ async def _ask(core: Messaging, context: Context, broker: str) -> RemotingComman
 
 
 async def _ask_broker(core: Messaging, context: Context) -> RemotingCommand | None:
-    """What a broker that knows the asking client says; None where none can be asked."""
+    """Return the reply of the first available broker at which the client is registered; None without one."""
     try:
         brokers = sorted(context.channel.session.registered_brokers) or sorted(await core.backend.brokers())
     except RemotingError:
@@ -89,18 +89,18 @@ async def _ask_broker(core: Messaging, context: Context) -> RemotingCommand | No
 
 
 async def _broker_of(core: Messaging, context: Context, topic: str) -> str:
-    """The topic's first broker in the order of names."""
+    """Return the topic's first broker in the order of names."""
     if context.channel.peer.broker is not None:
         return context.channel.peer.broker
-    found = await core.backend.route(topic)
-    brokers = found.readable() or found.brokers
+    route = await core.backend.route(topic)
+    brokers = route.readable() or route.brokers
     if not brokers:
-        raise ServiceUnavailable(f"topic {topic} has no broker now")
+        raise ServiceUnavailable(f"topic {topic} has no available broker")
     return brokers[0]
 
 
 def _connections(member: Member, group: str) -> dict[str, Any]:
-    """ConsumerConnection as far as a member's heartbeat tells it."""
+    """Return ConsumerConnection without connections, from the heartbeat of one member."""
     data = member.consumer_data[group].data
     return {
         "connectionSet": [],

@@ -1,4 +1,4 @@
-"""LOCK_BATCH_MQ and UNLOCK_BATCH_MQ: queue locks live in the brokers, each for its own queues."""
+"""LOCK_BATCH_MQ and UNLOCK_BATCH_MQ: queue locks, which each broker holds for its own queues."""
 
 import asyncio
 from collections import defaultdict
@@ -15,10 +15,10 @@ from remoting.fastjson import load_object
 
 
 async def lock(core: Messaging, context: Context) -> RemotingCommand:
-    """Lock queues at their brokers; the answer joins what each of them granted.
+    """Lock queues at their brokers and return the locks that all of them granted.
 
-    A broker that cannot be asked grants nothing; the client tries again with its next round. Only
-    when none could be asked is that an error.
+    An unavailable broker grants nothing, and the client retries in its next round. Raises the first failure only if
+    every broker failed.
     """
     replies = await asyncio.gather(*_split(core, context), return_exceptions=True)
     granted: list[Any] = []
@@ -27,7 +27,7 @@ async def lock(core: Messaging, context: Context) -> RemotingCommand:
         if isinstance(reply, BaseException):
             failures.append(reply)
         elif reply.code != 0:
-            failures.append(RemotingError(f"a broker refused with {reply.code}: {reply.remark}"))
+            failures.append(RemotingError(f"a broker rejected the locks with {reply.code}: {reply.remark}"))
         else:
             granted += load_object(reply.body).get("lockOKMQSet") or ()
     if failures and not granted and len(failures) == len(replies):
@@ -47,7 +47,7 @@ async def unlock(core: Messaging, context: Context) -> RemotingCommand:
 
 
 def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCommand]"]:
-    """The request, cut by broker, under way."""
+    """Split the request by broker, send the parts, and return the futures of their replies."""
     body = load_object(context.command.body)
     by_broker: defaultdict[str, list[Any]] = defaultdict(list)
     queues = body.get("mqSet") or []
@@ -61,7 +61,7 @@ def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCo
     replies = []
     for broker, share in by_broker.items():
         if len(by_broker) == 1:
-            # As it came: it may be signed.
+            # Unchanged: it may be signed.
             part = context.command.question()
         else:
             part = commands.request(context.code, dict(context.fields), orjson.dumps({**body, "mqSet": share}))

@@ -9,17 +9,17 @@ from remoting.errors import ServiceUnavailable
 
 
 async def query_message(core: Messaging, context: Context) -> RemotingCommand:
-    """Ask one broker of the topic, where none is named each in its turn.
+    """Send the query to the named broker, else to each broker of the topic in turn.
 
-    A client that looks a key up sends one request to every broker of the route and joins the
-    answers itself; to us it sends as many, all alike.
+    A client sends one query to every broker of the route and merges the replies. Through a proxy these are equal
+    requests over one connection.
     """
     broker = context.fields.get("bname") or context.channel.peer.broker
     if not broker:
         topic = context.fields["topic"]
         brokers = (await core.backend.route(topic)).brokers
         if not brokers:
-            raise ServiceUnavailable(f"topic {topic} has no broker now")
+            raise ServiceUnavailable(f"topic {topic} has no available broker")
         turns = context.channel.session.query_turns
         turn = turns.get(topic, 0)
         turns[topic] = turn + 1

@@ -1,4 +1,4 @@
-"""GET_ROUTEINFO_BY_TOPIC: the topic's brokers, all at addresses where the client can reach us."""
+"""GET_ROUTEINFO_BY_TOPIC: the topic's brokers at the proxy's advertised addresses."""
 
 from proxy.core.context import Context
 from proxy.core.membership import touch
@@ -11,14 +11,14 @@ from remoting.routes import TopicRoute
 
 
 async def route(core: Messaging, context: Context) -> RemotingCommand:
-    """Answer with the route; the client will keep in touch with its brokers, so it is enrolled there."""
+    """Return the route, and register the client at its brokers, with which it will communicate."""
     topic = context.fields["topic"]
-    found = await core.backend.route(topic)
-    touch(core, context.channel, found.brokers)
-    return commands.success(body=_encode(core, context, found))
+    topic_route = await core.backend.route(topic)
+    touch(core, context.channel, topic_route.brokers)
+    return commands.success(body=_encode(core, context, topic_route))
 
 
-def _encode(core: Messaging, context: Context, found: TopicRoute) -> bytes:
+def _encode(core: Messaging, context: Context, topic_route: TopicRoute) -> bytes:
     command = context.command
     standard = command.version >= STANDARD_JSON_VERSION or command.fields.get("acceptStandardJsonOnly") == "true"
-    return routes.encode(found, lambda broker: core.listener_routes.address_for(context, broker), standard)
+    return routes.encode(topic_route, lambda broker: core.listener_routes.address_for(context, broker), standard)

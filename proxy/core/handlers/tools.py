@@ -1,4 +1,4 @@
-"""What operators' tools want that concerns no single broker.
+"""Requests of operators' tools that are not for a single broker.
 
 GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY are for a client, DELETE_TOPIC_IN_NAMESRV for the name servers.
 """
@@ -14,26 +14,26 @@ from remoting.command import RemotingCommand
 from remoting.errors import ConsumerNotOnline, InvalidRequest, RemotingError
 
 
-async def ask_client(core: Messaging, context: Context) -> RemotingCommand:
-    """Relay the question to the client if it is connected here, else let a broker that knows it do so.
+async def query_client(core: Messaging, context: Context) -> RemotingCommand:
+    """Send the request to the client if it is connected here, else to a broker at which it is registered.
 
-    A tool that wants a message consumed names it; only a broker can put the message into the question.
+    CONSUME_MESSAGE_DIRECTLY names a message without containing it; only a broker can add the message.
     """
     client_id, group = context.fields["clientId"], context.fields["consumerGroup"]
     member = core.registry.find(client_id, Role.CONSUMER, group)
     complete = context.code != RequestCode.CONSUME_MESSAGE_DIRECTLY or context.command.body
     if complete and member is not None and member.channel is not None:
-        question = commands.request(context.code, dict(context.fields), context.command.body)
-        return await member.channel.request(question, CLIENT_TIMEOUT)
-    # A broker names the one to look the message up at; any that knows the client may ask it otherwise.
+        request = commands.request(context.code, dict(context.fields), context.command.body)
+        return await member.channel.request(request, CLIENT_TIMEOUT)
+    # CONSUME_MESSAGE_DIRECTLY may name the message's broker; otherwise any broker that has the client can query it.
     named = context.fields.get("brokerName") if context.code == RequestCode.CONSUME_MESSAGE_DIRECTLY else None
     brokers = [named] if named else sorted(await core.backend.brokers())
     if not brokers:
-        raise InvalidRequest("no broker is known that could ask the client")
+        raise InvalidRequest("no broker is available that could query the client")
     reply: RemotingCommand | None = None
     for broker in brokers:
         try:
-            reply = await (send(core, context, broker) or _nobody())
+            reply = await (send(core, context, broker) or _no_reply())
         except RemotingError:
             continue
         if reply.code == ResponseCode.SUCCESS:
@@ -44,10 +44,10 @@ async def ask_client(core: Messaging, context: Context) -> RemotingCommand:
 
 
 async def forget_topic(core: Messaging, context: Context) -> RemotingCommand:
-    """Take the topic, which the tool has deleted from its brokers, out of the routes."""
+    """Remove the routes of a topic that the tool has deleted from its brokers."""
     await core.backend.forget_topic(context.fields["topic"])
     return commands.success()
 
 
-async def _nobody() -> RemotingCommand:
+async def _no_reply() -> RemotingCommand:
     return commands.success()

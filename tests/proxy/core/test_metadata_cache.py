@@ -184,7 +184,7 @@ async def test_a_failure_is_not_repeated_at_once() -> None:
 
 
 async def test_made_up_names_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_cache, "_MAX", 10)
+    monkeypatch.setattr(metadata_cache, "_MAX_ENTRIES", 10)
     brokers = Brokers()
     for number in range(100):
         brokers.clock.now += 0.01

@@ -125,7 +125,7 @@ async def test_refusals(seen: Seen) -> None:
 
 
 async def test_every_rpc_has_a_look() -> None:
-    from proxy.core.events.rpc import _LOOKS
+    from proxy.core.events.rpc import _READERS
 
     service = pb.DESCRIPTOR.services_by_name["MessagingService"]
-    assert _LOOKS.keys() == {method.name for method in service.methods} - {"Telemetry"}
+    assert _READERS.keys() == {method.name for method in service.methods} - {"Telemetry"}
