@@ -10,7 +10,7 @@ PARALLEL := --numprocesses $(JOBS) --dist loadgroup
 RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: install run test unit check analytics-demo analytics-package protos clients conformance bench bench-store \
+.PHONY: install run test unit check docs analytics-demo analytics-package protos clients conformance bench bench-store \
 	bench-analytics contract crash faults attacks fuzz lock clean
 .DEFAULT_GOAL := run
 
@@ -54,6 +54,11 @@ check: install
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.style.prose
 	@echo "check: format, lint, types, layers and prose hold"
+
+# The documentation site in build/site: reference pages from the code, no dead links.
+docs: install
+	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs.build
 
 # The matrix of official clients through the one port; BACKEND=embedded runs it without a cluster.
 clients: install

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return generate(given[1:])
     try:
-        options = _parser().parse_args(given)
+        options = command_parser().parse_args(given)
         logging.basicConfig(
             format="%(message)s", level=logging.INFO if getattr(options, "verbose", False) else logging.ERROR
         )
@@ -167,7 +167,8 @@ def _spark(options: argparse.Namespace) -> "Iterator[SparkSession]":
 # The arguments.
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """Return the parser of all jobs."""
     parser = argparse.ArgumentParser(prog="gantry analytics", description="Questions about traffic records.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, run, text, fill in _COMMANDS:

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if given and given[0] in extensions.KNOWN:
         return _run_extension(given[0], given[1:])
-    options = _parse(arguments)
+    options = command_parser().parse_args(arguments)
     if options.command in COMMAND_NAMES:
         from proxy.tools.cli.run import run as run_command
 
@@ -165,7 +165,8 @@ def _has_uvloop() -> bool:
     return True
 
 
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
+def command_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(prog="gantry", description="One access point for every RocketMQ client.")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=COMMAND_PARSER)
     serve = commands.add_parser("serve", help="serve clients until SIGTERM")
@@ -214,7 +215,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add_commands(commands)
     for name, text in extensions.KNOWN.items():
         commands.add_parser(name, help=text, add_help=False)
-    return parser.parse_args(arguments)
+    return parser
 
 
 def _worker(text: str) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import pytest
 
 from analytics.facts import Facts, FactsError, Limits, Prices, parse
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "analytics.md").read_text(encoding="utf-8")
 
 
 def test_what_is_not_given_has_its_default() -> None:
@@ -20,8 +20,8 @@ def test_what_is_not_given_has_its_default() -> None:
     assert given.newest == {"grpc": {"JAVA": "5.0.7"}}
 
 
-def test_the_readme_shows_every_fact_with_its_default() -> None:
-    match = re.search(r"^    \[prices\].*\n(?:(?:    .*)?\n)*", README, re.MULTILINE)
+def test_documentation_shows_every_fact_with_its_default() -> None:
+    match = re.search(r"^    \[prices\].*\n(?:(?:    .*)?\n)*", PAGE, re.MULTILINE)
     assert match is not None
     text = textwrap.dedent(match[0])
     shown = tomllib.loads(text)

@@ -3,7 +3,7 @@ and its bare gRPC transport with grpcio and grpc-go;
 and what watching costs.
 
 Each operation runs several times for each subject, in rotating order; medians count. The exit code is 1
-when an aim is missed (README.md lists them) or when a load met errors.
+when an aim is missed (`operations.py` lists them) or when a load met errors.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""An export's file: JSON lines, which the README describes; it is there whole, or not at all."""
+"""An export's file: JSON lines, which `docs/operating/cli.md` describes; it is there whole, or not at all."""
 
 import base64
 import binascii

@@ -1,7 +1,7 @@
 """The same questions to a real broker and to the embedded one, odd ones above all, and their answers side by side.
 
 An answer is its code, its fields, and whether it has a body (of JSON: its keys). Remarks are for people and differ.
-`KNOWN` are the differences that stay, each with its reason; ARCHITECTURE.md says more of them.
+`KNOWN` are the differences that stay, each with its reason; `docs/embedded-broker.md` lists them.
 """
 
 import asyncio

@@ -1,26 +1,11 @@
-"""The schema is one: in the code, in the files, in the README."""
-
-import re
+"""The schema is one: in the code and in the files."""
 
 import pyarrow as pa
 import pytest
 
 from proxy.observability.records import arrow
 from proxy.observability.records.schema import MEMBERS, REQUESTS, TABLES, VERSION, Kind, Table
-from tests import paths
 from tests.proxy.observability.records.kit import batch, seen
-
-README = paths.README.read_text()
-
-
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_the_readme_has_every_column(table: Table) -> None:
-    section = README.partition(f"\n`{table.name}`: {table.text}.\n")[2].partition("\n\n`")[0]
-    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", section.partition("\n\nTypes are")[0], re.MULTILINE)
-    assert rows == [
-        (column.name, column.kind.value + ("" if column.nullable else ", never null"), column.text)
-        for column in table.columns
-    ]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)

@@ -1,0 +1,107 @@
+"""Names in the prose of the documentation exist: files, settings, metrics, make targets, links."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from docs.build import check_root_pages, markdown_links
+from docs.generate.configuration import models, settings
+from docs.generate.metrics import families
+from proxy.settings.model import Settings
+from tests.paths import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    [path for path in DOCS.rglob("*.md") if path.parent.name not in ("reference", "decisions")]
+    + [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
+)
+_NAMES = {path: str(path.relative_to(ROOT)) for path in PAGES}
+# Folders of the repository with which a path in inline code begins.
+_FOLDERS = "analytics|deploy|docs|grpc_gateway|protocol_negotiation|protos|proxy|remoting|tests"
+_PATH = re.compile(rf"`((?:{_FOLDERS})/[\w./*-]*)`")
+_CODE = re.compile(r"`([^`\n]+)`")
+# Files, Python modules and keys of other formats that look like settings.
+_NOT_SETTINGS = {"grpc.aio", "rules.toml", "tls.enable"}
+_METRIC = re.compile(r"\bgantry_[a-z0-9_]+")
+_SERIES = re.compile(r"_(?:bucket|count|sum)$")
+_TARGET = re.compile(r"\bmake ([a-z][a-z-]*)")
+_MODULE = re.compile(r"python -m ((?:analytics|docs|protos|tests)[\w.]*)")
+
+
+def pages(pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """Yield page and match of a pattern in all pages."""
+    for path in PAGES:
+        for match in pattern.finditer(path.read_text()):
+            yield _NAMES[path], match[1] if pattern.groups else match[0]
+
+
+def test_paths_in_code_exist() -> None:
+    missing = [(page, path) for page, path in pages(_PATH) if not any(ROOT.glob(path.rstrip("/")))]
+    assert missing == []
+
+
+def test_settings_in_code_exist() -> None:
+    keys = {item.key for item in settings()}
+    tables = {name for name, info in Settings.model_fields.items() if list(models(info.annotation))}
+    mentioned = [(page, text) for page, text in pages(_CODE) if re.fullmatch(r"[a-z]+\.[a-z_]+", text)]
+    unknown = [
+        (page, text)
+        for page, text in mentioned
+        if text.partition(".")[0] in tables and text not in keys | _NOT_SETTINGS
+    ]
+    assert unknown == []
+
+
+@pytest.mark.anyio
+async def test_metrics_exist() -> None:
+    known = await families()
+    unknown = [
+        (page, name) for page, name in pages(_METRIC) if name not in known and _SERIES.sub("", name) not in known
+    ]
+    assert unknown == []
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    words = {"it", "of", "the"}
+    assert [(page, name) for page, name in pages(_TARGET) if name not in targets | words] == []
+
+
+def test_modules_to_run_exist() -> None:
+    def exists(module: str) -> bool:
+        path = ROOT.joinpath(*module.split("."))
+        return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
+
+    assert [(page, module) for page, module in pages(_MODULE) if not exists(module)] == []
+
+
+def test_links_of_the_pages_at_the_root_lead_to_files() -> None:
+    assert list(check_root_pages()) == []
+
+
+def test_links_in_code_are_not_links() -> None:
+    assert markdown_links("[a](b.md) `[c](d.md)`\n```\n[e](f.md)\n```\n![g](h.png)") == ["b.md", "h.png"]
+
+
+@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md"])
+def test_pages_at_the_root_have_at_most_200_lines(name: str) -> None:
+    assert len((ROOT / name).read_text().splitlines()) <= 200
+
+
+def test_every_decision_is_listed() -> None:
+    index = (DOCS / "decisions" / "index.md").read_text()
+    files = {path.name for path in (DOCS / "decisions").glob("*.md")} - {"index.md"}
+    assert files == set(markdown_links(index))
+
+
+def test_images_are_small() -> None:
+    sizes = {path.name: path.stat().st_size for path in (DOCS / "images").iterdir()}
+    assert {name: size for name, size in sizes.items() if size > 100_000} == {}
+
+
+def test_pages_have_one_title() -> None:
+    for path in DOCS.rglob("*.md"):
+        text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+        titles = re.findall(r"^# ", text, re.MULTILINE)
+        assert len(titles) == 1, path
