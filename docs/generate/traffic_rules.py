@@ -8,7 +8,8 @@ from pydantic import BaseModel
 
 from docs.generate import markdown
 from docs.generate.markdown import code, sentence, table
-from proxy.traffic_rules.model import Match, RuleFile
+from proxy.traffic_rules.match_criteria import Match
+from proxy.traffic_rules.model import RuleFile
 
 _INTRODUCTION = """
 The keys of the TOML file that `rules.file` names. [Traffic rules](../traffic-rules.md) explains what the rules do, and

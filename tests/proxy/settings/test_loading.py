@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from protocol_negotiation.tls import ClientAuth, TlsMode
-from proxy.__main__ import _flags, _parse
+from proxy.__main__ import _flags, command_parser
 from proxy.settings.loading import ConfigError, check_backend, load
 from proxy.settings.model import Settings
 from tests.proxy.settings.conftest import Load
@@ -172,7 +172,7 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
 def test_serve_flags_set_their_keys(
     loaded: Load, arguments: list[str], addresses: list[str], names: list[str], level: str
 ) -> None:
-    settings = loaded(**_flags(_parse(["serve", *arguments])))
+    settings = loaded(**_flags(command_parser().parse_args(["serve", *arguments])))
     assert [item.address for item in settings.listen] == addresses
     assert (settings.cluster.namesrv, settings.log_level) == (names, level)
 
@@ -188,14 +188,16 @@ def test_serve_flags_set_their_keys(
 def test_flags_of_the_embedded_broker_set_their_keys(
     loaded: Load, arguments: list[str], listen: str, directory: str, level: str
 ) -> None:
-    settings = loaded(**_flags(_parse([*arguments, "--embedded-listen", "127.0.0.1:9876"])))
+    settings = loaded(**_flags(command_parser().parse_args([*arguments, "--embedded-listen", "127.0.0.1:9876"])))
     assert ([item.address for item in settings.listen], settings.log_level) == ([listen], level)
     assert (settings.embedded.directory, settings.embedded.listen) == (Path(directory), "127.0.0.1:9876")
     check_backend(settings)
 
 
 def test_flag_keeps_the_other_keys_of_its_table(loaded: Load) -> None:
-    settings = loaded("[embedded]\nsync = 'os'", **_flags(_parse(["serve", "--embedded", "d"]))).embedded
+    settings = loaded(
+        "[embedded]\nsync = 'os'", **_flags(command_parser().parse_args(["serve", "--embedded", "d"]))
+    ).embedded
     assert (settings.directory, settings.sync) == (Path("d"), "os")
 
 
