@@ -30,7 +30,7 @@ from grpc_gateway.producing.transactions import Transactions
 from grpc_gateway.routes import Routes
 from grpc_gateway.server import immediate
 from grpc_gateway.status import Refused, of_error
-from grpc_gateway.taskless import eagerly
+from grpc_gateway.taskless import run_eagerly
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceServicer
@@ -75,7 +75,7 @@ class MessagingService(MessagingServiceServicer):
     def SendMessage(
         self, request: pb.SendMessageRequest, context: Any
     ) -> "pb.SendMessageResponse | asyncio.Future[pb.SendMessageResponse]":
-        return eagerly(self._answer("SendMessage", pb.SendMessageResponse, self._sending.send, request, context))
+        return run_eagerly(self._answer("SendMessage", pb.SendMessageResponse, self._sending.send, request, context))
 
     async def EndTransaction(self, request: pb.EndTransactionRequest, context: Any) -> pb.EndTransactionResponse:
         return await self._answer("EndTransaction", pb.EndTransactionResponse, self._transactions.end, request, context)
@@ -103,7 +103,7 @@ class MessagingService(MessagingServiceServicer):
     def AckMessage(
         self, request: pb.AckMessageRequest, context: Any
     ) -> "pb.AckMessageResponse | asyncio.Future[pb.AckMessageResponse]":
-        return eagerly(self._answer("AckMessage", pb.AckMessageResponse, self._acking.ack, request, context))
+        return run_eagerly(self._answer("AckMessage", pb.AckMessageResponse, self._acking.ack, request, context))
 
     async def ChangeInvisibleDuration(
         self, request: pb.ChangeInvisibleDurationRequest, context: Any

@@ -1,4 +1,4 @@
-"""Coroutines that are run at once, without a task."""
+"""Coroutines that run without a task."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -7,11 +7,12 @@ from typing import Any, Generic, TypeVar
 _Result = TypeVar("_Result")
 
 
-def eagerly(coroutine: Coroutine[Any, Any, _Result]) -> "_Result | asyncio.Future[_Result]":
-    """Run a coroutine up to where it waits; its result, or a future of it. Raises what the coroutine raises till then.
+def run_eagerly(coroutine: Coroutine[Any, Any, _Result]) -> "_Result | asyncio.Future[_Result]":
+    """Run a coroutine until it waits for the first time; return its result, or a future of it.
 
-    It may wait for futures and for turns of the loop, and must not ask which task it is (as `asyncio.timeout` does).
-    Cancelling the future does not stop it: what it has begun is finished, only nobody hears of it.
+    Raises the exception of a coroutine that does not wait before. The coroutine may await futures and
+    `asyncio.sleep(0)`, and must not use the current task, as `asyncio.timeout` does. Cancelling the future does not
+    cancel the coroutine: it runs to its end, and its result is discarded.
     """
     try:
         awaited = coroutine.send(None)
@@ -19,7 +20,7 @@ def eagerly(coroutine: Coroutine[Any, Any, _Result]) -> "_Result | asyncio.Futur
         result: _Result = stop.value
         return result
     run = _Run(coroutine)
-    run.wait(awaited)
+    run.wait_for(awaited)
     return run.future
 
 
@@ -30,16 +31,17 @@ class _Run(Generic[_Result]):
         self.coroutine = coroutine
         self.future: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
 
-    def wait(self, awaited: Any) -> None:
-        """Go on when what was yielded is done: a future, or None for the loop's next turn."""
+    def wait_for(self, awaited: Any) -> None:
+        """Resume when a yielded future is done, or in the next turn of the event loop for None."""
         if awaited is None:
             self.future.get_loop().call_soon(self.step, None)
         else:
-            # So a future is told that its waiter has seen to it (PEP 3156; asyncio.Task does the same).
+            # Marks the future's yield as handled, as asyncio.Task does (PEP 3156).
             awaited._asyncio_future_blocking = False
             awaited.add_done_callback(self.step)
 
     def step(self, _: Any) -> None:
+        """Resume the coroutine until it waits again or ends."""
         future = self.future
         try:
             awaited = self.coroutine.send(None)
@@ -52,4 +54,4 @@ class _Run(Generic[_Result]):
             if not future.done():
                 future.set_exception(error)
         else:
-            self.wait(awaited)
+            self.wait_for(awaited)

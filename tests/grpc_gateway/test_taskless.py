@@ -1,37 +1,39 @@
+"""Coroutines that run without a task."""
+
 import asyncio
 
 import pytest
 
-from grpc_gateway.taskless import eagerly
+from grpc_gateway.taskless import run_eagerly
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_does_not_wait_is_there_at_once() -> None:
+async def test_a_coroutine_that_does_not_wait_returns_its_result() -> None:
     async def work() -> int:
         return 7
 
-    assert eagerly(work()) == 7
+    assert run_eagerly(work()) == 7
 
 
-async def test_what_fails_at_once_raises() -> None:
+async def test_a_coroutine_that_fails_before_waiting_raises() -> None:
     async def work() -> int:
         raise LookupError("why")
 
     with pytest.raises(LookupError, match="why"):
-        eagerly(work())
+        run_eagerly(work())
 
 
-async def test_what_waits_goes_on_later() -> None:
+async def test_a_coroutine_that_waits_resolves_a_future() -> None:
     first: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def work() -> int:
-        found = await first
+        awaited = await first
         await asyncio.sleep(0)
         gathered = await asyncio.gather(asyncio.sleep(0, 1), asyncio.sleep(0, 2))
-        return found + sum(gathered)
+        return awaited + sum(gathered)
 
-    outcome = eagerly(work())
+    outcome = run_eagerly(work())
     assert isinstance(outcome, asyncio.Future)
     await asyncio.sleep(0)
     assert not outcome.done()
@@ -40,13 +42,13 @@ async def test_what_waits_goes_on_later() -> None:
 
 
 @pytest.mark.parametrize("error", [LookupError("why"), asyncio.CancelledError()])
-async def test_what_fails_later_fails_the_future(error: BaseException) -> None:
+async def test_a_coroutine_that_fails_after_waiting_fails_its_future(error: BaseException) -> None:
     first: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def work() -> int:
         return await first
 
-    outcome = eagerly(work())
+    outcome = run_eagerly(work())
     assert isinstance(outcome, asyncio.Future)
     if isinstance(error, asyncio.CancelledError):
         first.cancel()
@@ -56,7 +58,7 @@ async def test_what_fails_later_fails_the_future(error: BaseException) -> None:
         await outcome
 
 
-async def test_a_cancelled_future_lets_the_work_finish() -> None:
+async def test_cancelling_the_future_does_not_cancel_the_coroutine() -> None:
     first: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     finished = []
 
@@ -64,7 +66,7 @@ async def test_a_cancelled_future_lets_the_work_finish() -> None:
         finished.append(await first)
         return 1
 
-    outcome = eagerly(work())
+    outcome = run_eagerly(work())
     assert isinstance(outcome, asyncio.Future)
     outcome.cancel()
     first.set_result(4)
