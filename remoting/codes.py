@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What a request asks for. Names and numbers are the broker's."""
+    """Request codes, by the broker's names and numbers."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -69,7 +69,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request ended."""
+    """Response codes, by the broker's names and numbers."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -106,7 +106,7 @@ class ResponseCode(IntEnum):
     LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
 
 
-# With these a message is stored, though perhaps not yet as safely as its broker is set up to store it.
+# Responses to a send whose message is stored. With all but SUCCESS it is not yet flushed or replicated as configured.
 STORED = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -118,7 +118,7 @@ STORED = frozenset(
 
 
 class LanguageCode(IntEnum):
-    """The sender's language: a name in the JSON header, a byte in the binary one."""
+    """Language of the sender: a name in the JSON header, a byte in the binary header."""
 
     JAVA = 0
     CPP = 1
@@ -137,7 +137,7 @@ class LanguageCode(IntEnum):
 
 
 class SerializeType(IntEnum):
-    """How a frame's header is encoded."""
+    """Encoding of a frame's header."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -149,16 +149,16 @@ ONEWAY_FLAG = 2
 
 
 def version_ordinal(major: int, minor: int, patch: int) -> int:
-    """The wire number of a released RocketMQ version from 4.0.0 on.
+    """Return the wire number of a released RocketMQ version from 4.0.0 on.
 
-    `version` on the wire is the position in an enum that has two members, snapshot and release, per
-    patch, and ten patches per minor version.
+    `version` on the wire is the position in an enum that has two members, snapshot and release, per patch, and ten
+    patches per minor version.
     """
     return 212 + 2 * ((major - 4) * 100 + minor * 10 + patch) + 1
 
 
 def version_text(ordinal: int) -> str:
-    """The version behind a wire number, as `5.4.0`; older than 4.0.0 is shown as the bare number."""
+    """Return the version of a wire number, as `5.4.0`; for versions before 4.0.0, `V` and the number."""
     if ordinal < version_ordinal(4, 0, 0) - 1:
         return f"V{ordinal}"
     number = (ordinal - 212) // 2
@@ -167,10 +167,10 @@ def version_text(ordinal: int) -> str:
 
 # Route bodies are standard JSON from this version on; older clients read fastjson's dialect.
 STANDARD_JSON_VERSION = version_ordinal(4, 9, 4)
-# Clients newer than this reconnect and retry when told GO_AWAY.
+# Clients newer than this reconnect and retry after GO_AWAY.
 GO_AWAY_VERSION = version_ordinal(5, 3, 1)
 # From this version on Java clients name the broker of every request (RIP-55).
 BROKER_NAME_VERSION = version_ordinal(4, 9, 5)
-# What we call ourselves. Clients take the version in a heartbeat's answer for the broker's and hold
-# features back from old ones (SQL92 filters need 4.1.0).
+# The version in our commands. Clients read the version of a heartbeat's response as the broker's, and disable features
+# for old brokers (SQL92 filters need 4.1.0).
 OWN_VERSION = version_ordinal(5, 4, 0)

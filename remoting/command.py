@@ -1,7 +1,7 @@
-"""The remoting command: one request or response, decoded only as far as everybody needs it.
+"""The remoting command: one request or response with a decoded header and a raw body.
 
-The header stays the dict that the JSON form is: what we do not know in it travels on untouched
-(signatures, tracing, newer fields). The body is bytes that nobody looks at here.
+The header is the dict of its JSON form, so that unknown keys (signatures, tracing, newer fields) are forwarded
+unchanged.
 """
 
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ from remoting.errors import HeaderError, InvalidRequest
 from remoting.frame import Frame, encode_prefix
 
 _loads, _dumps = orjson.loads, orjson.dumps
-_LEAST, _MAX = -(2**31), 2**31 - 1
+_MIN_INT, _MAX_INT = -(2**31), 2**31 - 1
 _STR = {str}
 _LANGUAGE_NAMES = {language.value: language.name for language in LanguageCode}
 _LANGUAGE_CODES = {language.name: language.value for language in LanguageCode}
-# The binary header's code is a signed 16 bit number. A Java peer that cuts a larger code sends the
-# low half; no other code has these numbers.
-_BINARY_ALIASES = {
+# The binary header's code is a signed 16-bit number. Java truncates larger codes to their lower half; no other code has
+# these numbers.
+_TRUNCATED_CODES = {
     code & 0xFFFF: int(code) for code in RequestCode if code > 0x7FFF and code & 0xFFFF not in set(RequestCode)
 }
 
@@ -28,9 +28,13 @@ _BINARY_ALIASES = {
 class RemotingCommand:
     """One request or response.
 
-    `header` holds the JSON header's keys (code, language, version, opaque, flag, remark,
-    extFields); `fields` are its ext fields (str to str), `body` the raw body, `serialize_type` the
-    header encoding it came in or shall be written in. `trace_id` is that of a sampled request (W3C Trace Context).
+    Attributes:
+        header: the keys of the JSON header (code, language, version, opaque, flag, remark, extFields).
+        fields: the ext fields of the header.
+        body: the raw body.
+        serialize_type: encoding of the header, as received or to be written.
+        code, flag: copies of the header's values, for speed.
+        trace_id: trace id of a sampled request (W3C Trace Context).
     """
 
     __slots__ = ("body", "code", "fields", "flag", "header", "serialize_type", "trace_id")
@@ -42,7 +46,6 @@ class RemotingCommand:
         self.fields = fields
         self.body = body
         self.serialize_type = serialize_type
-        # As in the header, at hand.
         self.code = code
         self.flag = flag
         self.trace_id: str | None = None
@@ -74,7 +77,7 @@ class RemotingCommand:
         return str(self.header.get("language") or LanguageCode.OTHER.name)
 
     def integer(self, name: str) -> int:
-        """A numeric ext field's value. Raises InvalidRequest naming a field that is absent or no number."""
+        """Return the value of a numeric ext field. Raises InvalidRequest if it is missing or not a number."""
         text = self.fields.get(name)
         if text is None:
             raise InvalidRequest(f"the field {name} is missing")
@@ -84,30 +87,30 @@ class RemotingCommand:
             raise InvalidRequest(f"the field {name} is not a number: {text[:40]!r}") from None
 
     def copy(self) -> "RemotingCommand":
-        """The same with a header of its own: sending overwrites the opaque."""
+        """Return a copy with its own header, because sending overwrites the opaque."""
         return RemotingCommand(dict(self.header), self.fields, self.body, self.serialize_type, self.code, self.flag)
 
-    def question(self) -> "RemotingCommand":
-        """A copy that will be answered, though the one who sent it may want no answer."""
-        asked = self.copy()
-        asked.flag = asked.header["flag"] = self.flag & ~ONEWAY_FLAG
-        return asked
+    def copy_with_response(self) -> "RemotingCommand":
+        """Return a copy without the oneway flag, so that the receiver responds."""
+        request = self.copy()
+        request.flag = request.header["flag"] = self.flag & ~ONEWAY_FLAG
+        return request
 
     def encode(self) -> bytes:
-        """The frame without its body, for `header, body` to be written one after the other."""
+        """Return the frame up to its body, which is written separately."""
         header = _dumps(self.header) if self.serialize_type == 0 else _encode_binary(self)
         return encode_prefix(self.serialize_type, len(header), len(self.body)) + header
 
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"
-        # Ext fields may hold credentials, bodies belong to users: neither is shown.
+        # Values of ext fields may be credentials, and bodies are user data.
         return f"<{kind} {self.code} opaque={self.opaque} fields={sorted(self.fields)} body={len(self.body)}B>"
 
 
 def request(
     code: int, fields: dict[str, str] | None = None, body: bytes = b"", oneway: bool = False
 ) -> RemotingCommand:
-    """A request of our own; whoever sends it sets the opaque."""
+    """Return a new request; sending it sets the opaque."""
     fields = {} if fields is None else fields
     header = {
         "code": int(code),
@@ -123,7 +126,7 @@ def request(
 def response(
     code: int, fields: dict[str, str] | None = None, body: bytes = b"", remark: str | None = None
 ) -> RemotingCommand:
-    """A response of our own; whoever writes it sets opaque and encoding after the request's."""
+    """Return a new response; `answer` sets its opaque and encoding to the request's."""
     fields = {} if fields is None else fields
     header = {
         "code": int(code),
@@ -139,12 +142,12 @@ def response(
 
 
 def success(fields: dict[str, str] | None = None, body: bytes = b"") -> RemotingCommand:
-    """The answer SUCCESS."""
+    """Return a new response with code SUCCESS."""
     return response(ResponseCode.SUCCESS, fields, body)
 
 
 def answer(reply: RemotingCommand, opaque: int, serialize_type: int) -> RemotingCommand:
-    """Turn a reply, in place, into the answer to a request of this opaque and header encoding."""
+    """Make a command, in place, the response to a request with this opaque and header encoding."""
     header = reply.header
     header["opaque"] = opaque
     header["flag"] |= RESPONSE_FLAG
@@ -165,31 +168,32 @@ def decode(frame: Frame) -> RemotingCommand:
     else:
         header = _decode_binary(raw)
     opaque, code, flag = header.get("opaque"), header.get("code"), header.get("flag", 0)
-    if type(opaque) is not int or not _LEAST <= opaque <= _MAX:
+    if type(opaque) is not int or not _MIN_INT <= opaque <= _MAX_INT:
         raise HeaderError("the header has no valid opaque")
     if type(flag) is not int:
         raise HeaderError("the header's flag is not a number")
     header["flag"] = flag
     if type(code) is not int:
-        raise _untenable("the header has no valid code", opaque, flag)
+        raise _answerable_error("the header has no valid code", opaque, flag)
     fields = header.get("extFields")
     if fields is None:
-        # Shared with the header, so that a field set later is also written.
+        # The header refers to the same dict, so that a field that is set later is written.
         header["extFields"] = fields = {}
     elif type(fields) is not dict:
-        raise _untenable("the header's extFields are not an object", opaque, flag)
+        raise _answerable_error("the header's extFields are not an object", opaque, flag)
     elif fields and not flag & RESPONSE_FLAG and set(map(type, fields.values())) != _STR:
-        # Servers write strings; what a client writes is another matter.
+        # Clients, unlike servers, may write other types than strings.
         header["extFields"] = fields = _strings(fields)
     return RemotingCommand(header, fields, body, serialize_type, code, flag)
 
 
-def _untenable(message: str, opaque: int, flag: int) -> HeaderError:
+def _answerable_error(message: str, opaque: int, flag: int) -> HeaderError:
+    """Return an error that can be sent in response to a request."""
     return HeaderError(message, None if flag & RESPONSE_FLAG else opaque, bool(flag & ONEWAY_FLAG))
 
 
 def _strings(fields: dict[str, Any]) -> dict[str, str]:
-    """Ext fields as strings, as Java reads them: numbers and booleans in its spelling, null left out."""
+    """Convert the values of ext fields to strings like Java: numbers and booleans in its spelling, without nulls."""
     return {name: _java_text(value) for name, value in fields.items() if value is not None}
 
 
@@ -207,7 +211,7 @@ def _decode_binary(raw: bytes) -> dict[str, Any]:
         raise HeaderError(f"a binary header of {len(raw)} bytes is too short")
     code = int.from_bytes(raw[0:2], "big", signed=True)
     header: dict[str, Any] = {
-        "code": _BINARY_ALIASES.get(code, code),
+        "code": _TRUNCATED_CODES.get(code, code),
         "language": _LANGUAGE_NAMES.get(raw[2], LanguageCode.OTHER.name),
         "version": int.from_bytes(raw[3:5], "big", signed=True),
         "opaque": int.from_bytes(raw[5:9], "big", signed=True),
@@ -227,7 +231,7 @@ def _decode_binary(raw: bytes) -> dict[str, Any]:
 
 
 def _take(raw: bytes, position: int, size: int) -> tuple[bytes, int]:
-    """One length-prefixed piece and the position after it."""
+    """Return the length-prefixed bytes at a position, and the position after them."""
     start = position + size
     stop = start + int.from_bytes(raw[position:start], "big")
     if start > len(raw) or stop > len(raw):
@@ -240,7 +244,7 @@ def _pairs(raw: bytes) -> Iterable[tuple[str, str]]:
     while position < len(raw):
         key, position = _take(raw, position, 2)
         value, position = _take(raw, position, 4)
-        # Java reads an empty value as null, which is as good as absent.
+        # Java reads an empty value as null, which means that the field is missing.
         if value:
             yield key.decode(), value.decode()
 
@@ -252,7 +256,7 @@ def _encode_binary(command: RemotingCommand) -> bytes:
     for key, value in command.fields.items():
         name, text = key.encode(), value.encode()
         pairs += len(name).to_bytes(2, "big") + name + len(text).to_bytes(4, "big") + text
-    # A version or code that does not fit is cut as Java's cast to short cuts it.
+    # Like Java's cast to short, this truncates a version or code that does not fit.
     return b"".join(
         (
             (header["code"] & 0xFFFF).to_bytes(2, "big"),

@@ -1,4 +1,4 @@
-"""How message bodies are compressed: zlib streams, LZ4 frames or ZSTD frames (RocketMQ's CompressorFactory)."""
+"""Compression of message bodies: zlib streams, LZ4 frames or ZSTD frames (RocketMQ's CompressorFactory)."""
 
 import importlib
 import zlib
@@ -8,10 +8,11 @@ from typing import Any
 
 from remoting.errors import BodyError
 
-# Far above what brokers store, far below what hurts: bounds what a small body can blow up to, in bytes.
+# Maximum size of a decompressed body, in bytes. It is far above the limits of brokers, and bounds the memory that a
+# small compressed body can use.
 MAX_BODY = 64 * 1024 * 1024
-# A ZSTD block of four bytes can make 128 KiB: fed in pieces of this size, one step stays below MAX_BODY.
-_ZSTD_PIECE = 1024
+# Bytes per decompression step. A ZSTD block of four bytes can expand to 128 KiB, so one step stays below MAX_BODY.
+_ZSTD_STEP = 1024
 
 
 class CompressionType(IntEnum):
@@ -23,18 +24,18 @@ class CompressionType(IntEnum):
 
 
 def compress(data: bytes, kind: CompressionType) -> bytes:
-    """Compress as Java's clients do. Raises BodyError where the codec's package is not installed."""
+    """Compress like Java's clients. Raises BodyError if the codec's package is not installed."""
     return _COMPRESS[kind](data)
 
 
 def decompress(data: bytes, kind: CompressionType, limit: int = MAX_BODY) -> bytes:
-    """Undo `compress`. Raises BodyError for data that is damaged, cut off, or more than `limit` bytes unpacked."""
+    """Decompress. Raises BodyError if the data is damaged, truncated, or larger than `limit` bytes decompressed."""
     try:
         return _DECOMPRESS[kind](data, limit)
     except BodyError:
         raise
     except Exception as error:
-        # Each codec has its own exceptions, up to plain RuntimeError.
+        # Each codec raises different exceptions, among them plain RuntimeError.
         raise BodyError(f"a body is not valid {kind.name}: {error}") from None
 
 
@@ -47,7 +48,7 @@ def _package(name: str, kind: CompressionType) -> Any:
 
 def _checked(data: bytes, complete: bool, kind: CompressionType, limit: int) -> bytes:
     if len(data) > limit:
-        raise BodyError(f"a {kind.name} body unpacks to more than {limit} bytes")
+        raise BodyError(f"a {kind.name} body decompresses to more than {limit} bytes")
     if not complete:
         raise BodyError(f"a {kind.name} body is cut off")
     return data
@@ -80,8 +81,8 @@ def _zstd_decompress(data: bytes, limit: int) -> bytes:
     out = bytearray()
     position = 0
     while position < len(data) and len(out) <= limit and not codec.eof:
-        out += codec.decompress(data[position : position + _ZSTD_PIECE])
-        position += _ZSTD_PIECE
+        out += codec.decompress(data[position : position + _ZSTD_STEP])
+        position += _ZSTD_STEP
     return _checked(bytes(out), codec.eof, CompressionType.ZSTD, limit)
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong on the remoting side; every class knows the response code that tells a client so."""
+"""Errors of the remoting protocol, each with its response code."""
 
 from typing import TYPE_CHECKING, ClassVar
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 class RemotingError(Exception):
-    """Base of all; `str(error)` becomes the remark, `code` the response code of the answer."""
+    """Base class. In the response, `str(error)` is the remark and `code` the response code."""
 
     code: ClassVar[ResponseCode] = ResponseCode.SYSTEM_ERROR
 
 
 class FrameError(RemotingError):
-    """The byte stream can no longer be trusted; the connection has to be closed.
+    """The byte stream is invalid, and the connection has to be closed.
 
-    `frames` are those that came whole before the trouble.
+    `frames` are the complete frames before the invalid bytes.
     """
 
     def __init__(self, message: str, frames: "list[Frame] | None" = None) -> None:
@@ -26,10 +26,10 @@ class FrameError(RemotingError):
 
 
 class HeaderError(RemotingError):
-    """A frame arrived whole, but its header has a field that cannot be.
+    """The header of a complete frame is invalid.
 
-    `opaque` is the request to answer, or None where that cannot be told: then the peer cannot be
-    answered and the connection has to be closed. A `oneway` request is not to be answered.
+    `opaque` is that of the request, or None if it is unknown or the frame is a response; the connection then has to be
+    closed. A `oneway` request gets no response.
     """
 
     def __init__(self, message: str, opaque: int | None = None, oneway: bool = False) -> None:
@@ -39,59 +39,59 @@ class HeaderError(RemotingError):
 
 
 class BodyError(RemotingError):
-    """A request's body is not what its code calls for."""
+    """A body is invalid for its request code."""
 
     code = ResponseCode.INVALID_PARAMETER
 
 
 class InvalidRequest(RemotingError):
-    """A request lacks a field, or a field has a value that cannot be."""
+    """An ext field of a request is missing or invalid."""
 
     code = ResponseCode.INVALID_PARAMETER
 
 
 class UnsupportedRequest(RemotingError):
-    """Nobody here knows what to do with this request code."""
+    """The request code is not supported."""
 
     code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 class NotPermitted(RemotingError):
-    """The request is one that this server was told not to serve."""
+    """The configuration does not permit the request."""
 
     code = ResponseCode.NO_PERMISSION
 
 
 class ServiceUnavailable(RemotingError):
-    """The broker that has to serve this request cannot be reached now; another try may succeed."""
+    """The broker of the request cannot be reached now; a retry may succeed."""
 
     code = ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 class ConnectionLost(ServiceUnavailable):
-    """The connection went away while the request was under way; whether it was served is unknown."""
+    """The connection was lost before the response came; whether the request was served is unknown."""
 
 
 class RequestTimeout(RemotingError):
-    """The peer did not answer in time; whether the request was served is unknown."""
+    """The peer did not respond in time; whether the request was served is unknown."""
 
     code = ResponseCode.SYSTEM_BUSY
 
 
 class Overloaded(RemotingError):
-    """A bound on what may be under way has been reached; try again later."""
+    """A limit of in-flight requests is reached; a later retry may succeed."""
 
     code = ResponseCode.SYSTEM_BUSY
 
 
 class TopicNotExist(RemotingError):
-    """No name server knows a route of this topic."""
+    """No name server has a route of the topic."""
 
     code = ResponseCode.TOPIC_NOT_EXIST
 
 
 class BrokerNotNamed(RemotingError):
-    """The request does not say which broker it is for, and that cannot be concluded."""
+    """The request does not name its broker, and the broker cannot be inferred."""
 
     code = ResponseCode.VERSION_NOT_SUPPORTED
 
@@ -103,6 +103,6 @@ class ConsumerNotOnline(RemotingError):
 
 
 class GoAway(RemotingError):
-    """This endpoint is about to close; connect again and repeat the request."""
+    """This endpoint is about to close; the client should reconnect and retry."""
 
     code = ResponseCode.GO_AWAY

@@ -1,8 +1,7 @@
-"""JSON as fastjson, the library of Java's RocketMQ, reads and writes it.
+"""The JSON dialect of fastjson, the library of Java's RocketMQ.
 
-What it writes is standard JSON but for maps: a key that is a number stands without quotes, a key that
-is an object stands as that object, and an object that occurs twice may be written the second time as
-`{"$ref": path}`.
+It differs from standard JSON in maps: a key that is a number has no quotes, a key that is an object is written as that
+object, and the second occurrence of an object may be written as `{"$ref": path}`.
 """
 
 import re
@@ -15,22 +14,19 @@ import orjson
 
 from remoting.errors import BodyError
 
-# Nesting that is still read: bounds the recursion here. Bodies need less than ten.
-_DEEPEST = 100
-# Bytes of a document in the dialect: bounds how long the parser here, which is slow, keeps everybody else
-# waiting. Bodies in the dialect are far smaller.
-_LARGEST_DIALECT = 256 * 1024
-# References in one document: with no references behind references, bounds what they can blow up to.
+# Maximum depth, which bounds the recursion of the parser. Bodies need less than ten.
+_MAX_DEPTH = 100
+# Maximum size of a document in the dialect, in bytes. It bounds the time that this slow parser blocks the event loop;
+# bodies in the dialect are far smaller.
+_MAX_DIALECT_SIZE = 256 * 1024
+# Maximum number of references in one document. As references to references are rejected, it bounds the expanded size.
 _MAX_REFERENCES = 1024
 _REFERENCE = "$ref"
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectKeys:
-    """A map with objects for keys, `{{"queueId":0}:5}`, as pairs in the document's order.
-
-    A map is this as soon as one of its keys is an object; its other keys are strings as elsewhere.
-    """
+    """A map with at least one object as a key, `{{"queueId":0}:5}`, as pairs in the document's order."""
 
     pairs: tuple[tuple[Any, Any], ...]
 
@@ -38,15 +34,14 @@ class ObjectKeys:
 def loads(data: bytes) -> Any:
     """Parse a document, standard JSON or fastjson's dialect. Raises BodyError.
 
-    Keys that are numbers come out as strings, as in standard JSON. Also understood: bare names as keys,
-    single-quoted strings, trailing commas. References by path (`$.a[0].b`) are replaced by what they
-    name, which is then shared and must not be changed; those which would make a value contain itself
-    (`$`, `..`, `@`) or lead to further references are refused.
+    Keys that are numbers become strings, as in standard JSON. Bare names as keys, single-quoted strings and trailing
+    commas are accepted. References by path (`$.a[0].b`) are replaced by their targets, which are then shared and must
+    not be changed; recursive references (`$`, `..`, `@`) and references to references are rejected.
     """
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        if len(data) > _LARGEST_DIALECT:
+        if len(data) > _MAX_DIALECT_SIZE:
             raise BodyError(f"not JSON: {error.msg}") from None
         value = _Parser(data.decode(errors="replace")).document()
     return _resolve(value) if b"$ref" in data else value
@@ -61,9 +56,9 @@ def load_object(data: bytes) -> dict[str, Any]:
 
 
 def dumps(value: Any) -> bytes:
-    """Write a document for old clients: dict keys of type int without quotes, keys of ObjectKeys as they are.
+    """Return a document for old clients: int keys of dicts without quotes, keys of ObjectKeys as objects.
 
-    Everything else is standard JSON. Raises TypeError for values that JSON does not have.
+    All else is standard JSON. Raises TypeError for types that JSON does not have.
     """
     return _write(value)
 
@@ -108,7 +103,7 @@ _LITERALS = {"true": True, "false": False, "null": None}
 
 
 class _Parser:
-    """Recursive descent over one document."""
+    """Recursive-descent parser of one document."""
 
     __slots__ = ("_depth", "_position", "_text")
 
@@ -120,11 +115,11 @@ class _Parser:
     def document(self) -> Any:
         value = self._value()
         if self._peek():
-            raise self._error("something follows the document")
+            raise self._error("unexpected text after the document")
         return value
 
     def _peek(self) -> str:
-        """The next character that is not blank, or nothing at the end."""
+        """Return the next character that is not blank, or "" at the end."""
         self._position = self._match(_BLANK).end()
         return self._text[self._position : self._position + 1]
 
@@ -139,8 +134,8 @@ class _Parser:
         self._position = match.end()
         return match[0]
 
-    def _error(self, what: str) -> BodyError:
-        return BodyError(f"not JSON: {what} at character {self._position}")
+    def _error(self, problem: str) -> BodyError:
+        return BodyError(f"not JSON: {problem} at character {self._position}")
 
     def _value(self) -> Any:
         first = self._peek()
@@ -156,7 +151,7 @@ class _Parser:
 
     def _nested(self, parse: Callable[[], Any]) -> Any:
         self._depth += 1
-        if self._depth > _DEEPEST:
+        if self._depth > _MAX_DEPTH:
             raise self._error("nested too deeply")
         self._position += 1
         value = parse()
@@ -191,11 +186,11 @@ class _Parser:
         return values
 
     def _comma(self, end: str) -> None:
-        """Go past the comma between two items; before the end there may be one or not."""
-        found = self._peek()
-        if found == ",":
+        """Skip the comma between two items, which is optional before the end."""
+        character = self._peek()
+        if character == ",":
             self._position += 1
-        elif found != end:
+        elif character != end:
             raise self._error(f"neither a comma nor {end}")
 
     def _string(self, quote: str) -> str:
@@ -203,11 +198,11 @@ class _Parser:
         parts = []
         while True:
             parts.append(self._take(_PLAIN[quote]))
-            found = self._text[self._position : self._position + 1]
+            character = self._text[self._position : self._position + 1]
             self._position += 1
-            if found == quote:
+            if character == quote:
                 return _without_surrogates("".join(parts))
-            if not found:
+            if not character:
                 raise self._error("a string without an end")
             parts.append(self._escape())
 
@@ -242,7 +237,7 @@ class _Parser:
 
 
 def _without_surrogates(text: str) -> str:
-    """Escaped surrogate pairs put together; half a pair, which is no character, is replaced."""
+    """Combine escaped surrogate pairs; replace unpaired surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -266,8 +261,8 @@ def _resolve(document: Any) -> Any:
 class _References:
     """The references of one document.
 
-    `_holders` are the ids of the containers that have references somewhere in them: what is not
-    among them stays as it is, and may be referred to.
+    `_holders` are the ids of all containers with references at any depth. Other values stay unchanged, and may be
+    referred to.
     """
 
     __slots__ = ("_count", "_document", "_holders")
@@ -276,23 +271,23 @@ class _References:
         self._document = document
         self._count = 0
         self._holders: set[int] = set()
-        self._find(document)
+        self._find_holders(document)
 
-    def _find(self, value: Any) -> bool:
-        found = False
+    def _find_holders(self, value: Any) -> bool:
+        holds_references = False
         if isinstance(value, dict) and _path(value) is not None:
             self._count += 1
             if self._count > _MAX_REFERENCES:
                 raise BodyError(f"more than {_MAX_REFERENCES} references in a document")
-            found = True
+            holds_references = True
         for item in _items(value):
-            found |= self._find(item)
-        if found:
+            holds_references |= self._find_holders(item)
+        if holds_references:
             self._holders.add(id(value))
-        return found
+        return holds_references
 
     def replaced(self, value: Any) -> Any:
-        """The value with what its references name in their places."""
+        """Return the value with its references replaced by their targets."""
         if id(value) not in self._holders:
             return value
         if isinstance(value, ObjectKeys):
@@ -307,14 +302,14 @@ class _References:
     def _target(self, path: str) -> Any:
         target = self._document
         for step in _steps(path):
-            target = _go(target, step, path)
+            target = _follow(target, step, path)
         if id(target) in self._holders:
             raise BodyError(f"the reference {path[:60]!r} leads to references")
         return target
 
 
 def _items(value: Any) -> Iterable[Any]:
-    """What a value contains directly."""
+    """Return the keys and values that a value contains directly."""
     if isinstance(value, dict):
         return value.values()
     if isinstance(value, ObjectKeys):
@@ -334,11 +329,11 @@ def _steps(path: str) -> list[str | int]:
         steps.append(int(match[2]) if match[2] else _ESCAPED.sub(r"\1", match[1]))
         position = match.end()
     if not steps or position != len(path):
-        raise BodyError(f"a reference that is not followed: {path[:60]!r}")
+        raise BodyError(f"an unsupported reference: {path[:60]!r}")
     return steps
 
 
-def _go(value: Any, step: str | int, path: str) -> Any:
+def _follow(value: Any, step: str | int, path: str) -> Any:
     if isinstance(step, str):
         if isinstance(value, dict) and step in value:
             return value[step]

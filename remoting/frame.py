@@ -1,72 +1,72 @@
-"""Frames: the outermost layer of the remoting wire, sans-io.
+"""Frames: the outermost layer of the remoting protocol, sans-io.
 
-A frame is `length (4) | serialize type (1) | header length (3) | header | body`, all big-endian;
-`length` counts everything after itself (RocketMQ's NettyDecoder). Headers are decoded elsewhere,
-bodies by nobody unless a handler asks.
+A frame is `length (4) | serialize type (1) | header length (3) | header | body`, all big-endian; `length` is the number
+of bytes after it (RocketMQ's NettyDecoder). `remoting.command` decodes headers.
 """
 
 import struct
 
 from remoting.errors import FrameError
 
-# The limit of official servers and clients, the length field included (com.rocketmq.remoting.frameMaxLength).
+# Maximum size of a frame, length field included, as in official servers and clients
+# (com.rocketmq.remoting.frameMaxLength).
 MAX_FRAME = 16 * 1024 * 1024
-# Properties may have 32 KiB, all other fields are short; a header is kept in memory several times over.
+# Maximum size of a header. Properties may have 32 KiB, all other fields are short, and decoding multiplies the memory.
 MAX_HEADER = 256 * 1024
 _PREFIX = 8
 
 
-# Serialize type (0 or 1), header, body. A plain tuple: there are two of them per forwarded request.
+# Serialize type (0 or 1), header, body. A tuple for speed: each forwarded request has two frames.
 Frame = tuple[int, bytes, bytes]
 
 _unpack_prefix = struct.Struct(">II").unpack_from
 _pack_prefix = struct.Struct(">II").pack
-# The second word of a prefix from which on its first byte is not a serialize type.
-_UNKNOWN_TYPE = 2 << 24
+# The second word of a prefix is below this if its first byte is a valid serialize type.
+_SERIALIZE_TYPE_LIMIT = 2 << 24
 
 
 class FrameDecoder:
-    """Cuts a byte stream into frames.
-
-    Feed it chunks of any size; it returns the frames which they complete, in order. After a
-    `FrameError` it must not be fed again.
-    """
+    """Splits a byte stream into frames. After a `FrameError`, it must not be fed again."""
 
     __slots__ = ("_buffer", "_max_frame", "_missing")
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self._buffer = bytearray()
         self._max_frame = max_frame
-        # Bytes to wait for before it is worth looking again: keeps a large frame that arrives in
-        # many chunks from being looked at per chunk.
+        # Bytes until the next frame can be complete, so that a large frame that arrives in many chunks is parsed once.
         self._missing = 0
 
     @property
     def buffered(self) -> int:
-        """Bytes held of a frame that is not yet complete."""
+        """The number of buffered bytes, which belong to an incomplete frame."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take the next chunk; return the frames that are now complete. Raises FrameError."""
+        """Return the frames that the next chunk completes, in order. Raises FrameError."""
         if not self._buffer:
-            return self._cut(data)
+            return self._split(data)
         self._buffer += data
         self._missing -= len(data)
         if self._missing > 0:
             return []
         data = bytes(self._buffer)
         self._buffer.clear()
-        return self._cut(data)
+        return self._split(data)
 
-    def _cut(self, data: bytes) -> list[Frame]:
+    def _split(self, data: bytes) -> list[Frame]:
         frames: list[Frame] = []
-        start, end, most = 0, len(data), self._max_frame
+        start, end, max_frame = 0, len(data), self._max_frame
         while end - start >= _PREFIX:
             length, mark = _unpack_prefix(data, start)
             header_length = mark & 0xFFFFFF
-            # A negative Java int shows up here as a very large length.
-            if length + 4 > most or mark >= _UNKNOWN_TYPE or header_length > length - 4 or header_length > MAX_HEADER:
-                raise FrameError(_complaint(length, mark >> 24, header_length, most), frames)
+            # A negative Java int is read as a very large length.
+            if (
+                length + 4 > max_frame
+                or mark >= _SERIALIZE_TYPE_LIMIT
+                or header_length > length - 4
+                or header_length > MAX_HEADER
+            ):
+                raise FrameError(_describe_error(length, mark >> 24, header_length, max_frame), frames)
             stop = start + 4 + length
             if stop > end:
                 self._missing = stop - end
@@ -81,9 +81,9 @@ class FrameDecoder:
         return frames
 
 
-def _complaint(length: int, serialize_type: int, header_length: int, most: int) -> str:
-    if length + 4 > most:
-        return f"a frame of {length} bytes is over the limit of {most}"
+def _describe_error(length: int, serialize_type: int, header_length: int, max_frame: int) -> str:
+    if length + 4 > max_frame:
+        return f"a frame of {length} bytes is over the limit of {max_frame}"
     if serialize_type > 1:
         return f"unknown serialize type {serialize_type}"
     if header_length > MAX_HEADER:
@@ -92,5 +92,5 @@ def _complaint(length: int, serialize_type: int, header_length: int, most: int) 
 
 
 def encode_prefix(serialize_type: int, header_length: int, body_length: int) -> bytes:
-    """The eight bytes before a header."""
+    """Return the eight bytes before a header."""
     return _pack_prefix(4 + header_length + body_length, serialize_type << 24 | header_length)

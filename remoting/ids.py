@@ -1,4 +1,4 @@
-"""Ids that RocketMQ hands out: offset message ids and recall handles."""
+"""Ids that brokers return: offset message ids and recall handles."""
 
 import base64
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ _RECALL_VERSION = "v1"
 
 @dataclass(frozen=True, slots=True)
 class OffsetMessageId:
-    """Where a message is stored: the broker's address and the offset in its commit log.
+    """Location of a stored message: the broker's address and the offset in its commit log.
 
-    Written as upper-case hex of IP (4 or 16 bytes), port (4) and offset (8).
+    The text form is upper-case hex of IP (4 or 16 bytes), port (4) and offset (8).
     """
 
     host: str
@@ -25,13 +25,13 @@ class OffsetMessageId:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read an id. Raises BodyError."""
+        """Parse an id. Raises BodyError."""
         ip_size = _IP_SIZES.get(len(text))
         try:
             raw = bytes.fromhex(text)
         except ValueError:
             raw = b""
-        # fromhex() skips blanks.
+        # fromhex() skips whitespace.
         if ip_size is None or len(raw) != ip_size + 12:
             raise BodyError(f"not an offset message id: {text[:60]!r}")
         port = int.from_bytes(raw[ip_size : ip_size + 4], "big")
@@ -48,9 +48,9 @@ class OffsetMessageId:
 
 @dataclass(frozen=True, slots=True)
 class RecallHandle:
-    """Names a delayed message that may still be recalled (RocketMQ's RecallMessageHandle, version 1).
+    """Handle of a delayed message, to recall it before its delivery (RocketMQ's RecallMessageHandle, version 1).
 
-    timestamp: when the message is due, in milliseconds since 1970. message_id: the client's unique id.
+    `timestamp` is the delivery time in milliseconds since 1970, `message_id` the client's unique id.
     """
 
     topic: str
@@ -60,7 +60,7 @@ class RecallHandle:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a handle; the padding may be missing. Raises BodyError."""
+        """Parse a handle; the base64 padding may be missing. Raises BodyError."""
         try:
             raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode()
             version, topic, broker_name, timestamp, message_id, *_ = raw.split(" ")

@@ -1,4 +1,4 @@
-"""Messages as brokers store and send them: stored records, batch bodies, flags (RocketMQ's MessageDecoder).
+"""Stored messages, batch bodies and flags (RocketMQ's MessageDecoder).
 
 A stored record is, all big-endian:
 
@@ -21,9 +21,9 @@ from remoting.errors import BodyError
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
 _MAGICS = {MAGIC_V1: 1, MAGIC_V2: 2}
-_LONGEST_V1_TOPIC = 127
-_LONGEST_V2_TOPIC = 0x7FFF
-_LONGEST_PROPERTIES = 0x7FFF
+_MAX_V1_TOPIC_LENGTH = 127
+_MAX_V2_TOPIC_LENGTH = 0x7FFF
+_MAX_PROPERTIES_LENGTH = 0x7FFF
 
 
 class SysFlag(IntFlag):
@@ -43,17 +43,17 @@ class SysFlag(IntFlag):
     COMPRESSION_ZLIB = CompressionType.ZLIB << 8
 
 
-# The bits that hold the state of a transaction: nothing, prepared, commit or rollback.
+# The bits with the state of a transaction: none, prepared, commit or rollback.
 TRANSACTION_MASK = 0b11 << 2
 _COMPRESSION_MASK = 0b111 << 8
-# Plain numbers, because arithmetic with an IntFlag is slow.
+# Plain integers, because IntFlag arithmetic is slow.
 _COMPRESSED = int(SysFlag.COMPRESSED)
 _HOSTS_V6 = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _INNER_BATCH = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 
 
 class PullSysFlag(IntFlag):
-    """Bits of the `sysFlag` of a pull."""
+    """Bits of a pull request's `sysFlag`."""
 
     COMMIT_OFFSET = 1 << 0
     SUSPEND = 1 << 1
@@ -63,7 +63,7 @@ class PullSysFlag(IntFlag):
 
 
 class Permission(IntFlag):
-    """What a queue may be used for (`perm` of a route)."""
+    """Bits of a topic's permission (`perm` in a route)."""
 
     INHERIT = 1 << 0
     WRITE = 1 << 1
@@ -73,10 +73,10 @@ class Permission(IntFlag):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
-    """One message as a broker keeps it.
+    """One message as a broker stores it.
 
-    Timestamps are milliseconds since 1970, hosts (IP, port). `body` is as stored, that is perhaps
-    compressed (`body()` unpacks it), `properties` the property string.
+    Timestamps are in milliseconds since 1970, hosts are pairs of IP and port. `body` may be compressed (see the
+    function `body`), `properties` is the property string.
     """
 
     topic: str
@@ -98,7 +98,7 @@ class StoredMessage:
 
     @property
     def property_map(self) -> dict[str, str]:
-        """The properties, split at the first use; not to be changed."""
+        """The decoded properties, cached; must not be changed."""
         parsed = self._parsed
         if parsed is None:
             parsed = properties.decode(self.properties)
@@ -106,20 +106,20 @@ class StoredMessage:
         return parsed
 
     def get(self, key: str) -> str | None:
-        """One property's value."""
+        """Return the value of a property."""
         return properties.get(self.properties, key) if self._parsed is None else self._parsed.get(key)
 
 
-# Everything up to and including the body length, by the two bits of the sys flag that choose the hosts' sizes.
+# A record up to its body length, by the two bits of the sys flag with the sizes of the hosts.
 _HEADS = tuple(
     struct.Struct(f">IIiiiqqiq{born}siq{store}siiqi") for born, store in ((4, 4), (16, 4), (4, 16), (16, 16))
 )
 _SYS_FLAG_POSITION = 36
-_SHORTEST_HEAD = _HEADS[0].size
+_MIN_HEAD_SIZE = _HEADS[0].size
 
 
 def decode_messages(data: bytes) -> list[StoredMessage]:
-    """The records of a pull, pop or peek answer, in order. Raises BodyError."""
+    """Decode the records in a response to a pull, pop or peek. Raises BodyError."""
     messages = []
     position = 0
     while position < len(data):
@@ -129,7 +129,7 @@ def decode_messages(data: bytes) -> list[StoredMessage]:
 
 
 def decode_message(data: bytes) -> StoredMessage:
-    """The one record of a transaction check or of a message to consume directly. Raises BodyError."""
+    """Decode the single record of a transaction check or of CONSUME_MESSAGE_DIRECTLY. Raises BodyError."""
     messages = decode_messages(data)
     if len(messages) != 1:
         raise BodyError(f"{len(messages)} stored messages where one is expected")
@@ -137,8 +137,8 @@ def decode_message(data: bytes) -> StoredMessage:
 
 
 def _decode_message(data: bytes, start: int) -> tuple[StoredMessage, int]:
-    """The record at a position, and the position after it."""
-    if len(data) - start < _SHORTEST_HEAD:
+    """Decode the record at a position; return it and the position after it."""
+    if len(data) - start < _MIN_HEAD_SIZE:
         raise BodyError("a stored message is cut off")
     sys_flag = int.from_bytes(data[start + _SYS_FLAG_POSITION : start + _SYS_FLAG_POSITION + 4], "big", signed=True)
     head = _HEADS[(sys_flag & _HOSTS_V6) >> 4]
@@ -191,7 +191,7 @@ def _decode_message(data: bytes, start: int) -> tuple[StoredMessage, int]:
 
 
 def _take(data: bytes, start: int, length: int, limit: int) -> tuple[bytes, int]:
-    """A piece of known length and the position after it."""
+    """Return `length` bytes at a position, and the position after them."""
     stop = start + length
     if not start <= stop <= limit:
         raise BodyError(f"a message has a field of {length} bytes in the {limit - start} that are left")
@@ -199,7 +199,7 @@ def _take(data: bytes, start: int, length: int, limit: int) -> tuple[bytes, int]
 
 
 def _take_sized(data: bytes, position: int, size: int, limit: int) -> tuple[bytes, int]:
-    """A piece whose length stands before it in `size` bytes, and the position after it."""
+    """Return bytes that follow their length, which has `size` bytes, and the position after them."""
     start = position + size
     if start > limit:
         raise BodyError("a message ends before the length of a field")
@@ -213,14 +213,14 @@ def _host(ip: bytes, port: int) -> tuple[str, int]:
 
 
 def encode_message(message: StoredMessage) -> bytes:
-    """The record of a message: version 1, or 2 where the topic needs it.
+    """Encode a message as a record of version 1, or of version 2 if the topic is too long for version 1.
 
-    The sys flag's bits for IPv6 are set after the hosts. Raises BodyError for what does not fit a record.
+    The sys flag's IPv6 bits are derived from the hosts. Raises BodyError if a value does not fit the record.
     """
     topic, text = message.topic.encode(), message.properties.encode()
-    if len(topic) > _LONGEST_V2_TOPIC or len(text) > _LONGEST_PROPERTIES:
+    if len(topic) > _MAX_V2_TOPIC_LENGTH or len(text) > _MAX_PROPERTIES_LENGTH:
         raise BodyError(f"a topic of {len(topic)} bytes or properties of {len(text)} bytes do not fit a record")
-    magic, topic_size = (MAGIC_V1, 1) if len(topic) <= _LONGEST_V1_TOPIC else (MAGIC_V2, 2)
+    magic, topic_size = (MAGIC_V1, 1) if len(topic) <= _MAX_V1_TOPIC_LENGTH else (MAGIC_V2, 2)
     born_ip, store_ip = _packed(message.born_host[0]), _packed(message.store_host[0])
     hosts = (len(born_ip) == 16) << 4 | (len(store_ip) == 16) << 5
     head = _HEADS[hosts >> 4]
@@ -261,22 +261,22 @@ def _packed(ip: str) -> bytes:
 
 
 def crc(data: bytes) -> int:
-    """The CRC of a body as stored."""
+    """Return the CRC of a body as brokers store it."""
     return zlib.crc32(data) & 0x7FFFFFFF
 
 
 def check_crc(message: StoredMessage) -> None:
-    """Raise BodyError where the body is not what was stored."""
+    """Raise BodyError if the body does not match its CRC."""
     if crc(message.body) != message.body_crc:
         raise BodyError(f"the body of a message of topic {message.topic} does not match its CRC")
 
 
 def compression_type(sys_flag: int) -> CompressionType | None:
-    """How a body of this sys flag is compressed, if at all. Raises BodyError for an unknown way."""
+    """Return the compression of a body by its sys flag; None: uncompressed. Raises BodyError for an unknown type."""
     if not sys_flag & _COMPRESSED:
         return None
     number = (sys_flag & _COMPRESSION_MASK) >> 8
-    # Clients from before there was a choice set no type.
+    # Old clients, which support zlib only, set no type.
     try:
         return CompressionType(number or CompressionType.ZLIB)
     except ValueError:
@@ -284,18 +284,18 @@ def compression_type(sys_flag: int) -> CompressionType | None:
 
 
 def decompress(data: bytes, sys_flag: int, limit: int = compression.MAX_BODY) -> bytes:
-    """A body that came with this sys flag, unpacked. Raises BodyError; so too for more than `limit` bytes."""
+    """Decompress a body by its sys flag. Raises BodyError, also if the result is larger than `limit` bytes."""
     kind = compression_type(sys_flag)
     return data if kind is None else compression.decompress(data, kind, limit)
 
 
 def body(message: StoredMessage, limit: int = compression.MAX_BODY) -> bytes:
-    """The body as its sender gave it. Raises BodyError; so too for more than `limit` bytes."""
+    """Return the decompressed body. Raises BodyError, also if it is larger than `limit` bytes."""
     return decompress(message.body, message.sys_flag, limit)
 
 
 def compress(data: bytes, kind: CompressionType) -> tuple[bytes, int]:
-    """A body compressed, and the bits of the sys flag that say so. Raises BodyError for a missing codec."""
+    """Compress a body; return it and its bits of the sys flag. Raises BodyError if the codec is not installed."""
     return compression.compress(data, kind), _COMPRESSED | kind << 8
 
 
@@ -315,9 +315,9 @@ _BATCH_HEAD = struct.Struct(">iiiii")
 
 
 def decode_batch(data: bytes) -> list[BatchMessage]:
-    """The messages of a batch body. Raises BodyError.
+    """Decode a batch body. Raises BodyError.
 
-    Total size, magic and CRC of an entry are not looked at, as brokers do not.
+    Like in brokers, total size, magic and CRC of the entries are ignored.
     """
     messages = []
     position, end = 0, len(data)
@@ -333,11 +333,11 @@ def decode_batch(data: bytes) -> list[BatchMessage]:
 
 
 def encode_batch(messages: list[BatchMessage]) -> bytes:
-    """The batch body of these messages. Raises BodyError for what does not fit one."""
+    """Encode messages as a batch body. Raises BodyError if a value does not fit."""
     out = bytearray()
     for message in messages:
         text = message.properties.encode()
-        if len(text) > _LONGEST_PROPERTIES:
+        if len(text) > _MAX_PROPERTIES_LENGTH:
             raise BodyError(f"properties of {len(text)} bytes do not fit a batch")
         size = _BATCH_HEAD.size + len(message.body) + 2 + len(text)
         try:
@@ -349,11 +349,10 @@ def encode_batch(messages: list[BatchMessage]) -> bytes:
 
 
 def unwrap(messages: list[StoredMessage]) -> list[StoredMessage]:
-    """The messages with every inner batch replaced by what is in it. Raises BodyError.
+    """Replace each inner batch by its messages. Raises BodyError.
 
-    An inner batch is one record whose body is a batch body; Java's clients give its entries
-    consecutive queue offsets from the record's own on. Here the entries also lose the flags of the
-    wrapping, so that unwrapping again changes nothing.
+    An inner batch is one record whose body is a batch body. Like in Java's clients, its messages get consecutive queue
+    offsets, beginning with the record's. Their sys flags lose the bits of the batch, so that `unwrap` is idempotent.
     """
     unwrapped: list[StoredMessage] = []
     for message in messages:

@@ -1,6 +1,6 @@
-"""Names of topics that mean something to brokers (RocketMQ's TopicValidator and MixAll)."""
+"""Topic names with a meaning for brokers (RocketMQ's TopicValidator and MixAll)."""
 
-# Before a consumer group's name: where its messages wait for another delivery, and where they go that it gave up.
+# Prefixes of a consumer group's name: its retry topic and its dead letter topic.
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
@@ -26,5 +26,5 @@ _SYSTEM_PREFIX = "rmq_sys_"
 
 
 def is_system(topic: str) -> bool:
-    """Whether a topic belongs to the brokers."""
+    """Return whether brokers use a topic internally."""
     return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)

@@ -64,9 +64,9 @@ DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 
 
 class MessageType(StrEnum):
-    """What a message is, or what a topic takes (RocketMQ's TopicMessageType).
+    """Type of a message, or type that a topic accepts (RocketMQ's TopicMessageType).
 
-    A message is never UNSPECIFIED or MIXED: these two are for topics only.
+    UNSPECIFIED and MIXED apply to topics only.
     """
 
     UNSPECIFIED = "UNSPECIFIED"
@@ -79,7 +79,7 @@ class MessageType(StrEnum):
     MIXED = "MIXED"
 
 
-# The first of these keys that a message has decides its type.
+# Message types by the first of these keys that a message has.
 _TYPES = (
     (DELAY_TIME_LEVEL, MessageType.DELAY),
     (TIMER_DELIVER_MS, MessageType.DELAY),
@@ -92,19 +92,19 @@ _TYPES = (
 
 
 def decode(text: str) -> dict[str, str]:
-    """The pairs of a property string.
+    """Decode a property string. Never raises.
 
-    As in Java the last separator may be missing, pairs without a key or a value are dropped, the
-    last pair of a key wins, and a value may hold \\x01. There is no malformed property string.
+    Like in Java, the last separator may be missing, pairs without a key or a value are dropped, the last pair of a key
+    wins, and a value may contain \\x01.
     """
     pairs = (pair.partition(_NAME_VALUE) for pair in text.split(_PAIR))
     return {key: value for key, _, value in pairs if key and value}
 
 
 def encode(properties: Mapping[str, str]) -> str:
-    """The property string of these pairs; pairs with an empty value are left out.
+    """Encode properties as a property string, without those that have an empty value.
 
-    Raises BodyError where a key or a value holds a separator, so that no pair can smuggle in another.
+    Raises BodyError if a key or a value contains a separator, which would inject further properties.
     """
     parts = []
     for key, value in properties.items():
@@ -116,13 +116,13 @@ def encode(properties: Mapping[str, str]) -> str:
 
 
 def append(text: str, key: str, value: str) -> str:
-    """The properties with one more pair at their end."""
+    """Return the property string with one more pair at its end."""
     separator = "" if not text or text.endswith(_PAIR) else _PAIR
     return f"{text}{separator}{key}{_NAME_VALUE}{value}{_PAIR}"
 
 
 def get(text: str, key: str) -> str | None:
-    """What `decode(text).get(key)` gives, without splitting everything. The key must hold no separator."""
+    """Return `decode(text).get(key)`, faster. The key must not contain a separator."""
     name = key + _NAME_VALUE
     end = len(text)
     while (start := text.rfind(name, 0, end)) >= 0:
@@ -135,7 +135,7 @@ def get(text: str, key: str) -> str | None:
 
 
 def message_type(properties: str | Mapping[str, str]) -> MessageType:
-    """The type of the message that has these properties, decoded or not (TopicMessageType of RocketMQ 5.4)."""
+    """Return the type of a message by its properties, decoded or not (TopicMessageType of RocketMQ 5.4)."""
     value_of = partial(get, properties) if isinstance(properties, str) else properties.get
     if (value_of(TRANSACTION_PREPARED) or "").lower() == "true":
         return MessageType.TRANSACTION

@@ -1,4 +1,4 @@
-"""Topic routes: which brokers hold a topic, and the answer that a client gets."""
+"""Topic routes and cluster metadata: parsing, merging and encoding for clients."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from remoting.messages import Permission
 
 # Broker ids in a route: 0 is the master.
 MASTER_ID = 0
-# Plain numbers, because arithmetic with an IntFlag is slow.
+# Plain integers, because IntFlag arithmetic is slow.
 _READ, _WRITE = int(Permission.READ), int(Permission.WRITE)
 
 
 @dataclass(frozen=True)
 class TopicRoute:
-    """A topic's route as the name server gave it; `data` is TopicRouteData and is never changed."""
+    """A topic's route from a name server; `data` is TopicRouteData and must not be changed."""
 
     topic: str
     data: dict[str, Any]
@@ -28,30 +28,30 @@ class TopicRoute:
 
     @cached_property
     def queues(self) -> tuple["BrokerQueues", ...]:
-        """The topic's queues by broker, sorted by broker name; brokers without a live replica are left out."""
-        alive = {broker["brokerName"]: broker["brokerAddrs"] for broker in self.data["brokerDatas"]}
-        found = [
+        """The topic's queues by broker, sorted by broker name, without brokers that have no live replica."""
+        addresses = {broker["brokerName"]: broker["brokerAddrs"] for broker in self.data["brokerDatas"]}
+        queues = [
             BrokerQueues(
                 str(q["brokerName"]),
-                MASTER_ID in alive[q["brokerName"]],
+                MASTER_ID in addresses[q["brokerName"]],
                 int(q["perm"]),
                 int(q["readQueueNums"]),
                 int(q["writeQueueNums"]),
             )
             for q in self.data["queueDatas"]
-            if alive.get(q["brokerName"])
+            if addresses.get(q["brokerName"])
         ]
-        return tuple(sorted(found, key=lambda queues: queues.broker))
+        return tuple(sorted(queues, key=lambda broker_queues: broker_queues.broker))
 
     def readable(self) -> tuple[str, ...]:
-        """Names of the brokers that have readable queues of the topic, sorted."""
+        """Return the names of the brokers that have readable queues of the topic, sorted."""
         return tuple(queues.broker for queues in self.queues if queues.readable)
 
     @cached_property
     def writable(self) -> tuple[tuple[str, int], ...]:
-        """(broker name, queue id) of every queue that takes messages, sorted.
+        """Broker name and queue id of each writable queue, sorted.
 
-        Where the topic has a fixed order (`orderTopicConf`, "broker:queues;…") it says which these are.
+        If the topic has a fixed order (`orderTopicConf`, "broker:queues;…"), the order lists the writable queues.
         """
         masters = {broker["brokerName"] for broker in self.data["brokerDatas"] if MASTER_ID in broker["brokerAddrs"]}
         counts = {queues.broker: queues.writable for queues in self.queues}
@@ -63,9 +63,12 @@ class TopicRoute:
 
 @dataclass(frozen=True, slots=True)
 class BrokerQueues:
-    """A topic's queues at one broker: `permission` bits as `messages.Permission`, numbers of queues to read and write.
+    """A topic's queues on one broker.
 
-    master: whether the broker has one now.
+    Attributes:
+        master: whether the broker has a master now.
+        permission: bits of `messages.Permission`.
+        read, write: numbers of queues to read and to write, regardless of the permission.
     """
 
     broker: str
@@ -76,17 +79,17 @@ class BrokerQueues:
 
     @property
     def count(self) -> int:
-        """How many queues there are to see."""
+        """The number of queues."""
         return max(self.read, self.write)
 
     @property
     def readable(self) -> int:
-        """How many queues may be read: the ids from 0 on."""
+        """The number of readable queues, with ids from 0 on."""
         return self.read if self.permission & _READ else 0
 
     @property
     def writable(self) -> int:
-        """How many queues take messages now: the ids from 0 on."""
+        """The number of queues that are writable now, with ids from 0 on."""
         return self.write if self.master and self.permission & _WRITE else 0
 
 
@@ -104,20 +107,20 @@ def parse(topic: str, body: bytes) -> TopicRoute:
     return TopicRoute(topic, data, names)
 
 
-def joined(routes: Sequence[TopicRoute]) -> TopicRoute:
-    """One route out of several name servers' views of a topic; where they contradict, the earlier view wins."""
+def merge_routes(routes: Sequence[TopicRoute]) -> TopicRoute:
+    """Merge the routes of a topic from several name servers; the first route with a broker wins."""
     first = routes[0]
     if all(set(route.brokers) <= set(first.brokers) for route in routes):
         return first
     data = dict(first.data)
     for key in ("queueDatas", "brokerDatas"):
-        found = {item["brokerName"]: item for route in reversed(routes) for item in route.data[key]}
-        data[key] = [found[name] for name in sorted(found)]
+        items = {item["brokerName"]: item for route in reversed(routes) for item in route.data[key]}
+        data[key] = [items[name] for name in sorted(items)]
     return TopicRoute(first.topic, data, tuple(sorted({name for route in routes for name in route.brokers})))
 
 
 def encode(route: TopicRoute, address: Callable[[str], str], standard_json: bool) -> bytes:
-    """The answer for a client: the route with each broker's addresses replaced by `address(broker name)`."""
+    """Encode a route for a client, with all addresses of a broker replaced by `address(broker name)`."""
     data = dict(route.data)
     data["brokerDatas"] = [
         {**broker, "brokerAddrs": dict.fromkeys(broker["brokerAddrs"], address(broker["brokerName"]))}
@@ -144,12 +147,12 @@ class Replicas:
 
     @cached_property
     def masters(self) -> list[str]:
-        """The master's address, or nothing."""
+        """The master's address in a list; empty if no master is registered."""
         return [] if self.master is None else [self.master]
 
     @cached_property
     def slaves(self) -> list[str]:
-        """The slaves' addresses; the one with the lowest id stands in for a master, so it comes first."""
+        """The slaves' addresses by id. The one with the lowest id acts as master if there is none."""
         return [address for number, address in sorted(self.addresses.items()) if number != MASTER_ID]
 
     @cached_property
@@ -159,7 +162,7 @@ class Replicas:
 
 
 def parse_cluster(body: bytes) -> dict[str, Replicas]:
-    """Parse a ClusterInfo body: all brokers by name. Raises BodyError."""
+    """Parse a ClusterInfo body into brokers by name. Raises BodyError."""
     try:
         table = (load_object(body).get("brokerAddrTable") or {}).values()
         return {broker.name: broker for broker in map(_replicas, table)}
@@ -176,21 +179,21 @@ def _replicas(data: dict[str, Any]) -> Replicas:
     )
 
 
-def merge(views: Iterable[dict[str, Replicas]]) -> dict[str, Replicas]:
-    """One table out of several name servers' views; where they contradict, the earlier view wins.
+def merge_clusters(views: Iterable[dict[str, Replicas]]) -> dict[str, Replicas]:
+    """Merge the brokers of several name servers; the first view of an address wins.
 
-    A name server that has lost a broker (a partition, a restart) must not hide it from us: a broker
-    that any of them knows is worth a try, and a dead one refuses the connection at once.
+    A broker is included if any name server has it, because one of them may have lost it (a partition, a restart), and
+    a dead broker refuses the connection at once.
     """
     merged: dict[str, Replicas] = {}
     for view in views:
         for name, replicas in view.items():
             known = merged.get(name)
-            merged[name] = replicas if known is None else _united(known, replicas)
+            merged[name] = replicas if known is None else _merge_replicas(known, replicas)
     return merged
 
 
-def _united(first: Replicas, second: Replicas) -> Replicas:
-    # An address must not appear under two ids: after a failover a stale view has the new master as slave.
+def _merge_replicas(first: Replicas, second: Replicas) -> Replicas:
+    # An address must not have two ids: after a failover, a stale view has the new master as a slave.
     more = {n: a for n, a in second.addresses.items() if a not in first.addresses.values()}
     return Replicas(first.name, first.cluster, {**more, **first.addresses}, first.acting_master or second.acting_master)

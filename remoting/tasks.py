@@ -1,4 +1,4 @@
-"""The one place that makes tasks: it keeps them referenced, and reports the failures that nobody awaits."""
+"""Background tasks: kept referenced until they end, with a log of unhandled failures."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ _Result = TypeVar("_Result")
 
 
 def spawn(work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
-    """Run a coroutine on its own."""
+    """Run a coroutine as a task, which is referenced until it ends."""
     task = asyncio.get_running_loop().create_task(work)
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
@@ -19,12 +19,12 @@ def spawn(work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
 
 
 def spawn_quietly(work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
-    """Run a coroutine whose result nobody awaits; its failure is logged."""
+    """Run a coroutine as a task that is not awaited, and log its failure."""
     task = spawn(work)
-    task.add_done_callback(_report)
+    task.add_done_callback(_log_failure)
     return task
 
 
-def _report(task: asyncio.Task[Any]) -> None:
+def _log_failure(task: asyncio.Task[Any]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("a background task failed", exc_info=error)

@@ -1,4 +1,4 @@
-"""What brokers keep about a topic and about a consumer group (RocketMQ's TopicConfig, SubscriptionGroupConfig)."""
+"""Configurations of topics and consumer groups (RocketMQ's TopicConfig and SubscriptionGroupConfig)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ from remoting.errors import BodyError
 from remoting.fastjson import load_object
 from remoting.properties import MessageType
 
-# Attribute keys; in a stored configuration they stand without the `+` of a change.
+# Keys of attributes. A stored configuration has them without the `+` of an update.
 _MESSAGE_TYPE = "message.type"
 _LITE_SUBSCRIPTION_QUOTA = "lite.sub.client.quota"
 
-# The ladder of a group without a policy of its own, in ms (RocketMQ's CustomizedRetryPolicy).
+# Retry delays of a group without a retry policy, in ms (RocketMQ's CustomizedRetryPolicy).
 DEFAULT_BACKOFF = tuple(
     1000 * seconds
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -23,14 +23,14 @@ _MAX_INT = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic: what type of messages it takes (UNSPECIFIED where its brokers do not say: anything)."""
+    """A topic and its message type; UNSPECIFIED accepts all types."""
 
     name: str
     message_type: MessageType = MessageType.NORMAL
 
     @classmethod
     def parse(cls, body: bytes) -> "TopicConfig":
-        """Read TopicConfigAndQueueMapping. Raises BodyError."""
+        """Parse a TopicConfigAndQueueMapping. Raises BodyError."""
         data = load_object(body)
         attributes = data.get("attributes") or {}
         if not isinstance(attributes, dict):
@@ -38,37 +38,37 @@ class TopicConfig:
         try:
             kind = MessageType(str(attributes.get(_MESSAGE_TYPE) or MessageType.NORMAL).upper())
         except ValueError:
-            # A type of a newer broker: what it takes is the broker's to say.
+            # A type of a newer broker, which validates the messages.
             kind = MessageType.UNSPECIFIED
         return cls(str(data.get("topicName") or ""), kind)
 
 
 @dataclass(frozen=True, slots=True)
 class ExponentialBackoff:
-    """The n-th retry comes after `initial * multiplier ** n`, at most `longest` (ms)."""
+    """Backoff that grows by a factor: retry n is delayed by `initial * multiplier ** n`, at most `longest` (ms)."""
 
     initial: int = 5_000
     longest: int = 7_200_000
     multiplier: float = 2.0
 
     def delay(self, attempt: int) -> int:
-        """How long after the `attempt`-th delivery (from 1) the next one comes, in ms."""
+        """Return the delay in ms between delivery `attempt` (from 1) and the next one."""
         exponent = min(max(attempt, 1) - 1, 32)
         try:
             return min(int(self.initial * self.multiplier**exponent), self.longest)
         except (OverflowError, ValueError):
-            # The multiplier is whatever somebody told the broker.
+            # The broker accepts any multiplier.
             return self.longest
 
 
 @dataclass(frozen=True, slots=True)
 class CustomizedBackoff:
-    """The n-th retry comes after the n-th of these times (ms), later ones after the last."""
+    """Backoff by a list of delays in ms; the last one applies to all later retries."""
 
     delays: tuple[int, ...] = DEFAULT_BACKOFF
 
     def delay(self, attempt: int) -> int:
-        """How long after the `attempt`-th delivery (from 1) the next one comes, in ms."""
+        """Return the delay in ms between delivery `attempt` (from 1) and the next one."""
         return self.delays[min(max(attempt, 1), len(self.delays)) - 1]
 
 
@@ -77,8 +77,11 @@ Backoff = ExponentialBackoff | CustomizedBackoff
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """A consumer group. retries: how often a message is delivered again before it goes to the dead letter queue.
-    assumed: no broker has told this, it stands in until one does."""
+    """A consumer group.
+
+    `retries` is the number of redeliveries before a message goes to the dead letter queue. `assumed` marks a default
+    configuration that is used until a broker returns the real one.
+    """
 
     name: str
     orderly: bool = False
@@ -90,12 +93,12 @@ class GroupConfig:
 
     @property
     def max_attempts(self) -> int:
-        """How often a message is delivered at all; once where the configuration says never. 32 bits, as in Java."""
+        """The maximum number of deliveries of a message, from 1 up to the largest Java int."""
         return min(max(self.retries, 0) + 1, _MAX_INT)
 
     @classmethod
     def parse(cls, body: bytes) -> "GroupConfig":
-        """Read SubscriptionGroupConfig. Raises BodyError."""
+        """Parse a SubscriptionGroupConfig. Raises BodyError."""
         data = load_object(body)
         try:
             quota = (data.get("attributes") or {}).get(_LITE_SUBSCRIPTION_QUOTA)

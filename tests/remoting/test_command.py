@@ -359,6 +359,6 @@ def test_repr_shows_no_values() -> None:
 
 def test_a_question_is_a_copy_that_will_be_answered() -> None:
     oneway = commands.request(RequestCode.HEART_BEAT, {"a": "b"}, b"body", oneway=True)
-    asked = oneway.question()
+    asked = oneway.copy_with_response()
     assert (asked.is_oneway, asked.header["flag"], oneway.is_oneway, oneway.header["flag"]) == (False, 0, True, 2)
     assert (asked.code, asked.fields, asked.body) == (oneway.code, {"a": "b"}, b"body")

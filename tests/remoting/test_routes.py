@@ -5,7 +5,7 @@ import pytest
 
 from remoting import fastjson
 from remoting.errors import BodyError
-from remoting.routes import Replicas, encode, merge, parse, parse_cluster
+from remoting.routes import Replicas, encode, merge_clusters, parse, parse_cluster
 
 ROUTE = {
     "orderTopicConf": "broker-a:4",
@@ -142,15 +142,15 @@ def test_what_is_no_cluster_is_refused(body: bytes) -> None:
     ],
 )
 def test_name_servers_that_disagree(views: list[dict[int, str]], merged: dict[int, str]) -> None:
-    table = merge({"a": Replicas("a", "c", addresses)} for addresses in views)
+    table = merge_clusters({"a": Replicas("a", "c", addresses)} for addresses in views)
     assert {name: replicas.addresses for name, replicas in table.items()} == ({"a": merged} if views else {})
 
 
 def test_a_broker_that_any_name_server_knows_is_known() -> None:
     a, b = Replicas("a", "c", {0: "a:1"}), Replicas("b", "c", {0: "b:1"})
-    assert merge([{"a": a}, {}, {"b": b}]) == {"a": a, "b": b}
+    assert merge_clusters([{"a": a}, {}, {"b": b}]) == {"a": a, "b": b}
 
 
 def test_one_name_server_is_enough_to_know_that_slaves_act_as_master() -> None:
     plain, acting = Replicas("a", "c", {1: "s"}), Replicas("a", "c", {1: "s"}, acting_master=True)
-    assert merge([{"a": plain}, {"a": acting}])["a"].acting_master
+    assert merge_clusters([{"a": plain}, {"a": acting}])["a"].acting_master

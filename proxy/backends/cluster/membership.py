@@ -131,7 +131,7 @@ class Membership:
         A slow broker's answer is not waited for to its end: telling it all again would only make it slower.
         """
         future: Reply = asyncio.get_running_loop().create_future()
-        link.request(command.question(), _GIVEN_UP, future)
+        link.request(command.copy_with_response(), _GIVEN_UP, future)
         name = RequestCode(command.code).name
         await asyncio.wait((future,), timeout=_TIMEOUT)
         if not future.done():

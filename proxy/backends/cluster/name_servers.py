@@ -10,7 +10,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import ServiceUnavailable, TopicNotExist, UnsupportedRequest
-from remoting.routes import Replicas, TopicRoute, joined, merge, parse, parse_cluster
+from remoting.routes import Replicas, TopicRoute, merge_clusters, merge_routes, parse, parse_cluster
 from remoting.tasks import spawn
 from remoting.timeout_wheel import TimeoutWheel
 
@@ -55,7 +55,7 @@ class NameServers:
         outcomes = [task.exception() or task.result() for task in tasks if task in done]
         routes = [route for route in outcomes if isinstance(route, TopicRoute)]
         if routes:
-            return joined(routes)
+            return merge_routes(routes)
         if any(isinstance(outcome, TopicNotExist) for outcome in outcomes):
             raise TopicNotExist(f"no route info of topic {topic}")
         trouble = "; ".join(map(str, outcomes))
@@ -75,7 +75,7 @@ class NameServers:
         views = [answer for answer in answers if not isinstance(answer, BaseException)]
         if not views:
             raise ServiceUnavailable(f"no name server can be reached: {'; '.join(map(str, answers))}")
-        return merge(views)
+        return merge_clusters(views)
 
     async def _view(self, link: ServerConnection) -> dict[str, Replicas]:
         reply = await self._ask(link, RequestCode.GET_BROKER_CLUSTER_INFO, {})

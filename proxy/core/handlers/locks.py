@@ -62,7 +62,7 @@ def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCo
     for broker, share in by_broker.items():
         if len(by_broker) == 1:
             # Unchanged: it may be signed.
-            part = context.command.question()
+            part = context.command.copy_with_response()
         else:
             part = commands.request(context.code, dict(context.fields), orjson.dumps({**body, "mqSet": share}))
             part.fields["bname"] = broker
