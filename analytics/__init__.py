@@ -1,4 +1,4 @@
-"""Traffic analytics: questions about the traffic records, answered on a laptop or a cluster by the same transforms.
+"""Traffic analytics: questions about traffic records, answered on a laptop or a cluster by the same transforms.
 
-Of the rest of the project only the records' schema and the model of the traffic rules are imported.
+Imports only the records' schema, the model of the traffic rules, and request codes from the rest of the project.
 """

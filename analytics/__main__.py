@@ -1,4 +1,4 @@
-"""`python -m analytics`, and what spark-submit is given."""
+"""Entry point of `python -m analytics` and of spark-submit."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""`gantry analytics …`: the jobs on the command line, the same by `python -m analytics` and by spark-submit.
+"""The command line of the jobs: `gantry analytics`, `python -m analytics` and spark-submit.
 
-Spark is imported when a job runs, so that --help answers at once and without the extra.
+Spark is imported when a job runs, so that --help is fast and needs no extra.
 """
 
 import argparse
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from analytics.jobs.report import Order
     from proxy.traffic_rules.model import RuleFile
 
-# What the extra brings; another module that is missing is a mistake of ours.
+# Packages of the extra `analytics`; any other missing module is a defect.
 _EXTRA = {"jinja2", "markupsafe", "matplotlib", "numpy", "pandas", "py4j", "pyarrow", "pydantic", "pyspark"}
 _MEMORY = "2g"
 
@@ -32,10 +32,10 @@ _T = TypeVar("_T")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status. What is wrong with the arguments or the records is one sentence on stderr."""
+    """Run a command and return its exit status. Faults of arguments or records are one sentence on stderr."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["generate"]:
-        # It has a parser of its own.
+        # The subcommand has its own parser.
         from analytics.generator.__main__ import main as generate
 
         return generate(given[1:])
@@ -49,12 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
         return _refuse(f"{error.name} is not installed: pip install 'rocketmq-gantry[analytics]'")
-    except _sentences() as error:
+    except _user_errors() as error:
         return _refuse(str(error))
 
 
-def _sentences() -> tuple[type[Exception], ...]:
-    """Errors whose text is for whoever called. The records' own can only have been raised if Spark is there."""
+def _user_errors() -> tuple[type[Exception], ...]:
+    """Return the exception types whose text is meant for users. Those of records exist only if Spark is installed."""
     try:
         from analytics.records import NoRecords
     except ModuleNotFoundError:
@@ -101,7 +101,7 @@ def _rollup(options: argparse.Namespace) -> int:
     with _spark(options) as spark:
         done = roll(spark, options.records, options.out, options.zone)
     print(f"{done.hours} hours and {done.days} days rolled up anew, {done.kept} hours as they were")
-    return _told(done.skipped)
+    return _report_skipped(done.skipped)
 
 
 def _compact(options: argparse.Namespace) -> int:
@@ -111,11 +111,11 @@ def _compact(options: argparse.Namespace) -> int:
         done = compact(spark, options.records, options.out)
     kept = f"{done.kept:,} partitions as they were"
     print(f"{done.files:,} files became {done.partitions:,}, with {done.rows:,} rows; {kept}")
-    return _told(done.skipped)
+    return _report_skipped(done.skipped)
 
 
-def _told(skipped: Sequence[object]) -> int:
-    """Says which files were left out: status 1, as the result is not all there is."""
+def _report_skipped(skipped: Sequence[object]) -> int:
+    """Print the files that were skipped; return 1 if there were any, because the result is incomplete."""
     for each in skipped:
         print(f"skipped {each.path}: {each.reason}", file=sys.stderr)  # type: ignore[attr-defined]
     return 1 if skipped else 0
@@ -146,7 +146,7 @@ def _order(options: argparse.Namespace) -> "Order":
 
 @contextmanager
 def _spark(options: argparse.Namespace) -> "Iterator[SparkSession]":
-    """The session, stopped at the end. Under spark-submit it is what that says, unless --master is given."""
+    """Yield a Spark session and stop it at the end. Without --master, spark-submit's settings apply."""
     from analytics.session import session
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -290,17 +290,17 @@ _COMMANDS: tuple[
 def _rules(path: str) -> "RuleFile":
     from proxy.traffic_rules.parsing import RulesError, parse
 
-    return _parsed(path, parse, RulesError)
+    return _parse_file(path, parse, RulesError)
 
 
 def _facts(path: str) -> "Facts":
     from analytics.facts import FactsError, parse
 
-    return _parsed(path, parse, FactsError)
+    return _parse_file(path, parse, FactsError)
 
 
-def _parsed(path: str, parse: Callable[[str], _T], mistake: type[Exception]) -> _T:
-    """What a file says."""
+def _parse_file(path: str, parse: Callable[[str], _T], mistake: type[Exception]) -> _T:
+    """Parse the contents of a file."""
     try:
         return parse(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -308,7 +308,7 @@ def _parsed(path: str, parse: Callable[[str], _T], mistake: type[Exception]) -> 
     except UnicodeDecodeError:
         raise argparse.ArgumentTypeError(f"{path} is no text in UTF-8") from None
     except mistake as error:
-        # One mistake a line.
+        # One line per fault.
         first, *others = str(error).splitlines()
         more = f" (and {len(others)} more)" if others else ""
         raise argparse.ArgumentTypeError(f"{path}: {first}{more}") from None

@@ -1,4 +1,4 @@
-"""All detectors over one set of records."""
+"""Run all detectors over one set of records."""
 
 from pyspark.sql import DataFrame
 
@@ -7,10 +7,10 @@ from analytics.transforms.findings import union
 
 
 def detect(requests: DataFrame, connections: DataFrame, zone: str = "UTC", cells: DataFrame | None = None) -> DataFrame:
-    """What stands out, as findings (transforms/findings.py), in no order.
+    """Return all findings (transforms/findings.py), unordered.
 
-    zone: whose time of day is the season's. cells: the requests' roll-up by CELL every five minutes (or a divisor of
-    that), where there is one already; kept in memory or on disk it saves most of the work.
+    zone: time zone of the daily season. cells: the requests' roll-up by CELL every five minutes (or a divisor of that),
+    if it exists already; kept in memory or on disk it saves most of the work.
     """
     traffic = requests if cells is None else cells
     return union(

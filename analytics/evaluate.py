@@ -1,4 +1,4 @@
-"""`python -m analytics.evaluate DIR`: how well the detectors find what the generator planted."""
+"""`python -m analytics.evaluate DIR`: compare the detectors' findings with the incidents that the generator planted."""
 
 import argparse
 import sys
@@ -17,13 +17,13 @@ from analytics.session import session
 from analytics.transforms.findings import ABOUT
 from analytics.transforms.rollup import CELL, rollup
 
-# An alarm may come a little before or after: windows are minutes long, and a backlog takes time to go.
+# Tolerance between a finding and an incident: windows are minutes long, and a backlog takes time to clear.
 SLACK = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding, as far as judging it needs."""
+    """The part of a finding that evaluation reads."""
 
     kind: str
     severity: str
@@ -35,8 +35,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """found: incidents with the findings that name them, by kind. explained: findings of another kind that an incident
-    accounts for, such as the surge that a noisy neighbour is. false: the rest."""
+    """Findings compared with incidents.
+
+    found: incidents with the findings of their kind. explained: findings of another kind that an incident accounts for,
+    such as the surge caused by a noisy neighbour. false: all other findings.
+    """
 
     found: dict[int, list[Finding]]
     missed: list[Incident]
@@ -45,21 +48,21 @@ class Decision:
 
     @property
     def recall(self) -> float:
-        """Of the incidents, how many were named by their kind."""
+        """Return the share of incidents with a finding of their kind."""
         return len(self.found) / (len(self.found) + len(self.missed)) if self.found or self.missed else 1.0
 
     @property
     def precision(self) -> float:
-        """Of the findings, how many an incident accounts for."""
+        """Return the share of findings that an incident accounts for."""
         right = sum(map(len, self.found.values())) + len(self.explained)
         return right / (right + len(self.false)) if right or self.false else 1.0
 
 
 def findings(spark: SparkSession, root: str) -> list[Finding]:
-    """All findings of a directory, in order of time."""
+    """Return all findings of a directory, ordered by time."""
     requests = read(spark, root, "requests").frame
     connections = read(spark, root, "connections").frame
-    # Instants as numbers: a collected timestamp is in the zone of this process.
+    # Instants as numbers: a collected timestamp is in the time zone of this process.
     cells = rollup(requests, CELL, "5 minutes").persist()
     rows = (
         detect(requests, connections, cells=cells)
@@ -70,8 +73,10 @@ def findings(spark: SparkSession, root: str) -> list[Finding]:
     return sorted(map(_finding, rows), key=lambda finding: (finding.start, finding.kind, finding.text))
 
 
-def judge(found: Sequence[Finding], incidents: Sequence[Incident]) -> Decision:
-    """A finding is right if it overlaps an incident (SLACK allowed) and contradicts it in nothing that both name."""
+def match_findings(found: Sequence[Finding], incidents: Sequence[Incident]) -> Decision:
+    """Match findings with incidents. A finding is right if it overlaps an incident, within SLACK, and differs from it
+    in no attribute that both have.
+    """
     named: dict[int, list[Finding]] = {}
     explained, false = [], []
     for finding in found:
@@ -94,7 +99,7 @@ def _matches(finding: Finding, incident: Incident) -> bool:
 
 
 def _shares(finding: Finding, incident: Incident) -> bool:
-    """If they name a thing in common."""
+    """Return whether both name the same value of an attribute."""
     return any(getattr(incident, name) == value for name, value in finding.about.items())
 
 
@@ -105,7 +110,7 @@ def _finding(row: Row) -> Finding:
 
 
 def report(truth: Truth, verdict: Decision) -> str:
-    """The verdict for people."""
+    """Return the result as text."""
     lines = []
     for incident in truth.incidents:
         hits = verdict.found.get(incident.id, [])
@@ -139,7 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"{options.dir} was not generated: {error}")
     spark = session("gantry-evaluate", options.master, memory=options.memory)
     try:
-        verdict = judge(findings(spark, str(options.dir)), truth.incidents)
+        verdict = match_findings(findings(spark, str(options.dir)), truth.incidents)
     except NoRecords as error:
         parser.error(str(error))
     finally:

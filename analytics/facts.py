@@ -1,5 +1,7 @@
-"""Facts that no record knows: prices, what a replica can do, the newest versions. Typed, each with its default; a TOML
-file gives others (`gantry analytics report --facts FILE`)."""
+"""Facts that records do not contain: prices, capacity of a replica, newest versions.
+
+Typed, each with a default; a TOML file replaces them (`gantry analytics report --facts FILE`).
+"""
 
 import tomllib
 from collections.abc import Mapping
@@ -9,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
 class FactsError(Exception):
-    """The file is wrong; the text is a sentence that names the key."""
+    """Raised for an invalid facts file; the text is a sentence that names the key."""
 
 
 class _Table(BaseModel):
@@ -24,7 +26,7 @@ Newest = Mapping[Literal["remoting", "grpc"], Mapping[_Language, _Version]]
 
 
 class Prices(_Table):
-    """Prices in one currency, whichever. The defaults only weigh one thing against another."""
+    """Prices in one currency. The defaults only weigh one resource against another."""
 
     million_requests: _Price = Field(0.5, description="of a million requests")
     million_messages: _Price = Field(0.5, description="of a million messages, sent or delivered")
@@ -34,7 +36,7 @@ class Prices(_Table):
 
 
 class Limits(_Table):
-    """What one replica can do in its busy hour, how many replicas there are, and what share of them may be used."""
+    """Capacity of one replica in its busy hour, number of replicas, and the share of it that may be used."""
 
     requests_per_s: _Rate = Field(20_000.0, description="requests per second")
     messages_per_s: _Rate = Field(40_000.0, description="messages per second")
@@ -45,7 +47,7 @@ class Limits(_Table):
 
 
 class Facts(_Table):
-    """All of them."""
+    """All facts."""
 
     prices: Prices = Field(Prices(), description="what tenants' use costs")
     limits: Limits = Field(Limits(), description="until when it suffices")
@@ -53,7 +55,7 @@ class Facts(_Table):
 
 
 def parse(text: str) -> Facts:
-    """The facts in a file's text. Raises FactsError."""
+    """Parse the text of a facts file. Raises FactsError."""
     try:
         return Facts.model_validate(tomllib.loads(text))
     except ValidationError as error:

@@ -1,7 +1,7 @@
-"""Reading traffic records: what is damaged is reported and left out, what is older is completed with nulls.
+"""Read traffic records: report and skip damaged files, fill columns of older schema versions with nulls.
 
-A writer that crashed leaves half a file, a disk damaged pages, an upgrade files of two schema versions. None of it
-may end a job that looks at a month, and none of it may go unnoticed.
+A crashed writer leaves half a file, a failing disk leaves damaged pages, an upgrade leaves files of two schema
+versions. None of these ends a job over a month of records, and each is reported.
 """
 
 import re
@@ -25,12 +25,12 @@ _OPTIONS = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 
 
 class NoRecords(Exception):
-    """There is nothing to read; the text says what is missing, for whoever named the place."""
+    """Raised if there is nothing to read; the text names the missing place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file that was left out."""
+    """A skipped file, with the reason."""
 
     path: str
     reason: str
@@ -38,10 +38,10 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """One table's records.
+    """The records of one table.
 
-    frame: the schema's columns in their order, then `date` and `hour`. files, rows: how many are in it (rows before
-    the cut to `since` and `until`). versions: rows by schema version.
+    frame: the schema's columns in order, then `date` and `hour`. files, rows: their number (rows before the cut to
+    `since` and `until`). versions: rows by schema version.
     """
 
     frame: DataFrame
@@ -60,12 +60,12 @@ def read(
     until: datetime | None = None,
     thorough: bool = False,
 ) -> Records:
-    """The records of a table under `root`, a path or any URI that Hadoop knows, with times in [since, until).
+    """Return the records of a table under `root`, a path or any Hadoop URI, with times in [since, until).
 
-    Every file is asked for its rows and schema version first; one that cannot answer is skipped, with the reason.
-    thorough: every page is read and decoded once, so that files with damage further inside are skipped whole; without
-    it Spark leaves out the rest of such a file when it comes to it. A table without a directory is empty.
-    Raises NoRecords if `root` does not exist, ValueError for an unknown table or a time without a time zone.
+    Every file is asked for its rows and schema version first; a file that cannot answer is skipped, with the reason.
+    thorough: read and decode every page once, so that files with damage further inside are skipped whole; otherwise
+    Spark drops the rest of such a file when it reaches the damage. A table without a directory is empty. Raises
+    NoRecords if `root` does not exist, ValueError for an unknown table or a time without a time zone.
     """
     schema = struct(table(name), partitions=True)
     within = _within(since, until)
@@ -75,12 +75,12 @@ def read(
     if not exists(spark, base):
         return Records(spark.createDataFrame([], schema))
     listed = _load(spark, base, schema, [base])
-    everything = [_uniform(path) for path in listed.inputFiles()]
-    paths = {path for path in everything if _concerned(path, since, until)}
+    everything = [_normalized(path) for path in listed.inputFiles()]
+    paths = {path for path in everything if _overlaps_span(path, since, until)}
     if not paths:
         return Records(listed.limit(0))
     chosen = listed if len(paths) == len(everything) else _load(spark, base, schema, sorted(paths))
-    answers = _answers(chosen, thorough)
+    answers = _row_counts(chosen, thorough)
     skipped = tuple(
         Skipped(path, reason)
         for path in sorted(paths - answers.keys())
@@ -98,8 +98,10 @@ def read(
 def stream(
     spark: SparkSession, root: str, name: str = "requests", *, options: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """The growing table as a stream, the same columns as `read`. options: of Spark's file source, such as
-    maxFilesPerTrigger. Raises NoRecords if the table has no directory yet."""
+    """Return the growing table as a stream with the columns of `read`.
+
+    options: of Spark's file source, such as maxFilesPerTrigger. Raises NoRecords if the table has no directory yet.
+    """
     base = f"{root.rstrip('/')}/{name}"
     if not exists(spark, base):
         raise NoRecords(f"there is no directory {base} yet: let the proxy write there first, or create it")
@@ -108,7 +110,7 @@ def stream(
 
 
 def exists(spark: SparkSession, path: str) -> bool:
-    """If there is such a file or directory, on whatever file system its URI names."""
+    """Return whether a file or directory exists, on the file system that its URI names."""
     place = _place(spark, path)
     return bool(place.getFileSystem(spark._jsc.hadoopConfiguration()).exists(place))
 
@@ -119,7 +121,7 @@ def _length(spark: SparkSession, path: str) -> int:
 
 
 def _place(spark: SparkSession, path: str) -> Any:
-    """Hadoop's Path. A URI that Spark has made is escaped, and is unescaped by URI alone."""
+    """Return Hadoop's Path. Only java.net.URI decodes the escapes of a URI that Spark made."""
     jvm = spark._jvm
     assert jvm is not None
     return jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(path) if "://" in path else path)
@@ -141,8 +143,8 @@ def _within(since: datetime | None, until: datetime | None) -> Column:
 _PARTITION = re.compile(r"/date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/")
 
 
-def _concerned(path: str, since: datetime | None, until: datetime | None) -> bool:
-    """If the file's partition may hold rows of the span. A path without one may hold anything."""
+def _overlaps_span(path: str, since: datetime | None, until: datetime | None) -> bool:
+    """Return whether the file's partition may hold rows of the span. A path without a partition may hold any."""
     match = _PARTITION.search(path)
     if match is None:
         return True
@@ -150,8 +152,8 @@ def _concerned(path: str, since: datetime | None, until: datetime | None) -> boo
     return (since is None or begin + timedelta(hours=1) > _aware(since)) and (until is None or begin < _aware(until))
 
 
-def _uniform(path: str) -> str:
-    """A file's URI in one form: Spark says file:/x in one place and file:///x in another."""
+def _normalized(path: str) -> str:
+    """Return a file's URI in one form: Spark writes both file:/x and file:///x."""
     parts = urlsplit(path)
     return f"{parts.scheme}://{parts.netloc}{parts.path}"
 
@@ -162,11 +164,13 @@ def _aware(time: datetime) -> datetime:
     return time.astimezone(UTC)
 
 
-def _answers(frame: DataFrame, thorough: bool) -> dict[str, dict[int, int]]:
-    """Rows by schema version of every file that can be read. One with damage in its pages has fewer than its footer
-    says, and is left out if all pages are read."""
+def _row_counts(frame: DataFrame, thorough: bool) -> dict[str, dict[int, int]]:
+    """Count rows by schema version for every readable file.
+
+    A file with damaged pages has fewer rows than its footer declares; it is left out if all pages are read.
+    """
     columns = [column for column in frame.columns if column not in ("date", "hour")]
-    # A checksum over all columns keeps Spark from skipping any.
+    # A checksum over all columns keeps Spark from skipping any column.
     decoded = f.bit_xor(f.xxhash64(*columns)) if thorough else f.lit(None)
     path = f.col("_metadata.file_path").alias("path")
     rows = (
@@ -177,24 +181,24 @@ def _answers(frame: DataFrame, thorough: bool) -> dict[str, dict[int, int]]:
     )
     answers: dict[str, dict[int, int]] = {}
     for row in rows:
-        answers.setdefault(_uniform(row.path), {})[row.schema or 0] = row.rows
+        answers.setdefault(_normalized(row.path), {})[row.schema or 0] = row.rows
     if not thorough:
         return answers
-    # Without any column Spark counts by the footers alone.
+    # Without columns Spark counts rows from the footers.
     footers = frame.select(path).groupBy("path").count().collect()
-    whole = {_uniform(row.path): row["count"] for row in footers}
+    whole = {_normalized(row.path): row["count"] for row in footers}
     return {path: rows for path, rows in answers.items() if sum(rows.values()) == whole.get(path)}
 
 
 def _reason(spark: SparkSession, path: str, schema: StructType) -> str | None:
-    """Why a file cannot be read; None if it can, and has no rows."""
+    """Return why a file cannot be read; None if it is readable and empty."""
     columns = [column for column in schema.fieldNames() if column not in ("date", "hour")]
     reader = spark.read.schema(schema).option("ignoreCorruptFiles", "false").option("ignoreMissingFiles", "false")
     try:
         reader.parquet(path).agg(f.bit_xor(f.xxhash64(*columns))).collect()
     except (Py4JError, PySparkException) as error:
         return _sentence(error)
-    # Spark passes over a file without a byte.
+    # Spark skips empty files.
     return "it is empty" if _length(spark, path) == 0 else None
 
 
@@ -217,6 +221,6 @@ def _sentence(error: Exception) -> str:
 
 
 def short(path: str) -> str:
-    """The end of a path, from the table on, for messages."""
+    """Return the end of a path, from the table name on, for messages."""
     parts = PurePosixPath(unquote(urlsplit(path).path)).parts
     return "/".join(parts[-4:])

@@ -1,4 +1,4 @@
-"""Spark's types of the traffic records, made of the one definition in proxy/observability/records/schema.py."""
+"""Spark's types of the traffic records, derived from proxy/observability/records/schema.py."""
 
 from pyspark.sql import types as t
 
@@ -16,12 +16,12 @@ _TYPES: dict[Kind, t.DataType] = {
     Kind.BOOLEAN: t.BooleanType(),
 }
 
-# What the directories' names say: UTC date and hour of the column `time`.
+# Partition columns, from directory names: UTC date and hour of the column `time`.
 PARTITIONS = (t.StructField("date", t.DateType()), t.StructField("hour", t.IntegerType()))
 
 
 def table(name: str) -> Table:
-    """The table of that name; ValueError names those there are."""
+    """Return the table of that name. Raises ValueError, which lists the tables."""
     for each in TABLES:
         if each.name == name:
             return each
@@ -29,10 +29,9 @@ def table(name: str) -> Table:
 
 
 def struct(definition: Table, *, partitions: bool = False) -> t.StructType:
-    """A table's columns as Spark knows them; `partitions` appends `date` and `hour`.
+    """Return a table's columns as Spark types; `partitions` appends `date` and `hour`.
 
-    Every column is nullable: a file of an older schema version has not all of them, and Parquet readers do not
-    enforce it anyway.
+    Every column is nullable: files of an older schema version lack columns, and Parquet readers do not enforce it.
     """
     columns = [t.StructField(column.name, _TYPES[column.kind]) for column in definition.columns]
     return t.StructType([*columns, *(PARTITIONS if partitions else ())])

@@ -11,24 +11,24 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-# Times are instants, shown in UTC; local days are asked for by name (transforms/periods.py).
+# Times are instants, shown in UTC; local days take the zone by name (transforms/periods.py).
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
-    # Page checksums, where a file has them: silent damage becomes an error, and the file is skipped.
+    # Verify page checksums where a file has them: silent damage becomes an error, and the file is skipped.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-    # As all other readers want it; Spark's default is a form that Parquet has given up.
+    # The timestamp form that all other readers use; Spark's default is deprecated in Parquet.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-# What Spark's JVM writes to the terminal, and what no setting of Java's keeps it from saying at each start.
+# Lines of Spark's JVM at every start that no Java setting suppresses.
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _NOISE = b"WARNING: Using incubator modules"
 
 
 def _local(memory: str) -> dict[str, str]:
-    """Settings for one machine: a cluster's 200 shuffle partitions cost more than they do."""
+    """Return settings for one machine: the 200 shuffle partitions of a cluster cost more than they save."""
     cores = os.cpu_count() or 1
     return {
         "spark.driver.memory": memory,
@@ -37,7 +37,7 @@ def _local(memory: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.default.parallelism": str(cores),
-        # Listing directories by a job of a task each is for object stores.
+        # Parallel listing of directories, a job with one task per directory, is for object stores.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     }
 
@@ -50,11 +50,11 @@ def session(
     options: Mapping[str, str] | None = None,
     quiet: bool = False,
 ) -> SparkSession:
-    """The session, made or found.
+    """Create or return the session.
 
-    master: any Spark master; None: what spark-submit says. memory: the driver's, where the master is local; it is too
-    late for it once a JVM runs. options: further Spark settings, which win. quiet: of Spark only errors are seen, from
-    the first line on if it is this that starts the JVM. Raises OSError, if quiet, where there is no Java.
+    master: any Spark master; None: as spark-submit sets it. memory: of the driver, for a local master; it has no effect
+    once a JVM runs. options: further Spark settings, which win. quiet: show only errors of Spark, from the first line
+    on if this call starts the JVM. Raises OSError, if quiet, where Java is missing.
     """
     settings = dict(_ALWAYS)
     if master is not None:
@@ -62,7 +62,7 @@ def session(
         if master.startswith("local"):
             settings |= _local(memory)
     if quiet and _LOGGING.is_file():
-        # Those of defaultJavaOptions come before what anybody gives as extraJavaOptions.
+        # defaultJavaOptions come before a user's extraJavaOptions.
         settings["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     settings |= {"spark.app.name": name, **dict(options or {})}
     if quiet and SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -78,9 +78,9 @@ def session(
 
 
 def _launch(conf: SparkConf) -> Any:
-    """A JVM whose stderr is this process's, but for the noise."""
+    """Start a JVM whose stderr is this process's, without the known noise."""
     reader, writer = os.pipe()
-    thread = Thread(target=pass_on, args=(reader,), name="spark-stderr", daemon=True)
+    thread = Thread(target=copy_filtered, args=(reader,), name="spark-stderr", daemon=True)
     thread.start()
     try:
         gateway = launch_gateway(conf, {"stderr": writer})  # type: ignore[no-untyped-call]
@@ -94,8 +94,8 @@ def _launch(conf: SparkConf) -> Any:
     return gateway
 
 
-def pass_on(reader: int) -> None:
-    """Write to stderr what comes from that end of a pipe, until it ends; all but the noise, line by line."""
+def copy_filtered(reader: int) -> None:
+    """Copy lines from the end of a pipe to stderr until it closes, without the known noise."""
     with os.fdopen(reader, "rb") as lines:
         for line in lines:
             if not line.startswith(_NOISE):

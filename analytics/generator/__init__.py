@@ -1,7 +1,7 @@
-"""Traffic records of a world that does not exist: for tests, demonstrations and benchmarks, at any size.
+"""Generated traffic records of a fictional deployment, of any size, for tests, demonstrations and benchmarks.
 
-Tenants with their own days, topics, groups and clients; load that follows people's waking hours; and incidents whose
-place and time are written down, so that what the detectors find can be judged.
+Tenants with their own daily rhythm, topics, groups and clients; load that follows waking hours; and incidents whose
+place and time are recorded, so that findings can be evaluated.
 """
 
 from analytics.generator.generation import generate

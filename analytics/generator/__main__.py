@@ -1,4 +1,4 @@
-"""`python -m analytics.generator DIR`: traffic records to try things with."""
+"""`python -m analytics.generator DIR`: generate traffic records."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""The connection and membership records: clients that come, stay for hours, go, and come back."""
+"""Connection and membership records: clients connect, stay for hours, leave, and return."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ from proxy.observability.records.schema import VERSION
 
 Row = dict[str, Any]
 
-# How a client's connection ends, and how often: most of them hang up, some vanish.
+# Ends of connections with their frequencies: most clients hang up, some vanish.
 _ENDINGS = (("peer", 0.80), ("reset", 0.08), ("unresponsive", 0.04), ("drain", 0.08))
 _HOURS = 9.0
-# What a membership's end is called, by the connection's.
+# The cause of a membership's end, by that of the connection.
 _CAUSES = {"peer": "unregistered", "drain": "closed", "reset": "closed", "unresponsive": "expired"}
 
 
 def events(world: World, plan: Plan, incidents: tuple[Incident, ...]) -> tuple[list[Row], list[Row]]:
-    """All rows of the tables connections and members, each in the order of time."""
+    """Return all rows of the tables connections and members, each ordered by time."""
     connections: list[Row] = []
     members: list[Row] = []
     groups = _memberships(world)
@@ -82,11 +82,11 @@ def _memberships(world: World) -> dict[int, list[Row]]:
 def _stays(
     client: Client, plan: Plan, storms: list[Incident], random: np.random.Generator
 ) -> Iterator[tuple[datetime, datetime | None, int, str]]:
-    """From when to when the client is connected to which replica, and how it ends; an end of None: it still is."""
+    """Yield the spans in which the client is connected, with replica and end; an end of None: still connected."""
     names = [name for name, _ in _ENDINGS]
     shares = [share for _, share in _ENDINGS]
     replica = client.replica
-    # Connected for a while when the records begin: there is no rush at the start.
+    # Connected for a while before the records begin: no rush at the start.
     begin = plan.begin - timedelta(hours=_HOURS * random.random())
     while begin < plan.end:
         end = begin + timedelta(hours=float(random.exponential(_HOURS)))

@@ -1,4 +1,4 @@
-"""Records as Parquet files, laid out as the proxy's writer does.
+"""Records as Parquet files, in the layout of the proxy's writer.
 
 <root>/<table>/date=YYYY-MM-DD/hour=HH/<replica>-<worker>-<start in µs>-<sequence>.parquet, in UTC.
 """
@@ -25,19 +25,19 @@ _TYPES = {
 
 
 def schema(table: Table) -> pa.Schema:
-    """Arrow's schema of a table."""
+    """Return Arrow's schema of a table."""
     fields = [pa.field(column.name, _TYPES[column.kind], nullable=column.nullable) for column in table.columns]
     return pa.schema(fields, metadata={VERSION_KEY: str(VERSION)})
 
 
 def directory(root: Path, table: Table, begin: datetime) -> Path:
-    """The partition of the hour that begins then."""
+    """Return the partition of the hour that begins at that time."""
     utc = begin.astimezone(UTC)
     return root / table.name / f"date={utc:%Y-%m-%d}" / f"hour={utc:%H}"
 
 
 def write(root: Path, table: Table, begin: datetime, rows: pa.Table, name: str) -> None:
-    """One file of one hour. name: what stands before `.parquet`."""
+    """Write one file of one hour. name: without `.parquet`."""
     place = directory(root, table, begin)
     place.mkdir(parents=True, exist_ok=True)
     hidden = place / f"_{name}.parquet.tmp"
@@ -54,7 +54,7 @@ def write(root: Path, table: Table, begin: datetime, rows: pa.Table, name: str) 
 
 
 def name(replica: str, worker: int, begin: datetime, sequence: int) -> str:
-    """A file's name: unique in its partition."""
+    """Return a file's name, unique in its partition."""
     return (
         f"{replica}-{worker}-{int((begin - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))}-{sequence}"
     )

@@ -1,4 +1,4 @@
-"""From a plan to files: hours are independent of each other, so several processes can share them."""
+"""Generation of files from a plan: hours are independent, so several processes can share them."""
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from analytics.generator.events import Row, events
 from analytics.generator.files import name, schema, write
-from analytics.generator.incidents import plant
+from analytics.generator.incidents import plant_incidents
 from analytics.generator.plan import Plan
 from analytics.generator.requests import Array, Columns, Scene, hour_of
 from analytics.generator.truth import Incident, Truth
@@ -22,7 +22,7 @@ from proxy.observability.records.schema import CONNECTIONS, MEMBERS, REQUESTS, V
 
 @dataclass(frozen=True, slots=True)
 class _Hour:
-    """One hour's work."""
+    """The work for one hour."""
 
     root: Path
     plan: Plan
@@ -30,7 +30,7 @@ class _Hour:
 
 
 def generate(root: Path, plan: Plan, processes: int = 1) -> Truth:
-    """Writes the three tables and truth.json under `root`; FileExistsError if there are records already."""
+    """Write the three tables and truth.json under `root`. Raises FileExistsError if there are records already."""
     for table in (REQUESTS, CONNECTIONS, MEMBERS):
         if (root / table.name).exists():
             raise FileExistsError(f"{root / table.name} is there already: choose an empty directory")
@@ -40,7 +40,7 @@ def generate(root: Path, plan: Plan, processes: int = 1) -> Truth:
     if processes == 1:
         rows = sum(map(_write_hour, hours))
     else:
-        # Not forked: the parent may have threads, of a Spark session or of Arrow.
+        # Not forked: the parent may have threads of a Spark session or of Arrow.
         with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
             rows = sum(pool.map(_write_hour, hours, chunksize=4))
     connections, members = events(world, plan, incidents)
@@ -55,7 +55,7 @@ def generate(root: Path, plan: Plan, processes: int = 1) -> Truth:
 @lru_cache(maxsize=1)
 def _setting(plan: Plan) -> tuple[World, tuple[Incident, ...]]:
     world = build(plan.tenants, plan.seed)
-    return world, plant(world, plan)
+    return world, plant_incidents(world, plan)
 
 
 @lru_cache(maxsize=1)
@@ -70,13 +70,13 @@ def _write_hour(hour: _Hour) -> int:
     begin = hour.plan.begin + timedelta(hours=hour.number)
     rows = _table(scene, columns)
     if rows.num_rows:
-        # One file an hour for all replicas: benchmarks want large files, and readers go by the column.
+        # One file an hour for all replicas: benchmarks need large files, and readers use the column, not the file name.
         write(hour.root, REQUESTS, begin, rows, name(REPLICAS[0], 0, begin, 0))
     return int(rows.num_rows)
 
 
 def _table(scene: Scene, columns: Columns) -> pa.Table:
-    """Rows as Arrow, in the schema's order."""
+    """Return rows as Arrow, in the schema's order."""
     values, present = columns.values, columns.present
     flow = values["flow"]
     world = scene.world
@@ -117,7 +117,7 @@ def _table(scene: Scene, columns: Columns) -> pa.Table:
         "key_hash": pa.array(values["key_hash"], mask=~present["key_hash"]),
         "weight": pa.nulls(size, pa.float64()),
     }
-    # A column that is new in the schema is missed here, not written as null unnoticed.
+    # A new column of the schema raises here, instead of being written as null.
     return pa.Table.from_arrays([arrays[column.name] for column in REQUESTS.columns], schema=schema(REQUESTS))
 
 
@@ -133,7 +133,7 @@ def _traces(ids: Array, present: Array) -> pa.Array:
 
 
 def _write_events(root: Path, plan: Plan, table: Table, rows: list[Row]) -> None:
-    """Rows in order of time, a file per hour."""
+    """Write rows ordered by time, a file per hour."""
     arrow = schema(table)
     hours: dict[datetime, list[Row]] = {}
     for row in rows:

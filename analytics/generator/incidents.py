@@ -1,4 +1,4 @@
-"""The incidents: where and when they are planted, and what they change."""
+"""Incidents: their place, time and effect."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from analytics.generator.world import BROKERS, REPLICAS, Group, Topic, World
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """What a kind may choose from: the busiest that have no incident yet come first."""
+    """The choices for a kind of incident: the busiest candidates without an incident come first."""
 
     world: World
     topics: list[Topic]
@@ -81,7 +81,9 @@ def _connection_storm(at: _Setting) -> _About:
 
 
 def _group(at: _Setting, consumers: int, protocol: str | None = None) -> Group:
-    """The busiest group left with so many consumers, one of them of the protocol; else the busiest, else any at all."""
+    """Return the busiest remaining group with that many consumers, one of them of the protocol; else the busiest, else
+    any.
+    """
     for group in at.groups:
         protocols = {client.protocol for client in group.consumers}
         if len(group.consumers) >= consumers and (protocol is None or protocol in protocols):
@@ -106,10 +108,10 @@ _KINDS: tuple[tuple[str, Callable[[_Setting], _About], int, int], ...] = (
 KINDS = tuple(sorted({kind for kind, *_ in _KINDS}))
 
 
-def plant(world: World, plan: Plan) -> tuple[Incident, ...]:
-    """Incidents of every kind, one after the other in a random order, none near another.
+def plant_incidents(world: World, plan: Plan) -> tuple[Incident, ...]:
+    """Return incidents of every kind, one after the other in a random order, apart from each other.
 
-    The first and the last hours stay quiet, so that there is something usual to compare with.
+    The first and the last hours stay quiet, as a baseline.
     """
     random = np.random.default_rng([plan.seed, 2])
     chosen = [kind for kind in _KINDS for _ in range(plan.incidents)]
@@ -137,6 +139,6 @@ def plant(world: World, plan: Plan) -> tuple[Incident, ...]:
 
 
 def _load(world: World, about: dict[str, str], time: datetime) -> float:
-    """How awake those concerned are: in the dead of night there is nothing to see."""
+    """Return the activity of the affected clients: at night an incident would be invisible."""
     topic = next((topic for topic in world.topics if topic.name == about.get("topic")), None)
     return load(world.tenants[topic.tenant if topic else 0], time)

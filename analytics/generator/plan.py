@@ -1,4 +1,4 @@
-"""What is to be generated."""
+"""The plan: parameters of generated records."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -6,9 +6,9 @@ from datetime import UTC, date, datetime, timedelta
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The size and the seed; the same plan gives the same records, on any machine and with any number of processes.
+    """Size and seed; the same plan gives the same records, on any machine and with any number of processes.
 
-    records: requests, to within a few percent (arrivals are random). incidents: how many of each kind.
+    records: requests, to within a few percent (arrivals are random). incidents: number of each kind.
     """
 
     records: int = 1_000_000

@@ -19,8 +19,8 @@ _FAILURES = 0.001
 _TRACED = 0.01
 _KEYS = 2_000
 _MINUTES = 60
-# Answers as remoting and as gRPC has them. SYSTEM_ERROR, INTERNAL_SERVER_ERROR; SERVICE_NOT_AVAILABLE,
-# HA_NOT_AVAILABLE; SYSTEM_BUSY, TOO_MANY_REQUESTS; and PULL_NOT_FOUND, MESSAGE_NOT_FOUND, which are no failures.
+# Response codes in remoting and gRPC: SYSTEM_ERROR, INTERNAL_SERVER_ERROR; SERVICE_NOT_AVAILABLE, HA_NOT_AVAILABLE;
+# SYSTEM_BUSY, TOO_MANY_REQUESTS; and PULL_NOT_FOUND, MESSAGE_NOT_FOUND, which are no failures.
 _USUAL_FAILURE = (1, 50001)
 _OUTAGE = (14, 50002)
 _BUSY = (2, 42900)
@@ -41,7 +41,7 @@ ROLES = tuple(_LATENCY)
 _ROLE = {role: number for number, role in enumerate(ROLES)}
 _SEND, _RECEIVE, _ACK, _NACK, _BURY = (_ROLE[role] for role in ("send", "receive", "ack", "nack", "bury"))
 _OWN = (180.0, 0.35)
-# A long poll that finds nothing.
+# A long poll that finds no message.
 _POLL_US = 5_000_000.0
 
 
@@ -50,12 +50,12 @@ class Columns:
     """Rows as numpy columns. Indices refer to the world's lists; -1 and masks stand for null."""
 
     values: dict[str, Array]
-    # True where the value is there.
+    # True where the value is present.
     present: dict[str, Array]
 
 
 class Scene:
-    """The world's flows as arrays, and what the incidents do to them."""
+    """The world's flows as arrays, with the effects of incidents."""
 
     def __init__(self, world: World, plan: Plan, incidents: tuple[Incident, ...]) -> None:
         self.world = world
@@ -76,7 +76,7 @@ class Scene:
         self.codes = sorted({flow.code for flow in flows})
         self.code = np.array([self.codes.index(flow.code) for flow in flows])
         self.rate = self._scaled(np.array([flow.rate for flow in flows]))
-        # The flows in which a topic's traced messages come out again.
+        # The flows in which a topic's traced messages reappear.
         self.receiver = self._first(_RECEIVE)
         self.acker = self._first(_ACK)
         random = np.random.default_rng([plan.seed, 3])
@@ -85,31 +85,31 @@ class Scene:
         self.popularity = np.cumsum(popularity / popularity.sum())
 
     def rhythm(self, hour: int) -> Array:
-        """Load of every tenant in every minute of the hour, against its busiest: tenants by minutes."""
+        """Return the load of every tenant in every minute of the hour, against its busiest: tenants by minutes."""
         begin = self.plan.begin + timedelta(hours=hour)
         times = [begin + timedelta(minutes=minute) for minute in range(_MINUTES)]
         return np.array([[load(tenant, time) for time in times] for tenant in self.world.tenants])
 
     def _first(self, role: int) -> Array:
-        """The first flow of the role at every topic; every topic has a group."""
+        """Return the first flow of the role for every topic; every topic has a group."""
         matching = self.role == role
         return np.array([int(np.argmax(matching & (self.topic == topic.number))) for topic in self.world.topics])
 
     def _scaled(self, rates: Array) -> Array:
-        """Requests per minute of every flow, so that the plan's number comes out."""
+        """Return requests per minute of every flow, scaled to the plan's number."""
         begin = self.plan.begin
         hours = [begin + timedelta(hours=hour) for hour in range(self.plan.hours)]
         minutes = np.array([sum(load(tenant, hour) for hour in hours) for tenant in self.world.tenants]) * _MINUTES
         return rates * (self.plan.records / float((rates * minutes[self.tenant]).sum()))
 
     def minutes(self, incident: Incident, hour: int) -> slice:
-        """The part of the hour in which the incident is on."""
+        """Return the part of the hour in which the incident is active."""
         begin = self.plan.begin + timedelta(hours=hour)
         first, last = ((time - begin) / timedelta(minutes=1) for time in (incident.start, incident.end))
         return slice(max(0, int(first)), max(0, min(_MINUTES, int(last))))
 
     def about(self, incident: Incident) -> Array:
-        """The flows that the incident is about."""
+        """Return the flows that the incident affects."""
         match = np.ones(len(self.rate), dtype=bool)
         topics, groups, clients = self.world.topics, self.world.groups, self.world.clients
         if incident.topic is not None:
@@ -122,7 +122,7 @@ class Scene:
 
 
 def hour_of(scene: Scene, hour: int) -> Columns:
-    """The rows of one hour, in the order of their times. Depends on nothing but the plan and the hour."""
+    """Return the rows of one hour, ordered by time. Depends only on the plan and the hour."""
     random = np.random.default_rng([scene.plan.seed, 4, hour])
     rhythm = scene.rhythm(hour)
     rates = scene.rate[:, None] * rhythm[scene.tenant] * random.gamma(400.0, 1 / 400.0, size=(len(scene.rate), 1))
@@ -139,13 +139,13 @@ def hour_of(scene: Scene, hour: int) -> Columns:
         on = scene.minutes(incident, hour)
         afflict = _AFFLICTIONS.get(incident.kind)
         if afflict is not None and on.stop > on.start:
-            afflict(scene, incident, columns, _struck(scene, incident, columns), random)
-    _settle(columns)
+            afflict(scene, incident, columns, _affected(scene, incident, columns), random)
+    _clear_failed(columns)
     traced = _traces(scene, columns, random, begin_us)
     return _sorted(_joined(columns, traced))
 
 
-# What an incident does to how often flows happen.
+# Effects of an incident on the rate of flows.
 
 _NOISE = 40.0
 _NACKS = 150.0
@@ -171,7 +171,7 @@ def _change_rates(scene: Scene, incident: Incident, hour: int, rates: Array) -> 
         rates[working, scene.minutes(after, hour)] *= 2.0
 
 
-# What rows look like.
+# Contents of rows.
 
 
 def _rows(scene: Scene, random: np.random.Generator, flow: Array, time: Array) -> Columns:
@@ -181,7 +181,7 @@ def _rows(scene: Scene, random: np.random.Generator, flow: Array, time: Array) -
     sends, receives, acks = role == _SEND, role == _RECEIVE, role == _ACK
     found = receives & (random.random(size) >= EMPTY)
     ok = random.random(size) >= _FAILURES
-    # As many as there are on average, one at least.
+    # The average number, at least one.
     delivered = 1 + random.poisson(scene.batch[flow] - 1)
     messages = np.where(sends | (role == _NACK) | (role == _BURY), 1, 0)
     messages = np.where(found, delivered, messages)
@@ -240,12 +240,12 @@ def _by(grpc: Array, codes: tuple[int, int]) -> Array:
     return np.where(grpc, codes[1], codes[0])
 
 
-# What an incident does to the rows it strikes.
+# Effects of an incident on its rows.
 
 _Affliction = Callable[[Scene, Incident, Columns, Array, np.random.Generator], None]
 
 
-def _struck(scene: Scene, incident: Incident, columns: Columns) -> Array:
+def _affected(scene: Scene, incident: Incident, columns: Columns) -> Array:
     time = columns.values["time"]
     start, end = (int(moment.timestamp() * 1e6) for moment in (incident.start, incident.end))
     struck = (time >= start) & (time < end) & scene.about(incident)[columns.values["flow"]]
@@ -266,7 +266,7 @@ def _fail(scene: Scene, incident: Incident, columns: Columns, struck: Array, ran
 
 
 def _slow(scene: Scene, incident: Incident, columns: Columns, struck: Array, random: np.random.Generator) -> None:
-    # A long poll takes as long as it takes.
+    # A long poll lasts until its own time-out.
     struck = struck & (scene.role[columns.values["flow"]] != _RECEIVE)
     columns.values["broker_us"] = np.where(struck, columns.values["broker_us"] * 20, columns.values["broker_us"])
 
@@ -276,7 +276,7 @@ def _redeliver(scene: Scene, incident: Incident, columns: Columns, struck: Array
     columns.values["attempt"] = np.where(again, 2 + random.poisson(2, struck.size), columns.values["attempt"])
 
 
-def _heat(scene: Scene, incident: Incident, columns: Columns, struck: Array, random: np.random.Generator) -> None:
+def _make_hot(scene: Scene, incident: Incident, columns: Columns, struck: Array, random: np.random.Generator) -> None:
     flow = columns.values["flow"]
     hot = struck & (scene.role[flow] == _SEND) & (random.random(struck.size) < 0.7)
     if not hot.any():
@@ -291,21 +291,21 @@ _AFFLICTIONS: Mapping[str, _Affliction] = {
     "error_burst": _fail,
     "latency_spike": _slow,
     "redelivery_storm": _redeliver,
-    "hot_key": _heat,
+    "hot_key": _make_hot,
 }
 
 
-def _settle(columns: Columns) -> None:
-    """What failed has moved no message."""
+def _clear_failed(columns: Columns) -> None:
+    """Set the messages of failed requests to zero."""
     ok = columns.values["ok"]
     columns.values["messages"] = np.where(ok, columns.values["messages"], 0)
     columns.present["attempt"] = columns.present["attempt"] & ok
 
 
 def _traces(scene: Scene, columns: Columns, random: np.random.Generator, begin_us: int) -> Columns:
-    """A share of the sends is traced: such a message's way shows in a receive and an ack with the same trace id.
+    """Trace a share of the sends: such a message appears in a receive and an acknowledgement with the same trace id.
 
-    Those that would be acknowledged after the hour are left out, so that hours do not depend on each other.
+    Messages that would be acknowledged after the hour are left out, so that hours are independent.
     """
     values, present = columns.values, columns.present
     roles = scene.role[values["flow"]]

@@ -1,4 +1,4 @@
-"""What was planted: the answers to the exercise."""
+"""The truth: a record of the planted incidents."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ NAME = "truth.json"
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """One incident: its kind is that of the finding that should name it, and what it is about the finding's subject."""
+    """One incident: the kind of the finding that should name it, and the finding's subject."""
 
     id: int
     kind: str
@@ -29,7 +29,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a generated directory holds. records: rows by table."""
+    """The contents of a generated directory. records: rows by table."""
 
     seed: int
     start: datetime
@@ -43,7 +43,7 @@ class Truth:
 
 
 def load(root: Path) -> Truth:
-    """The truth of a generated directory; FileNotFoundError if it was not generated."""
+    """Return the truth of a generated directory. Raises FileNotFoundError if it was not generated."""
     content = json.loads((root / NAME).read_text(encoding="utf-8"))
     incidents = tuple(Incident(**_times(each)) for each in content.pop("incidents"))
     return Truth(**_times(content), incidents=incidents)

@@ -1,4 +1,4 @@
-"""The world: tenants, topics, groups, clients, brokers and replicas, and who asks what how often."""
+"""The world: tenants, topics, groups, clients, brokers and replicas, and the flows of requests between them."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ REPLICAS = ("gantry-0", "gantry-1", "gantry-2")
 WORKERS = 2
 QUEUES_PER_BROKER = 4
 
-# Name, hour of the day (UTC) that is its busiest, share of its working-day load at the weekend, and its weight.
+# Name, busiest hour of the day (UTC), share of its working-day load at the weekend, and weight.
 _TENANTS = (
     ("shop", 18, 1.2, 8.0),
     ("bank", 10, 0.3, 5.0),
@@ -24,7 +24,7 @@ _TENANTS = (
 )
 _TOPICS = ("orders", "payments", "events", "invoices", "stock", "notices")
 _CONSUMERS = ("billing", "search", "audit", "mail", "warehouse")
-# Protocol, language, version, share of the clients. Remoting says its language and version in the header.
+# Protocol, language, version, share of the clients. Remoting sends language and version in the header.
 _SDKS = (
     ("grpc", "JAVA", "5.0.7", 0.20),
     ("grpc", "JAVA", "5.0.5", 0.06),
@@ -41,7 +41,7 @@ _SDKS = (
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A namespace with its own day. peak: its busiest hour, UTC; weekend: load there against a working day's."""
+    """A namespace with its own daily rhythm. peak: its busiest hour, UTC; weekend: load against a working day's."""
 
     name: str
     peak: int
@@ -90,7 +90,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One client doing one kind of thing to one topic. rate: requests, relative. role: what rows of it look like."""
+    """One client with one kind of request for one topic. rate: requests, relative. role: the form of its rows."""
 
     client: int
     code: str
@@ -109,11 +109,11 @@ class World:
     flows: list[Flow] = field(default_factory=list)
 
 
-# Messages that one delivering request brings on average, by protocol, and what share of the requests brings none.
+# Average messages of one delivering request, by protocol, and the share of empty requests.
 BATCH = {"remoting": 4.0, "grpc": 2.0}
 EMPTY = 0.3
 
-# Role, code by protocol: requests per message received (None: the protocol has none).
+# Role, code by protocol: requests per received message (None: absent from the protocol).
 _CONSUMING = {
     "receive": ({"remoting": "PULL_MESSAGE", "grpc": "ReceiveMessage"}, None),
     "ack": ({"remoting": "UPDATE_CONSUMER_OFFSET", "grpc": "AckMessage"}, {"remoting": 0.1, "grpc": 1.0}),
@@ -122,7 +122,7 @@ _CONSUMING = {
 }
 _NACKED = 0.004
 _BURIED = 0.0004
-# Requests of a client that are not about messages, of all its requests.
+# Share of a client's requests that are not about messages.
 _UPKEEP = {
     "heartbeat": ({"remoting": "HEART_BEAT", "grpc": "Heartbeat"}, 0.01),
     "route": ({"remoting": "GET_ROUTEINFO_BY_TOPIC", "grpc": "QueryRoute"}, 0.01),
@@ -130,7 +130,7 @@ _UPKEEP = {
 
 
 def build(tenants: int, seed: int) -> World:
-    """The world of a seed."""
+    """Return the world of a seed."""
     random = np.random.default_rng([seed, 1])
     world = World([_tenant(number) for number in range(tenants)])
     for number, tenant in enumerate(world.tenants):

@@ -1,1 +1,1 @@
-"""What is run: the report, roll-ups, compaction, the stream."""
+"""Jobs: the report, roll-ups, compaction, the stream."""

@@ -1,8 +1,7 @@
-"""Compaction: the records of every hour in one file, for queries that look at months.
+"""Compaction: the records of every hour in one file, for queries over months.
 
 The proxy writes a file a minute, so that a crash loses little; opening thousands of them costs more than reading them.
-The result is another directory of the same form, so that whoever reads the proxy's own is not disturbed, and its
-retention goes on as it is set.
+The result is another directory of the same form; the proxy's own directory and its retention stay as they are.
 """
 
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from analytics.schema import TABLES
 
 @dataclass
 class Compaction:
-    """files became so many partitions, with so many rows; kept: partitions that had nothing new."""
+    """Result of a compaction: files merged into partitions of rows; kept: unchanged partitions."""
 
     files: int = 0
     partitions: int = 0
@@ -29,10 +28,10 @@ class Compaction:
 
 
 def compact(spark: SparkSession, root: str, out: str) -> Compaction:
-    """Bring `out` up to date with the records of `root`: the same rows, one file per hour.
+    """Update `out` from the records of `root`: the same rows, one file per hour.
 
-    Only hours with new files are written again. Damaged files are left out and named. Raises NoRecords, ValueError if
-    both are the same directory.
+    Only hours with new files are written again. Damaged files are skipped and named. Raises NoRecords, and ValueError
+    if both are the same directory.
     """
     target = place(spark, out)
     if target.uri == place(spark, root).uri:

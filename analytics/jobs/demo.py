@@ -1,4 +1,4 @@
-"""The demonstration: from nothing to a report whose findings are judged."""
+"""The demonstration: generate records, report on them, evaluate the findings."""
 
 import shutil
 import sys
@@ -10,24 +10,24 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from analytics.evaluate import Finding, judge
+from analytics.evaluate import Finding, match_findings
 from analytics.generator import Plan, generate
 from analytics.generator import truth as truths
 from analytics.jobs.report import Order, report
 from analytics.transforms.findings import ABOUT
 
-# If less of what is found is right, nobody will look at findings for long.
+# Minimum precision; below it users stop reading findings.
 _PRECISION = 0.8
-# Of a week in which every kind of incident is large enough to be seen; `analytics.evaluate` judges others.
+# Minimum recall for a week in which every incident is large enough to detect; `analytics.evaluate` measures others.
 _SEED = 2
 
 
 def demo(spark: SparkSession, folder: Path, records: int, days: int) -> int:
-    """Generate records, report on them, open the page where somebody watches; 1 if the detectors fell short."""
+    """Generate records, report on them, open the page on a desktop; return 1 if detection misses its minimum."""
     begun = time.monotonic()
     root, out = folder / "records", folder / "report"
     if (root / truths.NAME).exists():
-        # Generated before; records of anybody else stay, and are complained about.
+        # A former demonstration's records are used again; any other records are an error.
         shutil.rmtree(root)
     truth = generate(root, Plan(records=records, days=days, seed=_SEED))
     generated = time.monotonic()
@@ -35,7 +35,7 @@ def demo(spark: SparkSession, folder: Path, records: int, days: int) -> int:
     made = report(spark, str(root), str(out), Order(title="Traffic of a demonstration"))
     done = time.monotonic()
     print(f"the report is {made.page}")
-    verdict = judge(list(findings(made.findings)), truth.incidents)
+    verdict = match_findings(list(findings(made.findings)), truth.incidents)
     for incident in verdict.missed:
         print(f"not found: {incident.kind} {incident.start:%Y-%m-%d %H:%M}-{incident.end:%H:%M}, {incident.text}")
     if sys.stdout.isatty():
@@ -49,7 +49,7 @@ def demo(spark: SparkSession, folder: Path, records: int, days: int) -> int:
 
 
 def findings(table: pa.Table) -> Iterator[Finding]:
-    """A table of findings as evaluation has them."""
+    """Return a table of findings in the form of the evaluation."""
     for row in table.to_pylist():
         about = {name: row[name] for name in ABOUT if row[name] is not None}
         yield Finding(row["kind"], row["severity"], row["start"], row["end"], row["text"], about)

@@ -1,4 +1,4 @@
-"""What stands out, as lines."""
+"""Print findings as lines."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from analytics.transforms.rollup import CELL, rollup
 
 
 def lines(spark: SparkSession, root: str, order: Order, *, as_json: bool) -> Iterator[str]:
-    """Findings in order of time: for people with the zone's clock, as JSON with instants. Raises NoRecords."""
+    """Return findings ordered by time: as text with the zone's clock, or as JSON with instants. Raises NoRecords."""
     requests = records.read(spark, root, since=order.since, until=order.until).frame
     connections = records.read(spark, root, "connections", since=order.since, until=order.until).frame
     cells = rollup(requests, CELL, "5 minutes").persist(StorageLevel.MEMORY_AND_DISK)

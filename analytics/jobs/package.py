@@ -1,12 +1,12 @@
-"""`python -m analytics.jobs.package DIR`: what spark-submit takes, a program and its modules in one archive."""
+"""`python -m analytics.jobs.package DIR`: build the program and the archive of modules for spark-submit."""
 
 import sys
 import zipfile
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
-# The records' schema and the form of the traffic rules are the proxy's, request codes and prefixes of topics are
-# remoting's; nothing else of them goes along.
+# From the proxy only the records' schema and the model of the traffic rules, from remoting only request codes and topic
+# prefixes.
 _PARTS = (
     "analytics",
     *(

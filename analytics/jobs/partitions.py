@@ -1,7 +1,7 @@
-"""Incremental work on partitioned records: what has changed since the last run, staged, put in place, remembered.
+"""Incremental work on partitioned records: find changes since the last run, stage, promote, remember.
 
-Each partition of a result is one file, replaced whole: readers never see half of one or two of them, on any file
-system, and a run that dies is simply done again. What a partition was made of is written down after it is in place.
+Each partition of a result is one file, replaced whole: readers never see a partial or doubled partition on any file
+system, and a run that dies is repeated. The sources of a partition are recorded after it is in place.
 """
 
 import json
@@ -15,16 +15,16 @@ from pyspark.sql import functions as f
 from analytics import records
 from analytics.jobs.place import Place
 
-# Names and sizes of the files that a partition is made of.
+# Names and sizes of a partition's source files.
 Files = Mapping[str, int]
 
 _STAGING = "_staging"
-# The one file of a partition.
+# Name of a partition's only file.
 NAME = "records.parquet"
 
 
 class Manifest:
-    """What the partitions of a place were made of, kept in the place itself."""
+    """The sources of a place's partitions, stored in the place itself."""
 
     def __init__(self, place: Place, name: str) -> None:
         self._place = place
@@ -32,14 +32,14 @@ class Manifest:
         self._made: dict[str, dict[str, int]] = json.loads(place.read(self._name) or b"{}")
 
     def changed(self, found: Mapping[str, Files]) -> list[str]:
-        """Partitions to make again: those with a file that they were not made of.
+        """Return the partitions to make again: those with a source file that is new to them.
 
-        One of which files have only gone is left as it is: retention removes records, not what was learnt from them.
+        A partition whose sources only vanished stays: retention removes records, not results from them.
         """
         return sorted(name for name, files in found.items() if not files.items() <= self._made.get(name, {}).items())
 
     def remember(self, made: Mapping[str, Files]) -> None:
-        """These partitions are in place."""
+        """Record that these partitions are in place."""
         self._made |= {name: dict(files) for name, files in made.items()}
         self._place.write(self._name, json.dumps(self._made, sort_keys=True).encode())
 
@@ -51,7 +51,7 @@ class Manifest:
 
 
 def hours(spark: SparkSession, root: str, table: str) -> dict[str, dict[str, int]]:
-    """The files of each hour of a table, by partition (`date=…/hour=…`); without rows being read."""
+    """Return the files of each hour of a table by partition (`date=…/hour=…`), without reading rows."""
     base = f"{root.rstrip('/')}/{table}"
     if not records.exists(spark, root):
         raise records.NoRecords(f"there is no directory {root}: it should hold requests/, connections/ and members/")
@@ -67,13 +67,13 @@ def hours(spark: SparkSession, root: str, table: str) -> dict[str, dict[str, int
 
 
 def begin(partition: str) -> datetime:
-    """When an hour's partition begins."""
+    """Return the start of an hour's partition."""
     day, hour = (part.partition("=")[2] for part in partition.split("/"))
     return datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC) + timedelta(hours=int(hour))
 
 
 def read(spark: SparkSession, root: str, table: str, partitions: list[str]) -> records.Records:
-    """The records of these hours, every page looked at; files that are damaged are left out whole, and named."""
+    """Return the records of these hours, reading every page; damaged files are skipped whole, and named."""
     times = sorted(map(begin, partitions))
     found = records.read(spark, root, table, since=times[0], until=times[-1] + timedelta(hours=1), thorough=True)
     chosen = [f.struct(f.lit(time.date()).alias("date"), f.lit(time.hour).alias("hour")) for time in times]
@@ -82,11 +82,11 @@ def read(spark: SparkSession, root: str, table: str, partitions: list[str]) -> r
 
 
 def stage(frame: DataFrame, place: Place, folder: str, by: list[str], order: list[str]) -> dict[str, str]:
-    """Write a frame beside the result, a file per partition; the path of each."""
+    """Write a frame beside the result, one file per partition; return the path of each."""
     staging = f"{_STAGING}/{folder}"
     place.remove(staging)
     if "hour" in by:
-        # As the proxy's writer names it.
+        # File names as the proxy's writer gives them.
         frame = frame.withColumn("hour", f.format_string("%02d", "hour"))
     whole = frame.repartition(*by).sortWithinPartitions(*by, *order)
     whole.write.partitionBy(*by).option("compression", "zstd").parquet(f"{place.uri}/{staging}")
@@ -103,7 +103,7 @@ def _staged(place: Place, folder: str, depth: int, partition: str = "") -> Itera
 
 
 def promote(place: Place, folder: str, staged: Mapping[str, str]) -> None:
-    """Put staged partitions in place, each at once."""
+    """Move staged partitions into place, each atomically."""
     for partition, path in sorted(staged.items()):
         place.move(path, f"{folder}/{partition}/{NAME}")
     place.remove(f"{_STAGING}/{folder}")

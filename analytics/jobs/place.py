@@ -1,4 +1,4 @@
-"""Where a job writes: a directory, or any URI that Hadoop knows. Files appear whole, and replace others whole."""
+"""Output places: a local directory, or any Hadoop URI. Files appear and are replaced whole."""
 
 import os
 import shutil
@@ -15,28 +15,28 @@ class Place(Protocol):
     uri: str
 
     def read(self, name: str) -> bytes | None:
-        """A file's contents; None if there is none."""
+        """Return a file's contents; None if it does not exist."""
         ...
 
     def write(self, name: str, content: bytes) -> None:
-        """A whole file; whoever reads sees the old one or the new one."""
+        """Write a whole file; readers see the old or the new one."""
         ...
 
     def names(self, folder: str = "") -> list[str]:
-        """What is directly in a folder, sorted; nothing if there is no such folder."""
+        """Return the sorted names directly in a folder; none if it does not exist."""
         ...
 
     def move(self, old: str, new: str) -> None:
-        """Rename a file over another, if there is one."""
+        """Rename a file, replacing an existing one."""
         ...
 
     def remove(self, name: str) -> None:
-        """A file, or a folder with all that is in it; it need not be there."""
+        """Remove a file or a folder with its contents, if it exists."""
         ...
 
 
 def place(spark: SparkSession, uri: str) -> Place:
-    """The directory of that path or URI, made when something is written."""
+    """Return the directory of a path or URI; the first write creates it."""
     parts = urlsplit(uri)
     if parts.scheme in ("", "file"):
         return Directory(Path(unquote(parts.path) if parts.scheme else uri))
@@ -59,7 +59,7 @@ class Directory:
     def write(self, name: str, content: bytes) -> None:
         target = self._root / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Readers of Parquet directories pass over names with an underscore.
+        # Readers of Parquet directories skip names that begin with an underscore.
         hidden = target.with_name(f"_{target.name}.{os.getpid()}.tmp")
         with hidden.open("wb") as file:
             file.write(content)
@@ -93,7 +93,7 @@ class HadoopDirectory:
     """
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
-        # py4j makes what is asked for when it is asked for.
+        # py4j resolves the class on first use.
         jvm: Any = spark._jvm
         self._paths = jvm.org.apache.hadoop.fs
         self._bytes = jvm.org.apache.commons.io.IOUtils

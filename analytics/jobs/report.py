@@ -1,4 +1,4 @@
-"""The batch report: records in, a page and its tables out."""
+"""The batch report: from records to a page and its tables."""
 
 import io
 import logging
@@ -29,16 +29,18 @@ from proxy.traffic_rules.model import RuleFile
 _log = logging.getLogger("gantry.analytics")
 
 PAGE = "report.html"
-# So many requests are kept decoded while the report is made; beyond that, reading the columns again costs less.
+# Up to this many requests stay decoded in memory during the report; beyond it, reading columns again costs less.
 _KEPT = 20_000_000
-# What no section asks for is not kept.
+# Columns that no section reads are not kept.
 _UNUSED = ("schema", "worker", "tls", "delay_ms", "date", "hour")
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the report shall be about. since, until: aware, half open; zone: whose days and clocks they are; rules:
-    traffic rules that it shall try on the records."""
+    """Parameters of a report.
+
+    since, until: aware, half open; zone: of days and clocks; rules: traffic rules to try on the records.
+    """
 
     title: str = "Traffic"
     since: datetime | None = None
@@ -50,7 +52,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was made. page: its path or URI; findings: a table of transforms/findings.py; skipped: files left out."""
+    """A finished report. page: path or URI; findings: a table as in transforms/findings.py; skipped: skipped files."""
 
     page: str
     requests: int
@@ -59,7 +61,7 @@ class Report:
 
 
 def report(spark: SparkSession, root: str, out: str, order: Order | None = None) -> Report:
-    """Write `out`/report.html and `out`/tables/NAME.parquet. Raises NoRecords, ValueError for a zone that is none."""
+    """Write `out`/report.html and `out`/tables/NAME.parquet. Raises NoRecords, and ValueError for an unknown zone."""
     order = Order() if order is None else order
     zone_name(order.zone)
     found = {
@@ -89,7 +91,7 @@ def report(spark: SparkSession, root: str, out: str, order: Order | None = None)
 
 @contextmanager
 def _traffic(found: Mapping[str, records.Records], root: str, order: Order) -> Iterator[Traffic]:
-    """What the sections ask, kept by Spark while they do."""
+    """Cache the data that sections query, for the duration of the report."""
     kept: list[DataFrame] = []
 
     def keep(frame: DataFrame) -> DataFrame:
@@ -133,7 +135,7 @@ def _within(order: Order) -> str:
 
 
 def _step(zone: str, start: datetime, end: datetime) -> str:
-    """The longest period that makes up the zone's days: India's begin at half past the hour."""
+    """Return the longest period that divides the zone's days: those of India begin at half past the hour."""
     offsets = [time.astimezone(ZoneInfo(zone)).utcoffset() for time in (start, end)]
     return "1 hour" if all(offset is None or offset.seconds % 3600 == 0 for offset in offsets) else "15 minutes"
 

@@ -1,7 +1,7 @@
-"""Roll-ups that are kept: by the hour, and by the day of a zone; a month's question is then answered in seconds.
+"""Stored roll-ups: by the hour, and by the day of a zone; they answer questions about a month in seconds.
 
-Only hours with new files are made again, and only the days they belong to: records that come late change what they
-must. A roll-up has CELL's columns, so all transforms that say "traffic" take it.
+Only hours with new files are made again, and the days that contain them; late records update exactly these. A roll-up
+has CELL's columns, so all transforms that take "traffic" accept it.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ HOURLY, DAILY = "hourly", "daily"
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """hours and days that were made again; kept: hours that had nothing new."""
+    """Hours and days made again; kept: hours without new files."""
 
     hours: int
     days: int
@@ -34,10 +34,10 @@ class Rolled:
 
 
 def roll(spark: SparkSession, root: str, out: str, zone: str = "UTC") -> Rolled:
-    """Bring `out`/hourly and `out`/daily up to date with the requests of `root`; again and again, or after a crash.
+    """Update `out`/hourly and `out`/daily from the requests of `root`; safe to repeat and after a crash.
 
-    Days are the zone's; an hour belongs to the day in which it begins. Raises NoRecords, ValueError for a bad zone, or
-    for another one than the days there are of.
+    Days are the zone's; an hour belongs to the day in which it begins. Raises NoRecords, and ValueError for an unknown
+    zone or one other than that of the existing days.
     """
     target = place(spark, out)
     _check_zone(target, zone_name(zone))
@@ -57,7 +57,7 @@ def roll(spark: SparkSession, root: str, out: str, zone: str = "UTC") -> Rolled:
 
 
 def read(spark: SparkSession, out: str, name: str = DAILY) -> DataFrame:
-    """A roll-up that was kept: time, CELL's columns, sums, attempt and latency. Raises NoRecords if there is none."""
+    """Return a stored roll-up: time, CELL's columns, sums, attempt and latency. Raises NoRecords if there is none."""
     base = f"{out.rstrip('/')}/{name}"
     if not exists(spark, base):
         raise NoRecords(f"there are no {name} roll-ups in {out} yet: gantry analytics rollup makes them")
@@ -65,7 +65,7 @@ def read(spark: SparkSession, out: str, name: str = DAILY) -> DataFrame:
 
 
 def _roll_days(spark: SparkSession, target: Place, hourly: Manifest, zone: str) -> int:
-    """Make those days again whose hours are not what they were made of; how many."""
+    """Make days again whose hours changed; return their number."""
     made_of: dict[str, dict[str, int]] = {}
     for hour in hourly:
         local = partitions.begin(hour).astimezone(ZoneInfo(zone))
@@ -75,7 +75,7 @@ def _roll_days(spark: SparkSession, target: Place, hourly: Manifest, zone: str) 
     if not changed:
         return 0
     hours = [hour for day in changed for hour in made_of[day]]
-    # An hour whose files held no row that could be read has no file itself.
+    # An hour without readable rows has no file.
     paths = [f"{HOURLY}/{hour}/{partitions.NAME}" for hour in hours if target.names(f"{HOURLY}/{hour}")]
     if paths:
         frame = spark.read.parquet(*(f"{target.uri}/{path}" for path in paths))
@@ -87,7 +87,7 @@ def _roll_days(spark: SparkSession, target: Place, hourly: Manifest, zone: str) 
 
 
 def _sum(files: Mapping[str, int]) -> int:
-    """A number that differs where the files do."""
+    """Return a checksum of files."""
     text = json.dumps(files, sort_keys=True).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest())
 

@@ -1,8 +1,8 @@
-"""Streaming: windows of the traffic and alerts while the records are written, by Spark's Structured Streaming.
+"""Streaming: windows of the traffic, and alerts, while records are written, by Spark's Structured Streaming.
 
-A window is complete when a record comes that is later by the lateness allowed; then it is written once. Each batch
-writes files named by its number, which a batch that is repeated after a crash replaces by the same: nothing is lost
-and nothing is there twice. Webhooks are called at least once, with a key that says what is a repetition.
+A window is complete when a record arrives that is later by the allowed lateness; then it is written once. Each batch
+writes files named by its number; a batch repeated after a crash replaces them with the same contents: no loss, no
+duplicates. Webhooks are called at least once, with a key that identifies repetitions.
 """
 
 import io
@@ -25,22 +25,23 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from analytics import records
 from analytics.jobs.place import Place, place
-from analytics.transforms.operations import RECEIVE, SEND, doing
+from analytics.transforms.operations import RECEIVE, SEND, is_operation
 from analytics.transforms.rollup import measures
 
 _log = logging.getLogger("gantry.analytics")
 
 _CHECKPOINT = "_checkpoint"
 _OPEN = "_open.json"
-# Seconds between two calls of a webhook that fails.
+# Seconds between two calls of a failing webhook.
 _PAUSES = (1.0, 2.0, 4.0, 8.0)
 _TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Above which a topic's window is worth an alert: shares of requests and of deliveries, ms of its sends; and the
-    requests that it must have for that."""
+    """Limits of a topic's window: shares of requests and of deliveries, ms of its sends; and the minimum number of
+    requests.
+    """
 
     error_rate: float = 0.05
     p99_ms: float = 1000.0
@@ -50,7 +51,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How to stream: lengths of time as Spark says them. files_per_batch bounds the work of one batch."""
+    """Parameters of the stream: durations in Spark's form. files_per_batch bounds the work of one batch."""
 
     window: str = "1 minute"
     lateness: str = "5 minutes"
@@ -83,14 +84,14 @@ class Alert:
 
 
 def windows(requests: DataFrame, window: str, lateness: str) -> DataFrame:
-    """Requests of each window and topic, as a stream or not.
+    """Return the requests of each window and topic, as a stream or not.
 
-    time, topic, requests, errors, messages, answers (that brought messages), repeats (of them with a message delivered
-    again), error_rate, redelivery_rate (of the answers), p99_us (of sends)
+    Columns: time, topic, requests, errors, messages, answers (that contained messages), repeats (of these, with a
+    redelivered message), error_rate, redelivery_rate (of the answers), p99_us (of sends).
     """
     counted = ("requests", "errors", "messages", "repeats")
-    moving = f.when(doing(RECEIVE), f.col("moving")).otherwise(0.0)
-    sends = f.when(doing(SEND), f.col("latency_us"))
+    moving = f.when(is_operation(RECEIVE), f.col("moving")).otherwise(0.0)
+    sends = f.when(is_operation(SEND), f.col("latency_us"))
     sums = (
         requests.withWatermark("time", lateness)
         .select("time", "topic", "code", "latency_us", *measures(requests))
@@ -113,10 +114,11 @@ def windows(requests: DataFrame, window: str, lateness: str) -> DataFrame:
 
 
 def stream(spark: SparkSession, root: str, out: str, order: Order | None = None, *, once: bool = False) -> None:
-    """Write windows and alerts to `out` until SIGTERM, or with `once` until all that is there has been read.
+    """Write windows and alerts to `out` until SIGTERM; with `once`, until all existing records are read.
 
-    `out`/windows/NUMBER.parquet, `out`/alerts/NUMBER.jsonl, `out`/_checkpoint. Started again, it goes on where it was.
-    Raises NoRecords if there is no directory of requests yet, ValueError if `out` has windows but no checkpoint.
+    Files: `out`/windows/NUMBER.parquet, `out`/alerts/NUMBER.jsonl, `out`/_checkpoint. A restart continues from the
+    checkpoint. Raises NoRecords if there is no directory of requests yet, ValueError if `out` has windows but no
+    checkpoint.
     """
     order = Order() if order is None else order
     target = place(spark, out)
@@ -130,14 +132,14 @@ def stream(spark: SparkSession, root: str, out: str, order: Order | None = None,
         .foreachBatch(sink(target, order.limits, order.webhook))
     )
     query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=order.interval)).start()
-    _until_told(query)
+    _until_stopped(query)
 
 
-def _until_told(query: StreamingQuery) -> None:
+def _until_stopped(query: StreamingQuery) -> None:
     told: list[int] = []
     before = {number: signal.signal(number, lambda number, _: told.append(number)) for number in _SIGNALS}
     try:
-        # In steps: a signal is heard between them.
+        # In steps, so that signals are handled in between.
         while not query.awaitTermination(1):
             if told:
                 query.stop()
@@ -150,15 +152,15 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def sink(target: Place, limits: Limits, webhook: str | None) -> Callable[[DataFrame, int], None]:
-    """What foreachBatch calls."""
+    """The function for foreachBatch."""
 
     def write(batch: DataFrame, number: int) -> None:
         rows: pa.Table = batch.toArrow().sort_by([("time", "ascending"), ("topic", "ascending")])
         known = json.loads(target.read(_OPEN) or b"{}")
-        # What was open before this batch, also if this is its second time.
+        # Alerts that were firing before this batch, also when it is repeated.
         before = known.get("before" if known.get("batch") == number else "open", [])
         firing = {(measure, topic) for measure, topic in before}
-        alerts = list(judged(rows.to_pylist(), limits, firing))
+        alerts = list(evaluate_windows(rows.to_pylist(), limits, firing))
         if len(rows):
             content = io.BytesIO()
             pq.write_table(rows, content, compression="zstd")
@@ -175,8 +177,10 @@ def sink(target: Place, limits: Limits, webhook: str | None) -> Callable[[DataFr
     return write
 
 
-def judged(rows: Sequence[dict[str, Any]], limits: Limits, firing: set[tuple[str, str | None]]) -> Iterator[Alert]:
-    """What begins and what ends, window by window, in order of time. firing: (measure, topic), brought up to date."""
+def evaluate_windows(
+    rows: Sequence[dict[str, Any]], limits: Limits, firing: set[tuple[str, str | None]]
+) -> Iterator[Alert]:
+    """Return alerts that begin and end, window by window, ordered by time. firing: (measure, topic), updated."""
     bounds = {"error_rate": limits.error_rate, "p99_ms": limits.p99_ms, "redelivery_rate": limits.redelivery_rate}
     for when in sorted({row["time"] for row in rows}):
         values = {
@@ -203,7 +207,9 @@ def _values(row: dict[str, Any]) -> dict[str, float | None]:
 
 
 def post(url: str, content: dict[str, Any], key: str, pauses: Sequence[float] = _PAUSES) -> bool:
-    """POST JSON, again after a pause where it fails; if it was taken. What is not stays in the file, and is logged."""
+    """POST JSON, retry once after a pause; return whether it was accepted. A rejected alert stays in the file, and is
+    logged.
+    """
     headers = {"Content-Type": "application/json", "Idempotency-Key": key}
     request = urllib.request.Request(url, json.dumps(content).encode(), headers, method="POST")
     for pause in (*pauses, None):
@@ -211,7 +217,7 @@ def post(url: str, content: dict[str, Any], key: str, pauses: Sequence[float] = 
             with urllib.request.urlopen(request, timeout=_TIMEOUT):
                 return True
         except urllib.error.HTTPError as error:
-            # It is the answer, too, and holds its socket.
+            # An HTTPError is the response too, and holds its socket.
             error.close()
             failure = str(error)
         except OSError as error:

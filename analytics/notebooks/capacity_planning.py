@@ -16,13 +16,13 @@
 # %% [markdown]
 # # Capacity planning
 #
-# The busy hour, how it grows, when it will be too much, and for whom. `Limits` says what one replica can do: measure
-# it on your machines.
+# The busy hour, its growth, the day on which it reaches the limit, and the tenants behind it. `Limits` is the capacity
+# of one replica: measure it on your machines.
 
 # %%
 from analytics.facts import Limits
-from analytics.notebooks.opening import opened
-from analytics.notebooks.showing import Picture, table
+from analytics.notebooks.data import opened
+from analytics.notebooks.display import Picture, table
 from analytics.report import charts
 from analytics.transforms import capacity, costs, load
 
@@ -53,7 +53,7 @@ days
 table(traffic, capacity.forecast(traffic.cells, limits, traffic.zone))
 
 # %% [markdown]
-# ## Who it is that grows
+# ## Growth by tenant
 
 # %%
 bills = table(traffic, costs.costs(traffic.cells, every="1 day", zone=traffic.zone))

@@ -16,7 +16,7 @@
 # %% [markdown]
 # # Incident forensics
 #
-# What happened between two times. Without any of your own it looks at the worst that the detectors find; for yours:
+# Events between two times. By default the notebook examines the worst finding of the detectors; for a span of your own:
 # `start, end = datetime.fromisoformat("2026-10-19T14:00+02:00"), datetime.fromisoformat("2026-10-19T14:20+02:00")`
 
 # %%
@@ -25,8 +25,8 @@ from datetime import timedelta
 from pyspark.sql import functions as f
 
 from analytics.detect import detect
-from analytics.notebooks.opening import around, opened
-from analytics.notebooks.showing import Picture, table
+from analytics.notebooks.data import around, opened
+from analytics.notebooks.display import Picture, table
 from analytics.report import charts
 from analytics.transforms import errors, latency, load, redelivery, sessions
 
@@ -38,7 +38,7 @@ wider = traffic.between(start - timedelta(hours=1), end + timedelta(hours=1))
 start, end
 
 # %% [markdown]
-# ## What the detectors say of it
+# ## Findings of the detectors
 
 # %%
 now = found.where((f.col("start") < f.lit(end)) & (f.col("end") > f.lit(start)))
@@ -56,20 +56,20 @@ rates = table(traffic, errors.rates(wider.cells, by=("broker",), every="5 minute
 Picture(charts.lines(rates.dropna(subset=["broker"]), "error_rate", "broker", "share of requests", weight="requests"))
 
 # %% [markdown]
-# ## What failed, then
+# ## Failed requests
 
 # %%
 table(traffic, errors.errors(then.requests, every=None), order=["requests"], most=20)
 
 # %% [markdown]
-# ## What was slow
+# ## Slow requests
 
 # %%
 slow = latency.latency(then.cells, by=("code", "topic", "broker"), every=None).drop("latency")
 table(traffic, slow, order=["p99_us"], most=20)
 
 # %% [markdown]
-# ## What was delivered again
+# ## Redelivered messages
 
 # %%
 table(traffic, redelivery.redelivery(then.cells, every=None), order=["redelivered"], most=20)

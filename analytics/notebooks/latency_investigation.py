@@ -16,13 +16,13 @@
 # %% [markdown]
 # # Latency investigation
 #
-# Which requests are slow, at which broker, since when, and whether it is the broker or what is before it.
+# Slow requests: at which broker, since when, and whether the broker or the path to it causes them.
 
 # %%
 from pyspark.sql import functions as f
 
-from analytics.notebooks.opening import opened
-from analytics.notebooks.showing import Picture, table
+from analytics.notebooks.data import opened
+from analytics.notebooks.display import Picture, table
 from analytics.report import charts
 from analytics.report.sections import POLLS
 from analytics.transforms import end_to_end, latency
@@ -55,7 +55,7 @@ by_code = table(traffic, latency.latency(asked, by=("code",), every=traffic.ever
 Picture(charts.lines(by_code, "p99_us", "code", "µs", logarithmic=True, weight="requests"))
 
 # %% [markdown]
-# ## Spikes, with what they are confined to
+# ## Spikes, with their common factor
 
 # %%
 table(traffic, latency.spikes(traffic.cells), order=["score"])[["severity", "start", "end", "text"]]

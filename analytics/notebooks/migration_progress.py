@@ -21,8 +21,8 @@
 # %%
 from pyspark.sql import functions as f
 
-from analytics.notebooks.opening import opened
-from analytics.notebooks.showing import Picture, table
+from analytics.notebooks.data import opened
+from analytics.notebooks.display import Picture, table
 from analytics.report import charts
 from analytics.transforms import inventory
 

@@ -16,12 +16,12 @@
 # %% [markdown]
 # # Traffic overview
 #
-# How much, of what, by whom. `GANTRY_RECORDS` names the directory of traffic records.
+# Load by topic, tenant and operation. `GANTRY_RECORDS` names the directory of traffic records.
 
 # %%
 from analytics.detect import detect
-from analytics.notebooks.opening import opened
-from analytics.notebooks.showing import Picture, table
+from analytics.notebooks.data import opened
+from analytics.notebooks.display import Picture, table
 from analytics.report import charts
 from analytics.transforms import costs, errors, hot_topics, load
 
@@ -58,7 +58,7 @@ table(traffic, errors.errors(traffic.requests, every=None), order=["requests"], 
 table(traffic, costs.costs(traffic.cells), order=["cost"])
 
 # %% [markdown]
-# ## What stands out
+# ## Findings
 
 # %%
 found = table(traffic, detect(traffic.requests, traffic.connections, traffic.zone, traffic.cells))

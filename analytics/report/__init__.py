@@ -1,1 +1,1 @@
-"""The report: one HTML page about a time's traffic, and its tables as Parquet."""
+"""The report: one HTML page about a span of traffic, and its tables as Parquet."""

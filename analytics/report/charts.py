@@ -1,4 +1,4 @@
-"""Charts, for the report and the notebooks: pandas in, a matplotlib figure out. Nothing is computed here."""
+"""Charts for the report and the notebooks: from pandas to matplotlib figures. Nothing is computed here."""
 
 import io
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-# Readable on white and on black, and apart from each other for the colour blind (after Okabe and Ito).
+# Readable on white and on black, and distinct for colour-blind readers (after Okabe and Ito).
 COLOURS = ("#2f7ebc", "#e8743b", "#1a9c6e", "#b05bb0", "#c9a227", "#56b4e9", "#8a6d5a", "#7a8794")
 SEVERITIES = {"critical": "#d64545", "warning": "#d99a1c", "info": "#7a8794"}
 _TEXT = "#6b7785"
-# Lines and bars of one chart; what is beyond makes no picture.
+# Maximum number of lines and bars of a chart.
 _MAX = len(COLOURS)
 
 
@@ -26,7 +26,7 @@ def lines(
     logarithmic: bool = False,
     weight: str | None = None,
 ) -> Figure:
-    """`value` over `time`, a line for each of the busiest `by`: those with most of `weight`, else of the value."""
+    """Plot `value` over `time`, a line for each of the busiest `by`: those with most of `weight`, else of the value."""
     figure, axes = _blank()
     for (name, part), colour in zip(_series(frame, weight or value, by), COLOURS, strict=False):
         part = part.sort_values("time")
@@ -39,13 +39,13 @@ def lines(
         axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
         axes.yaxis.set_minor_formatter(FuncFormatter(_shown))
     else:
-        # What differs by a hundredth shall not look like a cliff.
+        # A difference of one percent should not look like a cliff.
         axes.set_ylim(bottom=0)
     return _finish(figure, axes, unit, legend=by is not None)
 
 
 def areas(frame: pd.DataFrame, value: str, by: str, unit: str = "") -> Figure:
-    """`value` over `time`, stacked by `by`."""
+    """Plot `value` over `time`, stacked by `by`."""
     figure, axes = _blank()
     wide = frame.pivot_table(index="time", columns=by, values=value, aggfunc="sum").fillna(0.0)
     chosen = list(wide.sum().sort_values(ascending=False).index[:_MAX])
@@ -57,7 +57,7 @@ def areas(frame: pd.DataFrame, value: str, by: str, unit: str = "") -> Figure:
 
 
 def bars(frame: pd.DataFrame, name: str, value: str, unit: str = "", most: int = 12) -> Figure:
-    """`value` of each `name`, the greatest on top."""
+    """Plot `value` of each `name`, the greatest on top."""
     chosen = frame.sort_values(value, ascending=False).head(most).iloc[::-1]
     figure, axes = _blank(height=max(1.2, 0.3 * len(chosen) + 0.5))
     axes.barh([str(text)[:48] for text in chosen[name]], chosen[value].astype(float), color=COLOURS[0], height=0.7)
@@ -67,7 +67,7 @@ def bars(frame: pd.DataFrame, name: str, value: str, unit: str = "", most: int =
 
 
 def timeline(findings: pd.DataFrame, load: pd.DataFrame) -> Figure:
-    """When what was found happened: a lane for each kind, over the requests per period."""
+    """Plot findings over time: a row for each kind, above the requests per period."""
     kinds = sorted(findings["kind"].unique())
     figure, axes = _blank(height=max(2.2, 0.34 * len(kinds) + 1.4))
     if len(load):
@@ -79,7 +79,7 @@ def timeline(findings: pd.DataFrame, load: pd.DataFrame) -> Figure:
     for lane, kind in enumerate(reversed(kinds)):
         for row in findings[findings["kind"] == kind].itertuples():
             colour = SEVERITIES.get(str(row.severity), _TEXT)
-            # A moment is shown, too.
+            # Give an instant a visible width.
             axes.plot([row.start, row.end], [lane, lane], color=colour, linewidth=7, solid_capstyle="round")
     axes.set_yticks(range(len(kinds)), [kind.replace("_", " ") for kind in reversed(kinds)])
     axes.set_ylim(-0.7, len(kinds) - 0.3)
@@ -88,9 +88,9 @@ def timeline(findings: pd.DataFrame, load: pd.DataFrame) -> Figure:
 
 
 def svg(figure: Figure) -> str:
-    """The figure as an SVG element; the same figure gives the same text."""
+    """Return the figure as an SVG element; the same figure gives the same text."""
     out = io.StringIO()
-    # Ids are made of what they name, so that pictures may share a page.
+    # Ids are derived from the content, so that pictures may share a page.
     with rc_context({"svg.hashsalt": "gantry"}):
         figure.savefig(out, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None})
     text = out.getvalue()
@@ -135,7 +135,7 @@ def _time_axis(axes: Axes) -> None:
 
 
 def _shown(value: float, _: object = None) -> str:
-    """A number on an axis: 12k, 3.5M."""
+    """Format a number on an axis: 12k, 3.5M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:g}{letter}"

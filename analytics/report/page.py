@@ -1,4 +1,4 @@
-"""The page: sections in HTML, everything in one file, nothing from elsewhere."""
+"""The page: sections in HTML, in one self-contained file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _PAGE = Environment(loader=PackageLoader("analytics.report", "."), autoescape=Tr
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a report comes from: rows and files of the records, and the files that could not be read, with why."""
+    """Source of a report: rows and files of the records, and the unreadable files with reasons."""
 
     title: str
     start: datetime
@@ -33,7 +33,7 @@ class Origin:
 
 
 def render(origin: Origin, tiles: Sequence[tuple[str, str]], sections: Sequence[Section], made: datetime) -> str:
-    """The page's text."""
+    """Return the page's HTML."""
     return _PAGE.render(
         title=origin.title,
         span=_span(origin),
@@ -59,7 +59,7 @@ def _shown(section: Section) -> dict[str, Any]:
         "name": section.name,
         "title": section.title,
         "lead": section.lead,
-        # Made here, of numbers and of texts that matplotlib escapes.
+        # Built here from numbers and from texts that matplotlib escapes.
         "pictures": [Markup(charts.svg(figure)) for figure in section.figures],
         "head": [_heading(table, name) for name in names],
         "rows": [_row(names, row) for row in table.head(ROWS).itertuples(index=False)],
@@ -78,7 +78,7 @@ def _row(names: Sequence[str], values: Sequence[Any]) -> list[tuple[str, str]]:
 
 
 def _cell(name: str, value: Any) -> tuple[str, str]:
-    """A cell's kind and text."""
+    """Return a cell's kind and text."""
     if isinstance(value, list | tuple | np.ndarray):
         several = [str(item) for item in value]
         return "", ", ".join(several[:5]) + (f" and {len(several) - 5} more" if len(several) > 5 else "")

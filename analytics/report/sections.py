@@ -1,6 +1,6 @@
-"""The report's sections: which transform, which picture, which sentence.
+"""The report's sections: transform, picture, sentence.
 
-A section asks Spark once for each table, draws what comes back, and keeps it for the Parquet files.
+A section queries Spark once for each table, draws the result, and keeps it for the Parquet files.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,9 +36,9 @@ from analytics.transforms import (
 )
 from proxy.traffic_rules.model import RuleFile
 
-# Rows of a table on the page; the Parquet beside it has all of them.
+# Maximum rows of a table on the page; the Parquet file has all of them.
 ROWS = 15
-# They wait for messages on purpose.
+# Codes that wait for messages on purpose.
 POLLS = (
     "PULL_MESSAGE",
     "LITE_PULL_MESSAGE",
@@ -52,10 +52,10 @@ POLLS = (
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a report is made from, each kept by Spark.
+    """The data of a report, cached by Spark.
 
-    cells: the requests' roll-up by CELL, in periods that make up hours and days of the zone. start, end: of the
-    records, aware. rules: traffic rules whose limits are tried on it.
+    cells: the requests' roll-up by CELL, in periods that divide hours and days of the zone. start, end: of the records,
+    aware. rules: traffic rules whose limits are tried on the data.
     """
 
     requests: DataFrame
@@ -76,14 +76,14 @@ class Traffic:
 
 
 def period(start: datetime, end: datetime) -> str:
-    """A period that makes some hundred points, whatever the time is that a picture shows."""
+    """Return a period that gives about a hundred points for the span of a picture."""
     steps = (("5 minutes", timedelta(hours=30)), ("1 hour", timedelta(days=20)))
     return next((every for every, most in steps if end - start <= most), "1 day")
 
 
 @dataclass
 class Section:
-    """A part of the page. tables: by name, what goes beside the page as Parquet; table: rows for the page itself."""
+    """A part of the page. tables: by name, stored beside the page as Parquet; table: rows on the page itself."""
 
     name: str
     title: str
@@ -94,7 +94,7 @@ class Section:
 
 
 def sections(traffic: Traffic) -> Iterator[Section]:
-    """All of them, in the page's order; those that have nothing to say are left out."""
+    """Return all sections, in the page's order; empty sections are left out."""
     for make in _SECTIONS:
         section = make(traffic)
         if section is not None:
@@ -102,7 +102,7 @@ def sections(traffic: Traffic) -> Iterator[Section]:
 
 
 def rows(table: pa.Table, zone: str) -> pd.DataFrame:
-    """A table for people: times as clocks in the zone show them, no histograms."""
+    """Return a table for display: times as clocks in the zone, without histograms."""
     plain = [
         column.name
         for column in table.schema
@@ -240,7 +240,7 @@ def _redelivery(traffic: Traffic) -> Section | None:
 
 
 def _consumers(traffic: Traffic) -> Section | None:
-    # By the hour at least: shorter periods of a month are no picture.
+    # At least hourly: shorter periods of a month make no picture.
     every = traffic.every if traffic.every == "5 minutes" else "1 hour"
     table = _table(balance.balance(traffic.cells, every))
     over = rows(table, traffic.zone)
@@ -267,7 +267,7 @@ def _keys(traffic: Traffic) -> Section | None:
     hot = keys[keys["share"] > 2 * keys["expected_share"]].sort_values("share", ascending=False)
     if hot.empty:
         return None
-    # As an exact number it is 19 digits, and no thousands.
+    # As an exact number it has 19 digits and no thousands separators.
     hashes = hot["key_hash"].map(lambda value: f"{int(value) & 0xFFFFFFFFFFFFFFFF:016x}")
     return Section(
         "keys",
@@ -356,7 +356,7 @@ def _tenants(traffic: Traffic) -> Section | None:
     )
 
 
-# Hours of clients: those in which they were furthest above their usual.
+# Hours of clients, those furthest above their usual load first.
 _LOUDEST = 10_000
 
 
@@ -378,9 +378,11 @@ def _quotas(traffic: Traffic) -> Section | None:
 
 
 def verdict(rules: RuleFile, over: pd.DataFrame) -> str:
-    """Which limits would have been hit, and what of the file that does not say. over: rows of what_if, worst first."""
-    limits, unjudged = quotas.limits(rules), quotas.unjudged(rules)
-    judged, others = len(limits) - len(unjudged), len(rules.rule) - len(limits)
+    """Return a sentence on the limits that would have been exceeded, and on those that records cannot evaluate. over:
+    rows of what_if, worst first.
+    """
+    limits, unsupported_limits = quotas.limits(rules), quotas.unsupported_limits(rules)
+    judged, others = len(limits) - len(unsupported_limits), len(rules.rule) - len(limits)
     told = []
     if not judged:
         told.append("It has no limit that could be judged.")
@@ -395,7 +397,7 @@ def verdict(rules: RuleFile, over: pd.DataFrame) -> str:
             f"Hardest hit: {who} by {worst.rule}, {_percent(worst.over_share)} of its {worst.unit} refused"
             " (sends) or held (receives)."
         )
-    told += [f"{name} is not judged: {reason}." for name, reason in unjudged.items()]
+    told += [f"{name} is not judged: {reason}." for name, reason in unsupported_limits.items()]
     if others:
         told.append(f"{_many(others, 'rule')} of other kinds {'is' if others == 1 else 'are'} not judged.")
     return " ".join(told)

@@ -1,4 +1,4 @@
-"""Questions about traffic, each a pure function from DataFrame to DataFrame, without a UDF.
+"""Transforms: questions about traffic, each a pure function from DataFrame to DataFrame, without UDFs.
 
-Most take "traffic": request records, or a roll-up of them (rollup.py), with the same answer.
+Most take "traffic": request records, or a roll-up of them (rollup.py), with the same result.
 """

@@ -1,7 +1,7 @@
-"""Anomalies: what does not fit the day and the hour, judged robustly and explained.
+"""Anomalies: deviations from the usual level of the day and the hour, robust and explained.
 
 The baseline is Tukey's median polish of the logarithm: a typical level, an effect of the time of day, an effect of the
-day. An odd hour moves none of these medians, a busy Monday is no anomaly at ten o'clock, and a growing topic is none.
+day. One odd hour moves none of these medians; a busy Monday or a growing topic is no anomaly.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from pyspark.sql import functions as f
 
 from analytics.transforms import histogram
 from analytics.transforms.episodes import episodes
-from analytics.transforms.findings import finding, graded
-from analytics.transforms.operations import SEND, doing
+from analytics.transforms.findings import finding, severity_by
+from analytics.transforms.operations import SEND, is_operation
 from analytics.transforms.periods import seconds, zone_name
 from analytics.transforms.rollup import rollup
 
-# Robust deviations; times above or below what is usual; what is usual at least.
+# Robust deviations; factor above or below the usual value; minimum usual value.
 _SCORE = 5.0
 _TIMES = 2.5
 _LEAST = 20.0
-# Of that many days at least there is something usual.
+# Minimum number of days for a usual value.
 _DAYS = 3
 
 
@@ -30,40 +30,39 @@ MEASURES = ("messages", "p99_us")
 def series(
     traffic: DataFrame, every: str = "1 hour", zone: str = "UTC", measures: Sequence[str] = MEASURES
 ) -> DataFrame:
-    """What is sent to every topic in every period, against what is usual at that time of day on such a day.
+    """Return the traffic of every topic and period, with the usual value at that time of day on such a day.
 
-    measure: messages, and p99_us of their latency. Periods without any are 0 messages, not missing, from the first
-    to the last that the topic has. usual: the baseline; spread: the usual deviation, as a share of it
-    (0.2: a fifth more or less); score: deviations of that size, negative below, of the square root: a count's chance is
-    alike there above and below, while of the count itself a drop to nothing is never more than 1 / spread.
-    Null where fewer than three days have this time of day.
-    traffic: records, or a roll-up with code and topic, its periods no longer than `every`.
+    measure: messages, and p99_us of their latency. Periods without messages count as 0, from the first to the last
+    period of the topic. usual: the baseline; spread: the usual deviation, as a share of it (0.2: a fifth more or less);
+    score: number of such deviations, negative below, of the square root, because a count's chance is symmetric there,
+    while a drop of the count itself to zero never exceeds 1 / spread. Null where fewer than three days have this time
+    of day. traffic: records, or a roll-up with code and topic and periods no longer than `every`.
 
-    time, topic, measure, value, usual, spread, score
+    Columns: time, topic, measure, value, usual, spread, score.
     """
     tailed = "p99_us" in measures
-    sends = traffic.where(doing(SEND) & f.col("topic").isNotNull())
+    sends = traffic.where(is_operation(SEND) & f.col("topic").isNotNull())
     sent = rollup(sends, ["topic"], every, zone, latency=tailed)
     tail = histogram.quantile(f.col("latency"), 0.99) if tailed else f.lit(None)
     messages = f.coalesce("messages", f.lit(0.0))
-    # A percentile of few is a matter of chance: its noise goes with the number of requests.
-    entries = {"messages": _measured("messages", messages, messages),
-               "p99_us": _measured("p99_us", f.col("p99_us"), f.col("requests") / 4)}  # fmt: skip
-    filled = _filled(sent.select("time", "topic", "messages", tail.alias("p99_us"), "requests"), every)
+    # The noise of a percentile depends on the number of requests.
+    entries = {"messages": _measurement("messages", messages, messages),
+               "p99_us": _measurement("p99_us", f.col("p99_us"), f.col("requests") / 4)}  # fmt: skip
+    filled = _with_empty_periods(sent.select("time", "topic", "messages", tail.alias("p99_us"), "requests"), every)
     long = filled.select("time", "topic", f.explode(f.array(*(entries[name] for name in measures))).alias("entry"))
     values = long.select("time", "topic", "entry.*").where(f.col("value").isNotNull())
     return _judged(values, zone)
 
 
-def _measured(name: str, value: Column, weight: Column) -> Column:
-    """An entry: `of` is how many events the value rests upon."""
+def _measurement(name: str, value: Column, weight: Column) -> Column:
+    """One measured value; `of` is the number of events behind it."""
     return f.struct(
         f.lit(name).alias("measure"), value.cast("double").alias("value"), weight.cast("double").alias("of")
     )
 
 
-def _filled(values: DataFrame, every: str) -> DataFrame:
-    """With the periods in which nothing was sent."""
+def _with_empty_periods(values: DataFrame, every: str) -> DataFrame:
+    """Add the periods without messages."""
     length = seconds(every)
     spans = values.groupBy("topic").agg(
         f.min(f.unix_seconds("time")).alias("first"), f.max(f.unix_seconds("time")).alias("last")
@@ -95,7 +94,7 @@ def _judged(long: DataFrame, zone: str) -> DataFrame:
         .withColumn("deviation", 1.4826 * median("apart", of_all))
     )
     usual = f.greatest(f.expm1(f.col("by_slot") + f.col("by_day")), f.lit(0.0))
-    # What chance alone does to a count of that size, as a share of it.
+    # Share of a count's value that chance alone explains.
     count = f.when(f.col("measure") == "messages", usual).otherwise(f.col("of"))
     spread = f.sqrt(f.col("deviation") ** 2 + 1 / f.greatest(count, f.lit(1.0)))
     score = 2 * (f.sqrt((f.col("value") + 1) / (usual + 1)) - 1) / spread
@@ -113,9 +112,9 @@ def _judged(long: DataFrame, zone: str) -> DataFrame:
 def anomalies(
     traffic: DataFrame, every: str = "30 minutes", zone: str = "UTC", measures: Sequence[str] = ("messages",)
 ) -> DataFrame:
-    """Findings traffic_drop, traffic_surge and (measure p99_us) latency_spike: periods far from the baseline.
+    """Return findings traffic_drop, traffic_surge and (measure p99_us) latency_spike: periods far from the baseline.
 
-    Latency is not asked for by default, because `latency.spikes` says it once for a broker, not for each of its topics.
+    Latency is off by default, because `latency.spikes` reports it once for a broker instead of for each of its topics.
     """
     judged = series(traffic, every, zone, measures).withColumn("times", (f.col("value") + 1) / (f.col("usual") + 1))
     far = (f.abs("score") >= _SCORE) & (f.col("usual") >= _LEAST)
@@ -142,4 +141,4 @@ def anomalies(
         f.col("expected"),
         f.col("score"),
     )
-    return finding(found, f.col("kind"), graded(f.col("score"), 8.0, 15.0), f.col("topic"), text)
+    return finding(found, f.col("kind"), severity_by(f.col("score"), 8.0, 15.0), f.col("topic"), text)

@@ -1,25 +1,25 @@
-"""Balance: what producers put in against what consumers take out, and what must be left between."""
+"""Balance: messages that producers send, messages that consumers take, and the backlog between."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from analytics.transforms.episodes import episodes
-from analytics.transforms.findings import finding, graded
-from analytics.transforms.operations import ACK, RECEIVE, SEND, doing
+from analytics.transforms.findings import finding, severity_by
+from analytics.transforms.operations import ACK, RECEIVE, SEND, is_operation
 from analytics.transforms.periods import keys, seconds
 from analytics.transforms.rollup import measures, require, whole
 
 
 def balance(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
-    """For every topic and each group that consumes it: messages sent, received for the first time, received again,
-    acknowledged, and the backlog that this leaves at the window's end.
+    """Return, for every topic and each group that consumes it, messages sent, received first, redelivered and
+    acknowledged, and the backlog at the window's end.
 
-    The records do not say how many messages were there before, nor what left a topic by age: the backlog is counted
-    from its lowest point so far, so it is an estimate from below. Its rise is exact, if all traffic came through here.
-    wait_s: how long a message waits, by Little's law (backlog by throughput). Windows without traffic of the topic are
-    not there. traffic: records, or a roll-up with code, topic and group.
+    Records show neither the messages from before nor messages that expired, so the backlog is counted from its lowest
+    point so far: an estimate from below. Its growth is exact if all traffic came through the recorded replicas. wait_s:
+    time that a message waits, by Little's law (backlog by throughput). Windows without traffic of the topic are absent.
+    traffic: records, or a roll-up with code, topic and group.
 
-    time, topic, group, sent, received, redelivered, acked, backlog, wait_s
+    Columns: time, topic, group, sent, received, redelivered, acked, backlog, wait_s.
     """
     so_far = Window.partitionBy("topic", "group").orderBy("time").rowsBetween(Window.unboundedPreceding, 0)
     level = f.sum(f.col("sent") - f.col("received")).over(so_far)
@@ -36,21 +36,21 @@ def balance(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
 
 
 def _windows(traffic: DataFrame, every: str) -> DataFrame:
-    """time, topic, group, sent, received, redelivered, acked, answers (that brought messages)"""
+    """Columns: time, topic, group, sent, received, redelivered, acked, answers (that contained messages)."""
     require(traffic, "code", "topic", "group")
-    received = doing(RECEIVE)
-    rows = traffic.where(doing(SEND, RECEIVE, ACK) & f.col("topic").isNotNull()).select(
+    received = is_operation(RECEIVE)
+    rows = traffic.where(is_operation(SEND, RECEIVE, ACK) & f.col("topic").isNotNull()).select(
         *keys(every), "code", "topic", "group", *measures(traffic)
     )
     amounts = {
-        "sent": f.when(doing(SEND), f.col("messages")),
+        "sent": f.when(is_operation(SEND), f.col("messages")),
         "received": f.when(received, f.col("messages") - f.col("redelivered")),
         "redelivered": f.when(received, f.col("redelivered")),
-        "acked": f.when(doing(ACK), f.col("messages")),
+        "acked": f.when(is_operation(ACK), f.col("messages")),
         "answers": f.when(received, f.col("moving")),
     }
-    # What is sent has no consumer yet.
-    consumer = f.when(~doing(SEND), f.col("group")).alias("group")
+    # A sent message has no group yet.
+    consumer = f.when(~is_operation(SEND), f.col("group")).alias("group")
     sums = (
         rows.where(f.col("messages") > 0)
         .select(
@@ -60,7 +60,7 @@ def _windows(traffic: DataFrame, every: str) -> DataFrame:
         .agg(*(f.sum(name).alias(name) for name in amounts))
     )
     consumed = sums.where(f.col("group").isNotNull())
-    # It counts for each group of the topic; a topic that nobody consumes has no balance.
+    # It counts for each group of the topic; a topic without groups has no balance.
     consumers = consumed.select("topic", f.col("group").alias("consumer")).distinct()
     sent = sums.where(f.col("group").isNull()).join(consumers, "topic", "inner")
     for_each = sent.select("time", "topic", f.col("consumer").alias("group"), *amounts)
@@ -68,17 +68,20 @@ def _windows(traffic: DataFrame, every: str) -> DataFrame:
     return both.groupBy("time", "topic", "group").agg(*(f.sum(name).alias(name) for name in amounts))
 
 
-# A group that takes less than that share of what it usually takes is standing still, if at least so many came.
+# A stalled group takes less than this share of its usual amount, while at least this many messages arrive.
 _STANDING = 0.2
 _LEAST = 10
 _WINDOWS = 2
-# How certain that has to be, in deviations.
+# Minimum certainty, in standard deviations.
 _SCORE = 8.0
 
 
 def stalls(traffic: DataFrame, every: str = "10 minutes") -> DataFrame:
-    """Findings consumer_stall: times, of two windows at least, when a group took hardly anything of what was sent,
-    though it usually does. traffic: as for `balance`."""
+    """Return findings consumer_stall: two or more windows in which a group took almost none of the sent messages,
+    although it usually does.
+
+    traffic: as for `balance`.
+    """
     of_group = Window.partitionBy("topic", "group")
     usual = f.percentile_approx(f.try_divide("received", "sent"), 0.5).over(of_group)
     batch = f.coalesce(f.try_divide(f.sum("received").over(of_group), f.sum("answers").over(of_group)), f.lit(1.0))
@@ -91,7 +94,7 @@ def stalls(traffic: DataFrame, every: str = "10 minutes") -> DataFrame:
         f.count(f.lit(1)).alias("windows"),
         f.max("batch").alias("batch"),
     )
-    # Answers, not messages, come by chance; the root makes a Poisson count's deviations alike, down to none at all.
+    # Answers, not messages, arrive at random; the root makes a Poisson count's deviations equal, down to zero.
     usually, now = (f.sqrt(f.col(name) / f.col("batch")) for name in ("expected", "observed"))
     found = (
         episodes(standing, ["topic", "group"], every, sums)
@@ -105,5 +108,5 @@ def stalls(traffic: DataFrame, every: str = "10 minutes") -> DataFrame:
         f.col("topic"),
         f.col("expected"),
     )
-    severity = graded(f.unix_seconds("end") - f.unix_seconds("start"), 0.0, 1800.0)
+    severity = severity_by(f.unix_seconds("end") - f.unix_seconds("start"), 0.0, 1800.0)
     return finding(found, "consumer_stall", severity, f.col("group"), text)

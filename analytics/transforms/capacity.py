@@ -1,4 +1,4 @@
-"""Capacity: the busy hour, how it grows, and when it will be too much."""
+"""Capacity: the busy hour, its growth, and the day on which it reaches the limit."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -8,15 +8,16 @@ from analytics.transforms.periods import keys, zone_name
 from analytics.transforms.rollup import measures
 
 MEASURES = ("requests_per_s", "messages_per_s", "bytes_per_s")
-# A day of which less was recorded says nothing about its busy hour.
+# A day with less recorded time has no meaningful busy hour.
 _COMPLETE = 20
 
 
 def daily(traffic: DataFrame, zone: str = "UTC") -> DataFrame:
-    """Every local day's busiest hour: its means per second, each measure with its own hour; busy_hour is the requests'.
+    """Return the busiest hour of every local day: its means per second, each measure with its own hour; busy_hour is
+    that of requests.
 
-    time (the day's beginning), requests_per_s, messages_per_s, bytes_per_s, busy_hour (0 to 23, local), hours (of how
-    many there is a record)
+    Columns: time (start of the day), requests_per_s, messages_per_s, bytes_per_s, busy_hour (0 to 23, local), hours
+    (with records).
     """
     rows = traffic.select(*keys("1 hour"), *measures(traffic))
     hours = rows.groupBy("time").agg(
@@ -35,14 +36,13 @@ def daily(traffic: DataFrame, zone: str = "UTC") -> DataFrame:
 
 
 def forecast(traffic: DataFrame, limits: Limits | None = None, zone: str = "UTC") -> DataFrame:
-    """The busy hour's growth by a straight line through the days, and what follows from it, per measure.
+    """Return the growth of the busy hour by a straight line through the days, and its consequences, per measure.
 
-    per_day: growth in units per second and day, by the days of which 20 hours at least were recorded; fit: R² of the
-    line; both null below three such days. limit: of all replicas
-    together, headroom left. days_until_limit: from the last day on, null if it does not grow, 0 if it is there.
-    replicas_needed: today, and replicas_ahead in `ahead_days`.
+    per_day: growth in units per second and day, over days with at least 20 recorded hours; fit: R² of the line; both
+    null below three such days. limit: of all replicas together, after headroom. days_until_limit: from the last day on,
+    null without growth, 0 if reached. replicas_needed: today, and replicas_ahead in `ahead_days`.
 
-    measure, busy_hour, peak, per_day, fit, limit, days_until_limit, replicas_needed, replicas_ahead
+    Columns: measure, busy_hour, peak, per_day, fit, limit, days_until_limit, replicas_needed, replicas_ahead.
     """
     given = limits or Limits()
     each = {name: getattr(given, name) * given.headroom for name in MEASURES}
@@ -64,7 +64,7 @@ def forecast(traffic: DataFrame, limits: Limits | None = None, zone: str = "UTC"
         f.when(several, f.regr_r2(complete, "day")).alias("fit"),
         f.when(several, f.regr_intercept(complete, "day") + f.regr_slope(complete, "day") * f.max(last)).alias("level"),
     )
-    # The line where there is one, but never below what was seen.
+    # The fitted line, but at least the measured value.
     now = f.greatest(f.coalesce("level", "peak"), f.col("peak"))
     limit = f.col("each") * given.replicas
     days_left = f.when(now >= limit, 0.0).when(f.col("per_day") > 0, (limit - now) / f.col("per_day"))

@@ -1,4 +1,4 @@
-"""Costs: what each tenant takes, in money."""
+"""Costs: the price of each tenant's usage."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
@@ -10,10 +10,11 @@ from analytics.transforms.tenants import owner
 
 
 def costs(traffic: DataFrame, prices: Prices | None = None, every: str | None = None, zone: str = "UTC") -> DataFrame:
-    """What tenants use, its price, and their share of the whole bill. broker_s: seconds that brokers worked or waited
-    for them. traffic: records, or a roll-up with topic and group.
+    """Return each tenant's usage, its price, and its share of the total.
 
-    [time], tenant, requests, messages, bytes_in, bytes_out, broker_s, cost, share
+    broker_s: seconds of broker time spent on its requests. traffic: records, or a roll-up with topic and group.
+
+    Columns: [time], tenant, requests, messages, bytes_in, bytes_out, broker_s, cost, share.
     """
     require(traffic, "topic", "group")
     price = prices or Prices()

@@ -1,9 +1,9 @@
-"""End to end: from a send to the receive and the ack of the same message, as far as sampled traces show it."""
+"""End to end: from a send to the receive and the acknowledgement of the same message, from sampled traces."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from analytics.transforms.operations import ACK, RECEIVE, SEND, doing
+from analytics.transforms.operations import ACK, RECEIVE, SEND, is_operation
 from analytics.transforms.periods import keys, named
 
 _PERCENTILES = {"receive_p50_us": ("to_receive_us", 0.5), "receive_p99_us": ("to_receive_us", 0.99),
@@ -11,20 +11,22 @@ _PERCENTILES = {"receive_p50_us": ("to_receive_us", 0.5), "receive_p99_us": ("to
 
 
 def traces(requests: DataFrame) -> DataFrame:
-    """One row per traced message and group: when its send was answered, when it was first handed out, when that was
-    acknowledged. Null where the records do not show it: not yet consumed, or consumed without a trace.
+    """Return one row per traced message and group: times of the send's answer, of the first delivery, and of its
+    acknowledgement.
 
-    trace_id, topic, group, sent, received, acked, to_receive_us, to_ack_us
+    Null where the records show no such event: not consumed yet, or consumed without a trace.
+
+    Columns: trace_id, topic, group, sent, received, acked, to_receive_us, to_ack_us.
     """
     done = f.timestamp_micros(f.unix_micros("time") + f.col("latency_us"))
-    seen = requests.where(f.col("trace_id").isNotNull() & f.col("ok") & doing(SEND, RECEIVE, ACK)).select(
+    seen = requests.where(f.col("trace_id").isNotNull() & f.col("ok") & is_operation(SEND, RECEIVE, ACK)).select(
         "trace_id",
         "group",
-        f.when(doing(SEND), f.col("topic")).alias("topic"),
-        f.when(doing(SEND), done).alias("sent"),
-        # When the answer left for the consumer; a receive begins before there is a message.
-        f.when(doing(RECEIVE), done).alias("received"),
-        f.when(doing(ACK), done).alias("acked"),
+        f.when(is_operation(SEND), f.col("topic")).alias("topic"),
+        f.when(is_operation(SEND), done).alias("sent"),
+        # The time at which the answer left; a receive may begin before the message exists.
+        f.when(is_operation(RECEIVE), done).alias("received"),
+        f.when(is_operation(ACK), done).alias("acked"),
     )
     sends = (
         seen.where(f.col("sent").isNotNull())
@@ -45,10 +47,12 @@ def traces(requests: DataFrame) -> DataFrame:
 
 
 def end_to_end(requests: DataFrame, every: str | None = "1 hour", zone: str = "UTC") -> DataFrame:
-    """Percentiles of the time from a send's answer to the receive's and the ack's, µs, by topic and group, at the
-    time of the send. For a group without traces, `balance` estimates how long a message waits.
+    """Return percentiles of the time from a send's answer to the receive and to the acknowledgement, in µs, by topic
+    and group, at the time of the send.
 
-    [time], topic, group, traces, receive_p50_us, receive_p99_us, ack_p50_us, ack_p99_us
+    For a group without traces, `balance` estimates the waiting time.
+
+    Columns: [time], topic, group, traces, receive_p50_us, receive_p99_us, ack_p50_us, ack_p99_us.
     """
     followed = traces(requests).where(f.col("group").isNotNull()).withColumnRenamed("sent", "time")
     columns = [*named(every), "topic", "group"]

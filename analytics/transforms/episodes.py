@@ -1,4 +1,4 @@
-"""Episodes: windows in which something is wrong, put together where they follow each other."""
+"""Episodes: consecutive windows with the same fault, merged."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -12,9 +12,10 @@ from analytics.transforms.periods import seconds
 def episodes(
     windows: DataFrame, keys: Sequence[str], every: str, measures: Sequence[Column], gap: int = 1
 ) -> DataFrame:
-    """Windows (column `time`, each `every` long) of the same keys become one row, with up to `gap` missing between two.
+    """Merge windows (column `time`, each `every` long) of the same keys into one row, across up to `gap` missing
+    windows.
 
-    *keys, start, end, *measures (aggregates over the episode's windows)
+    Columns: *keys, start, end, *measures (aggregates over the episode's windows).
     """
     length = seconds(every)
     ordered = Window.partitionBy(*keys).orderBy("time")
@@ -30,11 +31,11 @@ def episodes(
     )
 
 
-def told_first(found: Sequence[DataFrame], keys: Sequence[str]) -> DataFrame:
-    """Episodes of several frames in one: without those that overlap one of the same keys in an earlier frame."""
+def without_overlaps(found: Sequence[DataFrame], keys: Sequence[str]) -> DataFrame:
+    """Concatenate episodes of several frames, except those that overlap one of the same keys in an earlier frame."""
     frames = (frame.withColumn("place", f.lit(place)) for place, frame in enumerate(found))
     together = reduce(DataFrame.unionByName, frames)
-    # A window, not a join: that would make the episodes anew. There are few.
+    # A window function, not a join, which would compute the episodes again. There are few.
     episode = f.struct("place", "start", "end")
     others = together.withColumn("others", f.collect_list(episode).over(Window.partitionBy(*keys)))
     told = f.exists(

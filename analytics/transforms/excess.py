@@ -1,4 +1,4 @@
-"""Excess: more bad among all than is usual for the same thing."""
+"""Excess: more bad events than usual for the same keys."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,11 @@ from pyspark.sql import functions as f
 
 
 def excess(windows: DataFrame, keys: Sequence[str], floor: float) -> DataFrame:
-    """Adds to windows (time, *keys, bad, total) what is usual: rate, usual, expected, score.
+    """Add the usual rate to windows (time, *keys, bad, total): rate, usual, expected, score.
 
-    usual: the median of the same keys' rates over all windows, `floor` at least, so that one failure among ten is no
-    alarm where there was none before. score: how many standard deviations of a Poisson count `bad` is above that;
-    half a count of continuity keeps small windows small.
+    usual: the median of the same keys' rates over all windows, at least `floor`, so that one failure among ten is no
+    alarm where there was none before. score: number of standard deviations of a Poisson count by which `bad` exceeds
+    it; half a count of continuity correction keeps small windows small.
     """
     same = Window.partitionBy(*keys)
     rate = f.col("bad") / f.col("total")

@@ -1,4 +1,4 @@
-"""Findings: what a detector says, all in one form, so that reports and alerts need to know only that."""
+"""Findings: the common form of all detectors' results, for reports and alerts."""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-# What a finding may be about; null where it does not apply.
+# Attributes of a finding; null where one does not apply.
 ABOUT = ("tenant", "topic", "group", "broker", "client_id", "replica")
 
 SCHEMA = t.StructType(
@@ -29,7 +29,9 @@ SEVERITIES = ("info", "warning", "critical")
 
 
 def finding(episodes: DataFrame, kind: Column | str, severity: Column, subject: Column, text: Column) -> DataFrame:
-    """Episodes in the common form. They bring start, end, observed, expected, score, and what of ABOUT they know."""
+    """Return episodes in the common form. They contain start, end, observed, expected, score, and the applicable
+    columns of ABOUT.
+    """
     about = [f.col(name) if name in episodes.columns else f.lit(None) for name in ABOUT]
     values = [
         f.lit(kind) if isinstance(kind, str) else kind,
@@ -48,13 +50,13 @@ def finding(episodes: DataFrame, kind: Column | str, severity: Column, subject: 
 
 
 def union(frames: Iterable[DataFrame]) -> DataFrame:
-    """All findings in one frame; ValueError for none."""
+    """Concatenate findings. Raises ValueError for an empty sequence."""
     every = list(frames)
     if not every:
         raise ValueError("there are no findings to put together")
     return reduce(DataFrame.unionByName, every)
 
 
-def graded(measure: Column, warning: float, critical: float) -> Column:
-    """A severity by a measure."""
+def severity_by(measure: Column, warning: float, critical: float) -> Column:
+    """Return a severity by a measure."""
     return f.when(measure >= critical, "critical").when(measure >= warning, "warning").otherwise("info")

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 
 def pattern(glob: str) -> str:
-    """A shell glob, as fnmatch has it, as a Java regular expression for the whole text."""
+    """Translate a shell glob, as in fnmatch, into a Java regular expression for the whole text."""
     parts = re.split(r"(\*|\?|\[!?\]?[^\]]*\])", glob)
     return "^" + "".join(map(_part, parts)) + "$"
 
@@ -27,12 +27,12 @@ def _part(part: str) -> str:
 
 
 def any_glob(column: Column, globs: Iterable[str]) -> Column:
-    """If the text matches one of the globs; a null matches none."""
+    """Return whether the text matches one of the globs; null matches none."""
     return f.coalesce(_any(column.rlike(pattern(glob)) for glob in globs), f.lit(False))
 
 
 def any_network(address: Column, networks: Iterable[IPv4Network | IPv6Network]) -> Column:
-    """If the address, as text, is in one of the networks, of which the IPv6 ones must be single addresses."""
+    """Return whether the address, as text, is in one of the networks. IPv6 networks must be single addresses."""
     octets = f.split(address, r"\.")
     number = sum(
         (f.try_element_at(octets, f.lit(4 - place)).try_cast("long") * 256**place for place in range(4)), f.lit(0)

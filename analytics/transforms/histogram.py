@@ -17,34 +17,34 @@ TYPE = "array<struct<bucket:int,count:double>>"
 
 
 def bucket(microseconds: Column) -> Column:
-    """The bucket's number; what is below 1 µs counts as 1 µs, null has none."""
+    """Return the bucket's number; values below 1 µs count as 1 µs; null has none."""
     return f.ceil(f.log(f.greatest(microseconds, f.lit(1.0))) / _LOG).cast("int")
 
 
 def value(number: Column) -> Column:
-    """The value in µs that stands for a bucket: at most 2 % from all in it."""
+    """Return the value in µs that represents a bucket, at most 2 % from every value in it."""
     return f.pow(f.lit(_GAMMA), number) * (2 / (_GAMMA + 1))
 
 
 def collected(number: str, count: str) -> Column:
-    """Aggregate: the histogram of rows of one bucket each; rows without a bucket are left out."""
+    """Aggregate rows of one bucket each into a histogram; rows without a bucket are left out."""
     entry = f.struct(f.col(number).alias("bucket"), f.col(count).alias("count"))
     return f.sort_array(f.collect_list(f.when(f.col(number).isNotNull(), entry)))
 
 
 def total(histogram: Column) -> Column:
-    """How many values it has."""
+    """Return the number of values."""
     return f.aggregate(histogram, f.lit(0.0), lambda so_far, entry: so_far + entry["count"])
 
 
 def above(histogram: Column, microseconds: Column) -> Column:
-    """How many values are above, to the accuracy of a bucket."""
+    """Return the number of values above a bound, to the accuracy of a bucket."""
     limit = bucket(microseconds)
     return total(f.filter(histogram, lambda entry: entry["bucket"] > limit))
 
 
 def quantile(histogram: Column, share: float) -> Column:
-    """The value in µs below which that share lies; null if it is empty."""
+    """Return the value in µs below which the given share lies; null for an empty histogram."""
     start = f.struct(f.lit(0.0).alias("seen"), f.lit(None).cast("int").alias("bucket"))
 
     def found(rank: Column) -> Column:
@@ -55,10 +55,10 @@ def quantile(histogram: Column, share: float) -> Column:
 
         return f.aggregate(histogram, start, step, lambda end: value(end["bucket"]))
 
-    # The rank is bound by a lambda of its own: within the other it would be worked out again for every bucket.
+    # The rank is bound by its own lambda: inside the other it would be computed again for every bucket.
     return f.transform(f.array(total(histogram) * share), found)[0]
 
 
 def percentile(histogram: Column, percent: float) -> Column:
-    """A quantile as whole µs, named as operators do: percentile(h, 99)."""
+    """Return a quantile as whole µs, by its common name: percentile(h, 99)."""
     return f.round(quantile(histogram, percent / 100)).cast("long")

@@ -1,16 +1,16 @@
-"""Hot keys: one key that makes up much of a topic, which no number of queues or consumers helps against."""
+"""Hot keys: a single key with a large part of a topic's messages, which more queues or consumers cannot spread."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from analytics.transforms.episodes import episodes
-from analytics.transforms.findings import finding, graded
-from analytics.transforms.operations import SEND, doing
+from analytics.transforms.findings import finding, severity_by
+from analytics.transforms.operations import SEND, is_operation
 from analytics.transforms.periods import keys, named
 from analytics.transforms.rollup import weight
 
-# A share that is remarkable, how many times the topic's usual, and of how many messages at least; and that it is no
-# chance: deviations of a Poisson count.
+# Minimum share, minimum factor above the topic's usual, minimum number of messages, and minimum deviation of a Poisson
+# count.
 _SHARE = 0.25
 _TIMES = 3.0
 _LEAST = 20
@@ -18,14 +18,15 @@ _SCORE = 6.0
 
 
 def hot_keys(requests: DataFrame, every: str | None = "1 hour", zone: str = "UTC", top: int = 10) -> DataFrame:
-    """The most frequent keys of every topic, by hash, among the messages sent with a key; expected_share is what each
-    would have if all keys were alike.
+    """Return the most frequent keys of every topic, by hash, among the messages sent with a key.
 
-    [time], topic, rank, key_hash, messages, share, expected_share
+    expected_share: of each key if all were equally frequent.
+
+    Columns: [time], topic, rank, key_hash, messages, share, expected_share.
     """
     columns = [*named(every), "topic"]
     counts = (
-        requests.where(doing(SEND) & f.col("ok") & f.col("key_hash").isNotNull() & f.col("topic").isNotNull())
+        requests.where(is_operation(SEND) & f.col("ok") & f.col("key_hash").isNotNull() & f.col("topic").isNotNull())
         .select(*keys(every, zone), "topic", "key_hash", (f.col("messages") * weight(requests)).alias("messages"))
         .groupBy(*columns, "key_hash")
         .agg(f.sum("messages").alias("messages"))
@@ -43,7 +44,7 @@ def hot_keys(requests: DataFrame, every: str | None = "1 hour", zone: str = "UTC
 
 
 def findings(requests: DataFrame, every: str = "30 minutes") -> DataFrame:
-    """Findings hot_key: times when one key made up far more of a topic than its most frequent key usually does."""
+    """Return findings hot_key: times when one key had far more of a topic than its top key usually has."""
     first = hot_keys(requests, every, top=1)
     of_topic = Window.partitionBy("topic")
     usual = f.greatest(f.percentile_approx("share", 0.5).over(of_topic), f.col("expected_share"))
@@ -69,4 +70,4 @@ def findings(requests: DataFrame, every: str = "30 minutes") -> DataFrame:
         f.col("messages"),
         f.col("expected") * 100,
     )
-    return finding(found, "hot_key", graded(f.col("observed"), 0.3, 0.6), f.col("topic"), text)
+    return finding(found, "hot_key", severity_by(f.col("observed"), 0.3, 0.6), f.col("topic"), text)

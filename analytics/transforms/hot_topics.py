@@ -1,4 +1,4 @@
-"""Hot topics: where the messages are."""
+"""Hot topics: the topics with the most messages."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
@@ -8,9 +8,9 @@ from analytics.transforms.rollup import rollup, whole
 
 
 def hot_topics(traffic: DataFrame, every: str | None = None, zone: str = "UTC", top: int = 20) -> DataFrame:
-    """The topics with the most messages, sent and delivered, and their share of all.
+    """Return the topics with the most messages, sent and delivered, and their share of all.
 
-    [time], rank, topic, requests, messages, bytes_in, bytes_out, share
+    Columns: [time], rank, topic, requests, messages, bytes_in, bytes_out, share.
     """
     sums = rollup(traffic.where(f.col("topic").isNotNull()), ["topic"], every, zone, latency=False)
     together = Window.partitionBy(*named(every))

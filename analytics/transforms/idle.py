@@ -1,32 +1,32 @@
-"""Idle: topics and groups that nobody would miss."""
+"""Idle topics and groups."""
 
 from datetime import datetime, timedelta
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from analytics.transforms.operations import RECEIVE, SEND, doing, origin
+from analytics.transforms.operations import RECEIVE, SEND, is_operation, origin
 from analytics.transforms.tenants import tenant
 
 
 def idle(requests: DataFrame, members: DataFrame, at: datetime, after: timedelta = timedelta(days=7)) -> DataFrame:
-    """Topics and groups through which no message has come for `after` before `at`, as far as the records go back.
+    """Return topics and groups without messages for `after` before `at`, as far as the records go back.
 
-    A topic that is filled and never emptied, or polled and never filled, is idle too. idle_days is since the last
-    message, null if the records have none.
+    A topic that is filled and never consumed, or polled and never filled, is idle too. idle_days: since the last
+    message, null without one.
 
-    kind (topic or group), name, tenant, last_sent, last_received, idle_days, reason
+    Columns: kind (topic or group), name, tenant, last_sent, last_received, idle_days, reason.
     """
     if at.tzinfo is None:
         raise ValueError(f"{at.isoformat()} names no time zone")
     limit = f.lit(at - after)
     moved = f.col("ok") & (f.col("messages") > 0)
-    seen = requests.where(doing(SEND, RECEIVE) & (f.col("time") < f.lit(at))).select(
+    seen = requests.where(is_operation(SEND, RECEIVE) & (f.col("time") < f.lit(at))).select(
         origin(f.col("topic")).alias("topic"),
         "group",
-        f.when(moved & doing(SEND), f.col("time")).alias("last_sent"),
-        f.when(moved & doing(RECEIVE), f.col("time")).alias("last_received"),
-        f.when(doing(RECEIVE), f.col("time")).alias("last_polled"),
+        f.when(moved & is_operation(SEND), f.col("time")).alias("last_sent"),
+        f.when(moved & is_operation(RECEIVE), f.col("time")).alias("last_received"),
+        f.when(is_operation(RECEIVE), f.col("time")).alias("last_polled"),
     )
     ages = [f.max(name).alias(name) for name in ("last_sent", "last_received", "last_polled")]
     topics = seen.where(f.col("topic").isNotNull()).groupBy(f.col("topic").alias("name")).agg(*ages)
@@ -60,7 +60,7 @@ _AGES = ("last_sent", "last_received")
 
 
 def _present(members: DataFrame, at: datetime) -> DataFrame:
-    """How many members each consumer group has at that time: those whose last event is that they joined."""
+    """Return the number of members of each consumer group at that time: those whose last event is that they joined."""
     known = members.where((f.col("kind") == "consumer") & (f.col("time") < f.lit(at)))
     last = Window.partitionBy("group", "client_id").orderBy(f.desc("time"), f.asc("event"))
     latest = known.withColumn("place", f.row_number().over(last)).where(f.col("place") == 1)

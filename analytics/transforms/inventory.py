@@ -1,4 +1,4 @@
-"""Inventory: which clients there are, which are outdated, and how far the move to gRPC has come."""
+"""Inventory: connected clients, outdated versions, and progress of the migration to gRPC."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
@@ -11,10 +11,10 @@ from analytics.transforms.versions import numbers
 
 
 def clients(requests: DataFrame) -> DataFrame:
-    """Every client id with what it said of itself last, what it belongs to, and when it was seen.
+    """Return every client id with its latest identity, groups, topics and activity.
 
-    client_id, protocol, language, version, address, groups (sorted), topics (how many), first_seen, last_seen,
-    requests, errors
+    Columns: client_id, protocol, language, version, address, groups (sorted), topics (number), first_seen, last_seen,
+    requests, errors.
     """
     stands_for = weight(requests)
     last = [f.max_by(name, "time").alias(name) for name in ("language", "version", "address")]
@@ -34,10 +34,11 @@ def clients(requests: DataFrame) -> DataFrame:
 
 
 def versions(requests: DataFrame, newest: Newest | None = None) -> DataFrame:
-    """The versions in use. newest: as operators want it, languages in any case; where it is not given, the newest seen
-    of the language and protocol.
+    """Return the versions in use.
 
-    protocol, language, version, newest, outdated, clients, requests, last_seen
+    newest: given by the operator, languages in any case; by default the newest seen of the language and protocol.
+
+    Columns: protocol, language, version, newest, outdated, clients, requests, last_seen.
     """
     seen = (
         clients(requests)
@@ -65,15 +66,15 @@ def _given(newest: Newest) -> Column:
 
 
 def migration(requests: DataFrame, every: str | None = "1 day", zone: str = "UTC") -> DataFrame:
-    """How much of each tenant's traffic still comes by remoting. grpc_share is of the messages; clients are counted
-    exactly.
+    """Return the share of each tenant's traffic that still uses remoting. grpc_share is of the messages; client counts
+    are exact.
 
-    [time], tenant, clients_remoting, clients_grpc, messages_remoting, messages_grpc, grpc_share
+    Columns: [time], tenant, clients_remoting, clients_grpc, messages_remoting, messages_grpc, grpc_share.
     """
     columns = [*named(every), "tenant"]
     known = requests.where(f.col("client_id").isNotNull() & f.col("protocol").isin("remoting", "grpc"))
     moved = (f.col("messages") * weight(requests)).alias("messages")
-    # By client first: that is much smaller, and counting is then plain.
+    # Group by client first: the result is much smaller, and a plain count follows.
     by_client = (
         known.select(*keys(every, zone), owner().alias("tenant"), "protocol", "client_id", moved)
         .groupBy(*columns, "protocol", "client_id")

@@ -1,4 +1,4 @@
-"""Load: how much, by whatever is asked."""
+"""Load by any columns."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ from analytics.transforms.rollup import rollup, whole
 def load(
     traffic: DataFrame, by: Sequence[str] = ("protocol",), every: str | None = "1 hour", zone: str = "UTC"
 ) -> DataFrame:
-    """Requests, errors, messages and bytes by the columns `by`, any of the records' (protocol, topic, group, client_id,
-    language, version, …); error_rate is of the requests.
+    """Return requests, errors, messages and bytes by the columns `by` of the records (protocol, topic, group,
+    client_id, language, version, …); error_rate is of the requests.
 
-    [time], *by, requests, errors, messages, bytes_in, bytes_out, error_rate
+    Columns: [time], *by, requests, errors, messages, bytes_in, bytes_out, error_rate.
     """
     sums = rollup(traffic, by, every, zone, latency=False)
     counts = [whole(name) for name in ("requests", "errors", "messages", "bytes_in", "bytes_out")]

@@ -1,28 +1,28 @@
-"""Neighbours: clients that suddenly take much more than usual of what all share."""
+"""Noisy neighbours: clients that suddenly take much more of the shared capacity than usual."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from analytics.transforms.episodes import episodes
-from analytics.transforms.findings import finding, graded
+from analytics.transforms.findings import finding, severity_by
 from analytics.transforms.periods import keys, seconds
 from analytics.transforms.rollup import measures, require, whole
 from analytics.transforms.tenants import owner
 
-# Times its usual load; share of everything in the window; requests in the window (so many where an eighth is usual are
-# nine deviations of a Poisson count).
+# Minimum factor above its usual load; minimum share of the window; minimum requests in the window (this many where an
+# eighth is usual are nine deviations of a Poisson count).
 _TIMES = 8.0
 _SHARE = 0.08
 _LEAST = 20.0
 
 
 def neighbours(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
-    """The load of every client against its usual load, and its share of all requests.
+    """Return the load of every client against its usual load, and its share of all requests.
 
-    usual: the median of its windows, if it is there in most of them; else the mean, because then it comes and goes.
-    traffic: records, or a roll-up with client_id, topic and group.
+    usual: the median of its windows if it is active in most of them; else the mean, because such a client comes and
+    goes. traffic: records, or a roll-up with client_id, topic and group.
 
-    time, client_id, tenant, requests, messages, share, usual, ratio
+    Columns: time, client_id, tenant, requests, messages, share, usual, ratio.
     """
     require(traffic, "client_id", "topic", "group")
     windows = (
@@ -51,7 +51,9 @@ def neighbours(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
 
 
 def noisy(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
-    """Findings noisy_neighbour: times when one client's load was many times its usual and a good part of all."""
+    """Return findings noisy_neighbour: times when one client's load was many times its usual load and a large part of
+    the total.
+    """
     loud = neighbours(traffic, every).where(
         (f.col("ratio") >= _TIMES) & (f.col("share") >= _SHARE) & (f.col("requests") >= _LEAST)
     )
@@ -70,4 +72,4 @@ def noisy(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
         f.col("observed") / f.col("expected"),
         f.col("share") * 100,
     )
-    return finding(found, "noisy_neighbour", graded(f.col("share"), 0.15, 0.4), f.col("client_id"), text)
+    return finding(found, "noisy_neighbour", severity_by(f.col("share"), 0.15, 0.4), f.col("client_id"), text)

@@ -1,4 +1,4 @@
-"""What request codes and rpcs mean, for both protocols."""
+"""Operations of request codes and rpcs, for both protocols."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 
 SEND, RECEIVE, ACK, NACK, BURY = "send", "receive", "ack", "nack", "bury"
 
-# Names of remoting's request codes and of the v2 rpcs. Whatever is not here is upkeep: routes, heartbeats, tools.
+# Names of remoting request codes and of v2 rpcs. All others are upkeep: routes, heartbeats, tools.
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
     SEND: (
         "SEND_MESSAGE",
@@ -20,19 +20,19 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
         "SendMessage",
     ),
     RECEIVE: ("PULL_MESSAGE", "LITE_PULL_MESSAGE", "POP_MESSAGE", "POP_LITE_MESSAGE", "ReceiveMessage", "PullMessage"),
-    # A consumer that pulls acknowledges with its offset.
+    # A pulling consumer acknowledges by committing its offset.
     ACK: ("ACK_MESSAGE", "BATCH_ACK_MESSAGE", "UPDATE_CONSUMER_OFFSET", "AckMessage", "UpdateOffset"),
-    # Deliver it again, later.
+    # Negative acknowledgement: deliver again later.
     NACK: ("CONSUMER_SEND_MSG_BACK", "CHANGE_MESSAGE_INVISIBLETIME", "ChangeInvisibleDuration"),
     BURY: ("ForwardMessageToDeadLetterQueue",),
 }
 
 
-def doing(*operations: str) -> Column:
-    """If the column `code` is of one of the operations."""
+def is_operation(*operations: str) -> Column:
+    """Return whether the column `code` is one of the operations."""
     return f.col("code").isin(*(code for name in operations for code in OPERATIONS[name]))
 
 
 def origin(topic: Column) -> Column:
-    """A topic without the prefix of retry and dead-letter topics; what follows that is the group's name."""
+    """Return a topic without the prefix of retry and dead-letter topics; the rest is the group's name."""
     return f.regexp_replace(topic, f"^({RETRY_PREFIX}|{DLQ_PREFIX})", "")

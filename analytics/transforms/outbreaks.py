@@ -1,4 +1,4 @@
-"""Outbreaks: where something bad is far more frequent than usual, for how long, and who is behind it."""
+"""Outbreaks: where and when bad events are far more frequent than usual, and the common factor behind them."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ from pyspark.sql import functions as f
 from analytics.transforms.episodes import episodes
 from analytics.transforms.excess import excess
 
-# How far above what is usual: deviations of a Poisson count, and times the usual rate.
+# Minimum excess: deviations of a Poisson count, and factor above the usual rate.
 SCORE = 6.0
 TIMES = 3.0
-# Fewer than that in a window are no outbreak.
+# Windows with fewer bad events are ignored.
 LEAST = 5.0
-# A culprit has that share of what is bad, and so much more than its share of everything.
+# A culprit has at least this share of the bad events, and this much more than its share of all events.
 SHARE = 0.75
 LIFT = 0.25
 
@@ -21,17 +21,17 @@ _KEYS = ("level", "subject")
 
 
 def outbreaks(cells: DataFrame, levels: Sequence[str], suspects: Sequence[str], every: str, floor: float) -> DataFrame:
-    """Outbreaks at every value of each of the columns `levels`.
+    """Return outbreaks at every value of each of the columns `levels`.
 
-    cells: time (windows `every` long), the columns `levels` and `suspects`, bad, total. floor: the rate that is never
-    remarkable. A suspect is likely if it has nearly all that is bad, though not nearly all that there is. Of several
-    the one with the greatest difference is named, and of those about alike the first of `suspects`: let clients come
-    before their versions.
+    cells: time (windows `every` long), the columns `levels` and `suspects`, bad, total. floor: a rate that is never
+    remarkable. A suspect is likely if it has nearly all bad events, though not nearly all events. Among several, the
+    one with the greatest difference is named; among nearly equal ones, the first of `suspects`: list clients before
+    their versions.
 
-    level, subject, start, end, bad, total, observed and expected (rates), score (of the worst window); dimension, name
-    and share of the likely culprit, null where there is none.
+    Columns: level, subject, start, end, bad, total, observed and expected (rates), score (of the worst window);
+    dimension, name and share of the likely culprit, null without one.
     """
-    # One pass: what may become evidence travels with the windows, and is dropped with those that are unremarkable.
+    # One pass: possible evidence travels with the windows, and is dropped with the unremarkable ones.
     columns = dict.fromkeys([*levels, *suspects])
     level = f.explode(f.array(*(f.struct(f.lit(name).alias("level"), f.col(name).alias("subject")) for name in levels)))
     parts = f.struct(*suspects, "bad", "total").alias("part")
@@ -56,11 +56,11 @@ def outbreaks(cells: DataFrame, levels: Sequence[str], suspects: Sequence[str], 
         f.max("score").alias("score"),
         f.flatten(f.collect_list("parts")).alias("parts"),
     )
-    return _blamed(episodes(bad, _KEYS, every, measures), suspects)
+    return _with_culprit(episodes(bad, _KEYS, every, measures), suspects)
 
 
-def _blamed(found: DataFrame, suspects: Sequence[str]) -> DataFrame:
-    """With the likely culprit in place of the evidence. A level is no suspect of its own."""
+def _with_culprit(found: DataFrame, suspects: Sequence[str]) -> DataFrame:
+    """Replace the evidence with the likely culprit. A level is no suspect of its own outbreak."""
     kept = [*_KEYS, "start", "end", "bad", "total", "observed", "expected", "score"]
     each = f.explode(
         f.array(
@@ -78,7 +78,7 @@ def _blamed(found: DataFrame, suspects: Sequence[str]) -> DataFrame:
     sums = named.groupBy(*kept, "suspect").agg(
         f.sum("part_bad").alias("part_bad"), f.sum("part_total").alias("part_total")
     )
-    # Of all of the episode, so that what has no broker, say, is not left out of account.
+    # Share of the whole episode, so that rows without a broker, for example, are counted.
     share = f.col("part_bad") / f.col("bad")
     lift = share - f.col("part_total") / f.col("total")
     likely = (
@@ -87,18 +87,19 @@ def _blamed(found: DataFrame, suspects: Sequence[str]) -> DataFrame:
         & (share >= SHARE)
         & (lift >= LIFT)
     )
-    # Of those that are about alike the first; at last the name, so that every run says the same.
+    # Among nearly equal suspects the first; then by name, so that every run gives the same result.
     rank = (f.round(lift, 1).alias("lift"), "suspect.place", "suspect.name")
     case = f.when(likely, f.struct(*rank, "suspect.dimension", share.alias("share")))
     best = sums.groupBy(*kept).agg(f.max(case).alias("case"))
     return best.select(*kept, *(f.col(f"case.{name}").alias(name) for name in ("dimension", "name", "share")))
 
 
-def told_once(found: DataFrame, wide: str, narrow: str) -> DataFrame:
-    """Of outbreaks at two levels, those that tell something new.
+def without_repeats(found: DataFrame, wide: str, narrow: str) -> DataFrame:
+    """Remove outbreaks that repeat another level's.
 
-    At the wide level (brokers, say) those that are confined to one of the narrow level (topics) or to somebody there
-    are left out; at the narrow level those whose culprit is one of the wide level with an outbreak at the time.
+    At the wide level (such as brokers) outbreaks confined to one value of the narrow level (such as topics) or to one
+    culprit there are dropped; at the narrow level, those whose culprit is a value of the wide level with an outbreak at
+    the time.
     """
     of_wide = f.col("level") == wide
     own = found.where(~of_wide | f.col("dimension").isNull() | (f.col("dimension") == "code"))
@@ -111,7 +112,7 @@ def told_once(found: DataFrame, wide: str, narrow: str) -> DataFrame:
 
 
 def about(found: DataFrame, *names: str) -> DataFrame:
-    """With columns of those names, where the level or the culprit says so."""
+    """Add columns of these names, filled where the level or the culprit has them."""
     return found.select(
         "*",
         *(
@@ -124,8 +125,8 @@ def about(found: DataFrame, *names: str) -> DataFrame:
 _WORDS = {"client_id": "client", "code": "request"}
 
 
-def blame(suspects: Sequence[str]) -> Column:
-    """The culprit as the end of a sentence, or nothing."""
+def culprit_phrase(suspects: Sequence[str]) -> Column:
+    """Return the culprit as the end of a sentence, or an empty text."""
     words = f.create_map(*(f.lit(word) for name in suspects for word in (name, _WORDS.get(name, name))))
     text = f.format_string("; %.0f %% of it at %s %s", f.col("share") * 100, words[f.col("dimension")], f.col("name"))
     return f.when(f.col("dimension").isNotNull(), text).otherwise("")

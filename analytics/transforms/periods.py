@@ -1,4 +1,4 @@
-"""Time cut into pieces: windows of fixed length, and calendar days of a time zone."""
+"""Periods: windows of fixed length, and calendar days of a time zone."""
 
 import re
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -11,7 +11,7 @@ _FORM = re.compile(r"(\d+) (second|minute|hour|day|week)s?")
 
 
 def seconds(every: str) -> int:
-    """The length of "5 minutes" or "1 hour"; a day has 86400 here. ValueError with the remedy."""
+    """Return the length of "5 minutes" or "1 hour" in seconds; a day counts 86400. Raises ValueError with a remedy."""
     match = _FORM.fullmatch(every.strip())
     if match is None or int(match[1]) == 0:
         raise ValueError(f"{every!r} is no length of time: say a number and a unit, such as '5 minutes' or '1 day'")
@@ -19,7 +19,7 @@ def seconds(every: str) -> int:
 
 
 def zone_name(zone: str) -> str:
-    """The zone, if there is one of that name; else ValueError."""
+    """Return the zone's name if it exists. Raises ValueError."""
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError):
@@ -28,10 +28,10 @@ def zone_name(zone: str) -> str:
 
 
 def start(every: str, zone: str = "UTC") -> Column:
-    """When the piece of time began that the column `time` lies in.
+    """Return the start of the period that contains the column `time`.
 
-    "1 day" and "1 week" (from Monday) follow the calendar of the zone, so that a day may have 23 or 25 hours. Whatever
-    is shorter is counted from the epoch. ValueError for anything else.
+    "1 day" and "1 week" (from Monday) follow the zone's calendar, so a day may have 23 or 25 hours. Shorter periods are
+    counted from the epoch. Raises ValueError for other lengths.
     """
     length = seconds(every)
     time = f.col("time")
@@ -45,10 +45,10 @@ def start(every: str, zone: str = "UTC") -> Column:
 
 
 def keys(every: str | None, zone: str = "UTC") -> list[Column]:
-    """What to group by in addition: `time`, or nothing for all times together."""
+    """Return the additional grouping columns: `time`, or none for all times together."""
     return [] if every is None else [start(every, zone).alias("time")]
 
 
 def named(every: str | None) -> list[str]:
-    """The same as names."""
+    """Return the names of `keys`."""
     return [] if every is None else ["time"]

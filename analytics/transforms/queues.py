@@ -1,27 +1,27 @@
-"""Queues: how evenly a topic's messages fall on them."""
+"""Queues: how evenly a topic's messages are spread over them."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from analytics.transforms.episodes import episodes
-from analytics.transforms.findings import finding, graded
-from analytics.transforms.operations import SEND, doing
+from analytics.transforms.findings import finding, severity_by
+from analytics.transforms.operations import SEND, is_operation
 from analytics.transforms.periods import keys, named
 from analytics.transforms.rollup import weight
 
-# Times the fair share that are remarkable, if the window has so many messages at least.
+# Minimum factor above the fair share, in windows with at least this many messages.
 _TIMES = 3.0
 _LEAST = 100
 
 
 def queues(requests: DataFrame, every: str | None = "1 hour", zone: str = "UTC") -> DataFrame:
-    """Messages sent to each queue. fair_share: what each would have if all queues seen in the period were alike.
+    """Return messages sent to each queue. fair_share: of each, if all queues seen in the period were equal.
 
-    [time], topic, broker, queue, messages, share, fair_share
+    Columns: [time], topic, broker, queue, messages, share, fair_share.
     """
     columns = [*named(every), "topic"]
     counts = (
-        requests.where(doing(SEND) & f.col("ok") & f.col("queue").isNotNull() & f.col("topic").isNotNull())
+        requests.where(is_operation(SEND) & f.col("ok") & f.col("queue").isNotNull() & f.col("topic").isNotNull())
         .select(
             *keys(every, zone), "topic", "broker", "queue", (f.col("messages") * weight(requests)).alias("messages")
         )
@@ -40,7 +40,9 @@ def queues(requests: DataFrame, every: str | None = "1 hour", zone: str = "UTC")
 
 
 def skewed(requests: DataFrame, every: str = "30 minutes") -> DataFrame:
-    """Findings queue_skew: times when one queue got far more than its share, and than the fullest usually gets."""
+    """Return findings queue_skew: times when one queue got far more than its share, and than the fullest queue usually
+    gets.
+    """
     shares = queues(requests, every)
     window = Window.partitionBy("time", "topic")
     fullest = (
@@ -66,4 +68,4 @@ def skewed(requests: DataFrame, every: str = "30 minutes") -> DataFrame:
         f.col("observed") * 100,
         f.col("expected") * 100,
     )
-    return finding(found, "queue_skew", graded(f.col("score"), 4.0, 8.0), f.col("topic"), text)
+    return finding(found, "queue_skew", severity_by(f.col("score"), 4.0, 8.0), f.col("topic"), text)

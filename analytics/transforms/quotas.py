@@ -1,4 +1,4 @@
-"""Quotas: who would have hit a limit of the traffic rules, had it been there."""
+"""Quotas: subjects that would have exceeded a limit of the traffic rules, had it been in force."""
 
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -9,7 +9,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from analytics.transforms.globs import any_glob, any_network
-from analytics.transforms.operations import SEND, doing
+from analytics.transforms.operations import SEND, is_operation
 from analytics.transforms.periods import start
 from analytics.transforms.rollup import weight
 from analytics.transforms.versions import numbers
@@ -32,8 +32,8 @@ SCHEMA = t.StructType(
     ]
 )
 
-# The request codes, as rules name them, that a replica asks its rules about for an rpc (grpc_gateway/). Routes and
-# assignments it answers without them; a heartbeat or a farewell may be several such requests, or none.
+# The request codes, as rules name them, that a replica evaluates for an rpc (grpc_gateway/). Routes and assignments are
+# answered without rules; a heartbeat or a termination may be several such requests, or none.
 _RPCS: Mapping[str, tuple[str, ...]] = {
     "SendMessage": ("SEND_MESSAGE_V2",),
     "ReceiveMessage": ("POP_MESSAGE", "POP_LITE_MESSAGE"),
@@ -51,28 +51,27 @@ _RPCS: Mapping[str, tuple[str, ...]] = {
 
 _PER = {"client": "client_id", "group": "group", "topic": "topic", "address": "address", "connection": "client_id"}
 _UNITS = ("messages", "bytes", "requests")
-# Request records know nothing of these.
+# Attributes that request records do not contain.
 _UNKNOWN = ("listeners", "server_names", "subjects")
 
 
-def unjudged(rules: RuleFile) -> dict[str, str]:
-    """The limits that request records cannot judge, with the reason: `what_if` leaves them out."""
+def unsupported_limits(rules: RuleFile) -> dict[str, str]:
+    """Return the limits that request records cannot evaluate, with the reason: `what_if` leaves them out."""
     return {rule.name: reason for rule in limits(rules) if (reason := _reason(rule.match)) is not None}
 
 
 def what_if(requests: DataFrame, rules: RuleFile) -> DataFrame:
-    """Which subjects would have gone beyond a limit, for how long and by how much. A subject is what has a count of its
-    own by the rule's `per` ("*": all together); one that stays within it is not listed.
+    """Return subjects that would have exceeded a limit, for how long and by how much.
 
-    A token bucket of the limit's rate and burst, second by second, full again at each full hour, so that hours can be
-    judged apart from each other. What is beyond it is refused if it is a send, and held if it is a receive; both are
-    counted in the limit's unit. Not foreseen is what clients make of it: they try again. A connection counts as its
-    client. Sampled records weigh what they stand for.
+    A subject has its own count by the rule's `per` ("*": all together); subjects within their limit are absent. The
+    model is a token bucket of the limit's rate and burst, second by second, full again at each full hour, so that hours
+    are independent. Requests beyond it are refused (sends) or delayed (receives); both are counted in the limit's unit.
+    Retries of clients are not modelled. A connection counts as its client. Sampled records are weighted.
 
-    rule, unit, subject, limit (per second), peak (of a second), seconds_over, refused, held, over_share (of all that
-    it asked for), first, last
+    Columns: rule, unit, subject, limit (per second), peak (of a second), seconds_over, refused, held, over_share (of
+    all that it requested), first, last.
     """
-    skipped = unjudged(rules)
+    skipped = unsupported_limits(rules)
     found = [
         _judged(requests, rule, unit, float(getattr(rule, unit)))
         for rule in limits(rules)
@@ -86,7 +85,7 @@ def what_if(requests: DataFrame, rules: RuleFile) -> DataFrame:
 
 
 def limits(rules: RuleFile) -> list[Limit]:
-    """The rules that are limits: others are not judged here."""
+    """Return the rules that are limits; other rules are not evaluated here."""
     return [rule for rule in rules.rule if isinstance(rule, Limit)]
 
 
@@ -109,14 +108,14 @@ def _judged(requests: DataFrame, rule: Limit, unit: str, limit: float) -> DataFr
         start("1 second").alias("second"),
         _subject(rule).alias("subject"),
         amount.alias("asked"),
-        f.when(doing(SEND), amount).otherwise(0.0).alias("sent"),
+        f.when(is_operation(SEND), amount).otherwise(0.0).alias("sent"),
     )
     seconds = asked.groupBy("subject", "second").agg(f.sum("asked").alias("asked"), f.sum("sent").alias("sent"))
     demand = f.struct(f.unix_seconds("second").alias("second"), "asked", "sent")
     hours = seconds.groupBy("subject", f.date_trunc("hour", "second").alias("hour")).agg(
         f.sort_array(f.collect_list(demand)).alias("demand")
     )
-    # As the proxy has it: a bucket of at least one.
+    # As in the proxy: a bucket holds at least one token.
     over = _over(f.col("demand"), limit, max(1.0, limit * rule.burst))
     each = hours.select("subject", "demand", over.alias("over"))
     sums = each.groupBy("subject").agg(
@@ -139,7 +138,7 @@ def _judged(requests: DataFrame, rule: Limit, unit: str, limit: float) -> DataFr
 
 
 def _over(demand: Column, rate: float, capacity: float) -> Column:
-    """The bucket through an hour's seconds: what it could not give."""
+    """Run the bucket through an hour's seconds; return the unserved amount of each."""
     start_of = f.struct(
         f.lit(capacity).alias("level"),
         f.lit(None).cast("long").alias("at"),
@@ -176,7 +175,7 @@ def _subject(rule: Limit) -> Column:
 
 
 def _matches(rule: Limit) -> Column:
-    """The records that the rule is about."""
+    """Return the condition for records that match the rule."""
     names = {code.name for code in rule.codes}
     codes = names | {rpc for rpc, behind in _RPCS.items() if names.intersection(behind)}
     conditions = [f.col("code").isin(*sorted(codes))]

@@ -1,14 +1,14 @@
-"""Redelivery: messages that are delivered again, or given up, and storms of them."""
+"""Redelivery: repeated deliveries, dead letters, and storms of them."""
 
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from analytics.transforms.episodes import told_first
-from analytics.transforms.findings import finding, graded
-from analytics.transforms.operations import BURY, NACK, OPERATIONS, RECEIVE, doing
-from analytics.transforms.outbreaks import about, blame, outbreaks
+from analytics.transforms.episodes import without_overlaps
+from analytics.transforms.findings import finding, severity_by
+from analytics.transforms.operations import BURY, NACK, OPERATIONS, RECEIVE, is_operation
+from analytics.transforms.outbreaks import about, culprit_phrase, outbreaks
 from analytics.transforms.periods import keys, named
 from analytics.transforms.rollup import HIGHEST, measures, require
 
@@ -16,29 +16,28 @@ _SUSPECTS = ("client_id", "version", "topic", "broker")
 _FLOOR = 0.02
 _DEAD_FLOOR = 0.005
 _SEND_BACK = OPERATIONS[NACK][0]
-# Windows in which storms are looked for: their length and where they begin, multiples of the first length. The first
-# say best when it was; in longer ones a storm adds up that is too thin for one of those to be remarkable; the last are
-# for what lies across the border of two long ones.
+# Windows for storms: length and offset, in multiples of the first length. Short windows give the best time; long ones
+# add up a storm that is too thin for a short one; the last cover the border between two long ones.
 _WINDOWS = (("10 minutes", "0 minutes"), ("40 minutes", "0 minutes"), ("40 minutes", "20 minutes"))
 
 
 def redelivery(traffic: DataFrame, every: str | None = "5 minutes", zone: str = "UTC") -> DataFrame:
-    """Deliveries of every group and topic: how many were repeated, sent back, put off, given up.
+    """Return deliveries of every group and topic, with those repeated, sent back, delayed and given up.
 
-    A message counts as redelivered by its answer's highest attempt, or because it comes from the group's retry topic.
-    Where several come in one answer, that is an upper bound.
-    traffic: records, or a roll-up with code, group and topic.
+    A message counts as redelivered by its answer's highest attempt, or because it comes from the group's retry topic;
+    for answers with several messages that is an upper bound. traffic: records, or a roll-up with code, group and topic.
 
-    [time], group, topic, delivered, redelivered, send_backs, nacks, dead_letters, highest_attempt, redelivery_rate
+    Columns: [time], group, topic, delivered, redelivered, send_backs, nacks, dead_letters, highest_attempt,
+    redelivery_rate.
     """
     columns = [*named(every), "group", "topic"]
     done = f.col("requests") - f.col("errors")
     counts = {
-        "delivered": _of(doing(RECEIVE), f.col("messages")),
+        "delivered": _of(is_operation(RECEIVE), f.col("messages")),
         "redelivered": f.sum("redelivered"),
         "send_backs": _of(f.col("code") == _SEND_BACK, done),
-        "nacks": _of(doing(NACK) & (f.col("code") != _SEND_BACK), done),
-        "dead_letters": _of(doing(BURY), done),
+        "nacks": _of(is_operation(NACK) & (f.col("code") != _SEND_BACK), done),
+        "dead_letters": _of(is_operation(BURY), done),
     }
     sums = (
         _deliveries(traffic, every, zone, ("group", "topic"))
@@ -53,12 +52,12 @@ def redelivery(traffic: DataFrame, every: str | None = "5 minutes", zone: str = 
 
 
 def storms(traffic: DataFrame, windows: Sequence[tuple[str, str]] = _WINDOWS) -> DataFrame:
-    """Findings redelivery_storm and dlq_storm: groups that fail on far more messages than usual, with the client,
-    version, topic or broker that it is confined to.
+    """Return findings redelivery_storm and dlq_storm: groups that fail on far more messages than usual, with the
+    client, version, topic or broker to which it is confined.
 
-    Counted are answers, not messages: a batch with one repeated message is one event.
-    What is seen in several windows is told once, by the first of them.
-    traffic: records, or a roll-up with code, group, topic, broker, client_id and version.
+    Answers are counted, not messages: a batch with one repeated message is one event. A storm in several windows is
+    reported once, by the first of them. traffic: records, or a roll-up with code, group, topic, broker, client_id and
+    version.
     """
     every = windows[0][0]
     columns = ["time", "group", *_SUSPECTS]
@@ -67,9 +66,9 @@ def storms(traffic: DataFrame, windows: Sequence[tuple[str, str]] = _WINDOWS) ->
         _deliveries(traffic, every, "UTC", ("group", *_SUSPECTS))
         .groupBy(*columns)
         .agg(
-            (f.sum("repeats") + _of(doing(NACK), done)).alias("again"),
-            _of(doing(BURY), done).alias("dead"),
-            (_of(doing(RECEIVE), f.col("moving")) + _of(doing(NACK, BURY), done)).alias("total"),
+            (f.sum("repeats") + _of(is_operation(NACK), done)).alias("again"),
+            _of(is_operation(BURY), done).alias("dead"),
+            (_of(is_operation(RECEIVE), f.col("moving")) + _of(is_operation(NACK, BURY), done)).alias("total"),
         )
     )
     repeated = counted.withColumnRenamed("again", "bad").drop("dead")
@@ -84,9 +83,9 @@ def _of(condition: Column, value: Column) -> Column:
 
 
 def _deliveries(traffic: DataFrame, every: str | None, zone: str, by: tuple[str, ...]) -> DataFrame:
-    """What has to do with deliveries to groups."""
+    """Return the requests that concern deliveries to groups."""
     require(traffic, "code", *by)
-    rows = traffic.where(doing(RECEIVE, NACK, BURY) & f.col("group").isNotNull())
+    rows = traffic.where(is_operation(RECEIVE, NACK, BURY) & f.col("group").isNotNull())
     return rows.select(*keys(every, zone), "code", *by, *measures(traffic))
 
 
@@ -98,17 +97,17 @@ def _found(
     words: str,
     levels: tuple[float, float],
 ) -> DataFrame:
-    storms = told_first([_outbreaks(cells, *window, floor) for window in windows], ["subject"])
+    storms = without_overlaps([_outbreaks(cells, *window, floor) for window in windows], ["subject"])
     text = f.format_string(
         f"%.1f %% of the deliveries to group %s {words} (%,.0f; usually %.1f %%)%s",
         f.col("observed") * 100,
         f.col("subject"),
         f.col("bad"),
         f.col("expected") * 100,
-        blame(_SUSPECTS),
+        culprit_phrase(_SUSPECTS),
     )
     named = about(storms, "group", "topic", "broker", "client_id")
-    return finding(named, kind, graded(f.col("observed"), *levels), f.col("subject"), text)
+    return finding(named, kind, severity_by(f.col("observed"), *levels), f.col("subject"), text)
 
 
 def _outbreaks(cells: DataFrame, every: str, begins: str, floor: float) -> DataFrame:

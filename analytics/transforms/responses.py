@@ -1,9 +1,9 @@
-"""What response codes mean: remoting's (below 20000) and the v2 API's."""
+"""Meanings of response codes: remoting's (below 20000) and the v2 API's."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-# Only what a proxy's traffic shows; the rest is told by its number.
+# Codes that occur in a proxy's traffic; others are shown as numbers.
 MEANINGS = {
     0: "success",
     1: "system error",
@@ -46,6 +46,6 @@ MEANINGS = {
 
 
 def meaning(response: Column) -> Column:
-    """The code in words; "code 123" where there are none."""
+    """Return the code in words; "code 123" for unknown ones."""
     words = f.create_map(*(f.lit(each) for pair in MEANINGS.items() for each in pair))
     return f.coalesce(words[response], f.concat(f.lit("code "), response.cast("string")))

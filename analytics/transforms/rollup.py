@@ -1,7 +1,7 @@
-"""Roll-ups: request records added up by time and some columns, and added up again.
+"""Roll-ups: request records summed by time and some columns; roll-ups can be summed again.
 
-What a transform needs of requests are sums and a histogram, so a roll-up's roll-up is that of the records: hours
-become days, files of yesterday and of today one answer. Sums are doubles because a sampled record stands for several.
+Transforms need sums and a histogram of requests, so a roll-up of roll-ups equals that of the records: hours add up to
+days, files of yesterday and today to one result. Sums are doubles because a sampled record stands for several.
 """
 
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from analytics.transforms import histogram
-from analytics.transforms.operations import RECEIVE, doing
+from analytics.transforms.operations import RECEIVE, is_operation
 from analytics.transforms.periods import keys, named
 from remoting.names import RETRY_PREFIX
 
-# How services do.
+# Columns for the state of services.
 SERVICE = ("protocol", "code", "topic", "broker")
-# Who does what to whom: all that the detectors and most other transforms ask for.
+# Columns for detectors and most other transforms.
 CELL = ("protocol", "code", "topic", "group", "broker", "client_id", "language", "version")
 
-# What is added up: requests, those that failed, messages, bytes of bodies, µs that brokers took; and of the requests
-# those that moved messages, those whose answer had a message delivered again, and the messages of such answers.
+# Summed: requests, failed requests, messages, bytes of bodies, broker µs; of the requests, those that moved messages,
+# those whose answer contained a redelivered message, and the messages of such answers.
 SUMS = (
     "requests",
     "errors",
@@ -32,17 +32,17 @@ SUMS = (
     "repeats",
     "redelivered",
 )
-# What is not added up: the highest delivery attempt.
+# Not summed: the highest delivery attempt.
 HIGHEST = "attempt"
 
 
 def rollup(
     traffic: DataFrame, by: Sequence[str], every: str | None = "1 hour", zone: str = "UTC", *, latency: bool = True
 ) -> DataFrame:
-    """Traffic by time and the columns `by`: [time], *by, the SUMS, attempt, and `latency`, a histogram in µs.
+    """Sum traffic by time and the columns `by`: [time], *by, the SUMS, attempt, and `latency`, a histogram in µs.
 
-    traffic: request records or a roll-up that has the columns `by` (and shorter periods). latency=False leaves the
-    histogram out, which halves the work. ValueError if a column is not there.
+    traffic: request records, or a roll-up that has the columns `by` (and shorter periods). latency=False leaves the
+    histogram out, which halves the work. Raises ValueError for a missing column.
     """
     require(traffic, *by, *(("latency",) if latency and is_rollup(traffic) else ()))
     columns = [*named(every), *by]
@@ -55,27 +55,27 @@ def rollup(
     )
     if not is_rollup(traffic):
         cells = cells.withColumn("count", f.col("requests"))
-    # Per bucket first: what is collected then is one entry per bucket.
+    # By bucket first: then one entry per bucket is collected.
     buckets = cells.groupBy(*columns, "bucket").agg(*added(), f.sum("count").alias("count"))
     return buckets.groupBy(*columns).agg(*added(), histogram.collected("bucket", "count").alias("latency"))
 
 
 def is_rollup(traffic: DataFrame) -> bool:
-    """If it is a roll-up, not records."""
+    """Return whether the frame is a roll-up."""
     return "requests" in traffic.columns
 
 
 def weight(traffic: DataFrame) -> Column:
-    """How many requests a record stands for."""
+    """Return the number of requests that a record stands for."""
     return f.coalesce(f.col("weight"), f.lit(1.0)) if "weight" in traffic.columns else f.lit(1.0)
 
 
 def measures(traffic: DataFrame) -> list[Column]:
-    """The SUMS of a row as doubles, and its attempt: of records each for itself, of a roll-up as they are."""
+    """Return the SUMS of a row as doubles, and its attempt: computed for records, taken over for roll-ups."""
     if is_rollup(traffic):
         return [f.col(name) for name in (*SUMS, HIGHEST)]
     stands_for = weight(traffic)
-    again = doing(RECEIVE) & ((f.col("attempt") > 1) | f.col("topic").startswith(RETRY_PREFIX))
+    again = is_operation(RECEIVE) & ((f.col("attempt") > 1) | f.col("topic").startswith(RETRY_PREFIX))
     moving = f.col("messages") > 0
     of_row = {
         "requests": stands_for,
@@ -86,21 +86,21 @@ def measures(traffic: DataFrame) -> list[Column]:
         "redelivered": f.when(again, f.col("messages") * stands_for),
     }
     sums = [f.coalesce(column, f.lit(0.0)).alias(name) for name, column in of_row.items()]
-    return [*sums, f.when(doing(RECEIVE), f.col(HIGHEST)).alias(HIGHEST)]
+    return [*sums, f.when(is_operation(RECEIVE), f.col(HIGHEST)).alias(HIGHEST)]
 
 
 def added() -> list[Column]:
-    """Aggregates that put measures together."""
+    """Return the aggregates that add measures."""
     return [*(f.sum(name).alias(name) for name in SUMS), f.max(HIGHEST).alias(HIGHEST)]
 
 
 def whole(name: str) -> Column:
-    """A sum as people want to see it: a whole number."""
+    """Round a sum to a whole number."""
     return f.round(f.col(name)).cast("long").alias(name)
 
 
 def require(frame: DataFrame, *columns: str) -> None:
-    """ValueError if a column is not there, which is usually a roll-up that does not have it."""
+    """Raise ValueError if a column is missing, which usually means a roll-up without it."""
     missing = [column for column in columns if column not in frame.columns]
     if missing:
         have = ", ".join(frame.columns)
@@ -108,7 +108,7 @@ def require(frame: DataFrame, *columns: str) -> None:
 
 
 def _long(rolled: DataFrame) -> DataFrame:
-    """A row per bucket; the sums stay with the first, so that they are not added more than once."""
+    """Return a row per bucket; the sums stay with the first one, so that they are counted once."""
     first = f.coalesce(f.col("place"), f.lit(0)) == 0
     kept = [name for name in rolled.columns if name not in ("latency", *SUMS)]
     exploded = rolled.select(*kept, *SUMS, f.posexplode_outer("latency").alias("place", "entry"))

@@ -1,4 +1,4 @@
-"""Sessions: connections that came, stayed and went, and clients that another replica took over."""
+"""Sessions: connections from open to close, and clients that moved to another replica."""
 
 from datetime import timedelta
 
@@ -6,12 +6,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from analytics.transforms.episodes import episodes
-from analytics.transforms.findings import finding, graded
+from analytics.transforms.findings import finding, severity_by
 from analytics.transforms.periods import keys, seconds
 
-# Causes for which nobody had meant the connection to end.
+# Causes of unintended ends.
 CRASHES = ("reset", "unresponsive")
-# A connection whose number was given anew: its process died, and nobody wrote down its end.
+# Cause of a connection whose number was used again: its process died without recording its end.
 LOST = "lost"
 
 _WHERE = ("replica", "worker", "connection")
@@ -19,13 +19,13 @@ _SAID = ("client_id", "language", "version")
 
 
 def sessions(connections: DataFrame) -> DataFrame:
-    """One row per connection. One that is still open has no `closed`; one that was open before the records begin has
-    `opened` by its age.
+    """Return one row per connection. An open connection has no `closed`; one from before the first record has `opened`
+    by its age.
 
-    replica, worker, connection, protocol, client_id, address, language, version, listener, tls, opened, closed,
-    duration_ms, cause, crashed, requests, bytes_in, bytes_out
+    Columns: replica, worker, connection, protocol, client_id, address, language, version, listener, tls, opened,
+    closed, duration_ms, cause, crashed, requests, bytes_in, bytes_out.
     """
-    # An open comes before a close of the same microsecond.
+    # An open sorts before a close of the same microsecond.
     ordered = Window.partitionBy(*_WHERE).orderBy("time", f.desc("event"))
     following = {name: f.lead(name).over(ordered) for name in ("event", "time", *_LATE)}
     paired = connections.select(
@@ -64,12 +64,12 @@ _LATE = ("protocol", *_SAID, "cause", "age_ms", "requests", "bytes_in", "bytes_o
 
 
 def _ends() -> list[Column]:
-    """The columns of an opened connection's end, taken from the row that follows."""
+    """Return the columns of an opened connection's end, taken from the following row."""
     closed = f.col("next_event") == "close"
     columns = {name: f.when(closed, f.col(f"next_{name}")) for name in _LATE}
     columns["protocol"] = f.coalesce(columns["protocol"], f.col("protocol"))
     columns["cause"] = f.coalesce(columns["cause"], f.when(f.col("next_event") == "open", LOST))
-    # What a client says of itself is sometimes known when it opens.
+    # Some clients identify themselves when they connect.
     columns |= {name: f.coalesce(columns[name], f.col(name)) for name in _SAID}
     return [
         f.when(closed, f.col("next_time")).alias("closed"),
@@ -78,7 +78,7 @@ def _ends() -> list[Column]:
 
 
 def churn(connections: DataFrame, every: str = "5 minutes", zone: str = "UTC") -> DataFrame:
-    """time, replica, protocol, opened, closed, crashed"""
+    """Columns: time, replica, protocol, opened, closed, crashed."""
     return (
         connections.select(*keys(every, zone), "replica", "protocol", "event", "cause")
         .groupBy("time", "replica", "protocol")
@@ -93,12 +93,12 @@ def churn(connections: DataFrame, every: str = "5 minutes", zone: str = "UTC") -
 def takeovers(
     members: DataFrame, requests: DataFrame | None = None, within: timedelta = timedelta(hours=1)
 ) -> DataFrame:
-    """Members that came back: to the same replica, or to another that took over, and how long that took.
+    """Return members that came back, to the same or another replica, and the length of the gap.
 
-    A member that joins elsewhere without having left was lost with its replica; then its last request there tells when,
-    if `requests` are given, else `left` and gap_ms are null. Who comes back later than `within` is a new member.
+    A member that joins elsewhere without having left was lost with its replica; its last request there gives the time
+    if `requests` are given, else `left` and gap_ms are null. A member that returns after `within` is a new one.
 
-    client_id, group, kind, left, joined, gap_ms, from_replica, to_replica, cause
+    Columns: client_id, group, kind, left, joined, gap_ms, from_replica, to_replica, cause.
     """
     ordered = Window.partitionBy("client_id", "group", "kind").orderBy("time", f.desc("event"))
     before = {name: f.lag(name).over(ordered) for name in ("event", "time", "replica", "worker", "cause")}
@@ -128,12 +128,12 @@ def takeovers(
 
 
 def _last_seen(found: DataFrame, requests: DataFrame) -> DataFrame:
-    """The lost ones with the time of their last request at the replica they were lost with."""
+    """Return the lost members with the time of their last request at that replica."""
     own = requests.where(f.col("client_id").isNotNull()).select(
         "client_id", f.col("replica").alias("from_replica"), "time"
     )
     lost = found.where(f.col("left").isNull()).drop("left")
-    # Few are lost: they go to the requests, not the requests to them.
+    # Few members are lost: join them to the requests by broadcast.
     seen = own.join(f.broadcast(lost), ["client_id", "from_replica"], "right")
     before = f.when(f.col("time") < f.col("joined"), f.col("time"))
     columns = [name for name in found.columns if name != "left"]
@@ -146,13 +146,14 @@ _SCORE = 6.0
 
 
 def storms(connections: DataFrame, every: str = "5 minutes") -> DataFrame:
-    """Findings connection_storm: times when far more connections than usual ended at a replica, or came to one without
-    such an end elsewhere (a replica that died says nothing)."""
-    closed = _rush(connections.where(f.col("event") == "close"), every)
-    opened = _rush(connections.where(f.col("event") == "open"), every)
+    """Return findings connection_storm: times when far more connections than usual ended at a replica, or arrived
+    without a recorded end elsewhere (a replica that died records none).
+    """
+    closed = _many_at_once(connections.where(f.col("event") == "close"), every)
+    opened = _many_at_once(connections.where(f.col("event") == "open"), every)
     others = closed.select(f.date_trunc("day", "start").alias("date"), f.col("start").alias("since"), "end")
     others = others.withColumnRenamed("end", "until")
-    # By the day, so that not everything is compared with everything; a storm over midnight is told twice at worst.
+    # By day, which limits the comparisons; a storm across midnight is reported at most twice.
     same = (
         (f.date_trunc("day", "start") == f.col("date"))
         & (f.col("start") < f.col("until"))
@@ -161,12 +162,12 @@ def storms(connections: DataFrame, every: str = "5 minutes") -> DataFrame:
     return _found(closed, "ended").unionByName(_found(opened.join(others, same, "left_anti"), "came"))
 
 
-def _rush(events: DataFrame, every: str) -> DataFrame:
-    """Episodes with many more events at a replica than on average."""
+def _many_at_once(events: DataFrame, every: str) -> DataFrame:
+    """Return episodes with many more events at a replica than on average."""
     counts = events.select(*keys(every), "replica").groupBy("time", "replica").agg(f.count(f.lit(1)).alias("events"))
     of_replica = Window.partitionBy("replica")
     span = f.unix_seconds(f.max("time").over(of_replica)) - f.unix_seconds(f.min("time").over(of_replica))
-    # Windows without any event are not there, but count; without this one's own, so that one storm hides no other.
+    # Windows without events count too; the window itself does not, so that one storm does not hide another.
     others = f.greatest(span / seconds(every), f.lit(1.0))
     usual = (f.sum("events").over(of_replica) - f.col("events")) / others
     score = (f.col("events") - f.col("usual") - 0.5) / f.sqrt(f.col("usual") + 1)
@@ -189,4 +190,4 @@ def _found(storms: DataFrame, words: str) -> DataFrame:
         f.col("replica"),
         f.col("expected"),
     )
-    return finding(storms, "connection_storm", graded(f.col("score"), 8.0, 20.0), f.col("replica"), text)
+    return finding(storms, "connection_storm", severity_by(f.col("score"), 8.0, 20.0), f.col("replica"), text)

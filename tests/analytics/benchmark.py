@@ -58,12 +58,12 @@ def spark(root: Path, memory: str) -> Totals:
 
 def detectors(root: Path, memory: str) -> Totals:
     """All detectors, from the records to the findings."""
-    from analytics.evaluate import findings, judge
+    from analytics.evaluate import findings, match_findings
 
     session = _spark_session(memory)
     found = findings(session, str(root))
     session.stop()
-    verdict = judge(found, generator.load(root).incidents)
+    verdict = match_findings(found, generator.load(root).incidents)
     return {
         "findings": len(found),
         "recall %": round(100 * verdict.recall),
@@ -135,7 +135,7 @@ def _resident(session: int) -> int:
     return total
 
 
-def _measured(engine: str, root: Path, memory: str, limit: float) -> tuple[float, int, Totals | None, str]:
+def _measurement(engine: str, root: Path, memory: str, limit: float) -> tuple[float, int, Totals | None, str]:
     """Seconds, peak bytes, the totals or None, and why."""
     command = [
         sys.executable,
@@ -205,7 +205,7 @@ def main() -> int:
         print(f"\n{rows:,} records, {size / 1e9:.2f} GB of Parquet ({size / rows:.0f} bytes each)", flush=True)
         reference: Totals | None = None
         for engine in options.engines:
-            seconds, peak, totals, why = _measured(engine, root, options.memory, options.limit)
+            seconds, peak, totals, why = _measurement(engine, root, options.memory, options.limit)
             says = why if totals is None else ", ".join(f"{value:,} {name}" for name, value in totals.items())
             print(
                 f"  {engine:10} {seconds:8.1f} s  {peak / 1e9:6.2f} GB  {rows / seconds / 1e6:6.2f} M/s  {says}",

@@ -7,14 +7,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from analytics import generator
-from analytics.evaluate import Finding, findings, judge, main, report
+from analytics.evaluate import Finding, findings, main, match_findings, report
 from analytics.generator.truth import Incident
 from tests.analytics import kit
 
 
 def test_planted_incidents_are_found(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     truth = generator.generate(tmp_path, generator.Plan(records=120_000, days=4, tenants=2, seed=3))
-    verdict = judge(findings(spark, str(tmp_path)), truth.incidents)
+    verdict = match_findings(findings(spark, str(tmp_path)), truth.incidents)
     with capsys.disabled():
         print("\n" + report(truth, verdict))
     assert len(truth.incidents) == 10
@@ -44,7 +44,7 @@ def _finding(kind: str = "error_burst", minutes: float = 60, **about: str) -> Fi
     ],
 )
 def test_a_finding_is_judged(finding: Finding, verdict: str) -> None:
-    answer = judge([finding], [_INCIDENT])
+    answer = match_findings([finding], [_INCIDENT])
     assert {"found": bool(answer.found), "explained": bool(answer.explained), "false": bool(answer.false)} == {
         name: name == verdict for name in ("found", "explained", "false")
     }

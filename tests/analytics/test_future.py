@@ -11,7 +11,7 @@ from analytics.facts import Limits
 from analytics.transforms import globs, quotas
 from analytics.transforms.anomalies import anomalies, series
 from analytics.transforms.capacity import daily, forecast
-from analytics.transforms.quotas import unjudged, what_if
+from analytics.transforms.quotas import unsupported_limits, what_if
 from protos.apache.rocketmq.v2 import service_pb2
 from proxy.traffic_rules.parsing import parse
 from remoting.codes import RequestCode
@@ -150,7 +150,7 @@ def test_who_would_hit_a_quota(spark: SparkSession) -> None:
         ],
     )
     assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
-    assert unjudged(rules) == {"by-certificate": "records of requests say nothing about subjects"}
+    assert unsupported_limits(rules) == {"by-certificate": "records of requests say nothing about subjects"}
 
 
 def test_rpcs_are_the_contracts_and_stand_for_requests_that_rules_can_name() -> None:

@@ -6,7 +6,7 @@ from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from analytics.transforms.balance import balance, stalls
-from analytics.transforms.episodes import told_first
+from analytics.transforms.episodes import without_overlaps
 from analytics.transforms.errors import bursts, errors
 from analytics.transforms.hot_keys import findings, hot_keys
 from analytics.transforms.neighbours import neighbours, noisy
@@ -154,7 +154,7 @@ def test_what_one_frame_tells_later_ones_do_not(spark: SparkSession) -> None:
             (None, kit.at(40), kit.at(80)),
         ],
     ]
-    answer = told_first([kit.expected(spark, columns, rows) for rows in frames], ["subject"])
+    answer = without_overlaps([kit.expected(spark, columns, rows) for rows in frames], ["subject"])
     told = [*frames[0], *frames[1][1:], *frames[2][2:]]
     assert_df_equality(answer, kit.expected(spark, columns, told), ignore_row_order=True, ignore_nullable=True)
 

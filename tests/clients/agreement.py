@@ -26,7 +26,7 @@ from pyspark.sql import functions as f
 
 from analytics.records import Records, read
 from analytics.transforms.load import load
-from analytics.transforms.operations import RECEIVE, doing
+from analytics.transforms.operations import RECEIVE, is_operation
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.observability.metrics.label_limiter import OTHER
 from remoting.codes import ResponseCode
@@ -200,7 +200,7 @@ def _of_records(requests: DataFrame, connections: DataFrame, fold: _Fold) -> Cou
         if action == "sent" and topic and row.messages:
             counted[Count.MESSAGES_IN][topic,] += row.messages
             counted[Count.BYTES_IN][topic,] += row.bytes_in
-    deliveries = requests.where(doing(RECEIVE) & (f.col("messages") > 0))
+    deliveries = requests.where(is_operation(RECEIVE) & (f.col("messages") > 0))
     for row in load(deliveries, (*_ROW, "group"), every=None).collect():
         topic = fold(row.protocol, row.code, str(row.response), row.topic)
         if topic:

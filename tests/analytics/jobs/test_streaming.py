@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from analytics.jobs.streaming import Limits, Order, judged, post, stream, windows
+from analytics.jobs.streaming import Limits, Order, evaluate_windows, post, stream, windows
 from analytics.records import NoRecords
 from tests.analytics.jobs.kit import TIMEOUT, job, kill, rows, until, write
 from tests.analytics.kit import Row, at, contents, failed, receive, requests, send
@@ -94,14 +94,16 @@ def window(minute: int, topic: str = "orders", **more: Any) -> Row:
 def test_alerts_begin_and_end_once() -> None:
     firing: set[tuple[str, str | None]] = set()
     rows = [window(0), window(1, error_rate=0.5), window(2, error_rate=0.6), window(3)]
-    told = [(each.state, each.measure, each.time) for each in judged(rows, Limits(), firing)]
+    told = [(each.state, each.measure, each.time) for each in evaluate_windows(rows, Limits(), firing)]
     assert told == [("firing", "error_rate", at(1)), ("resolved", "error_rate", at(3))]
     # What a batch leaves open, the next one ends; few requests are no reason.
-    list(judged([window(4, p99_us=2_000_000), window(4, "few", requests=3, error_rate=1.0)], Limits(), firing))
+    list(
+        evaluate_windows([window(4, p99_us=2_000_000), window(4, "few", requests=3, error_rate=1.0)], Limits(), firing)
+    )
     assert firing == {("p99_ms", "orders")}
-    (last,) = judged([window(5, "other")], Limits(), firing)
+    (last,) = evaluate_windows([window(5, "other")], Limits(), firing)
     assert (last.state, last.topic, last.value) == ("resolved", "orders", None)
-    assert not list(judged([], Limits(), firing))
+    assert not list(evaluate_windows([], Limits(), firing))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""How a notebook shows pictures and tables; as a program it writes the pictures to $GANTRY_PICTURES, if that is set."""
+"""Pictures and tables of notebooks; run as a program, pictures are written to $GANTRY_PICTURES, if set."""
 
 import os
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from pyspark.sql import DataFrame
 
-from analytics.notebooks.opening import Opened
+from analytics.notebooks.data import Opened
 from analytics.report import charts
 from analytics.report.sections import rows
 
@@ -17,7 +17,7 @@ _numbers = count(1)
 
 
 class Picture:
-    """A figure that Jupyter draws where it is a cell's last word."""
+    """A figure that Jupyter draws as the last expression of a cell."""
 
     def __init__(self, figure: Figure) -> None:
         self.svg = charts.svg(figure)
@@ -30,7 +30,7 @@ class Picture:
 
 
 def table(opened: Opened, frame: DataFrame, order: Sequence[str] = (), most: int | None = None) -> pd.DataFrame:
-    """A frame's rows with the zone's clock, the largest of `order` first."""
+    """Return a frame's rows with the zone's clock, the largest of `order` first."""
     shown = rows(frame.toArrow(), opened.zone)
     if order:
         shown = shown.sort_values(list(order), ascending=False)

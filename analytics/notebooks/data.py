@@ -1,4 +1,4 @@
-"""What a notebook looks at: records from $GANTRY_RECORDS, clocks of $GANTRY_ZONE, Spark at $GANTRY_MASTER."""
+"""Data of a notebook: records from $GANTRY_RECORDS, clocks of $GANTRY_ZONE, Spark at $GANTRY_MASTER."""
 
 import os
 from dataclasses import dataclass
@@ -17,8 +17,9 @@ from analytics.transforms.rollup import CELL, rollup
 
 @dataclass(frozen=True)
 class Opened:
-    """The tables, with the requests' roll-up by CELL every five minutes, kept; start and end of the requests; and a
-    period that makes some hundred points of that time."""
+    """The tables, with the requests' cached roll-up by CELL every five minutes; start and end of the requests; and a
+    period that gives about a hundred points of that span.
+    """
 
     spark: SparkSession
     requests: DataFrame
@@ -35,11 +36,11 @@ class Opened:
 
     @property
     def per(self) -> str:
-        """The same for an axis: "hour"."""
+        """The period for an axis label: "hour"."""
         return self.every.removeprefix("1 ")
 
     def between(self, start: datetime, end: datetime) -> "Opened":
-        """The same, of this time only; aware times."""
+        """Return the same data restricted to a span of aware times."""
         within = (f.col("time") >= f.lit(start)) & (f.col("time") < f.lit(end))
         return Opened(
             self.spark,
@@ -54,11 +55,11 @@ class Opened:
 
 
 def opened(since: datetime | None = None, until: datetime | None = None) -> Opened:
-    """The records. Raises NoRecords, also where GANTRY_RECORDS is not set."""
+    """Open the records. Raises NoRecords, also without GANTRY_RECORDS."""
     root = os.environ.get("GANTRY_RECORDS")
     if root is None:
         raise records.NoRecords("GANTRY_RECORDS names no directory of traffic records")
-    # Where notebooks are served there may be one already.
+    # A notebook server may have a session already.
     spark = SparkSession.getActiveSession() or session("gantry-notebook", os.environ.get("GANTRY_MASTER", "local[*]"))
     requests, connections, members = (
         records.read(spark, root, name, since=since, until=until).frame
@@ -74,7 +75,7 @@ def opened(since: datetime | None = None, until: datetime | None = None) -> Open
 
 
 def around(opened: Opened, found: DataFrame, minutes: int = 20) -> tuple[datetime, datetime]:
-    """So many minutes around the worst finding, or in the middle if there is none: somewhere to begin."""
+    """Return a span of so many minutes around the worst finding, or in the middle of the records without findings."""
     worst = found.orderBy(f.desc(f.col("severity") == "critical"), f.desc("score")).limit(1).toArrow().to_pylist()
     middle = worst[0]["start"].astimezone(UTC) if worst else opened.start + (opened.end - opened.start) / 2
     half = timedelta(minutes=minutes) / 2
