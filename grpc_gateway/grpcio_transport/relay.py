@@ -108,7 +108,7 @@ class Relay(asyncio.Protocol):
         """
 
     def close(self) -> None:
-        """Close both connections, after what has been written."""
+        """Close both connections once all written bytes are sent."""
         if self._transport is not None:
             self._transport.close()
         self._end()
@@ -158,6 +158,6 @@ class _Upstream(asyncio.Protocol):
         self._relay.close()
 
     def close(self) -> None:
-        """Close the connection, after what has been written."""
+        """Close the connection once all written bytes are sent."""
         if self._transport is not None:
             self._transport.close()

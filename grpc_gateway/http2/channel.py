@@ -21,8 +21,8 @@ from protocol_negotiation.peer import Peer
 
 _log = logging.getLogger("gantry.http2")
 
-# Bytes that the streams of a connection may read and write before they yield, and what each message costs of them
-# besides its size.
+# Bytes that the streams of a connection may read and write before they yield. Each message counts MESSAGE_COST bytes
+# more than its size.
 TURN_BYTES = 64 * 1024
 MESSAGE_COST = 512
 # Bytes in the transport's buffer at which the socket counts as full.

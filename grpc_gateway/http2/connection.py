@@ -1,8 +1,8 @@
 """The server side of an HTTP/2 connection (RFC 9113), without I/O.
 
-`receive` takes received bytes and returns the streams that have changed; the streams themselves hold what has arrived.
-A request that is reset within the same read is therefore never started. Responses are sent by the streams' methods at
-any time; `sender` collects the bytes to send, and calls `wake` for the first of them.
+`receive` takes received bytes and returns the streams that have changed; the streams hold the received data. A request
+that is reset within the same read is therefore never started. Responses are sent by the streams' methods at any time;
+`sender` collects the bytes to send, and calls `wake` for the first of them.
 
 There is no clock: `receive` and `check` are given the current time.
 """

@@ -145,7 +145,7 @@ class FrameSender:
             self._listener.finish(stream)
 
     def send_data(self, stream: Stream, data: bytes, end: bool) -> None:
-        """Queue data in the stream's outbox, and send of it what the windows allow."""
+        """Append data to the stream's outbox, and send as much of it as the windows allow."""
         if stream.outbox is None:
             stream.outbox = deque()
             if not self.waiting:
@@ -169,7 +169,7 @@ class FrameSender:
             self.send_headers(stream, fields, True)
 
     def send_waiting(self, stream: Stream, one_frame: bool = False) -> None:
-        """Send of a stream's outbox what the windows allow, or one frame of that."""
+        """Send as much of a stream's outbox as the windows allow, or one frame of it."""
         outbox, waiting = stream.outbox, stream.waiting
         assert outbox is not None
         while outbox:
@@ -208,7 +208,7 @@ class FrameSender:
             self._listener.finish(stream)
 
     def discard(self, stream: Stream) -> None:
-        """Drop what waits to be sent on a stream."""
+        """Drop the unsent data and trailers of a stream."""
         self._blocked.pop(stream, None)
         self.waiting -= stream.waiting
         stream.waiting = 0

@@ -103,7 +103,7 @@ class StreamTable:
         self.close(stream, code)
 
     def close(self, stream: Stream, code: int) -> None:
-        """Close a stream without a frame; discard what waits to be sent on it."""
+        """Close a stream without a frame, and discard its unsent data."""
         if not (stream.finished and code == ErrorCode.NO_ERROR):
             stream.reset_code = code
         stream.closed = True

@@ -20,7 +20,7 @@ OnConnection = Callable[[GrpcConnection], None]
 _DRAIN_POLL_SECONDS = 0.05
 # Connections to check in one turn of the event loop; checking thousands at once would delay all calls.
 _CHECK_BATCH = 500
-# Time for handlers to end after their cancellation, and for clients to read what is left for them.
+# Time for handlers to end after their cancellation, and for clients to read the remaining responses.
 _CLOSE_TIMEOUT_SECONDS = 5.0
 
 

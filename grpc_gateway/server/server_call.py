@@ -301,7 +301,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
             writer.send_head(initial_metadata)
 
     def set_trailing_metadata(self, trailing_metadata: Metadata) -> None:
-        """Set what is sent with the status. Raises ValueError for metadata that gRPC does not allow."""
+        """Set the metadata to send with the status. Raises ValueError for metadata that gRPC does not allow."""
         trailing = tuple(trailing_metadata)
         encode(trailing)
         self._trailing = trailing

@@ -1,10 +1,10 @@
-"""Record what the official .proto files say.
+"""Record the contract of the official .proto files.
 
     python -m tests.protos.capture rocketmq CHECKOUT_OF_APACHE_ROCKETMQ_APIS
     python -m tests.protos.capture interop CHECKOUT_OF_GRPC_GRPC_PROTO
 
-It compiles the files of the checkout's HEAD (a bare repository will do) and writes their facts, no text, to
-golden/NAME.json with the commit they come from. Neither our .proto files nor our generated code take part.
+It compiles the files at the checkout's HEAD (which may be a bare repository), and writes their contract and commit to
+golden/NAME.json. The .proto files and generated code of this repository are not used.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from tests.protos.contract import Facts, facts
+from tests.protos.contract import Contract, contract_of
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 _SOURCES = {
@@ -33,15 +33,15 @@ _SOURCES = {
 }
 
 
-def capture(checkout: Path, names: tuple[str, ...]) -> dict[str, Facts]:
-    """The facts of the named files at a checkout's HEAD."""
+def capture(checkout: Path, names: tuple[str, ...]) -> dict[str, Contract]:
+    """Return the contracts of the named files at a checkout's HEAD."""
     with tempfile.TemporaryDirectory() as directory:
         with tarfile.open(fileobj=io.BytesIO(_git(checkout, "archive", "HEAD", *names))) as archive:
             archive.extractall(directory, filter="data")
         target = Path(directory) / "descriptors"
         compiler = (sys.executable, "-m", "grpc_tools.protoc")
         subprocess.run([*compiler, f"-I{directory}", f"--descriptor_set_out={target}", *names], check=True)
-        return {file.name: facts(file) for file in FileDescriptorSet.FromString(target.read_bytes()).file}
+        return {file.name: contract_of(file) for file in FileDescriptorSet.FromString(target.read_bytes()).file}
 
 
 def _git(checkout: Path, *arguments: str) -> bytes:
@@ -50,7 +50,7 @@ def _git(checkout: Path, *arguments: str) -> bytes:
 
 def main() -> None:
     """Write one golden file."""
-    parser = argparse.ArgumentParser(description="Record what the official .proto files say.")
+    parser = argparse.ArgumentParser(description="Record the contract of the official .proto files.")
     parser.add_argument("name", choices=_SOURCES)
     parser.add_argument("checkout", type=Path)
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What of a .proto file the wire and reflection show: names, numbers, types, presence and kinds of calls."""
+"""The contract of a .proto file: names, numbers, types, presence and kinds of calls, as clients see them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,17 +11,17 @@ from google.protobuf.descriptor_pb2 import (
     ServiceDescriptorProto,
 )
 
-Facts = dict[str, Any]
+Contract = dict[str, Any]
 
-# The options that place generated code; the official files also carry some without effect.
+# Options that affect generated code; the official files have others without effect.
 _OPTIONS = ("csharp_namespace", "java_multiple_files", "java_outer_classname", "java_package")
 
 
-def facts(file: FileDescriptorProto) -> Facts:
-    """A file's contract as plain JSON values.
+def contract_of(file: FileDescriptorProto) -> Contract:
+    """Return a file's contract as JSON values.
 
-    `messages` and `enums` are flat, by full name; a field is told as "presence type name" by its number. Comments,
-    the order of declarations and the names of synthetic oneofs are no part of it.
+    `messages` and `enums` are flat, by full name; fields are "presence type name" by number. Comments, the order of
+    declarations and the names of synthetic oneofs are not included.
     """
     package = file.package
     messages = dict(_messages(package, file.message_type))

@@ -1,4 +1,4 @@
-"""The committed code is what the .proto files give, and the check that says so can fail."""
+"""Generation of code, and the check of the committed code."""
 
 import subprocess
 import sys
@@ -28,12 +28,12 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     return tree
 
 
-@pytest.mark.parametrize("tree", TREES, ids=lambda tree: tree.place)
-def test_committed_code_is_current(tree: Tree) -> None:
+@pytest.mark.parametrize("tree", TREES, ids=lambda tree: tree.location)
+def test_committed_code_is_up_to_date(tree: Tree) -> None:
     assert drift(tree) == []
 
 
-def test_a_fresh_tree_is_current(tree: Tree) -> None:
+def test_a_generated_tree_is_up_to_date(tree: Tree) -> None:
     assert drift(tree) == []
     assert sorted(tree.committed()) == [
         "sample/v1/calls_pb2.py",
@@ -45,7 +45,7 @@ def test_a_fresh_tree_is_current(tree: Tree) -> None:
     ]
 
 
-def test_imports_name_the_place_and_descriptors_do_not(tree: Tree) -> None:
+def test_imports_are_relocated_and_descriptors_are_not(tree: Tree) -> None:
     committed = tree.committed()
     for name, text in committed.items():
         assert "from sample.v1 import" not in text, name
@@ -71,30 +71,30 @@ def test_a_missing_file_is_drift(tree: Tree) -> None:
     assert drift(tree) == ["some/place/sample/v1/calls_pb2_grpc.py: missing"]
 
 
-def test_a_leftover_is_drift_and_goes(tree: Tree) -> None:
+def test_a_file_without_a_source_is_drift_until_it_is_deleted(tree: Tree) -> None:
     (tree.root / "sample/v1/calls.proto").unlink()
     assert len(drift(tree)) == 4
-    assert all(line.endswith("no .proto file gives it") for line in drift(tree))
+    assert all(line.endswith("no .proto file generates it") for line in drift(tree))
     write(tree)
     assert drift(tree) == []
     assert "sample/v1/calls_pb2.py" not in tree.committed()
 
 
-def test_other_files_are_left_alone(tree: Tree) -> None:
-    own = tree.root / "sample/v1/own.py"
-    own.write_text("")
+def test_other_files_are_not_touched(tree: Tree) -> None:
+    other = tree.root / "sample/v1/other.py"
+    other.write_text("")
     write(tree)
-    assert own.exists()
+    assert other.exists()
     assert drift(tree) == []
 
 
-def test_bad_proto_is_an_error(tree: Tree) -> None:
-    (tree.root / "sample/v1/empty.proto").write_text("syntax = what")
+def test_an_invalid_proto_file_raises(tree: Tree) -> None:
+    (tree.root / "sample/v1/empty.proto").write_text("syntax = invalid")
     with pytest.raises(GenerationError, match=r"sample/v1/empty\.proto"):
         drift(tree)
 
 
-def test_check_exits_with_the_list(
+def test_check_exits_with_the_differences(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(generate, "TREES", (tree,))
@@ -117,7 +117,7 @@ def test_check_exits_with_the_list(
     ],
     ids=["rocketmq", "interop"],
 )
-def test_import_warns_of_nothing(package: str, modules: str) -> None:
+def test_import_without_warnings(package: str, modules: str) -> None:
     statement = f"from {package} import {modules}"
     root = Path(__file__).resolve().parent.parent.parent
     subprocess.run([sys.executable, "-W", "error", "-c", statement], cwd=root, check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""What a newer peer says survives a reader that does not know it."""
+"""Fields and values of newer peers are kept when a message is parsed and serialized."""
 
 from collections.abc import Iterator
 
@@ -28,8 +28,8 @@ def test_every_message_keeps_unknown_fields(descriptor: Descriptor) -> None:
     assert message.SerializeToString() == _UNKNOWN
 
 
-def test_unknown_fields_survive_inside_others() -> None:
-    # A TelemetryCommand whose settings hold a subscription, each with something unknown.
+def test_unknown_fields_of_nested_messages_are_kept() -> None:
+    # A TelemetryCommand with settings with a subscription, each with unknown fields.
     subscription = _UNKNOWN
     settings = b"\x32" + bytes([len(subscription)]) + subscription + _UNKNOWN
     wire = b"\x12" + bytes([len(settings)]) + settings + _UNKNOWN
@@ -40,7 +40,7 @@ def test_unknown_fields_survive_inside_others() -> None:
 
 
 def test_an_unknown_choice_of_a_oneof_is_kept() -> None:
-    # Field 15 where the command ends at 9.
+    # Field 15; the known choices end at 9.
     wire = b"\x7a\x02\x0a\x00"
     command = service_pb2.TelemetryCommand.FromString(wire)
     assert command.WhichOneof("command") is None
@@ -48,7 +48,7 @@ def test_an_unknown_choice_of_a_oneof_is_kept() -> None:
 
 
 def test_an_unknown_enum_number_is_kept() -> None:
-    status = definition_pb2.Status(message="from the future")
+    status = definition_pb2.Status(message="of a newer version")
     wire = status.SerializeToString() + b"\x08\xe7\xd2\x03"
     read = definition_pb2.Status.FromString(wire)
     assert read.code == 59751

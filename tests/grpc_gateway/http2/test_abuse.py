@@ -1,4 +1,4 @@
-"""Known attacks: each is bounded, ends with the right code, and costs no memory."""
+"""Known attacks end the connection with the right code, and do not use memory."""
 
 import sys
 import time
@@ -21,42 +21,42 @@ TRAILERS = Block(("grpc-status", "0"))
 Attack = Callable[[Client], Iterator[bytes]]
 
 
-def odd() -> Iterator[int]:
+def stream_ids() -> Iterator[int]:
     return iter(range(1, 2**31, 2))
 
 
 def rapid_reset(client: Client) -> Iterator[bytes]:
-    for number in odd():
+    for number in stream_ids():
         yield client.headers(number, flags=END) + frames.rst_stream(number, 8)
 
 
 def provoked_by_window_updates(client: Client) -> Iterator[bytes]:
-    for number in odd():
+    for number in stream_ids():
         yield client.headers(number) + frames.window_update(number, 0)
 
 
 def provoked_by_overflow(client: Client) -> Iterator[bytes]:
-    for number in odd():
+    for number in stream_ids():
         yield client.headers(number) + frames.window_update(number, 2**31 - 1)
 
 
 def provoked_by_late_data(client: Client) -> Iterator[bytes]:
-    for number in odd():
+    for number in stream_ids():
         yield client.headers(number, flags=END) + data(number, b"x")
 
 
 def provoked_by_priority(client: Client) -> Iterator[bytes]:
-    for number in odd():
+    for number in stream_ids():
         yield client.headers(number) + frame_bytes(frames.PRIORITY, 0, number, bytes(4))
 
 
 def malformed(client: Client) -> Iterator[bytes]:
-    for number in odd():
+    for number in stream_ids():
         yield client.headers(number, (":method", "POST"))
 
 
 def refused(client: Client) -> Iterator[bytes]:
-    for number in odd():
+    for number in stream_ids():
         yield client.headers(number)
 
 
@@ -85,8 +85,8 @@ def header_bomb(client: Client) -> Iterator[bytes]:
 
 
 def header_lists(client: Client) -> Iterator[bytes]:
-    for number in odd():
-        # Literals of a name and nothing, 33 bytes each to the rules.
+    for number in stream_ids():
+        # Literals of a one-letter name and an empty value count 33 bytes each.
         yield frame_bytes(frames.HEADERS, END_HEADERS, number, client.block() + b"\0\1a\0" * 600)
 
 
@@ -106,7 +106,7 @@ def empty_data(client: Client) -> Iterator[bytes]:
         yield data(1, b"")
 
 
-def padding_alone(client: Client) -> Iterator[bytes]:
+def padding_only(client: Client) -> Iterator[bytes]:
     yield client.headers(1)
     while True:
         yield frame_bytes(frames.DATA, frames.PADDED, 1, b"\7" + bytes(7))
@@ -138,22 +138,22 @@ ATTACKS: dict[Attack, Abuse] = {
     settings_flood: Abuse.SETTINGS_FLOOD,
     ping_flood: Abuse.PING_FLOOD,
     empty_data: Abuse.EMPTY_DATA,
-    padding_alone: Abuse.EMPTY_DATA,
+    padding_only: Abuse.EMPTY_DATA,
     priorities: Abuse.PRIORITY_FLOOD,
     unknown_frames: Abuse.UNKNOWN_FRAMES,
 }
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
-def test_attacks_end_in_goaway(attack: Attack) -> None:
+def test_an_attack_ends_with_goaway(attack: Attack) -> None:
     client = Client(Limits(concurrent_streams=100)).connect()
     for count, sent in enumerate(attack(client)):
         client.send(sent)
-        # A thousand such acts in each second.
+        # A thousand acts per second.
         client.now += 0.001
         if client.connection.fault is not None:
             break
-        assert count < 5000, "the attack goes on"
+        assert count < 5000, "the attack is not stopped"
     assert client.goaway is not None
     assert client.goaway[1] is CALM
     assert client.connection.fault is not None
@@ -162,7 +162,7 @@ def test_attacks_end_in_goaway(attack: Attack) -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
-def test_attacks_cost_no_memory(attack: Attack) -> None:
+def test_an_attack_does_not_use_memory(attack: Attack) -> None:
     client = Client(Limits(concurrent_streams=100)).connect()
     acts = attack(client)
     tracemalloc.start()
@@ -176,14 +176,14 @@ def test_attacks_cost_no_memory(attack: Attack) -> None:
     assert grown < 1_500_000
 
 
-def test_a_header_list_that_is_too_large() -> None:
+def test_a_header_list_over_the_limit_resets_its_stream() -> None:
     client = Client().connect()
     assert client.send(client.headers(1, *REQUEST, ("a", "x" * 17_000))) == []
     assert client.resets == [(1, CALM)]
     assert client.request(3)
 
 
-def test_cancelling_after_a_while_is_nobodys_fault() -> None:
+def test_late_cancellations_are_not_abuse() -> None:
     client = Client().connect()
     for number in range(1, 4000, 2):
         client.send(client.headers(number))
@@ -192,18 +192,18 @@ def test_cancelling_after_a_while_is_nobodys_fault() -> None:
     assert client.goaway is None
 
 
-def test_many_calls_are_nobodys_fault() -> None:
+def test_many_calls_with_pings_and_window_updates_are_not_abuse() -> None:
     client = Client().connect()
     for number in range(1, 40_000, 2):
         [stream] = client.request(number, b"\0\0\0\0\0")
         stream.send_response(HEAD, b"\0\0\0\0\0", b"", TRAILERS)
-        # Clients measure the bandwidth by a ping for each answer.
+        # Clients may measure the bandwidth with a ping for each response.
         client.send(frames.ping(b"12345678") + frames.window_update(0, 5))
     assert client.goaway is None
 
 
 @pytest.mark.parametrize(("interval", "refused"), [(60.0, False), (10.0, False), (5.0, True)])
-def test_keepalive_of_idle_clients(interval: float, refused: bool) -> None:
+def test_pings_of_idle_clients_are_refused_below_the_interval(interval: float, refused: bool) -> None:
     client = Client().connect()
     for _ in range(10):
         client.now += interval
@@ -213,7 +213,7 @@ def test_keepalive_of_idle_clients(interval: float, refused: bool) -> None:
         assert client.goaway[1:] == (CALM, b"too_many_pings")
 
 
-def test_settings_that_are_never_acknowledged() -> None:
+def test_unacknowledged_settings_time_out() -> None:
     client = Client()
     client.send(frames.PREFACE + frames.settings({}))
     client.now = 19
@@ -225,7 +225,7 @@ def test_settings_that_are_never_acknowledged() -> None:
     assert client.goaway[1] is ErrorCode.SETTINGS_TIMEOUT
 
 
-def test_a_reader_that_takes_nothing() -> None:
+def test_a_peer_that_does_not_read_times_out() -> None:
     client = Client().connect()
     client.send(settings(initial_window_size=0))
     [stream] = client.request(1)
@@ -242,7 +242,7 @@ def test_a_reader_that_takes_nothing() -> None:
     assert stream.closed
 
 
-def test_a_reader_that_takes_too_little() -> None:
+def test_responses_over_the_hard_buffer_end_the_connection() -> None:
     client = Client(Limits(hard_buffer=10_000)).connect()
     client.send(settings(initial_window_size=0))
     streams = [client.request(number)[0] for number in (1, 3)]
@@ -254,7 +254,7 @@ def test_a_reader_that_takes_too_little() -> None:
     assert set(client.connection.take_changed()) == set(streams)
 
 
-def test_windows_of_one_byte_cost_a_frame_each() -> None:
+def test_each_window_update_of_one_byte_sends_one_frame() -> None:
     client = Client().connect()
     client.send(settings(initial_window_size=0))
     [stream] = client.request(1)
@@ -265,15 +265,15 @@ def test_windows_of_one_byte_cost_a_frame_each() -> None:
     assert len(client.received) - before == 100
 
 
-def test_small_pieces_are_held_as_what_they_are() -> None:
+def test_small_pieces_of_a_body_share_their_memory() -> None:
     client = Client().connect()
     [stream] = client.send(client.headers(1))
     client.send(data(1, b"x") * 1000)
     assert sum(map(sys.getsizeof, set(stream.inbox))) < 100
 
 
-def test_many_windows_in_one_frame_cost_one_change() -> None:
-    """2700 values of SETTINGS_INITIAL_WINDOW_SIZE, each of which would move the windows of 4096 streams."""
+def test_many_window_sizes_in_one_settings_frame_are_applied_once() -> None:
+    """2700 values of SETTINGS_INITIAL_WINDOW_SIZE, each of which would change the windows of 4096 streams."""
     client = Client().connect()
     streams = [client.send(client.headers(number))[0] for number in range(1, 8192, 2)]
     values = b"".join(b"\0\4" + (65_535 + number % 5).to_bytes(4) for number in range(2700))

@@ -1,8 +1,8 @@
-"""HPACK against RFC 7541's own examples, and against another implementation."""
+"""HPACK, compared with the examples of RFC 7541 and with the package hpack."""
 
 import contextlib
 
-import hpack as oracle
+import hpack as reference
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,7 +102,7 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_examples_of_the_rfc(name: str) -> None:
+def test_decoder_decodes_the_examples_of_the_rfc(name: str) -> None:
     table_size, blocks = EXAMPLES[name]
     decoder = Decoder(pair, max_table_size=table_size)
     for block, expected, size in blocks:
@@ -110,33 +110,33 @@ def test_the_examples_of_the_rfc(name: str) -> None:
         assert decoder._size == size
 
 
-def test_the_static_table() -> None:
-    assert list(oracle.table.HeaderTable.STATIC_TABLE) == list(STATIC_TABLE)
+def test_static_table_equals_the_reference() -> None:
+    assert list(reference.table.HeaderTable.STATIC_TABLE) == list(STATIC_TABLE)
 
 
 @pytest.mark.parametrize(
     ("value", "mask", "encoded"), [(10, 0x1F, "0a"), (1337, 0x1F, "1f9a0a"), (42, 0xFF, "2a"), (31, 0x1F, "1f00")]
 )
-def test_integers(value: int, mask: int, encoded: str) -> None:
+def test_integers_are_encoded_and_decoded(value: int, mask: int, encoded: str) -> None:
     assert encode_integer(value, mask, 0) == bytes.fromhex(encoded)
     assert decode_integer(bytes.fromhex(encoded), 0, mask) == (value, len(encoded) // 2)
 
 
 @given(st.binary(max_size=200))
-def test_huffman(data: bytes) -> None:
+def test_huffman_decodes_its_own_encoding(data: bytes) -> None:
     assert huffman.decode(huffman.encode(data)) == data
 
 
 @given(st.binary(max_size=40))
-def test_huffman_of_garbage_is_as_the_oracles(data: bytes) -> None:
+def test_huffman_decodes_arbitrary_bytes_like_the_reference(data: bytes) -> None:
     try:
-        expected: bytes | None = oracle.huffman_table.decode_huffman(data)
-    except oracle.HPACKDecodingError:
+        expected: bytes | None = reference.huffman_table.decode_huffman(data)
+    except reference.HPACKDecodingError:
         expected = None
     try:
         assert huffman.decode(data) == expected
     except ValueError:
-        # The oracle does not judge the padding's length.
+        # The reference does not check the length of the padding.
         assert expected is None or huffman.encode(expected) != data
 
 
@@ -145,9 +145,9 @@ def test_huffman_of_garbage_is_as_the_oracles(data: bytes) -> None:
     [
         "80",  # index 0
         "be",  # an empty dynamic table
-        "ff",  # an integer cut short
+        "ff",  # a truncated integer
         "ffffffffff0f",  # an integer that is too large
-        "0005616263",  # a string cut short
+        "0005616263",  # a truncated string
         "40",
         "4001",
         "400161",
@@ -158,40 +158,40 @@ def test_huffman_of_garbage_is_as_the_oracles(data: bytes) -> None:
         "8220",  # a size update behind a field
     ],
 )
-def test_broken_blocks(block: str) -> None:
+def test_malformed_block_is_a_compression_error(block: str) -> None:
     with pytest.raises(ConnectionFault) as raised:
         Decoder(pair).decode(bytes.fromhex(block))
     assert raised.value.code is ErrorCode.COMPRESSION_ERROR
 
 
-def test_a_list_that_is_too_large_leaves_the_table_right() -> None:
-    encoder, decoder = oracle.Encoder(), Decoder(pair, max_list_size=200)
+def test_a_header_list_over_the_limit_still_updates_the_table() -> None:
+    encoder, decoder = reference.Encoder(), Decoder(pair, max_list_size=200)
     with pytest.raises(HeaderListTooLarge):
         decoder.decode(encoder.encode([("a", "x" * 200), ("b", "y")]))
     assert decoder.decode(encoder.encode([("b", "y")])) == ([(b"b", b"y")], True)
 
 
-def test_a_bomb_is_given_up() -> None:
-    encoder, decoder = oracle.Encoder(), Decoder(pair, max_list_size=8192)
+def test_an_hpack_bomb_ends_the_connection() -> None:
+    encoder, decoder = reference.Encoder(), Decoder(pair, max_list_size=8192)
     decoder.decode(encoder.encode([("a", "x" * 4000)]))
     with pytest.raises(ConnectionFault) as raised:
         decoder.decode(b"\xbe" * 16_000)
     assert raised.value.code is ErrorCode.ENHANCE_YOUR_CALM
 
 
-def test_the_memo_is_for_the_table_as_it_is() -> None:
-    encoder, decoder = oracle.Encoder(), Decoder(pair)
+def test_memo_is_cleared_when_the_table_changes() -> None:
+    encoder, decoder = reference.Encoder(), Decoder(pair)
     request = [(":path", "/a"), ("te", "trailers")]
     assert decoder.decode(encoder.encode(request))[1] is False
     block = encoder.encode(request)
     assert decoder.decode(block)[1] is True
-    decoder.remember(block, "meaning")
-    assert decoder.memo == {block: "meaning"}
+    decoder.remember(block, "result")
+    assert decoder.memo == {block: "result"}
     decoder.decode(encoder.encode([("other", "1")]))
     assert decoder.memo == {}
 
 
-def test_the_memo_is_bounded() -> None:
+def test_memo_size_is_limited() -> None:
     decoder = Decoder(pair)
     for number in range(1000):
         decoder.remember(b"%d" % number, None)
@@ -205,8 +205,8 @@ LISTS = st.lists(st.tuples(NAMES, VALUES) | st.sampled_from(STATIC_TABLE), max_s
 
 
 @given(st.lists(LISTS, max_size=8), st.lists(st.sampled_from([0, 40, 200, 4096]), max_size=8))
-def test_decoding_is_as_the_oracle_encodes(lists: list[list[Pair]], sizes: list[int]) -> None:
-    encoder, decoder = oracle.Encoder(), Decoder(pair, max_list_size=1 << 20)
+def test_decoder_decodes_the_references_encoding(lists: list[list[Pair]], sizes: list[int]) -> None:
+    encoder, decoder = reference.Encoder(), Decoder(pair, max_list_size=1 << 20)
     for number, given_fields in enumerate(lists):
         if number < len(sizes):
             encoder.header_table_size = sizes[number]
@@ -215,8 +215,8 @@ def test_decoding_is_as_the_oracle_encodes(lists: list[list[Pair]], sizes: list[
 
 
 @given(st.lists(st.tuples(st.sampled_from("bfr"), LISTS, st.sampled_from([0, 60, 100, 4096, 9999])), max_size=12))
-def test_the_oracle_decodes_what_we_encode(steps: list[tuple[str, list[Pair], int]]) -> None:
-    encoder, decoder = Encoder(), oracle.Decoder(max_header_list_size=1 << 20)
+def test_reference_decodes_our_encoding(steps: list[tuple[str, list[Pair], int]]) -> None:
+    encoder, decoder = Encoder(), reference.Decoder(max_header_list_size=1 << 20)
     constants: list[Block] = []
     for kind, given_fields, size in steps:
         if kind == "r":
@@ -225,17 +225,17 @@ def test_the_oracle_decodes_what_we_encode(steps: list[tuple[str, list[Pair], in
             continue
         if kind == "f":
             block = encoder.fields(given_fields)
-            assert [tuple(found) for found in decoder.decode(block, raw=True)] == given_fields
+            assert [tuple(field) for field in decoder.decode(block, raw=True)] == given_fields
             continue
         constant = Block()
         constant.fields = tuple(given_fields)
         constants.append(constant)
-        for each in constants:
-            found = [tuple(found) for found in decoder.decode(encoder.block(each), raw=True)]
-            assert found == list(each.fields)
+        for constant in constants:
+            decoded = [tuple(field) for field in decoder.decode(encoder.block(constant), raw=True)]
+            assert decoded == list(constant.fields)
 
 
-def test_constants_become_references() -> None:
+def test_repeated_constants_become_references() -> None:
     encoder = Encoder()
     head = Block((":status", "200"), ("content-type", "application/grpc"))
     trailers = Block(("grpc-status", "0"))
@@ -243,14 +243,14 @@ def test_constants_become_references() -> None:
     encoder.block(trailers)
     assert (encoder.block(head), encoder.block(trailers)) == (b"\x88\xbf", b"\xbe")
     assert (encoder.block(head), encoder.block(trailers)) == (b"\x88\xbf", b"\xbe")
-    # The peer forgets: everything is said anew.
+    # The peer empties its table, so the constants are encoded again.
     encoder.resize(0)
     assert encoder.block(trailers).startswith(b"\x20\x20\x00")
     assert not encoder.block(trailers).startswith(b"\x20")
 
 
 @given(st.binary(max_size=300))
-def test_garbage_gives_fields_or_a_fault(block: bytes) -> None:
+def test_arbitrary_bytes_are_decoded_or_raise(block: bytes) -> None:
     decoder = Decoder(pair)
     with contextlib.suppress(ConnectionFault, HeaderListTooLarge):
         decoder.decode(block)
