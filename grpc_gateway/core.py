@@ -1,4 +1,4 @@
-"""The messaging core as the gRPC service sees it. Who implements it is not decided here."""
+"""Interface of the messaging core that the gRPC service uses."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,38 +11,38 @@ from remoting.topic_group_config import GroupConfig, TopicConfig
 
 
 class Core(Protocol):
-    """What rpcs are translated to: commands, and views of what brokers know of topics and groups."""
+    """Serves remoting commands of gRPC clients, and caches routes, topic and group configurations."""
 
     def handle(self, channel: Any, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
-        """Serve one command of a gRPC client. Raises RemotingError, now or by the future."""
+        """Serve a command of a gRPC client. Raises RemotingError, directly or by the future; None for a oneway."""
 
     def cached_route(self, topic: str) -> TopicRoute | None:
-        """The topic's route if it is at hand."""
+        """Return the topic's route if it is cached."""
 
     async def route(self, topic: str) -> TopicRoute:
-        """The topic's route. Raises TopicNotExist, ServiceUnavailable."""
+        """Return the topic's route. Raises TopicNotExist, ServiceUnavailable."""
 
     def cached_topic(self, topic: str) -> TopicConfig | None:
-        """The topic's configuration if it is at hand."""
+        """Return the topic's configuration if it is cached."""
 
     async def topic(self, topic: str) -> TopicConfig:
-        """The topic's configuration; the defaults where no broker tells it. Never raises for a slow broker."""
+        """Return the topic's configuration, or the defaults if no broker returns it. Never raises for a slow broker."""
 
     def cached_group(self, group: str) -> GroupConfig | None:
-        """The consumer group's configuration if it is at hand."""
+        """Return the consumer group's configuration if it is cached."""
 
     async def group(self, group: str) -> GroupConfig:
-        """The consumer group's configuration; the defaults where no broker tells it. Answers within two seconds."""
+        """Return the consumer group's configuration within two seconds, or the defaults if no broker returns it."""
 
     def on_group_changed(self, listener: Callable[[GroupConfig], None]) -> None:
-        """Call `listener` with a group's configuration whenever it is another than what was given out."""
+        """Call `listener` with each group configuration that differs from the one returned before."""
 
     def address(self, peer: Peer) -> HostPort | None:
-        """Where this client shall reach us: the configured advertised address; None: where it dialled."""
+        """Return the advertised address for this client; None if it is the address that the client connected to."""
 
 
-def ask(core: Core, client: Any, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]":
-    """The answer to a command, which is not oneway, of a client. Raises RemotingError, now or by the future."""
+def dispatch(core: Core, client: Any, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]":
+    """Return the reply to a command that is not oneway. Raises RemotingError, directly or by the future."""
     reply = core.handle(client, command)
     assert reply is not None
     return reply

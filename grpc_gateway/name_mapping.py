@@ -1,13 +1,16 @@
-"""Names of a client's own for topics and groups. What they are is not decided here."""
+"""Interface that maps a client's topic and group names to those of the brokers."""
 
 from typing import Any, Protocol
 
 
-class Names(Protocol):
-    """Puts names in the place of others, in messages of the contract. Equal ones name alike, and have one hash."""
+class NameMapping(Protocol):
+    """Replaces topic and group names in v2 messages, in place.
 
-    def inward(self, message: Any) -> None:
-        """Put the brokers' names into what came from the client. Raises Refused."""
+    Mappings that compare equal have the same hash and map all names alike.
+    """
 
-    def outward(self, message: Any) -> None:
-        """Put the client's names into what it is told."""
+    def map_request(self, message: Any) -> None:
+        """Replace the client's names with the brokers' in a message from the client. Raises Refused."""
+
+    def map_response(self, message: Any) -> None:
+        """Replace the brokers' names with the client's in a message to the client."""

@@ -1,7 +1,6 @@
-"""The v2 messaging service: each rpc with the part of the gateway that serves it.
+"""The v2 messaging service: a servicer for grpcio's registration API, with a method for each rpc.
 
-A servicer for grpcio's registration API. Business errors are answers with a status; they never end a call with a
-gRPC status.
+Business errors are responses with a status; they never end a call with a gRPC status.
 """
 
 import asyncio
@@ -11,25 +10,25 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from grpc_gateway.call import Call, Observer, stranger
 from grpc_gateway.clients.client_lifecycle import ClientLifecycle
-from grpc_gateway.clients.client_table import Clients
+from grpc_gateway.clients.client_table import ClientTable
+from grpc_gateway.clients.rpc import Observer, Rpc, anonymous_rpc
 from grpc_gateway.clients.telemetry import Telemetry
-from grpc_gateway.consuming.ack_service import Acking
+from grpc_gateway.consuming.ack_service import AckService
 from grpc_gateway.consuming.broker_clocks import BrokerClocks
-from grpc_gateway.consuming.lite import Lite
-from grpc_gateway.consuming.pulling import Pulling
-from grpc_gateway.consuming.receiving import Receiving
+from grpc_gateway.consuming.lite_subscriptions import LiteSubscriptionService
+from grpc_gateway.consuming.pull_service import PullService
+from grpc_gateway.consuming.receive_service import ReceiveService
 from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.core import Core
-from grpc_gateway.name_mapping import Names
-from grpc_gateway.options import Options
-from grpc_gateway.producing.recall import Recall
-from grpc_gateway.producing.sending import Sending
-from grpc_gateway.producing.transactions import Transactions
-from grpc_gateway.routes import Routes
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.name_mapping import NameMapping
+from grpc_gateway.producing.recall_service import RecallService
+from grpc_gateway.producing.send_service import SendService
+from grpc_gateway.producing.transaction_service import TransactionService
+from grpc_gateway.response_status import Refused, status_from_error
+from grpc_gateway.route_service import RouteService
 from grpc_gateway.server import immediate
-from grpc_gateway.status import Refused, of_error
 from grpc_gateway.taskless import run_eagerly
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
@@ -40,61 +39,72 @@ _log = logging.getLogger("gantry.grpc")
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
-# A client that a slow broker holds up is there all the same.
-_NOT_HELD = frozenset({"Heartbeat", "NotifyClientTermination"})
-# Seconds for which a stream is held before it is told TOO_MANY_REQUESTS: consumers come again after 20 ms.
-_HOLD = 1.0
+# Rpcs that do not wait for back-pressure: they keep the client registered.
+_NEVER_PAUSED = frozenset({"Heartbeat", "NotifyClientTermination"})
+# Seconds before a stream ends with TOO_MANY_REQUESTS: consumers retry after only 20 ms.
+_THROTTLE_DELAY = 1.0
 
 
 class MessagingService(MessagingServiceServicer):
     """All rpcs of apache.rocketmq.v2.MessagingService."""
 
-    def __init__(self, core: Core, clients: Clients, renewal: Renewal, options: Options, observe: Observer) -> None:
+    def __init__(
+        self, core: Core, clients: ClientTable, renewal: Renewal, options: GatewayOptions, observe: Observer
+    ) -> None:
         self._clients = clients
         self._observe = observe
-        self._routes = Routes(core, options)
-        self._sending = Sending(core, options)
-        self._transactions = Transactions(core)
-        self._recall = Recall(core, options)
+        self._route_service = RouteService(core, options)
+        self._send_service = SendService(core, options)
+        self._transaction_service = TransactionService(core)
+        self._recall_service = RecallService(core, options)
         clocks = BrokerClocks()
-        self._receiving = Receiving(core, renewal, options, clocks)
-        self._acking = Acking(core, renewal, options, clocks)
-        self._pulling = Pulling(core, options)
-        self._lite = Lite(core, options)
-        self.presence = ClientLifecycle(core, clients, renewal, options)
-        self.telemetry = Telemetry(core, clients, self.presence, options, observe)
+        self._receive_service = ReceiveService(core, renewal, options, clocks)
+        self._ack_service = AckService(core, renewal, options, clocks)
+        self._pull_service = PullService(core, options)
+        self._lite_subscriptions = LiteSubscriptionService(core, options)
+        # Before the lifecycle, so that the deliveries of a departed client are returned before it is unregistered.
+        clients.departure_listeners.append(renewal.client_departed)
+        self.client_lifecycle = ClientLifecycle(core, clients, options)
+        self.telemetry = Telemetry(core, clients, self.client_lifecycle, options, observe)
 
-    # Sending.
+    # Producing.
 
     async def QueryRoute(self, request: pb.QueryRouteRequest, context: Any) -> pb.QueryRouteResponse:
-        return await self._answer("QueryRoute", pb.QueryRouteResponse, self._routes.query_route, request, context)
+        return await self._unary("QueryRoute", pb.QueryRouteResponse, self._route_service.query_route, request, context)
 
-    # The two that are called for every message are run without a task. They are coroutine functions to grpcio.
+    # SendMessage and AckMessage, which are called for every message, run without a task. For grpcio they are coroutine
+    # functions.
 
     @immediate
     def SendMessage(
         self, request: pb.SendMessageRequest, context: Any
     ) -> "pb.SendMessageResponse | asyncio.Future[pb.SendMessageResponse]":
-        return run_eagerly(self._answer("SendMessage", pb.SendMessageResponse, self._sending.send, request, context))
+        return run_eagerly(
+            self._unary("SendMessage", pb.SendMessageResponse, self._send_service.send, request, context)
+        )
 
     async def EndTransaction(self, request: pb.EndTransactionRequest, context: Any) -> pb.EndTransactionResponse:
-        return await self._answer("EndTransaction", pb.EndTransactionResponse, self._transactions.end, request, context)
+        return await self._unary(
+            "EndTransaction", pb.EndTransactionResponse, self._transaction_service.end, request, context
+        )
 
     async def RecallMessage(self, request: pb.RecallMessageRequest, context: Any) -> pb.RecallMessageResponse:
-        return await self._answer("RecallMessage", pb.RecallMessageResponse, self._recall.recall, request, context)
+        return await self._unary(
+            "RecallMessage", pb.RecallMessageResponse, self._recall_service.recall, request, context
+        )
 
-    # Receiving.
+    # Consuming.
 
     async def QueryAssignment(self, request: pb.QueryAssignmentRequest, context: Any) -> pb.QueryAssignmentResponse:
-        return await self._answer(
-            "QueryAssignment", pb.QueryAssignmentResponse, self._routes.query_assignment, request, context
+        return await self._unary(
+            "QueryAssignment", pb.QueryAssignmentResponse, self._route_service.query_assignment, request, context
         )
 
     async def ReceiveMessage(
         self, request: pb.ReceiveMessageRequest, context: Any
     ) -> AsyncIterator[pb.ReceiveMessageResponse]:
         async with aclosing(
-            self._stream("ReceiveMessage", pb.ReceiveMessageResponse, self._receiving.receive, request, context)
+            self._stream("ReceiveMessage", pb.ReceiveMessageResponse, self._receive_service.receive, request, context)
         ) as responses:
             async for response in responses:
                 yield response
@@ -103,15 +113,15 @@ class MessagingService(MessagingServiceServicer):
     def AckMessage(
         self, request: pb.AckMessageRequest, context: Any
     ) -> "pb.AckMessageResponse | asyncio.Future[pb.AckMessageResponse]":
-        return run_eagerly(self._answer("AckMessage", pb.AckMessageResponse, self._acking.ack, request, context))
+        return run_eagerly(self._unary("AckMessage", pb.AckMessageResponse, self._ack_service.ack, request, context))
 
     async def ChangeInvisibleDuration(
         self, request: pb.ChangeInvisibleDurationRequest, context: Any
     ) -> pb.ChangeInvisibleDurationResponse:
-        return await self._answer(
+        return await self._unary(
             "ChangeInvisibleDuration",
             pb.ChangeInvisibleDurationResponse,
-            self._acking.change_invisible,
+            self._ack_service.change_invisible_duration,
             request,
             context,
         )
@@ -119,10 +129,10 @@ class MessagingService(MessagingServiceServicer):
     async def ForwardMessageToDeadLetterQueue(
         self, request: pb.ForwardMessageToDeadLetterQueueRequest, context: Any
     ) -> pb.ForwardMessageToDeadLetterQueueResponse:
-        return await self._answer(
+        return await self._unary(
             "ForwardMessageToDeadLetterQueue",
             pb.ForwardMessageToDeadLetterQueueResponse,
-            self._acking.forward,
+            self._ack_service.forward_to_dead_letter_queue,
             request,
             context,
         )
@@ -130,42 +140,44 @@ class MessagingService(MessagingServiceServicer):
     async def SyncLiteSubscription(
         self, request: pb.SyncLiteSubscriptionRequest, context: Any
     ) -> pb.SyncLiteSubscriptionResponse:
-        return await self._answer(
-            "SyncLiteSubscription", pb.SyncLiteSubscriptionResponse, self._lite.sync, request, context
+        return await self._unary(
+            "SyncLiteSubscription", pb.SyncLiteSubscriptionResponse, self._lite_subscriptions.sync, request, context
         )
 
     # Pulling by offset.
 
     async def PullMessage(self, request: pb.PullMessageRequest, context: Any) -> AsyncIterator[pb.PullMessageResponse]:
         async with aclosing(
-            self._stream("PullMessage", pb.PullMessageResponse, self._pulling.pull, request, context)
+            self._stream("PullMessage", pb.PullMessageResponse, self._pull_service.pull, request, context)
         ) as responses:
             async for response in responses:
                 yield response
 
     async def UpdateOffset(self, request: pb.UpdateOffsetRequest, context: Any) -> pb.UpdateOffsetResponse:
-        return await self._answer(
-            "UpdateOffset", pb.UpdateOffsetResponse, self._pulling.update_offset, request, context
+        return await self._unary(
+            "UpdateOffset", pb.UpdateOffsetResponse, self._pull_service.update_offset, request, context
         )
 
     async def GetOffset(self, request: pb.GetOffsetRequest, context: Any) -> pb.GetOffsetResponse:
-        return await self._answer("GetOffset", pb.GetOffsetResponse, self._pulling.get_offset, request, context)
+        return await self._unary("GetOffset", pb.GetOffsetResponse, self._pull_service.get_offset, request, context)
 
     async def QueryOffset(self, request: pb.QueryOffsetRequest, context: Any) -> pb.QueryOffsetResponse:
-        return await self._answer("QueryOffset", pb.QueryOffsetResponse, self._pulling.query_offset, request, context)
+        return await self._unary(
+            "QueryOffset", pb.QueryOffsetResponse, self._pull_service.query_offset, request, context
+        )
 
-    # Being a client.
+    # Clients.
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:
-        return await self._answer("Heartbeat", pb.HeartbeatResponse, self.presence.heartbeat, request, context)
+        return await self._unary("Heartbeat", pb.HeartbeatResponse, self.client_lifecycle.heartbeat, request, context)
 
     async def NotifyClientTermination(
         self, request: pb.NotifyClientTerminationRequest, context: Any
     ) -> pb.NotifyClientTerminationResponse:
-        return await self._answer(
+        return await self._unary(
             "NotifyClientTermination",
             pb.NotifyClientTerminationResponse,
-            self.presence.terminate,
+            self.client_lifecycle.terminate,
             request,
             context,
         )
@@ -173,77 +185,77 @@ class MessagingService(MessagingServiceServicer):
     async def Telemetry(
         self, request_iterator: AsyncIterator[pb.TelemetryCommand], context: Any
     ) -> AsyncIterator[pb.TelemetryCommand]:
-        # Closed with this generator, not some time after it.
+        # aclosing: the stream ends with this generator instead of at its garbage collection.
         async with aclosing(self.telemetry.stream(request_iterator, context)) as commands:
             async for command in commands:
                 yield command
 
-    # What all have in common.
+    # Common to all rpcs.
 
-    async def _answer(
+    async def _unary(
         self,
         name: str,
         kind: type[_Response],
-        work: Callable[[Call, _Request], Awaitable[_Response]],
+        work: Callable[[Rpc, _Request], Awaitable[_Response]],
         request: _Request,
         context: Any,
     ) -> _Response:
-        """The response, or one that holds nothing but the status of what went wrong."""
+        """Return the response, or one with only the status of the error."""
         started = time.monotonic()
-        call: Call | None = None
-        names: Names | None = None
+        rpc: Rpc | None = None
+        name_mapping: NameMapping | None = None
         try:
-            call = self._clients.call(context, name)
-            names = call.client.names
-            if names is not None:
-                names.inward(request)
-            if call.client.held and name not in _NOT_HELD:
-                await call.client.released()
-            response = await work(call, request)
+            rpc = self._clients.rpc(context, name)
+            name_mapping = rpc.client.name_mapping
+            if name_mapping is not None:
+                name_mapping.map_request(request)
+            if rpc.client.paused and name not in _NEVER_PAUSED:
+                await rpc.client.wait_until_resumed()
+            response = await work(rpc, request)
         except Exception as error:
-            response = _failure(name, kind, error)
-        if names is not None:
-            names.outward(response)
-        self._observe(name, call or stranger(context), request, response.status.code, started)  # type: ignore[attr-defined]
+            response = _error_response(name, kind, error)
+        if name_mapping is not None:
+            name_mapping.map_response(response)
+        self._observe(name, rpc or anonymous_rpc(context), request, response.status.code, started)  # type: ignore[attr-defined]
         return response
 
     async def _stream(
         self,
         name: str,
         kind: type[_Response],
-        work: Callable[[Call, _Request], AsyncGenerator[_Response, None]],
+        work: Callable[[Rpc, _Request], AsyncGenerator[_Response, None]],
         request: _Request,
         context: Any,
     ) -> AsyncGenerator[_Response, None]:
-        """The responses; the failure of a stream is one response with its status."""
+        """Yield the responses; an error is a response with only its status."""
         started = time.monotonic()
         code = 0
-        call: Call | None = None
-        names: Names | None = None
+        rpc: Rpc | None = None
+        name_mapping: NameMapping | None = None
         try:
-            call = self._clients.call(context, name)
-            names = call.client.names
-            if names is not None:
-                names.inward(request)
-            async with aclosing(work(call, request)) as responses:
+            rpc = self._clients.rpc(context, name)
+            name_mapping = rpc.client.name_mapping
+            if name_mapping is not None:
+                name_mapping.map_request(request)
+            async with aclosing(work(rpc, request)) as responses:
                 async for response in responses:
-                    if names is not None:
-                        names.outward(response)
+                    if name_mapping is not None:
+                        name_mapping.map_response(response)
                     code = code or response.status.code  # type: ignore[attr-defined]
                     yield response
         except Exception as error:
-            failure = _failure(name, kind, error)
+            failure = _error_response(name, kind, error)
             code = failure.status.code  # type: ignore[attr-defined]
             if code == Code.TOO_MANY_REQUESTS:
-                await asyncio.sleep(_HOLD)
-            if names is not None:
-                names.outward(failure)
+                await asyncio.sleep(_THROTTLE_DELAY)
+            if name_mapping is not None:
+                name_mapping.map_response(failure)
             yield failure
         finally:
-            self._observe(name, call or stranger(context), request, code, started)
+            self._observe(name, rpc or anonymous_rpc(context), request, code, started)
 
 
-def _failure(name: str, kind: type[_Response], error: Exception) -> _Response:
+def _error_response(name: str, kind: type[_Response], error: Exception) -> _Response:
     if not isinstance(error, Refused | RemotingError):
         _log.error("%s failed", name, exc_info=error)
-    return kind(status=of_error(error))  # type: ignore[call-arg]  # every response has one
+    return kind(status=status_from_error(error))  # type: ignore[call-arg]  # every response has a status

@@ -1,4 +1,4 @@
-"""What a request must look like: each rule with the code that tells a client which one it broke."""
+"""Validation of request fields. Each function raises Refused with the v2 code of the rule."""
 
 import unicodedata
 from collections.abc import Iterable
@@ -6,131 +6,140 @@ from collections.abc import Iterable
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from grpc_gateway.options import Options
-from grpc_gateway.status import Refused
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
 from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest
 from remoting.names import is_system
 
-_ALPHABET = frozenset("%|_-ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
-_LITE_ALPHABET = _ALPHABET - {"%", "|"}
-_LONGEST_TOPIC = 127
-_LONGEST_GROUP = 120
-_LONGEST_MESSAGE_GROUP = 63
+_CHARACTERS = frozenset("%|_-ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
+_LITE_CHARACTERS = _CHARACTERS - {"%", "|"}
+_MAX_TOPIC_LENGTH = 127
+_MAX_GROUP_LENGTH = 120
+_MAX_MESSAGE_GROUP_BYTES = 63
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+# Characters of an invalid name that are shown in the error.
+_MAX_SHOWN = 80
 
-# Names that were valid; there are few, and each is asked for with every message.
-_topics: set[str] = set()
-_groups: set[str] = set()
-_MAX_REMEMBERED = 10_000
+# Caches of valid names: there are few, and each message needs one.
+_valid_topics: set[str] = set()
+_valid_groups: set[str] = set()
+_MAX_CACHED = 10_000
 
 
 def topic(resource: Resource) -> str:
-    """The name of a topic. Raises Refused (ILLEGAL_TOPIC)."""
+    """Return the name of a topic. Raises Refused (ILLEGAL_TOPIC)."""
     name = resource.name
-    if name not in _topics:
-        _named(name, "topic", _LONGEST_TOPIC, Code.ILLEGAL_TOPIC)
+    if name not in _valid_topics:
+        _check_name(name, "topic", _MAX_TOPIC_LENGTH, Code.ILLEGAL_TOPIC)
         if is_system(name):
-            raise Refused(Code.ILLEGAL_TOPIC, f"{name} is a system topic")
-        _remember(_topics, name)
+            raise Refused(Code.ILLEGAL_TOPIC, f"topic {name} is a system topic")
+        _cache(_valid_topics, name)
     return name
 
 
 def group(resource: Resource) -> str:
-    """The name of a consumer group. Raises Refused (ILLEGAL_CONSUMER_GROUP)."""
+    """Return the name of a consumer group. Raises Refused (ILLEGAL_CONSUMER_GROUP)."""
     name = resource.name
-    if name not in _groups:
-        _named(name, "consumer group", _LONGEST_GROUP, Code.ILLEGAL_CONSUMER_GROUP)
+    if name not in _valid_groups:
+        _check_name(name, "consumer group", _MAX_GROUP_LENGTH, Code.ILLEGAL_CONSUMER_GROUP)
         if name.startswith(_SYSTEM_GROUP_PREFIX):
-            raise Refused(Code.ILLEGAL_CONSUMER_GROUP, f"{name} is a system group")
-        _remember(_groups, name)
+            raise Refused(Code.ILLEGAL_CONSUMER_GROUP, f"consumer group {name} is a system group")
+        _cache(_valid_groups, name)
     return name
 
 
-def lite_topic(name: str, options: Options) -> str:
-    """A lite topic's name. Raises Refused (ILLEGAL_LITE_TOPIC)."""
-    if not name or len(name) > options.lite_topic_size or not _LITE_ALPHABET.issuperset(name):
+def lite_topic(name: str, options: GatewayOptions) -> str:
+    """Return the name of a lite topic. Raises Refused (ILLEGAL_LITE_TOPIC)."""
+    if not name or len(name) > options.lite_topic_size or not _LITE_CHARACTERS.issuperset(name):
         raise Refused(
             Code.ILLEGAL_LITE_TOPIC,
-            f"a lite topic has 1 to {options.lite_topic_size} of the characters a-z A-Z 0-9 _ -: {name[:80]!r}",
+            f"lite_topic must have 1 to {options.lite_topic_size} of the characters a-z A-Z 0-9 _ -: "
+            f"{name[:_MAX_SHOWN]!r}",
         )
     return name
 
 
-def _named(name: str, what: str, longest: int, code: Code) -> None:
+def _check_name(name: str, field: str, max_length: int, code: Code) -> None:
     if not name or name.isspace():
-        raise Refused(code, f"the {what} is blank")
-    if len(name) > longest:
-        raise Refused(code, f"the {what} has {len(name)} characters, at most {longest} are allowed")
-    if not _ALPHABET.issuperset(name):
-        raise Refused(code, f"the {what} may only have the characters a-z A-Z 0-9 % | _ -: {name!r}")
+        raise Refused(code, f"the {field} name is blank")
+    if len(name) > max_length:
+        raise Refused(code, f"the {field} name has {len(name)} characters; the maximum is {max_length}")
+    if not _CHARACTERS.issuperset(name):
+        raise Refused(code, f"the {field} name must have only the characters a-z A-Z 0-9 % | _ -: {name!r}")
 
 
-def _remember(names: set[str], name: str) -> None:
-    if len(names) >= _MAX_REMEMBERED:
+def _cache(names: set[str], name: str) -> None:
+    if len(names) >= _MAX_CACHED:
         names.clear()
     names.add(name)
 
 
 def tag(text: str) -> None:
-    """A message's tag. Raises Refused (ILLEGAL_MESSAGE_TAG)."""
+    """Check a message's tag. Raises Refused (ILLEGAL_MESSAGE_TAG)."""
     if text and (text.isspace() or "|" in text or has_control(text)):
-        raise Refused(Code.ILLEGAL_MESSAGE_TAG, "a tag must not be blank nor have a | or control characters")
+        raise Refused(Code.ILLEGAL_MESSAGE_TAG, "tag must not be blank or contain | or control characters")
 
 
 def keys(texts: Iterable[str]) -> None:
-    """A message's keys. Raises Refused (ILLEGAL_MESSAGE_KEY)."""
+    """Check a message's keys. Raises Refused (ILLEGAL_MESSAGE_KEY)."""
     for text in texts:
         if text and (text.isspace() or has_control(text)):
-            raise Refused(Code.ILLEGAL_MESSAGE_KEY, "a key must not be blank nor have control characters")
+            raise Refused(Code.ILLEGAL_MESSAGE_KEY, "keys must not be blank or contain control characters")
 
 
 def message_group(text: str) -> None:
-    """A message group. Raises Refused (ILLEGAL_MESSAGE_GROUP)."""
+    """Check a message group. Raises Refused (ILLEGAL_MESSAGE_GROUP)."""
     if text and (text.isspace() or has_control(text)):
-        raise Refused(Code.ILLEGAL_MESSAGE_GROUP, "a message group must not be blank nor have control characters")
-    if len(text.encode()) > _LONGEST_MESSAGE_GROUP:
+        raise Refused(Code.ILLEGAL_MESSAGE_GROUP, "message_group must not be blank or contain control characters")
+    if (size := len(text.encode())) > _MAX_MESSAGE_GROUP_BYTES:
         raise Refused(
-            Code.ILLEGAL_MESSAGE_GROUP, f"a message group has at most {_LONGEST_MESSAGE_GROUP} bytes of UTF-8"
+            Code.ILLEGAL_MESSAGE_GROUP,
+            f"message_group has {size} bytes in UTF-8; the maximum is {_MAX_MESSAGE_GROUP_BYTES}",
         )
 
 
 def has_control(text: str) -> bool:
-    """Whether a text has control characters (ISO: U+0000 to U+001F, U+007F to U+009F)."""
-    # Most texts are printable as a whole, which is one look.
+    """Return whether a text contains ISO control characters (U+0000 to U+001F, U+007F to U+009F)."""
+    # Fast path: a printable text has none.
     return not text.isprintable() and any(unicodedata.category(character) == "Cc" for character in text)
 
 
 def milliseconds(duration: Duration | Timestamp) -> int:
-    """A duration, or a time since 1970, in ms, rounded down."""
+    """Return a duration, or a time since 1970, in ms, rounded down."""
     return duration.seconds * 1000 + duration.nanos // 1_000_000
 
 
-def invisible(duration: Duration, least: float, options: Options) -> int:
-    """An invisible duration in ms, at least `least` seconds. Raises Refused (ILLEGAL_INVISIBLE_TIME)."""
+def invisible_duration(duration: Duration, minimum: float, options: GatewayOptions) -> int:
+    """Return an invisible duration in ms. Raises Refused (ILLEGAL_INVISIBLE_TIME).
+
+    minimum: seconds.
+    """
     value = milliseconds(duration)
-    if not least * 1000 <= value <= options.max_invisible * 1000:
+    if not minimum * 1000 <= value <= options.max_invisible * 1000:
         raise Refused(
             Code.ILLEGAL_INVISIBLE_TIME,
-            f"an invisible duration is {least:g} s to {options.max_invisible:g} s, not {value} ms",
+            f"invisible_duration must be {minimum:g} s to {options.max_invisible:g} s, not {value} ms",
         )
     return value
 
 
-def polling(request: ReceiveMessageRequest, remaining: float | None, options: Options) -> int:
-    """How long a receive may wait for messages, in ms: what it asks for, within bounds and its call's deadline.
+def polling_time(request: ReceiveMessageRequest, remaining: float | None, options: GatewayOptions) -> int:
+    """Return the long polling time of a receive in ms: the requested one, limited by the options and the deadline.
 
-    remaining: seconds until the deadline. Raises Refused (ILLEGAL_POLLING_TIME) where that leaves no time at all.
+    remaining: seconds until the deadline. Raises Refused (ILLEGAL_POLLING_TIME) if no time is left.
     """
-    asked = milliseconds(request.long_polling_timeout) if request.HasField("long_polling_timeout") else None
-    longest, least = int(options.max_polling * 1000), int(options.min_polling * 1000)
-    wait = longest if asked is None else max(least, min(asked, longest))
+    maximum, minimum = int(options.max_polling * 1000), int(options.min_polling * 1000)
+    if request.HasField("long_polling_timeout"):
+        polling = max(minimum, min(milliseconds(request.long_polling_timeout), maximum))
+    else:
+        polling = maximum
     if remaining is None:
-        return wait
-    most = int((remaining - options.polling_margin) * 1000)
-    if most <= 0:
+        return polling
+    available = int((remaining - options.polling_margin) * 1000)
+    if available <= 0:
         raise Refused(
             Code.ILLEGAL_POLLING_TIME,
-            f"the deadline is {remaining:.3f} s away; a receive needs more than {options.polling_margin:g} s",
+            f"the deadline is in {remaining:.3f} s; a receive needs more than {options.polling_margin:g} s",
         )
-    return min(wait, most)
+    return min(polling, available)

@@ -1,149 +1,178 @@
-"""A gRPC client: a channel of the core, over however many connections it uses."""
+"""A gRPC client: a channel of the messaging core, over any number of connections."""
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from grpc_gateway.clients import server_push
-from grpc_gateway.clients.telemetry_stream import Stream
-from grpc_gateway.name_mapping import Names
+from grpc_gateway.clients.telemetry_stream import TelemetryStream
+from grpc_gateway.name_mapping import NameMapping
 from protocol_negotiation.peer import Peer
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, FilterExpression, Settings
 from remoting.command import RemotingCommand
 from remoting.tasks import spawn
 
-if TYPE_CHECKING:
-    from grpc_gateway.clients.client_lifecycle import Part
-
-# Topics of one client that are noted without its settings naming them.
+# Topics recorded from the calls of one client, for sending and for receiving each.
 _MAX_TOPICS = 1_000
 
 
-class Client:
-    """One client: its id, what it told us, and its telemetry streams while there are any.
+class Push(Protocol):
+    """Delivers commands of brokers and admin tools to a client."""
 
-    Nothing but a push needs settings or a stream: a client whose stream is gone, or was never here, is served all
-    the same. peer: of the connection of its newest call. language, version: as its calls' metadata say. seen: when it
-    called last, in seconds of the loop's clock. connections: those that it calls over; alone_since: when the last one
-    of them closed. settings: its own, as it sent them. subscriptions, topics: what its receives and its sends named,
-    which is what is known of one without settings. kind, part: what it is, and what the core knows of that.
-    producers_represented: the brokers know its producer groups by another channel. notices: where what brokers tell it
-    goes. leave_cause: why it leaves its groups. names: its own for topics and groups; everything that is kept of it
-    here is in the brokers' names.
+    def request(
+        self, client: "Client", command: RemotingCommand, timeout: float
+    ) -> Coroutine[Any, Any, RemotingCommand]:
+        """Return the client's reply. Raises RemotingError; `timeout` is in seconds."""
+
+    def oneway(self, client: "Client", command: RemotingCommand) -> None:
+        """Deliver a command that has no reply."""
+
+
+@dataclass(slots=True)
+class Registration:
+    """A client as it is registered with the core.
+
+    group: consumer group; empty for producers. topics: topics of a producer, which are its producer groups.
+    revision: revision of the client that was registered. registered_at: seconds of the loop's clock.
     """
 
-    # It is told to leave by its transport (GOAWAY of HTTP/2), never by a response code.
+    client_type: ClientType
+    group: str
+    topics: frozenset[str]
+    revision: int
+    registered_at: float
+
+
+class Client:
+    """One client: its id, its settings, and its open telemetry streams.
+
+    Calls need neither settings nor a stream; only commands that are pushed to the client need a stream.
+
+    peer: peer of the connection of the latest call.
+    language, version: from the metadata of the latest call.
+    last_call_at: time of the latest call, seconds of the loop's clock.
+    connections: open connections with calls of this client.
+    disconnected_at: close of the last connection, seconds of the loop's clock; None while one is open.
+    settings: as received from the client.
+    subscriptions, topics: from its receives and sends, for clients without settings.
+    registration: the client as it is registered with the core.
+    producers_represented: another channel registers its producer groups at the brokers.
+    leave_cause: the cause if it leaves its groups.
+    name_mapping: mapping of topic and group names; all names stored here are the brokers'.
+    """
+
+    # Clients are asked to leave by HTTP/2 GOAWAY, never by a response code.
     supports_go_away = False
 
-    def __init__(self, client_id: str, peer: Peer) -> None:
+    def __init__(self, client_id: str, peer: Peer, push: Push) -> None:
         self.client_id = client_id
         self.peer = peer
-        self.names: Names | None = None
+        self.push = push
+        self.name_mapping: NameMapping | None = None
         self.language = ""
         self.version = ""
-        self.seen = 0.0
+        self.last_call_at = 0.0
         self.closed = False
         self.producers_represented = False
         self.leave_cause = "unregistered"
         self.connections: set[Any] = set()
-        self.alone_since: float | None = None
+        self.disconnected_at: float | None = None
         self.settings: Settings | None = None
         self.subscriptions: dict[str, FilterExpression] = {}
         self.topics: set[str] = set()
-        self.kind = ClientType.CLIENT_TYPE_UNSPECIFIED
-        self.part: Part | None = None
-        self.notices: Callable[[Client, RemotingCommand], None] = server_push.tell
-        # Counts the changes of what the core's knowledge of it is made from; and when the last was, ms since 1970.
+        self.client_type = ClientType.CLIENT_TYPE_UNSPECIFIED
+        self.registration: Registration | None = None
+        # Number of changes that the core has to learn of; times are ms since 1970.
         self.revision = 0
-        self.known_since = self.revised_at = _now()
-        self._streams: list[Stream] = []
-        self._holds = 0
-        self._free: asyncio.Event | None = None
+        self.created_at = self.revised_at = _now()
+        self._streams: list[TelemetryStream] = []
+        self._pauses = 0
+        self._resumed: asyncio.Event | None = None
 
     # Telemetry.
 
     @property
-    def stream(self) -> Stream | None:
-        """The stream to tell it something by: the newest that is open."""
+    def stream(self) -> TelemetryStream | None:
+        """The newest open telemetry stream."""
         return self._streams[-1] if self._streams else None
 
-    def attach(self, stream: Stream) -> None:
-        """From now on it is told by this stream."""
+    def attach(self, stream: TelemetryStream) -> None:
+        """Make this the stream that commands are pushed to."""
         if stream not in self._streams:
             self._streams.append(stream)
 
-    def detach(self, stream: Stream) -> None:
-        """The stream has ended; an older one that is still open serves on."""
+    def detach(self, stream: TelemetryStream) -> None:
+        """Remove a stream that has ended; the newest one left takes over."""
         if stream in self._streams:
             self._streams.remove(stream)
 
     def end_streams(self) -> None:
-        """End all of its streams in good order."""
+        """End all telemetry streams without an error."""
         for stream in list(self._streams):
             stream.end()
 
-    # What it does, in case that it does not say so.
+    # Topics seen in calls, for clients without settings.
 
-    def subscribed(self, topic: str, expression: FilterExpression) -> None:
-        """It receives from a topic: so it is subscribed to it, whether we have its settings or not."""
+    def record_subscription(self, topic: str, expression: FilterExpression) -> None:
+        """Record that the client receives from a topic; ignored for a client with settings."""
         if self.settings is None and self.subscriptions.get(topic) != expression:
-            self._note(topic, self.subscriptions)
-            # A copy: a part of a request keeps all of it in memory.
+            self._limit_topics(self.subscriptions)
+            # A copy, since a submessage keeps the memory of the whole request.
             self.subscriptions[topic] = FilterExpression(type=expression.type, expression=expression.expression)
             self.revise()
 
-    def publishes(self, topic: str) -> None:
-        """It sends to a topic: so transaction checks of that topic may be for it."""
+    def record_publication(self, topic: str) -> None:
+        """Record that the client sends to a topic, so that it can answer transaction checks of it."""
         if topic not in self.topics:
-            self._note(topic, self.topics)
+            self._limit_topics(self.topics)
             self.topics.add(topic)
             self.revise()
 
-    def _note(self, topic: str, known: "dict[str, FilterExpression] | set[str]") -> None:
-        if len(known) >= _MAX_TOPICS:
-            known.clear()
+    def _limit_topics(self, topics: "dict[str, FilterExpression] | set[str]") -> None:
+        if len(topics) >= _MAX_TOPICS:
+            topics.clear()
 
     def revise(self) -> None:
-        """What the core knows of it is no longer all."""
+        """Mark the registration with the core as outdated."""
         self.revision += 1
         self.revised_at = _now()
 
-    # As a channel of the core.
+    # Channel of the core.
 
     def request(self, command: RemotingCommand, timeout: float) -> "asyncio.Future[RemotingCommand]":
-        """Ask the client what a broker or a tool wants to know. The future raises RemotingError."""
-        return spawn(server_push.ask(self, command, timeout))
+        """Send a request of a broker or an admin tool to the client. The future raises RemotingError."""
+        return spawn(self.push.request(self, command, timeout))
 
     def oneway(self, command: RemotingCommand) -> None:
-        """Tell the client what a broker has to say."""
-        self.notices(self, command)
+        """Send a command that has no reply to the client."""
+        self.push.oneway(self, command)
 
     def pause(self) -> None:
-        """Let its calls wait: a broker does not keep up with what it sends.
+        """Delay the client's calls, because a broker is slower than the client sends.
 
-        Its connections are read on, as they carry the windows of its receives and perhaps other clients' calls.
+        Its connections are still read: they carry flow-control windows, and calls of other clients.
         """
-        self._holds += 1
+        self._pauses += 1
 
     def resume(self) -> None:
         """Undo one `pause`."""
-        self._holds -= 1
-        if not self._holds and self._free is not None:
-            self._free.set()
-            self._free = None
+        self._pauses -= 1
+        if not self._pauses and self._resumed is not None:
+            self._resumed.set()
+            self._resumed = None
 
     @property
-    def held(self) -> bool:
-        """Whether its calls have to wait."""
-        return self._holds > 0
+    def paused(self) -> bool:
+        """Whether calls have to wait."""
+        return self._pauses > 0
 
-    async def released(self) -> None:
-        """Wait until nothing holds it."""
-        while self._holds > 0:
-            if self._free is None:
-                self._free = asyncio.Event()
-            await self._free.wait()
+    async def wait_until_resumed(self) -> None:
+        """Wait while the client is paused."""
+        while self._pauses > 0:
+            if self._resumed is None:
+                self._resumed = asyncio.Event()
+            await self._resumed.wait()
 
 
 def _now() -> int:

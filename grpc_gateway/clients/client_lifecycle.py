@@ -1,23 +1,24 @@
-"""Heartbeat and NotifyClientTermination: who is there. To the core a gRPC client's heartbeat is like any other's."""
+"""Heartbeat and NotifyClientTermination: registration of clients with the core, and their departure.
+
+The core gets the same heartbeats for a gRPC client as for a remoting client.
+"""
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 from grpc_gateway import validation
-from grpc_gateway.call import Call
-from grpc_gateway.clients import subscriptions
-from grpc_gateway.clients.client import Client
-from grpc_gateway.clients.client_table import CLIENT_ID, Clients
-from grpc_gateway.clients.producers import BEAT, Producers
-from grpc_gateway.clients.settings import CONSUMERS, PRODUCERS
-from grpc_gateway.consuming.renewal import Renewal
-from grpc_gateway.core import Core, ask
-from grpc_gateway.options import Options
-from grpc_gateway.status import OK, Refused
+from grpc_gateway.clients import heartbeat_data
+from grpc_gateway.clients.client import Client, Registration
+from grpc_gateway.clients.client_header import set_client_header
+from grpc_gateway.clients.client_settings import CONSUMERS, PRODUCERS
+from grpc_gateway.clients.client_table import CLIENT_ID, ClientTable
+from grpc_gateway.clients.producers import HEARTBEAT_INTERVAL, Producers
+from grpc_gateway.clients.rpc import Rpc
+from grpc_gateway.core import Core, dispatch
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.response_status import OK, Refused
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, Resource
 from protos.apache.rocketmq.v2.service_pb2 import (
     HeartbeatRequest,
@@ -26,216 +27,184 @@ from protos.apache.rocketmq.v2.service_pb2 import (
     NotifyClientTerminationResponse,
 )
 from remoting import command as commands
-from remoting.codes import OWN_VERSION, LanguageCode, RequestCode, version_ordinal
+from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.tasks import spawn, spawn_quietly
 
-# A heartbeat is answered after this time at the latest, in seconds, whatever brokers do: clients give it 3 s, and
-# take the second that is late for a dead connection.
-_LATEST = 1.5
-# Seconds that a client without any connection has to come back before its groups are told that it left.
-_GRACE = 10.0
-# What languages say of themselves that RocketMQ knows by another name, or by none.
-_LANGUAGES = {"GOLANG": LanguageCode.GO, "DOT_NET": LanguageCode.DOTNET, "C++": LanguageCode.CPP}
-_VERSION = re.compile(r"v?(\d+)[._](\d+)[._](\d+)", re.ASCII | re.IGNORECASE)
-
-
-@dataclass(slots=True)
-class Part:
-    """What the core knows of a client: the consumer group, or the topics as producer groups; and since when."""
-
-    kind: ClientType
-    group: str
-    topics: frozenset[str]
-    revision: int
-    told_at: float
+# Seconds within which an rpc here is answered, however slow brokers are. Clients time out after 3 s, and take a second
+# late heartbeat for a dead connection.
+_RESPONSE_TIMEOUT = 1.5
+# Seconds that a client without a connection has to reconnect before it leaves its groups.
+_RECONNECT_TIMEOUT = 10.0
 
 
 class ClientLifecycle:
-    """Clients that come, stay and go."""
+    """Registers clients with the core, and unregisters those that terminate, disconnect or expire."""
 
-    def __init__(self, core: Core, clients: Clients, renewal: Renewal, options: Options) -> None:
+    def __init__(self, core: Core, clients: ClientTable, options: GatewayOptions) -> None:
         loop = asyncio.get_running_loop()
         self._core = core
         self._clients = clients
         self._options = options
         self._clock = loop.time
-        # Clients send heartbeats every 10 s; that nothing has changed need not be told more often than this.
-        self._beat = min(BEAT, options.client_expiry / 3)
-        # Clients whose settings the core is being told of.
-        self._settling: set[Client] = set()
-        # Departures that the core is being told of.
-        self._leaving: dict[Client, asyncio.Task[None]] = {}
-        self.producers = Producers(core, clients.make, self._clock, self._beat)
-        clients.left += [renewal.gone, self._left]
+        # Clients send heartbeats every 10 s; an unchanged registration is repeated only at this interval, in seconds.
+        self._heartbeat_interval = min(HEARTBEAT_INTERVAL, options.client_expiry / 3)
+        # Clients whose settings are being registered.
+        self._registering: set[Client] = set()
+        # Clients that are being unregistered.
+        self._unregistering: dict[Client, asyncio.Task[None]] = {}
+        self.producers = Producers(core, clients.make, self._clock, self._heartbeat_interval)
+        clients.departure_listeners.append(self._departed)
 
     # The rpcs.
 
-    async def heartbeat(self, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Note who the client is; its settings may be elsewhere, so the request counts too."""
-        client = call.client
-        if not client.client_id:
-            _check_probe(request)
-            return _ALIVE
-        kind = request.client_type or client.kind
-        part = client.part
-        if (
-            part is None
-            or part.kind != kind
-            or part.revision != client.revision
-            or self._clock() - part.told_at >= self._beat
-            or (kind in CONSUMERS and request.group.name not in ("", part.group))
-        ):
-            await self._introduce(client, kind, request.group)
-        return _ALIVE
+    async def heartbeat(self, rpc: Rpc, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Register the client if necessary.
 
-    async def terminate(self, call: Call, request: NotifyClientTerminationRequest) -> NotifyClientTerminationResponse:
-        """The client is going. A group is not looked at: a client has one, and Go's producers name an empty one."""
-        self._clients.drop(call.client)
-        leaving = self._leaving.get(call.client)
-        if leaving is not None:
-            await asyncio.wait((leaving,), timeout=_LATEST)
+        The request's client type and group are used as well, since another replica may have the client's settings.
+        """
+        client = rpc.client
+        if not client.client_id:
+            _check_health_check(request)
+            return _HEARTBEAT_OK
+        client_type = request.client_type or client.client_type
+        registration = client.registration
+        if (
+            registration is None
+            or registration.client_type != client_type
+            or registration.revision != client.revision
+            or self._clock() - registration.registered_at >= self._heartbeat_interval
+            or (client_type in CONSUMERS and request.group.name not in ("", registration.group))
+        ):
+            await self._register(client, client_type, request.group)
+        return _HEARTBEAT_OK
+
+    async def terminate(self, rpc: Rpc, request: NotifyClientTerminationRequest) -> NotifyClientTerminationResponse:
+        """Remove the client.
+
+        The request's group is ignored: a client has only one group, and Go's producers send an empty name.
+        """
+        self._clients.remove(rpc.client)
+        unregistering = self._unregistering.get(rpc.client)
+        if unregistering is not None:
+            await asyncio.wait((unregistering,), timeout=_RESPONSE_TIMEOUT)
         return NotifyClientTerminationResponse(status=OK)
 
-    # Settings.
+    # Registration.
 
-    def settled(self, client: Client) -> None:
-        """The client has sent settings: it is there, even before its first heartbeat."""
-        if client not in self._settling:
-            self._settling.add(client)
-            spawn_quietly(self._introduce_settled(client))
+    def settings_changed(self, client: Client) -> None:
+        """Register a client that sent settings, even before its first heartbeat."""
+        if client not in self._registering:
+            self._registering.add(client)
+            spawn_quietly(self._register_settings(client))
 
-    async def _introduce_settled(self, client: Client) -> None:
-        """Tell the core once, and once more if that was not all: settings may come faster than brokers answer."""
+    async def _register_settings(self, client: Client) -> None:
+        """Register until the revision is current: settings may change faster than brokers answer."""
         try:
-            told = -1
-            while told != client.revision and not client.closed:
-                told = client.revision
-                # Its next heartbeat tries again.
+            revision = -1
+            while revision != client.revision and not client.closed:
+                revision = client.revision
+                # The next heartbeat retries.
                 with contextlib.suppress(Refused, RemotingError):
-                    await self._introduce(client, client.kind, _UNNAMED)
+                    await self._register(client, client.client_type, _NO_GROUP)
         finally:
-            self._settling.discard(client)
+            self._registering.discard(client)
 
-    async def _introduce(self, client: Client, kind: ClientType, group: Resource) -> None:
-        """Tell the core what the client is. Raises Refused, RemotingError."""
-        wanted = self._part(client, kind, group)
-        former, client.kind, client.part = client.part, kind, wanted
-        if former is not None:
-            await self._part_from(client, former, wanted)
-        if kind in PRODUCERS:
-            body = subscriptions.producer(client.client_id, sorted(wanted.topics)) if wanted.topics else b""
+    async def _register(self, client: Client, client_type: ClientType, group: Resource) -> None:
+        """Register the client with the core. Raises Refused, RemotingError."""
+        registration = self._registration(client, client_type, group)
+        previous, client.client_type, client.registration = client.registration, client_type, registration
+        if previous is not None:
+            await self._unregister(client, previous, registration)
+        if client_type in PRODUCERS:
+            topics = sorted(registration.topics)
+            body = heartbeat_data.producer_heartbeat(client.client_id, topics) if topics else b""
         else:
-            body = subscriptions.consumer(client, wanted.group)
-        client.producers_represented = kind in PRODUCERS
+            body = heartbeat_data.consumer_heartbeat(client, registration.group)
+        client.producers_represented = client_type in PRODUCERS
         if body:
+            command = set_client_header(commands.request(RequestCode.HEART_BEAT, body=body), client)
             try:
-                await _in_time(self._tell(client, _heartbeat(client, body)))
+                await _wait_for(self._send(client, command))
             except RemotingError:
-                client.part = former
+                client.registration = previous
                 raise
         if not client.closed:
-            self.producers.publish(client, wanted.topics)
+            self.producers.set_topics(client, registration.topics)
 
-    def _part(self, client: Client, kind: ClientType, group: Resource) -> Part:
+    def _registration(self, client: Client, client_type: ClientType, group: Resource) -> Registration:
         settings = client.settings
         now = self._clock()
-        if kind in PRODUCERS:
-            known = () if settings is None else settings.publishing.topics
-            topics = client.topics.union(topic.name for topic in known)
-            return Part(kind, "", frozenset(topics), client.revision, now)
-        if kind not in CONSUMERS:
-            raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, f"there is no client type {kind}")
+        if client_type in PRODUCERS:
+            publishing = () if settings is None else settings.publishing.topics
+            topics = client.topics.union(topic.name for topic in publishing)
+            return Registration(client_type, "", frozenset(topics), client.revision, now)
+        if client_type not in CONSUMERS:
+            raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, f"client_type {client_type} is unknown")
         if settings is not None and settings.subscription.group.name:
             group = settings.subscription.group
-        return Part(kind, validation.group(group), frozenset(), client.revision, now)
+        return Registration(client_type, validation.group(group), frozenset(), client.revision, now)
 
-    async def _tell(self, client: Client, command: RemotingCommand) -> None:
-        await ask(self._core, client, command)
+    async def _send(self, client: Client, command: RemotingCommand) -> None:
+        await dispatch(self._core, client, command)
 
-    async def _part_from(self, client: Client, former: Part, wanted: Part | None) -> None:
-        """Leave the groups that the client is no longer in."""
-        groups = [] if wanted is not None and wanted.group == former.group else [former.group]
-        farewells = [{"consumerGroup": group} for group in filter(None, groups)]
-        gone = former.topics if wanted is None else former.topics - wanted.topics
-        farewells += [{"producerGroup": topic} for topic in sorted(gone)]
-        for farewell in farewells:
-            command = _from(client, commands.request(RequestCode.UNREGISTER_CLIENT, farewell))
+    async def _unregister(self, client: Client, previous: Registration, current: Registration | None) -> None:
+        """Leave the groups of the previous registration that are not in the current one."""
+        left_groups = [] if current is not None and current.group == previous.group else [previous.group]
+        left_topics = previous.topics if current is None else previous.topics - current.topics
+        requests = [{"consumerGroup": group} for group in left_groups if group]
+        requests += [{"producerGroup": topic} for topic in sorted(left_topics)]
+        for fields in requests:
+            command = set_client_header(commands.request(RequestCode.UNREGISTER_CLIENT, fields), client)
             command.fields["clientID"] = client.client_id
             with contextlib.suppress(RemotingError):
-                await ask(self._core, client, command)
+                await dispatch(self._core, client, command)
 
-    # Those who go without a word.
+    # Departure without NotifyClientTermination.
 
     def sweep(self, now: float) -> None:
-        """Let go of clients that are silent, or have no connection; called every few seconds."""
+        """Remove expired and disconnected clients; call every few seconds with the loop's time."""
         self.producers.sweep(now)
-        silent, alone = now - self._options.client_expiry, now - _GRACE
+        expired, disconnected = now - self._options.client_expiry, now - _RECONNECT_TIMEOUT
         for client in self._clients:
-            if client.seen < silent:
-                self._clients.drop(client, "expired")
-            elif client.alone_since is not None and client.alone_since < alone:
-                self._clients.drop(client, "closed")
+            if client.last_call_at < expired:
+                self._clients.remove(client, "expired")
+            elif client.disconnected_at is not None and client.disconnected_at < disconnected:
+                self._clients.remove(client, "closed")
 
     async def close(self) -> None:
-        """Let go of everybody; done when the core knows."""
+        """Remove all clients, and wait until all are unregistered."""
         for client in self._clients:
-            self._clients.drop(client, "closed")
-        while self._leaving:
-            await asyncio.wait(self._leaving.values())
+            self._clients.remove(client, "closed")
+        while self._unregistering:
+            await asyncio.wait(self._unregistering.values())
 
-    def _left(self, client: Client) -> None:
-        part, client.part = client.part, None
-        self.producers.publish(client, ())
-        if part is not None:
-            self._leaving[client] = leaving = spawn_quietly(self._part_from(client, part, None))
-            leaving.add_done_callback(lambda _: self._leaving.pop(client, None))
-
-
-_ALIVE = HeartbeatResponse(status=OK)
-_UNNAMED = Resource()
+    def _departed(self, client: Client) -> None:
+        registration, client.registration = client.registration, None
+        self.producers.set_topics(client, ())
+        if registration is not None:
+            task = spawn_quietly(self._unregister(client, registration, None))
+            self._unregistering[client] = task
+            task.add_done_callback(lambda _: self._unregistering.pop(client, None))
 
 
-def _check_probe(request: HeartbeatRequest) -> None:
-    """The Go client asks, without saying who it is, whether we are well; everybody else has to say. Raises Refused."""
+_HEARTBEAT_OK = HeartbeatResponse(status=OK)
+_NO_GROUP = Resource()
+
+
+def _check_health_check(request: HeartbeatRequest) -> None:
+    """Allow only the empty Heartbeat without a client id, the Go client's health check. Raises Refused."""
     if request.ByteSize():
         raise Refused(Code.CLIENT_ID_REQUIRED, f"Heartbeat needs the metadata {CLIENT_ID}")
 
 
-async def _in_time(work: Coroutine[Any, Any, None]) -> None:
-    """Wait for it, but not too long; it goes on then. Raises what it raises in time."""
+async def _wait_for(work: Coroutine[Any, Any, None]) -> None:
+    """Wait up to the response timeout, without cancelling the work. Raises its error if it fails within that time."""
     task = spawn(work)
-    done, _ = await asyncio.wait((task,), timeout=_LATEST)
+    done, _ = await asyncio.wait((task,), timeout=_RESPONSE_TIMEOUT)
     if done:
         task.result()
     else:
+        # Retrieve a late error, which asyncio would log otherwise.
         task.add_done_callback(lambda late: late.cancelled() or late.exception())
-
-
-def _heartbeat(client: Client, body: bytes) -> RemotingCommand:
-    return _from(client, commands.request(RequestCode.HEART_BEAT, body=body))
-
-
-def _from(client: Client, command: RemotingCommand) -> RemotingCommand:
-    """The command in the client's name."""
-    command.header.update(language=language(client.language), version=version(client.version))
-    return command
-
-
-def language(name: str) -> str:
-    """A language as remoting headers have it; those that RocketMQ does not know are OTHER."""
-    name = name.upper()
-    known = _LANGUAGES.get(name)
-    if known is not None:
-        return known.name
-    return name if name in LanguageCode.__members__ else LanguageCode.OTHER.name
-
-
-def version(text: str) -> int:
-    """A version's number as remoting headers have it; our own where it has none."""
-    found = _VERSION.match(text)
-    if found is None:
-        return OWN_VERSION
-    major, minor, patch = map(int, found.groups())
-    return version_ordinal(major, minor, patch) if 4 <= major <= 9 and minor <= 9 and patch <= 9 else OWN_VERSION

@@ -1,13 +1,13 @@
-"""The clients that call: by client id and the host they call from."""
+"""Table of the gRPC clients that make calls, by client id and host."""
 
 import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from grpc_gateway.call import Call, peer_of, stranger
 from grpc_gateway.clients.client import Client
-from grpc_gateway.name_mapping import Names
-from grpc_gateway.status import Refused
+from grpc_gateway.clients.rpc import Rpc, anonymous_rpc, peer_of
+from grpc_gateway.name_mapping import NameMapping
+from grpc_gateway.response_status import Refused
 from protocol_negotiation.peer import Peer
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 
@@ -15,102 +15,105 @@ CLIENT_ID = "x-mq-client-id"
 LANGUAGE = "x-mq-language"
 VERSION = "x-mq-client-version"
 
-# The only call that may come without saying whose it is: the Go client's way to ask whether we are well.
-_PROBE = "Heartbeat"
-# Characters of a client id: host names have up to 253, and clients add some numbers.
-_LONGEST_ID = 512
-# Clients that are remembered; a client that only makes ids up must not fill the memory.
-_MAX = 100_000
-# Clients of one connection: official ones have connections of their own.
-_PER_CONNECTION = 256
-# How long a client that never said what it is may be silent before it has to make room, in seconds, and how long
-# it is until that is looked for again.
-_STRANGER = 10.0
-_PAUSE = 1.0
+# The only rpc without a client id: the Go client uses it as a health check.
+_HEALTH_CHECK = "Heartbeat"
+# Characters of a client id: host names have up to 253, and clients append some numbers.
+_MAX_ID_LENGTH = 512
+# Clients in the table, so that a client with ever new ids does not fill the memory.
+_MAX_CLIENTS = 100_000
+# Clients per connection; official clients do not share connections.
+_MAX_PER_CONNECTION = 256
+# Seconds without a call after which an unregistered client may be evicted from a full table, and between evictions.
+_EVICTABLE_AFTER = 10.0
+_EVICTION_INTERVAL = 1.0
 
 
-class Clients:
-    """Clients by id, host and names: whoever calls from elsewhere under another's id is another client.
+class ClientTable:
+    """Clients by id, host and name mapping: the same id on another host is another client.
 
-    `make` makes one; `left` are told of each that has gone. `names`: those of a connection's clients, if they have any
-    of their own.
+    make: creates a client. departure_listeners: called with each client that has gone. name_mapping: returns the name
+    mapping of a connection's clients, None if their names are the brokers'.
     """
 
     def __init__(
         self,
         make: Callable[[str, Peer], Client],
         clock: Callable[[], float] | None = None,
-        most: int = _MAX,
-        per_connection: int = _PER_CONNECTION,
-        names: Callable[[Peer], Names | None] = lambda _: None,
+        max_clients: int = _MAX_CLIENTS,
+        per_connection: int = _MAX_PER_CONNECTION,
+        name_mapping: Callable[[Peer], NameMapping | None] = lambda _: None,
     ) -> None:
         self.make = make
-        self.left: list[Callable[[Client], None]] = []
+        self.departure_listeners: list[Callable[[Client], None]] = []
         self._clock = asyncio.get_running_loop().time if clock is None else clock
-        self._most = most
+        self._max_clients = max_clients
         self._per_connection = per_connection
-        self._names = names
-        self._clients: dict[tuple[str, str, Names | None], Client] = {}
-        self._connections: dict[Any, dict[str, Client]] = {}
+        self._name_mapping = name_mapping
+        self._clients: dict[tuple[str, str, NameMapping | None], Client] = {}
+        self._by_connection: dict[Any, dict[str, Client]] = {}
         self._next_eviction = 0.0
 
-    def call(self, context: Any, name: str) -> Call:
-        """The rpc of this name under way in `context`. Raises Refused where the client does not say who it is."""
+    def rpc(self, context: Any, name: str) -> Rpc:
+        """Return the rpc of this name in `context`, with its client. Raises Refused if the client id is missing."""
         metadata = dict(context.invocation_metadata())
         client_id = metadata.get(CLIENT_ID)
         connection = getattr(context, "connection", None)
         if not client_id or client_id.isspace():
-            if name != _PROBE:
+            if name != _HEALTH_CHECK:
                 raise Refused(Code.CLIENT_ID_REQUIRED, f"{name} needs the metadata {CLIENT_ID}")
-            return stranger(context)
-        if len(client_id) > _LONGEST_ID:
-            raise Refused(Code.CLIENT_ID_REQUIRED, f"the metadata {CLIENT_ID} has more than {_LONGEST_ID} characters")
-        known = self._connections.get(connection)
-        client = None if known is None else known.get(client_id)
+            return anonymous_rpc(context)
+        if len(client_id) > _MAX_ID_LENGTH:
+            raise Refused(
+                Code.CLIENT_ID_REQUIRED,
+                f"the metadata {CLIENT_ID} has {len(client_id)} characters; the maximum is {_MAX_ID_LENGTH}",
+            )
+        clients = self._by_connection.get(connection)
+        client = None if clients is None else clients.get(client_id)
         if client is None:
-            if known is not None and len(known) >= self._per_connection:
-                # Each may cost connections to brokers, and a place among all clients.
+            if clients is not None and len(clients) >= self._per_connection:
+                # Each client takes a place in the table and may cost connections to brokers.
                 raise Refused(
-                    Code.TOO_MANY_REQUESTS, f"{len(known)} clients use this connection (grpc.clients_per_connection)"
+                    Code.TOO_MANY_REQUESTS,
+                    f"{len(clients)} clients use this connection, which is the maximum (grpc.clients_per_connection)",
                 )
-            client = self._client(client_id, peer_of(context))
+            client = self._find_or_add(client_id, peer_of(context))
             if connection is not None and not connection.closed:
                 self._connect(client, connection)
         elif connection is not None:
             client.peer = connection.peer
-        client.seen = self._clock()
+        client.last_call_at = self._clock()
         language, version = metadata.get(LANGUAGE, ""), metadata.get(VERSION, "")
         if client.language != language or client.version != version:
             client.language, client.version = language, version
             client.revise()
-        return Call(client, context, client.peer)
+        return Rpc(client, context, client.peer)
 
     def disconnected(self, connection: Any) -> None:
-        """A connection has closed: clients that have no other are alone now."""
-        for client in self._connections.pop(connection, {}).values():
+        """Record the close of a connection, and which clients have no other connection."""
+        for client in self._by_connection.pop(connection, {}).values():
             client.connections.discard(connection)
             if not client.connections:
-                client.alone_since = self._clock()
+                client.disconnected_at = self._clock()
 
-    def drop(self, client: Client, cause: str = "unregistered") -> None:
-        """A client has gone: forget it, end its streams, tell whoever wants to know.
+    def remove(self, client: Client, cause: str = "unregistered") -> None:
+        """Remove a client, end its telemetry streams, and notify the departure listeners.
 
-        cause: unregistered (it said so), closed (its connections are), expired (it is silent).
+        cause: unregistered (the client terminated), closed (its connections), or expired (no calls).
         """
         if client.closed:
             return
         client.closed = True
         client.leave_cause = cause
-        self._clients.pop((client.client_id, client.peer.address.host, client.names), None)
+        self._clients.pop((client.client_id, client.peer.address.host, client.name_mapping), None)
         for connection in client.connections:
-            self._connections[connection].pop(client.client_id, None)
+            self._by_connection[connection].pop(client.client_id, None)
         client.end_streams()
-        for listener in self.left:
+        for listener in self.departure_listeners:
             listener(client)
 
     def of(self, connection: Any) -> tuple[Client, ...]:
-        """The clients that use a connection."""
-        return tuple(self._connections.get(connection, {}).values())
+        """Return the clients of a connection."""
+        return tuple(self._by_connection.get(connection, {}).values())
 
     def __iter__(self) -> Iterator[Client]:
         return iter(tuple(self._clients.values()))
@@ -118,30 +121,36 @@ class Clients:
     def __len__(self) -> int:
         return len(self._clients)
 
-    def _client(self, client_id: str, peer: Peer) -> Client:
-        names = self._names(peer)
-        key = (client_id, peer.address.host, names)
+    def _find_or_add(self, client_id: str, peer: Peer) -> Client:
+        name_mapping = self._name_mapping(peer)
+        key = (client_id, peer.address.host, name_mapping)
         client = self._clients.get(key)
         if client is None:
             self._make_room()
             client = self._clients[key] = self.make(client_id, peer)
-            client.names = names
+            client.name_mapping = name_mapping
         client.peer = peer
         return client
 
     def _connect(self, client: Client, connection: Any) -> None:
-        self._connections.setdefault(connection, {})[client.client_id] = client
+        self._by_connection.setdefault(connection, {})[client.client_id] = client
         client.connections.add(connection)
-        client.alone_since = None
+        client.disconnected_at = None
 
     def _make_room(self) -> None:
         now = self._clock()
-        if len(self._clients) < self._most:
+        if len(self._clients) < self._max_clients:
             return
         if now >= self._next_eviction:
-            self._next_eviction = now + _PAUSE
+            self._next_eviction = now + _EVICTION_INTERVAL
             for client in self:
-                if client.part is None and client.stream is None and now - client.seen > _STRANGER:
-                    self.drop(client, "expired")
-        if len(self._clients) >= self._most:
-            raise Refused(Code.TOO_MANY_REQUESTS, f"{len(self._clients)} clients are known; try again later")
+                if (
+                    client.registration is None
+                    and client.stream is None
+                    and now - client.last_call_at > _EVICTABLE_AFTER
+                ):
+                    self.remove(client, "expired")
+        if len(self._clients) >= self._max_clients:
+            raise Refused(
+                Code.TOO_MANY_REQUESTS, f"{len(self._clients)} clients are connected, which is the maximum; retry later"
+            )

@@ -1,8 +1,8 @@
-"""Producers: brokers know all that are connected here as one, which passes transaction checks on to any of them.
+"""Producers of this replica, which brokers know as a single one that passes on transaction checks.
 
-A broker keeps members by connection, so a thousand producers of a topic would cost a thousand connections to each of
-its brokers, only to be asked about half messages now and then. Any producer of a topic may be asked: its group is the
-topic's name (as the official proxy has it).
+A broker keeps members by connection: a thousand producers of a topic would take a thousand connections to each of its
+brokers, only for occasional transaction checks. Any producer of a topic may answer a check, since its producer group
+is the topic's name (as in the official proxy).
 """
 
 import itertools
@@ -12,11 +12,12 @@ import os
 import socket
 from collections.abc import Callable, Collection, Iterable
 
-from grpc_gateway.clients import subscriptions
+from grpc_gateway.clients import heartbeat_data
 from grpc_gateway.clients.client import Client
-from grpc_gateway.core import Core, ask
-from grpc_gateway.message import of_stored
-from grpc_gateway.producing.transaction_id import TransactionId
+from grpc_gateway.clients.server_push import TelemetryPush
+from grpc_gateway.core import Core, dispatch
+from grpc_gateway.message_decoding import from_stored
+from grpc_gateway.transaction_id import TransactionId
 from protocol_negotiation.peer import HostPort, Peer
 from protos.apache.rocketmq.v2.service_pb2 import RecoverOrphanedTransactionCommand, TelemetryCommand
 from remoting import command as commands
@@ -28,137 +29,156 @@ from remoting.tasks import spawn_quietly
 
 _log = logging.getLogger("gantry.grpc")
 
-# Seconds between heartbeats, as remoting clients have it, and until one that failed is sent again.
-BEAT = 30.0
-_AGAIN = 5.0
-_NOWHERE = Peer(HostPort("unix:", 0), HostPort("unix:", 0))
+# Seconds between heartbeats, as in remoting clients, and before the retry of one that failed.
+HEARTBEAT_INTERVAL = 30.0
+_RETRY_DELAY = 5.0
+_NO_PEER = Peer(HostPort("unix:", 0), HostPort("unix:", 0))
 
 
 class Producers:
-    """The producers that are here, by topic. `make` makes the channel that stands for them; `clock` gives seconds."""
+    """The producers of this replica, by topic.
+
+    make: creates the channel that represents them to brokers. clock: seconds. unanswered: transaction checks without a
+    producer on this replica.
+    """
 
     def __init__(
-        self, core: Core, make: Callable[[str, Peer], Client], clock: Callable[[], float], beat: float = BEAT
+        self,
+        core: Core,
+        make: Callable[[str, Peer], Client],
+        clock: Callable[[], float],
+        heartbeat_interval: float = HEARTBEAT_INTERVAL,
     ) -> None:
         self._core = core
         self._make = make
         self._clock = clock
-        self._beat = beat
-        self._of: dict[str, dict[Client, None]] = {}
+        self._heartbeat_interval = heartbeat_interval
+        # Dictionaries for ordered sets.
+        self._by_topic: dict[str, dict[Client, None]] = {}
         self._topics: dict[Client, frozenset[str]] = {}
         self._channel: Client | None = None
-        # Topics whose brokers have been told, and those that left since.
-        self._told: set[str] = set()
-        self._gone: set[str] = set()
-        self._told_at = -math.inf
-        self._telling = False
-        self._turn = itertools.count()
-        # Checks that no producer here could be asked.
+        # Topics registered with their brokers, and those to unregister.
+        self._registered: set[str] = set()
+        self._removed: set[str] = set()
+        self._registered_at = -math.inf
+        self._registering = False
+        self._next_producer = itertools.count()
         self.unanswered = 0
 
-    def publish(self, client: Client, topics: Collection[str]) -> None:
-        """The client publishes to these topics, and no others any more."""
-        former = self._topics.pop(client, frozenset())
-        wanted = frozenset(topics)
-        for topic in former - wanted:
-            theirs = self._of[topic]
-            theirs.pop(client, None)
-            if not theirs:
-                del self._of[topic]
-                self._gone.add(topic)
-        for topic in wanted - former:
-            self._of.setdefault(topic, {})[client] = None
-            self._gone.discard(topic)
-        if wanted:
-            self._topics[client] = wanted
-        if self._of.keys() != self._told:
-            self._tell_soon()
+    def set_topics(self, client: Client, topics: Collection[str]) -> None:
+        """Replace the topics that a client publishes to."""
+        previous = self._topics.pop(client, frozenset())
+        current = frozenset(topics)
+        for topic in previous - current:
+            producers = self._by_topic[topic]
+            producers.pop(client, None)
+            if not producers:
+                del self._by_topic[topic]
+                self._removed.add(topic)
+        for topic in current - previous:
+            self._by_topic.setdefault(topic, {})[client] = None
+            self._removed.discard(topic)
+        if current:
+            self._topics[client] = current
+        if self._by_topic.keys() != self._registered:
+            self._start_registration()
 
     def sweep(self, now: float) -> None:
-        """Let brokers hear of us; called every few seconds."""
-        if self._of and now - self._told_at >= self._beat:
-            # A topic may have got more brokers meanwhile.
-            self._told.clear()
-            self._tell_soon()
+        """Send a heartbeat to the brokers if it is due; call every few seconds with the time of `clock`."""
+        if self._by_topic and now - self._registered_at >= self._heartbeat_interval:
+            # Register all topics again: a topic may have got more brokers.
+            self._registered.clear()
+            self._start_registration()
 
     def __len__(self) -> int:
-        """How many topics are published to."""
-        return len(self._of)
+        """Return the number of topics."""
+        return len(self._by_topic)
 
-    def check(self, _: Client, command: RemotingCommand) -> None:
-        """A broker wants to know what became of a half message: ask one of its topic's producers."""
+    def check_transaction(self, command: RemotingCommand) -> None:
+        """Pass a broker's transaction check on to one of the topic's producers; ignore other commands."""
         if command.code != RequestCode.CHECK_TRANSACTION_STATE:
             return
         try:
             topic, recovery = _recovery(command)
         except RemotingError as error:
-            _log.warning("a broker's transaction check cannot be read: %s", error)
+            _log.warning("cannot decode a transaction check of a broker: %s", error)
             return
-        if not any(client.stream is not None and client.stream.write(recovery) for client in self._turns(topic)):
-            # The broker asks again, and other replicas may have producers of the topic.
+        candidates = self._candidates(topic)
+        if not any(client.stream is not None and client.stream.write(recovery) for client in candidates):
+            # The broker repeats the check, and other replicas may have producers of the topic.
             self.unanswered += 1
-            _log.info("no producer of topic %s is here to be asked about a half message", topic)
+            _log.info("no producer of topic %s on this replica can answer a transaction check", topic)
 
-    def _turns(self, topic: str) -> Iterable[Client]:
-        """The topic's producers, beginning with another one each time."""
-        clients = list(self._of.get(topic, ()))
-        start = next(self._turn) % len(clients) if clients else 0
+    def _candidates(self, topic: str) -> Iterable[Client]:
+        """Return the topic's producers, beginning with the next one in turn."""
+        clients = list(self._by_topic.get(topic, ()))
+        start = next(self._next_producer) % len(clients) if clients else 0
         return (*clients[start:], *clients[:start])
 
-    # What the brokers know.
+    # Registration with the brokers.
 
-    def _tell_soon(self) -> None:
-        if not self._telling:
-            self._telling = True
-            spawn_quietly(self._tell_all())
+    def _start_registration(self) -> None:
+        if not self._registering:
+            self._registering = True
+            spawn_quietly(self._register_until_current())
 
-    async def _tell_all(self) -> None:
+    async def _register_until_current(self) -> None:
         try:
-            while self._of.keys() != self._told or self._gone:
-                gone, self._gone = self._gone, set()
-                topics = set(self._of)
+            while self._by_topic.keys() != self._registered or self._removed:
+                removed, self._removed = self._removed, set()
+                topics = set(self._by_topic)
                 try:
-                    await self._tell(topics, gone)
+                    await self._register(topics, removed)
                 except RemotingError as error:
-                    _log.info("brokers have not been told of producers: %s", error)
-                    self._gone |= gone - self._of.keys()
-                    self._told_at = self._clock() - self._beat + _AGAIN
+                    _log.info("registration of producers with brokers failed: %s", error)
+                    self._removed |= removed - self._by_topic.keys()
+                    self._registered_at = self._clock() - self._heartbeat_interval + _RETRY_DELAY
                     return
-                self._told, self._told_at = topics, self._clock()
+                self._registered, self._registered_at = topics, self._clock()
         finally:
-            self._telling = False
+            self._registering = False
 
-    async def _tell(self, topics: set[str], gone: Iterable[str]) -> None:
+    async def _register(self, topics: set[str], removed: Iterable[str]) -> None:
         channel = self._channel
         if channel is None:
-            # Its own in every replica, for a broker's list of clients.
+            # Unique per replica, for a broker's list of clients.
             name = f"gantry-producers@{socket.gethostname()}@{os.getpid()}"
-            channel = self._channel = self._make(name, _NOWHERE)
-            channel.notices = self.check
-        for topic in sorted(gone):
+            channel = self._channel = self._make(name, _NO_PEER)
+            channel.push = _TransactionCheckPush(self.check_transaction)
+        for topic in sorted(removed):
             fields = {"clientID": channel.client_id, "producerGroup": topic}
-            await ask(self._core, channel, commands.request(RequestCode.UNREGISTER_CLIENT, fields))
-        for topic in sorted(topics - self._told):
+            await dispatch(self._core, channel, commands.request(RequestCode.UNREGISTER_CLIENT, fields))
+        for topic in sorted(topics - self._registered):
             try:
-                await ask(self._core, channel, _route(topic))
+                await dispatch(self._core, channel, _route_request(topic))
             except TopicNotExist:
-                # Not yet, perhaps; we look again with the next heartbeat.
+                # The topic may be created later; the next heartbeat tries again.
                 continue
         if topics:
-            body = subscriptions.producer(channel.client_id, sorted(topics))
-            await ask(self._core, channel, commands.request(RequestCode.HEART_BEAT, body=body))
+            body = heartbeat_data.producer_heartbeat(channel.client_id, sorted(topics))
+            await dispatch(self._core, channel, commands.request(RequestCode.HEART_BEAT, body=body))
 
 
-def _route(topic: str) -> RemotingCommand:
-    """Who asks for a topic's route is made known to its brokers."""
+class _TransactionCheckPush(TelemetryPush):
+    """Delivers the notices for the representing channel, which has no stream, to the producers."""
+
+    def __init__(self, check_transaction: Callable[[RemotingCommand], None]) -> None:
+        self._check_transaction = check_transaction
+
+    def oneway(self, client: Client, command: RemotingCommand) -> None:
+        self._check_transaction(command)
+
+
+def _route_request(topic: str) -> RemotingCommand:
+    """Return a route request; the core registers its channel with the brokers of the topic."""
     command = commands.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
     command.header["version"] = max(command.version, STANDARD_JSON_VERSION)
     return command
 
 
 def _recovery(command: RemotingCommand) -> tuple[str, TelemetryCommand]:
-    """The topic whose producers CHECK_TRANSACTION_STATE is for, and what it becomes. Raises RemotingError."""
-    half = messages.decode_message(command.body)
+    """Return the topic of a CHECK_TRANSACTION_STATE, and its telemetry command. Raises RemotingError."""
+    half_message = messages.decode_message(command.body)
     transaction = TransactionId(
         command.fields.get("bname", ""),
         command.integer("tranStateTableOffset"),
@@ -166,6 +186,6 @@ def _recovery(command: RemotingCommand) -> tuple[str, TelemetryCommand]:
         command.fields.get("transactionId") or command.fields.get("msgId", ""),
     )
     recovery = RecoverOrphanedTransactionCommand(
-        message=of_stored(half, topic=half.topic), transaction_id=str(transaction)
+        message=from_stored(half_message, topic=half_message.topic), transaction_id=str(transaction)
     )
-    return half.topic, TelemetryCommand(recover_orphaned_transaction_command=recovery)
+    return half_message.topic, TelemetryCommand(recover_orphaned_transaction_command=recovery)

@@ -1,4 +1,4 @@
-"""A telemetry stream: what is to be told to one client, and the answers that are awaited from it."""
+"""A telemetry stream: commands queued for one client, and the replies expected from it."""
 
 import asyncio
 import itertools
@@ -9,106 +9,104 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 from remoting.errors import ConsumerNotOnline, Overloaded, RemotingError, RequestTimeout
 
-# Commands that a client has not read yet, at which it is taken for one that does not read at all.
-_MAX_UNREAD = 1_024
-# Unique in this process; that no answer is taken for another's is seen to by each stream keeping its own.
+# Commands queued for a client; one more ends the stream, since the client does not read it.
+_MAX_QUEUED = 1_024
+# Requests to one client without a reply.
+_MAX_REQUESTS = 1_024
+# Nonces are unique in this process; replies are matched per stream.
 _nonces = itertools.count(1)
 
-Answer = asyncio.Future[TelemetryCommand]
+Reply = asyncio.Future[TelemetryCommand]
 
 
-class Stream:
-    """One open telemetry stream. `failure` is set where it ends by an error of the client's: code and text."""
+class TelemetryStream:
+    """One open telemetry stream. `failure` is the code and text of a stream that ends with an error."""
 
-    __slots__ = ("_answers", "_unread", "_wake", "ended", "failure")
+    __slots__ = ("_queue", "_replies", "_wakeup", "ended", "failure")
 
     def __init__(self) -> None:
         self.ended = False
         self.failure: tuple[Code, str] | None = None
-        self._unread: deque[TelemetryCommand] = deque()
-        self._answers: dict[str, Answer] = {}
-        self._wake: asyncio.Future[None] | None = None
-
-    # To the client.
+        self._queue: deque[TelemetryCommand] = deque()
+        self._replies: dict[str, Reply] = {}
+        self._wakeup: asyncio.Future[None] | None = None
 
     def write(self, command: TelemetryCommand) -> bool:
-        """Tell the client; False where it will not hear it."""
+        """Queue a command for the client. Return False if the stream has ended, or ends because its queue is full."""
         if self.ended:
             return False
-        if len(self._unread) >= _MAX_UNREAD:
-            self._unread.clear()
-            self.fail(Code.TOO_MANY_REQUESTS, f"{_MAX_UNREAD} telemetry commands have not been read")
+        if len(self._queue) >= _MAX_QUEUED:
+            self._queue.clear()
+            self.fail(Code.TOO_MANY_REQUESTS, f"the client has not read {_MAX_QUEUED} telemetry commands")
             return False
-        self._unread.append(command)
-        self._rouse()
+        self._queue.append(command)
+        self._wake()
         return True
 
-    def ask(self, make: Callable[[str], TelemetryCommand], timeout: float) -> Answer:
-        """Tell the client something that it answers, `make` getting the nonce.
+    def request(self, make: Callable[[str], TelemetryCommand], timeout: float) -> Reply:
+        """Send the command that `make` returns for a nonce, and return the future of its reply.
 
-        Raises by the future, at once where the stream has ended or ends: ConsumerNotOnline; RequestTimeout.
+        timeout: seconds. The future raises Overloaded, RequestTimeout, and ConsumerNotOnline when the stream ends.
         """
         loop = asyncio.get_running_loop()
-        answer: Answer = loop.create_future()
-        if len(self._answers) >= _MAX_UNREAD:
-            answer.set_exception(Overloaded("the client owes too many answers"))
-            return answer
+        reply: Reply = loop.create_future()
+        if len(self._replies) >= _MAX_REQUESTS:
+            reply.set_exception(Overloaded(f"the client has not replied to {_MAX_REQUESTS} requests"))
+            return reply
         nonce = str(next(_nonces))
         if not self.write(make(nonce)):
-            answer.set_exception(_ended())
-            return answer
-        self._answers[nonce] = answer
-        timer = loop.call_later(timeout, self._drop, nonce, RequestTimeout("the client did not answer in time"))
+            reply.set_exception(_offline())
+            return reply
+        self._replies[nonce] = reply
+        timer = loop.call_later(timeout, self._fail_request, nonce, RequestTimeout("the client did not reply in time"))
 
-        def settled(_: Answer) -> None:
+        def remove(_: Reply) -> None:
             timer.cancel()
-            self._answers.pop(nonce, None)
+            self._replies.pop(nonce, None)
 
-        answer.add_done_callback(settled)
-        return answer
+        reply.add_done_callback(remove)
+        return reply
 
-    def answered(self, nonce: str, command: TelemetryCommand) -> None:
-        """The client has answered; to a nonce that nobody asked by, or not any more, nothing happens."""
-        answer = self._answers.get(nonce)
-        if answer is not None and not answer.done():
-            answer.set_result(command)
+    def receive_reply(self, nonce: str, command: TelemetryCommand) -> None:
+        """Complete the request with this nonce; ignore an unknown nonce."""
+        reply = self._replies.get(nonce)
+        if reply is not None and not reply.done():
+            reply.set_result(command)
 
     async def next(self) -> TelemetryCommand | None:
-        """What to tell next; None at the end."""
-        while not self._unread:
+        """Return the next queued command, waiting for one; None at the end of the stream."""
+        while not self._queue:
             if self.ended:
                 return None
-            self._wake = asyncio.get_running_loop().create_future()
-            await self._wake
-        return self._unread.popleft()
-
-    # Its end.
+            self._wakeup = asyncio.get_running_loop().create_future()
+            await self._wakeup
+        return self._queue.popleft()
 
     def fail(self, code: Code, text: str) -> None:
-        """End it by an error."""
+        """End the stream with an error."""
         if not self.ended:
             self.failure = (code, text)
             self.end()
 
     def end(self) -> None:
-        """Nothing more is told by it, and nobody waits for its answers any longer."""
+        """End the stream after the queued commands, and fail all requests without a reply."""
         if self.ended:
             return
         self.ended = True
-        for nonce in list(self._answers):
-            self._drop(nonce, _ended())
-        self._rouse()
+        for nonce in list(self._replies):
+            self._fail_request(nonce, _offline())
+        self._wake()
 
-    def _drop(self, nonce: str, error: RemotingError) -> None:
-        answer = self._answers.get(nonce)
-        if answer is not None and not answer.done():
-            answer.set_exception(error)
+    def _fail_request(self, nonce: str, error: RemotingError) -> None:
+        reply = self._replies.get(nonce)
+        if reply is not None and not reply.done():
+            reply.set_exception(error)
 
-    def _rouse(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
-        self._wake = None
+    def _wake(self) -> None:
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
+        self._wakeup = None
 
 
-def _ended() -> ConsumerNotOnline:
-    return ConsumerNotOnline("the client has no telemetry stream here now")
+def _offline() -> ConsumerNotOnline:
+    return ConsumerNotOnline("the client has no telemetry stream on this replica")

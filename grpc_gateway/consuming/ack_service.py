@@ -1,20 +1,21 @@
-"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: how consumers settle deliveries.
+"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: settlement of deliveries.
 
-What a consumer is told counts: INVALID_RECEIPT_HANDLE makes it give up, everything else makes it try again, for ever.
+A consumer gives up only on the status INVALID_RECEIPT_HANDLE, and retries forever on any other error.
 """
 
 import asyncio
 from collections.abc import Sequence
 
 from grpc_gateway import validation
-from grpc_gateway.call import Call
+from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.consuming import settlement_commands
 from grpc_gateway.consuming.broker_clocks import BrokerClocks
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle
 from grpc_gateway.consuming.renewal import Renewal
+from grpc_gateway.consuming.settlement_status import settlement_error_status, settlement_status
 from grpc_gateway.core import Core
-from grpc_gateway.options import Options
-from grpc_gateway.status import OK, Refused, joint
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.response_status import OK, Refused, combined_status
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from protos.apache.rocketmq.v2.service_pb2 import (
     AckMessageEntry,
@@ -32,208 +33,214 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 
-# Checkpoints span less; whoever names more has made the handle up.
-_WIDEST = 4_096
-# Entries of one request, each of which may be a request to a broker.
+# Offsets that a checkpoint of a broker can span; a handle with more is forged.
+_MAX_CHECKPOINT_SPAN = 4_096
+# Entries per request, since each may be a request to a broker.
 _MAX_ENTRIES = 1_024
 
 
-class _Delivery:
-    """One entry of an acknowledgement: the handle that came, and the newest, which is used."""
+class _Acknowledgement:
+    """One entry of an AckMessage: the consumer's handle, and the newest handle, which is sent to the broker."""
 
-    __slots__ = ("entry", "handle", "lite_topic", "status", "used")
+    __slots__ = ("handle", "lite_topic", "newest", "status")
 
-    def __init__(self, entry: AckMessageEntry, lite_topic: str, handle: ReceiptHandle, used: ReceiptHandle) -> None:
-        self.entry = entry
+    def __init__(self, lite_topic: str, handle: ReceiptHandle, newest: ReceiptHandle) -> None:
         self.lite_topic = lite_topic
         self.handle = handle
-        self.used = used
+        self.newest = newest
         self.status = OK
 
 
-class Acking:
-    """Settlements."""
+class AckService:
+    """Serves acknowledgements, changes of the invisible duration, and dead letters."""
 
-    def __init__(self, core: Core, renewal: Renewal, options: Options, clocks: BrokerClocks) -> None:
+    def __init__(self, core: Core, renewal: Renewal, options: GatewayOptions, clocks: BrokerClocks) -> None:
         self._core = core
         self._renewal = renewal
         self._options = options
         self._clocks = clocks
 
-    async def ack(self, call: Call, request: AckMessageRequest) -> AckMessageResponse:
-        """Acknowledge deliveries, each with a status of its own. Raises Refused."""
+    async def ack(self, rpc: Rpc, request: AckMessageRequest) -> AckMessageResponse:
+        """Acknowledge deliveries, with a status for each. Raises Refused."""
         topic, group = validation.topic(request.topic), validation.group(request.group)
         statuses: list[Status]
         if len(request.entries) > _MAX_ENTRIES:
-            raise Refused(Code.BAD_REQUEST, f"a request has at most {_MAX_ENTRIES} entries")
+            raise Refused(
+                Code.BAD_REQUEST, f"the request has {len(request.entries)} entries; the maximum is {_MAX_ENTRIES}"
+            )
         if len(request.entries) == 1:
-            statuses = [await self._ack(call, group, topic, request.entries[0])]
+            statuses = [await self._ack_one(rpc, group, topic, request.entries[0])]
         else:
-            statuses = await self._ack_all(call, group, topic, request.entries)
-        call.messages = sum(status.code == Code.OK for status in statuses)
+            statuses = await self._ack_many(rpc, group, topic, request.entries)
+        rpc.messages = sum(status.code == Code.OK for status in statuses)
         return AckMessageResponse(
-            status=joint(statuses),
+            status=combined_status(statuses),
             entries=[
                 AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
                 for entry, status in zip(request.entries, statuses, strict=True)
             ],
         )
 
-    async def _ack(self, call: Call, group: str, topic: str, entry: AckMessageEntry) -> Status:
+    async def _ack_one(self, rpc: Rpc, group: str, topic: str, entry: AckMessageEntry) -> Status:
         try:
-            delivery = await self._delivery(group, entry)
+            item = await self._acknowledgement(group, entry)
         except Refused as error:
-            return settlement_commands.of_failure(error)
-        await self._serve(call, group, topic, [delivery], _single(group, topic, delivery))
-        return delivery.status
+            return settlement_error_status(error)
+        await self._send(rpc, group, topic, [item], _ack_command(group, topic, item))
+        return item.status
 
-    async def _ack_all(self, call: Call, group: str, topic: str, entries: Sequence[AckMessageEntry]) -> list[Status]:
-        found: list[_Delivery | Status] = []
+    async def _ack_many(self, rpc: Rpc, group: str, topic: str, entries: Sequence[AckMessageEntry]) -> list[Status]:
+        results: list[_Acknowledgement | Status] = []
         try:
             for entry in entries:
                 try:
-                    found.append(await self._delivery(group, entry))
+                    results.append(await self._acknowledgement(group, entry))
                 except Refused as error:
-                    found.append(settlement_commands.of_failure(error))
+                    results.append(settlement_error_status(error))
         except BaseException:
-            for one in found:
-                if isinstance(one, _Delivery):
-                    self._note(group, topic, one.handle, one.used, None)
+            for result in results:
+                if isinstance(result, _Acknowledgement):
+                    self._finish(group, topic, result.handle, result.newest, None)
             raise
-        alone: list[_Delivery] = []
-        together: dict[str, list[_Delivery]] = {}
-        for one in found:
-            if isinstance(one, _Delivery):
-                if self._may_batch(topic, one):
-                    together.setdefault(one.used.broker_name, []).append(one)
+        single: list[_Acknowledgement] = []
+        batches: dict[str, list[_Acknowledgement]] = {}
+        for result in results:
+            if isinstance(result, _Acknowledgement):
+                if self._can_batch(topic, result):
+                    batches.setdefault(result.newest.broker_name, []).append(result)
                 else:
-                    alone.append(one)
+                    single.append(result)
         await asyncio.gather(
-            *(self._serve(call, group, topic, [one], _single(group, topic, one)) for one in alone),
-            *(self._serve_batch(call, group, topic, broker, some) for broker, some in together.items()),
+            *(self._send(rpc, group, topic, [item], _ack_command(group, topic, item)) for item in single),
+            *(self._send_batch(rpc, group, topic, broker, items) for broker, items in batches.items()),
         )
-        return [one.status if isinstance(one, _Delivery) else one for one in found]
+        return [result.status if isinstance(result, _Acknowledgement) else result for result in results]
 
-    def _may_batch(self, topic: str, delivery: _Delivery) -> bool:
-        """Whether a broker would say the same of the delivery in a batch as alone.
+    def _can_batch(self, topic: str, item: _Acknowledgement) -> bool:
+        """Return whether a broker reports the same status for an acknowledgement in a batch as on its own.
 
-        Of a batch it tells nothing but that it has been read: what it cannot use in it is left out silently, which
-        is wrong queues and, where deliveries in order are concerned, other things.
+        The reply to a batch confirms only that it was decoded. A broker silently skips acknowledgements that it cannot
+        use: those of wrong queues, and some of deliveries in order.
         """
-        used = delivery.used
-        if used.is_order or delivery.lite_topic or not 0 <= used.queue_offset - used.start_offset < _WIDEST:
+        handle = item.newest
+        span = handle.queue_offset - handle.start_offset
+        if handle.is_order or item.lite_topic or not 0 <= span < _MAX_CHECKPOINT_SPAN:
             return False
         route = self._core.cached_route(topic)
         return route is not None and any(
-            used.broker_name == queues.broker and used.queue_id < queues.read for queues in route.queues
+            handle.broker_name == queues.broker and handle.queue_id < queues.read for queues in route.queues
         )
 
-    async def _serve_batch(self, call: Call, group: str, topic: str, broker: str, deliveries: list[_Delivery]) -> None:
-        if len(deliveries) > 1 and await self._serve(
-            call, group, topic, deliveries, _batch(group, topic, broker, deliveries)
-        ):
+    async def _send_batch(self, rpc: Rpc, group: str, topic: str, broker: str, items: list[_Acknowledgement]) -> None:
+        if len(items) > 1 and await self._send(rpc, group, topic, items, _batch_command(group, topic, broker, items)):
             return
         await asyncio.gather(
-            *(self._serve(call, group, topic, [one], _single(group, topic, one)) for one in deliveries)
+            *(self._send(rpc, group, topic, [item], _ack_command(group, topic, item)) for item in items)
         )
 
-    async def _serve(
-        self, call: Call, group: str, topic: str, deliveries: Sequence[_Delivery], command: RemotingCommand
+    async def _send(
+        self, rpc: Rpc, group: str, topic: str, items: Sequence[_Acknowledgement], command: RemotingCommand
     ) -> bool:
-        """Have the broker serve an acknowledgement, and note what became of it.
+        """Send acknowledgements to their broker, and set their status.
 
-        False: it is an old broker that knows no batches, and nothing became of it.
+        Return False, without a status, if the command is a batch and the broker is too old for batches.
         """
         try:
-            reply = await call.ask(self._core, command, *_place(deliveries))
-            if len(deliveries) > 1 and reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            reply = await rpc.request(self._core, command, *_target(items))
+            if len(items) > 1 and reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 return False
-            status = settlement_commands.of_reply(reply)
+            status = settlement_status(reply)
         except RemotingError as error:
-            status = settlement_commands.of_failure(error)
+            status = settlement_error_status(error)
         except BaseException:
-            for delivery in deliveries:
-                self._note(group, topic, delivery.handle, delivery.used, None)
+            for item in items:
+                self._finish(group, topic, item.handle, item.newest, None)
             raise
-        for delivery in deliveries:
-            delivery.status = status
-            self._note(group, topic, delivery.handle, delivery.used, status)
+        for item in items:
+            item.status = status
+            self._finish(group, topic, item.handle, item.newest, status)
         return True
 
-    async def change_invisible(
-        self, call: Call, request: ChangeInvisibleDurationRequest
+    async def change_invisible_duration(
+        self, rpc: Rpc, request: ChangeInvisibleDurationRequest
     ) -> ChangeInvisibleDurationResponse:
-        """Hide a message until later (or, with no duration, no longer); the answer has its new handle."""
+        """Change a delivery's invisible duration, and return its new handle. Raises Refused.
+
+        A duration of 0 makes the message visible at once.
+        """
         topic, group = validation.topic(request.topic), validation.group(request.group)
-        invisible = validation.invisible(request.invisible_duration, 0, self._options)
+        invisible = validation.invisible_duration(request.invisible_duration, 0, self._options)
         lite_topic = self._lite_topic(request)
         handle = ReceiptHandle.parse(request.receipt_handle)
-        used = await self._newest(group, handle)
-        command = settlement_commands.change(group, topic, used, invisible, lite_topic, request.suspend)
+        used = await self._claim_newest(group, handle)
+        command = settlement_commands.change_invisible_duration(
+            group, topic, used, invisible, lite_topic, request.suspend
+        )
         status: Status | None = None
         newest = used
         try:
-            reply = await call.ask(self._core, command, used.broker_name, used.queue_id)
-            status = settlement_commands.of_reply(reply)
+            reply = await rpc.request(self._core, command, used.broker_name, used.queue_id)
+            status = settlement_status(reply)
             if status.code == Code.OK:
-                newest = settlement_commands.changed(used, reply)
+                newest = settlement_commands.changed_handle(used, reply)
         except (RemotingError, Refused) as error:
-            status = settlement_commands.of_failure(error)
+            status = settlement_error_status(error)
         finally:
-            self._note(group, topic, handle, used, status, invisible)
-        call.messages = 1
-        # A client that keeps the handle of the answer must find one in it.
+            self._finish(group, topic, handle, used, status, invisible)
+        rpc.messages = 1
+        # Also after an error, since some clients replace their handle by the one of the response.
         return ChangeInvisibleDurationResponse(status=status, receipt_handle=newest.text)
 
-    async def forward(
-        self, call: Call, request: ForwardMessageToDeadLetterQueueRequest
+    async def forward_to_dead_letter_queue(
+        self, rpc: Rpc, request: ForwardMessageToDeadLetterQueueRequest
     ) -> ForwardMessageToDeadLetterQueueResponse:
-        """Put a message in the group's dead letter queue, and acknowledge it once it is there."""
+        """Put a message in the group's dead letter queue, then acknowledge its delivery. Raises Refused."""
         topic, group = validation.topic(request.topic), validation.group(request.group)
         lite_topic = self._lite_topic(request)
         handle = ReceiptHandle.parse(request.receipt_handle)
         if handle.commit_log_offset < 0:
-            raise Refused(Code.INVALID_RECEIPT_HANDLE, "the receipt handle does not say where the message is stored")
-        used = await self._newest(group, handle)
+            raise Refused(Code.INVALID_RECEIPT_HANDLE, "receipt_handle does not contain the commit log offset")
+        used = await self._claim_newest(group, handle)
         status: Status | None = None
         try:
             command = settlement_commands.dead_letter(group, topic, used, request.message_id)
-            status = settlement_commands.of_reply(await call.ask(self._core, command, used.broker_name, used.queue_id))
+            status = settlement_status(await rpc.request(self._core, command, used.broker_name, used.queue_id))
         except RemotingError as error:
-            status = settlement_commands.of_failure(error)
+            status = settlement_error_status(error)
         finally:
             if status is not None and status.code == Code.OK:
-                settlement_commands.quietly(
-                    self._core, call.client, settlement_commands.ack(group, topic, used, lite_topic)
+                settlement_commands.send_in_background(
+                    self._core, rpc.client, settlement_commands.ack(group, topic, used, lite_topic)
                 )
-            self._note(group, topic, handle, used, status)
-        call.messages = 1
+            self._finish(group, topic, handle, used, status)
+        rpc.messages = 1
         return ForwardMessageToDeadLetterQueueResponse(status=status)
 
-    # What all have in common.
+    # Common to all settlements.
 
     def _lite_topic(
         self, request: AckMessageEntry | ChangeInvisibleDurationRequest | ForwardMessageToDeadLetterQueueRequest
     ) -> str:
         return validation.lite_topic(request.lite_topic, self._options) if request.lite_topic else ""
 
-    async def _delivery(self, group: str, entry: AckMessageEntry) -> _Delivery:
-        """The delivery of an entry. Raises Refused."""
+    async def _acknowledgement(self, group: str, entry: AckMessageEntry) -> _Acknowledgement:
+        """Return the acknowledgement of an entry. Raises Refused."""
         handle = ReceiptHandle.parse(entry.receipt_handle)
-        return _Delivery(entry, self._lite_topic(entry), handle, await self._newest(group, handle))
+        return _Acknowledgement(self._lite_topic(entry), handle, await self._claim_newest(group, handle))
 
-    async def _newest(self, group: str, handle: ReceiptHandle) -> ReceiptHandle:
-        """The handle to settle a delivery by. Raises Refused where that has expired."""
-        newest = await self._renewal.claim(group, handle) if handle.holder else handle
-        if self._clocks.passed(newest.broker_name, newest.visible_at):
-            if handle.holder:
+    async def _claim_newest(self, group: str, handle: ReceiptHandle) -> ReceiptHandle:
+        """Return the newest handle of a delivery, and suspend its renewal. Raises Refused if the handle has expired."""
+        newest = await self._renewal.claim(group, handle) if handle.renewal_id else handle
+        if self._clocks.has_passed(newest.broker_name, newest.visible_at):
+            if handle.renewal_id:
                 self._renewal.unclaim(group, handle)
             raise Refused(
-                Code.INVALID_RECEIPT_HANDLE, "the receipt handle has expired: the message is for others to consume"
+                Code.INVALID_RECEIPT_HANDLE,
+                "the receipt handle has expired: the broker may deliver the message to another consumer",
             )
         return newest
 
-    def _note(
+    def _finish(
         self,
         group: str,
         topic: str,
@@ -242,29 +249,29 @@ class Acking:
         status: Status | None,
         invisible: int | None = None,
     ) -> None:
-        """A settlement is over, with this status or, None, with its call."""
-        if not handle.holder:
+        """End the claim of a renewed delivery. status: None if the rpc was cancelled."""
+        if not handle.renewal_id:
             return
-        if status is not None and status.code in _SETTLED:
+        if status is not None and status.code in _FINAL_CODES:
             self._renewal.settled(group, topic, handle, used, invisible)
         else:
             self._renewal.unclaim(group, handle)
 
 
-# Whoever is told one of these does not come back.
-_SETTLED = (Code.OK, Code.INVALID_RECEIPT_HANDLE)
+# Codes after which a consumer does not retry.
+_FINAL_CODES = (Code.OK, Code.INVALID_RECEIPT_HANDLE)
 
 
-def _single(group: str, topic: str, delivery: _Delivery) -> RemotingCommand:
-    return settlement_commands.ack(group, topic, delivery.used, delivery.lite_topic)
+def _ack_command(group: str, topic: str, item: _Acknowledgement) -> RemotingCommand:
+    return settlement_commands.ack(group, topic, item.newest, item.lite_topic)
 
 
-def _place(deliveries: Sequence[_Delivery]) -> tuple[str, int]:
-    """The broker, and the queue if there is but one."""
-    used = deliveries[0].used
-    return used.broker_name, used.queue_id if len(deliveries) == 1 else -1
+def _target(items: Sequence[_Acknowledgement]) -> tuple[str, int]:
+    """Return the broker, and the queue id of a single acknowledgement or else -1."""
+    handle = items[0].newest
+    return handle.broker_name, handle.queue_id if len(items) == 1 else -1
 
 
-def _batch(group: str, topic: str, broker: str, deliveries: Sequence[_Delivery]) -> RemotingCommand:
-    body = BatchAckBody(broker, batch_acks(topic, group, [delivery.used.info for delivery in deliveries]))
+def _batch_command(group: str, topic: str, broker: str, items: Sequence[_Acknowledgement]) -> RemotingCommand:
+    body = BatchAckBody(broker, batch_acks(topic, group, [item.newest.info for item in items]))
     return commands.request(RequestCode.BATCH_ACK_MESSAGE, {"bname": broker}, body.encode())

@@ -1,26 +1,26 @@
-"""Brokers' clocks, learned from their answers."""
+"""Clock offsets of brokers, measured by their replies."""
 
 import time
 
-# How much later than it says a handle still counts, in ms: what an answer takes, and the second or so that brokers
-# take to notice.
+# Time after its expiry for which a receipt handle is still accepted, in ms: the latency of a reply, and the second or
+# so that brokers take to notice the expiry.
 _GRACE = 1_500
 
 
 class BrokerClocks:
-    """How far brokers' clocks are from ours.
+    """Offsets between the brokers' clocks and this host's.
 
-    Whether a handle has expired is for us to say: a broker takes an acknowledgement of a delivery that has long been
-    handed out again as if it were good. The handle's times are the broker's, so its clock decides and not ours.
+    The proxy has to detect expired receipt handles: a broker accepts the acknowledgement of a delivery although it
+    has delivered the message again. The times of a handle are by the broker's clock, so its offset is needed.
     """
 
     def __init__(self) -> None:
-        self._ahead: dict[str, int] = {}
+        self._offsets: dict[str, int] = {}
 
-    def note(self, broker: str, pop_time: int) -> None:
-        """A broker has just popped, at this time (ms) of its clock."""
-        self._ahead[broker] = pop_time - time.time_ns() // 1_000_000
+    def update(self, broker: str, pop_time: int) -> None:
+        """Measure a broker's offset by the time of a pop just answered, in ms by its clock."""
+        self._offsets[broker] = pop_time - time.time_ns() // 1_000_000
 
-    def passed(self, broker: str, moment: int) -> bool:
-        """Whether a moment (ms) of a broker's clock is past, for certain."""
-        return moment + _GRACE < time.time_ns() // 1_000_000 + self._ahead.get(broker, 0)
+    def has_passed(self, broker: str, moment: int) -> bool:
+        """Return whether a time in ms of the broker's clock is past, allowing for the grace period."""
+        return moment + _GRACE < time.time_ns() // 1_000_000 + self._offsets.get(broker, 0)

@@ -1,22 +1,24 @@
-"""Filters: which of a topic's messages a consumer wants."""
+"""Filter expressions of consumers."""
 
 from dataclasses import dataclass
 from functools import lru_cache
 
-from grpc_gateway.status import Refused
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterExpression, FilterType
 
 _ALL = "*"
 _OR = "||"
-# Characters of an expression, which goes into the header of every request, and into the cache here.
-_LONGEST = 16 * 2**10
+# Characters of an expression, which is sent with every request and cached here.
+_MAX_LENGTH = 16 * 2**10
+# Characters of an invalid expression that are shown in the error.
+_MAX_SHOWN = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter as brokers take it: type (TAG or SQL92) and expression; tags: those that match, None: all do.
+    """A filter as brokers take it. kind: TAG or SQL92. tags: tags that match; None: any tag matches.
 
-    Brokers compare hashes of tags, so a tag has to be looked at again; SQL is theirs alone.
+    Brokers compare hashes of tags, so the tags are compared again here. SQL is evaluated by brokers only.
     """
 
     kind: str
@@ -24,30 +26,33 @@ class Filter:
     tags: frozenset[str] | None
 
     def matches(self, tag: str | None) -> bool:
-        """Whether a message with this tag is wanted, as far as we can say."""
+        """Return whether a message with this tag matches; always true for an SQL filter."""
         return self.tags is None or tag in self.tags
 
 
-def of(expression: FilterExpression) -> Filter:
-    """Read a filter. Raises Refused (ILLEGAL_FILTER_EXPRESSION)."""
+def parse_filter(expression: FilterExpression) -> Filter:
+    """Parse a filter expression. Raises Refused (ILLEGAL_FILTER_EXPRESSION)."""
     text = expression.expression
-    if len(text) > _LONGEST:
-        raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, f"a filter has at most {_LONGEST} characters, not {len(text)}")
-    return _read(expression.type, text)
+    if len(text) > _MAX_LENGTH:
+        raise Refused(
+            Code.ILLEGAL_FILTER_EXPRESSION,
+            f"the filter expression has {len(text)} characters; the maximum is {_MAX_LENGTH}",
+        )
+    return _parse(expression.type, text)
 
 
 @lru_cache(1024)
-def _read(kind: int, text: str) -> Filter:
+def _parse(kind: int, text: str) -> Filter:
     if kind == FilterType.SQL:
         if not text.strip():
-            raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, "an SQL filter is blank")
+            raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, "the SQL filter is blank")
         return Filter("SQL92", text, None)
     if not text or text.strip() == _ALL:
-        return _EVERYTHING
+        return _MATCH_ALL
     tags = frozenset(tag.strip() for tag in text.split(_OR)) - {""}
     if not tags:
-        raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, f"a tag filter names no tag: {text[:80]!r}")
+        raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, f"the tag filter contains no tag: {text[:_MAX_SHOWN]!r}")
     return Filter("TAG", text, tags)
 
 
-_EVERYTHING = Filter("TAG", _ALL, None)
+_MATCH_ALL = Filter("TAG", _ALL, None)

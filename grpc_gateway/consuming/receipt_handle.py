@@ -1,16 +1,16 @@
-"""Receipt handles: what a consumer acknowledges a delivery by.
+"""Receipt handles, by which consumers settle deliveries.
 
-    startOffset popTime invisibleTime reviveQueueId retry brokerName queueId offset commitLogOffset [holder]
+    startOffset popTime invisibleTime reviveQueueId retry brokerName queueId offset commitLogOffset [renewalId]
 
-The text that official proxies give out, so that a client may go from one kind of proxy to the other. The first eight
-fields are the broker's (`remoting.pop.ExtraInfo`), it leaves the rest aside. Handles that are renewed for their
-consumer have one field more, of our own: which replica holds the delivery, and a number.
+The format is the official proxies', so that a client can change between proxies. The first eight fields are the
+broker's (`remoting.pop.ExtraInfo`), which ignores the others. The renewal id is Gantry's own: it consists of the name
+of the replica that renews the delivery, and a number.
 """
 
 import re
 from typing import NamedTuple, Self
 
-from grpc_gateway.status import Refused
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.pop import ORDER_REVIVE_QUEUE, ExtraInfo
 from remoting.pop_offset_info import Retry
@@ -26,9 +26,9 @@ _MAX_LONG, _MAX_INT = 2**63 - 1, 2**31 - 1
 
 
 class ReceiptHandle(NamedTuple):
-    """One handle. Times are ms (since 1970), retry is a value of `remoting.pop_offset_info.Retry`.
+    """One handle. Times are ms (since 1970). retry: a value of `remoting.pop_offset_info.Retry`.
 
-    commit_log_offset: -1 where the handle does not say. holder: empty where nobody renews it.
+    commit_log_offset: -1 if the handle does not contain it. renewal_id: empty if no replica renews the delivery.
     """
 
     text: str
@@ -41,15 +41,15 @@ class ReceiptHandle(NamedTuple):
     queue_id: int
     queue_offset: int
     commit_log_offset: int
-    holder: str
+    renewal_id: str
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a handle. Raises Refused (INVALID_RECEIPT_HANDLE)."""
-        found = _HANDLE.fullmatch(text)
-        if found is None:
-            raise Refused(Code.INVALID_RECEIPT_HANDLE, "the receipt handle is none that a proxy gives out")
-        start, popped, invisible, revive, retry, broker, queue, offset, stored, holder = found.groups()
+        """Parse a handle. Raises Refused (INVALID_RECEIPT_HANDLE)."""
+        match = _HANDLE.fullmatch(text)
+        if match is None:
+            raise Refused(Code.INVALID_RECEIPT_HANDLE, "receipt_handle has an invalid format")
+        start, popped, invisible, revive, retry, broker, queue, offset, commit_log, renewal_id = match.groups()
         handle = cls(
             text,
             int(start),
@@ -60,16 +60,16 @@ class ReceiptHandle(NamedTuple):
             broker,
             int(queue),
             int(offset),
-            -1 if stored is None else int(stored),
-            holder or "",
+            -1 if commit_log is None else int(commit_log),
+            renewal_id or "",
         )
         if max(handle[1:4]) > _MAX_LONG or max(handle[8:10]) > _MAX_LONG or max(handle[4], handle[7]) > _MAX_INT:
-            raise Refused(Code.INVALID_RECEIPT_HANDLE, "the receipt handle has a number out of range")
+            raise Refused(Code.INVALID_RECEIPT_HANDLE, "receipt_handle has a number that is out of range")
         return handle
 
     @property
     def visible_at(self) -> int:
-        """When the message is handed out again unless it has been acknowledged, by the broker's clock."""
+        """Time at which the broker delivers the message again unless it is acknowledged, by the broker's clock."""
         return self.pop_time + self.invisible_time
 
     @property
@@ -79,7 +79,7 @@ class ReceiptHandle(NamedTuple):
 
     @property
     def info(self) -> ExtraInfo:
-        """What brokers know of it."""
+        """The broker's fields."""
         return ExtraInfo(
             self.start_offset,
             self.pop_time,
@@ -92,8 +92,8 @@ class ReceiptHandle(NamedTuple):
         )
 
     def changed(self, pop_time: int, invisible_time: int, revive_queue_id: int) -> "ReceiptHandle":
-        """The handle that replaces this one after a change of the invisible duration; nobody holds it."""
-        return made(
+        """Return the handle that replaces this one after a change of the invisible duration, without a renewal id."""
+        return make_handle(
             self.queue_offset,
             pop_time,
             invisible_time,
@@ -106,7 +106,7 @@ class ReceiptHandle(NamedTuple):
         )
 
 
-def made(
+def make_handle(
     start_offset: int,
     pop_time: int,
     invisible_time: int,
@@ -116,15 +116,15 @@ def made(
     queue_id: int,
     queue_offset: int,
     commit_log_offset: int,
-    holder: str = "",
+    renewal_id: str = "",
 ) -> ReceiptHandle:
-    """The handle of these fields."""
+    """Return the handle with these fields."""
     text = (
         f"{start_offset} {pop_time} {invisible_time} {revive_queue_id} {retry} {broker_name} "
         f"{queue_id} {queue_offset} {commit_log_offset}"
     )
-    if holder:
-        text = f"{text} {holder}"
+    if renewal_id:
+        text = f"{text} {renewal_id}"
     return ReceiptHandle(
         text,
         start_offset,
@@ -136,13 +136,13 @@ def made(
         queue_id,
         queue_offset,
         commit_log_offset,
-        holder,
+        renewal_id,
     )
 
 
-def of_popped(info: ExtraInfo, commit_log_offset: int, holder: str = "") -> ReceiptHandle:
-    """The handle of a popped message."""
-    return made(
+def handle_from_pop(info: ExtraInfo, commit_log_offset: int, renewal_id: str = "") -> ReceiptHandle:
+    """Return the handle of a popped message."""
+    return make_handle(
         info.start_offset,
         info.pop_time,
         info.invisible_time,
@@ -152,5 +152,5 @@ def of_popped(info: ExtraInfo, commit_log_offset: int, holder: str = "") -> Rece
         info.queue_id,
         info.queue_offset,
         commit_log_offset,
-        holder,
+        renewal_id,
     )

@@ -1,398 +1,304 @@
-"""Renewal: deliveries stay invisible for as long as their consumer works on them.
+"""Renewal of the invisible duration of deliveries for as long as their consumers work on them.
 
-The replica that a message was received from holds it: it renews the handle before the invisible duration is over,
-until the consumer settles the delivery, is gone, or has had it for too long. Consumers know nothing of that and
-settle by the handle that they got, which is exchanged for the newest here. Brokers know only the newest, so replicas
-tell each other (`tidings`): the holder what it renewed, everybody else what they settled of a holder's. A replica
-that dies takes its renewals along, and its messages come back after one more invisible duration.
+The replica that received a message renews its receipt handle before the invisible duration ends, until the consumer
+settles the delivery, is gone, or has had it for too long. Consumers are not aware of renewal: they settle with their
+original handle, which is replaced by the newest one here. Since brokers accept only the newest handle, replicas send
+each other events (`renewal_events`): the renewing replica its renewals, the others their settlements of its
+deliveries. The renewals of a replica that crashes end, and its messages are redelivered after one more invisible
+duration.
 
-No clock and no timer of its own: `sweep` is called about once a second.
+Renewal has no timer of its own: call `sweep` about once a second.
 """
 
 import asyncio
-import logging
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 from grpc_gateway.clients.client import Client
-from grpc_gateway.consuming import renewal_events, settlement_commands
+from grpc_gateway.consuming import settlement_commands
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle
-from grpc_gateway.consuming.renewal_events import Event, RenewalEvent
+from grpc_gateway.consuming.renewal_events import RenewalEvent, RenewalEventType
+from grpc_gateway.consuming.renewal_peers import RenewalPeers
+from grpc_gateway.consuming.renewed_delivery import DeliverySnapshot, RenewedDelivery
+from grpc_gateway.consuming.settlement_status import settlement_error_status, settlement_status
 from grpc_gateway.core import Core
-from grpc_gateway.options import Options
-from grpc_gateway.status import Refused
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError, RemotingError
+from remoting.errors import RemotingError
 from remoting.topic_group_config import GroupConfig
 
-_log = logging.getLogger("gantry.grpc")
-
-# A delivery is renewed when this part of its invisible duration is left: time enough for a few tries.
-_LEFT = 0.25
-# Seconds until a renewal that failed, or found no room, is tried again.
-_AGAIN = 2.0
-# Deliveries held at most, those of other replicas that are known, and what is still to be told.
-_MAX_HELD = 200_000
-_MAX_KNOWN = 500_000
-_MAX_UNTOLD = 100_000
-# Renewals under way at a time: brokers serve consumers with the same threads.
-_MAX_UNDER_WAY = 512
-# Tidings of one message.
-_BATCH = 500
-
-
-class _Held:
-    """A delivery that we renew. Times are seconds of the loop's clock."""
-
-    __slots__ = (
-        "attempt",
-        "claims",
-        "client",
-        "due",
-        "expires",
-        "first",
-        "group",
-        "last",
-        "lite_topic",
-        "newest",
-        "original",
-        "renewing",
-        "settlement",
-        "topic",
-    )
-
-    def __init__(
-        self, client: Client, group: str, topic: str, lite_topic: str, handle: ReceiptHandle, attempt: int, now: float
-    ) -> None:
-        self.client = client
-        self.group = group
-        self.topic = topic
-        self.lite_topic = lite_topic
-        self.original = handle.text
-        self.newest = handle
-        self.attempt = attempt
-        self.first = now
-        self.expires = 0.0
-        self.due = 0
-        # Settlements under way: until they are answered, nothing is renewed.
-        self.claims = 0
-        self.renewing: asyncio.Future[RemotingCommand] | None = None
-        # What another replica did, that has to be done to the handle which a renewal under way will bring.
-        self.settlement: RenewalEvent | None = None
-        # The renewal under way is the last.
-        self.last = False
-
-
-class Delivery(NamedTuple):
-    """A delivery that is held, for whoever looks. Times are seconds of the loop's clock: since when, until when."""
-
-    client: Client
-    group: str
-    topic: str
-    lite_topic: str
-    newest: ReceiptHandle
-    attempt: int
-    since: float
-    until: float
-    renewing: bool
+# A delivery is renewed when this fraction of its invisible duration is left, which allows for a few retries.
+_REMAINING_FRACTION = 0.25
+# Seconds before the retry of a renewal that failed or exceeded the limit in flight.
+_RETRY_DELAY = 2.0
+_MAX_DELIVERIES = 200_000
+# Renewals in flight: brokers serve them with the same threads as consumers.
+_MAX_IN_FLIGHT = 512
 
 
 class Renewal:
-    """The deliveries that this replica holds, and what it knows of other replicas'.
+    """The deliveries that this replica renews.
 
-    clock: seconds. replica: this replica's name among those that share, different each time it starts; empty: nobody
-    shares, and nothing is told.
+    clock: seconds. replica: this replica's name among those that exchange events, different at each start; empty if
+    there is no exchange. counts: renewals by outcome.
     """
 
-    def __init__(self, core: Core, options: Options, clock: Callable[[], float], replica: str = "") -> None:
+    def __init__(self, core: Core, options: GatewayOptions, clock: Callable[[], float], replica: str = "") -> None:
         self._core = core
         self._options = options
         self._clock = clock
-        self._shared = bool(replica)
-        self._name = replica or "0"
-        self._number = 0
-        self._held: dict[str, _Held] = {}
-        # By the second they are due.
-        self._due: dict[int, dict[str, _Held]] = {}
-        self._swept = int(clock())
-        self._clients: dict[Client, set[str]] = {}
-        self._under_way = 0
-        # Renewals that brokers were asked for, by their outcome.
+        self._peers = RenewalPeers(replica)
+        # By original handle.
+        self._deliveries: dict[str, RenewedDelivery] = {}
+        # By the second of their next renewal, then by original handle.
+        self._schedule: dict[int, dict[str, RenewedDelivery]] = {}
+        self._next_sweep = int(clock())
+        self._by_client: dict[Client, set[str]] = {}
+        self._in_flight = 0
         self.counts = {"renewed": 0, "failed": 0}
-        # Of other replicas: the original handle to group, newest handle, and until when that is of use; in the order
-        # of the latter.
-        self._known: dict[str, tuple[str, str, float]] = {}
-        self._untold: deque[RenewalEvent] = deque(maxlen=_MAX_UNTOLD)
 
     def __len__(self) -> int:
-        """How many deliveries are held."""
-        return len(self._held)
+        """Return the number of renewed deliveries."""
+        return len(self._deliveries)
 
-    def __iter__(self) -> Iterator[Delivery]:
-        """The deliveries that are held, the oldest first."""
-        for held in list(self._held.values()):
-            yield Delivery(
-                held.client,
-                held.group,
-                held.topic,
-                held.lite_topic,
-                held.newest,
-                held.attempt,
-                held.first,
-                held.expires,
-                held.renewing is not None,
-            )
+    def __iter__(self) -> Iterator[DeliverySnapshot]:
+        """Iterate over the renewed deliveries, oldest first."""
+        for delivery in list(self._deliveries.values()):
+            yield delivery.snapshot()
 
-    # For receiving.
+    # Receives.
 
-    def holder(self) -> str:
-        """What to put into the handle of one more delivery, which is then held; empty: there is no room."""
-        if len(self._held) >= _MAX_HELD:
-            return ""
-        self._number += 1
-        return f"{self._name}-{self._number}"
+    def new_renewal_id(self) -> str:
+        """Return the renewal id for the handle of a delivery to `add`; empty if the limit is reached."""
+        return "" if len(self._deliveries) >= _MAX_DELIVERIES else self._peers.new_renewal_id()
 
-    def hold(
+    def add(
         self, client: Client, group: str, topic: str, handle: ReceiptHandle, attempt: int, lite_topic: str = ""
     ) -> None:
-        """Renew a delivery, which has just been popped, until it is settled. attempt: which it is, from 1."""
+        """Renew a delivery that has just been popped until it is settled. attempt: delivery attempt, from 1."""
         now = self._clock()
-        held = _Held(client, group, topic, lite_topic, handle, attempt, now)
-        self._held[handle.text] = held
-        theirs = self._clients.get(client)
-        if theirs is None:
-            theirs = self._clients[client] = set()
-        theirs.add(handle.text)
-        self._extend(held, now)
+        delivery = RenewedDelivery(client, group, topic, lite_topic, handle, attempt, now)
+        self._deliveries[handle.text] = delivery
+        handles = self._by_client.get(client)
+        if handles is None:
+            handles = self._by_client[client] = set()
+        handles.add(handle.text)
+        self._extend(delivery, now)
 
-    def drop(self, handle: ReceiptHandle) -> None:
-        """Renew a delivery no longer."""
-        held = self._held.get(handle.text)
-        if held is not None:
-            self._forget(held)
+    def discard(self, handle: ReceiptHandle) -> None:
+        """Stop renewing a delivery."""
+        delivery = self._deliveries.get(handle.text)
+        if delivery is not None:
+            self._remove(delivery)
 
-    # For settling.
+    # Settlements.
 
     async def claim(self, group: str, handle: ReceiptHandle) -> ReceiptHandle:
-        """The newest handle of a delivery, to settle it by. It is not renewed until `settled` or `unclaim`."""
-        held = self._of(group, handle)
-        if held is None:
-            known = self._known.get(handle.text)
-            return ReceiptHandle.parse(known[1]) if known is not None and known[0] == group else handle
-        held.claims += 1
-        if held.renewing is not None:
-            # The broker might serve the settlement before the renewal that was sent earlier.
+        """Return the newest handle of a delivery, and suspend its renewal until `settled` or `unclaim`."""
+        delivery = self._find(group, handle)
+        if delivery is None:
+            return self._peers.newest(group, handle)
+        delivery.claims += 1
+        if delivery.renewing is not None:
+            # The broker could serve the settlement before the renewal in flight, which would replace its handle.
             try:
-                await asyncio.wait((held.renewing,))
+                await asyncio.wait((delivery.renewing,))
             except BaseException:
-                held.claims -= 1
+                delivery.claims -= 1
                 raise
-        return held.newest
+        return delivery.newest
 
     def unclaim(self, group: str, handle: ReceiptHandle) -> None:
-        """A settlement failed: the delivery is held as before."""
-        held = self._of(group, handle)
-        if held is not None:
-            held.claims -= 1
+        """Resume the renewal after a failed settlement."""
+        delivery = self._find(group, handle)
+        if delivery is not None:
+            delivery.claims -= 1
 
     def settled(
         self, group: str, topic: str, handle: ReceiptHandle, used: ReceiptHandle, invisible: int | None = None
     ) -> None:
-        """The delivery of the handle has been settled by the handle `used`; invisible: hidden for so long (ms)."""
-        held = self._of(group, handle)
-        if held is not None:
-            self._forget(held)
-        elif self._shared and not handle.holder.startswith(f"{self._name}-"):
-            self._known.pop(handle.text, None)
-            event = Event.ACKNOWLEDGED if invisible is None else Event.CHANGED
-            self._untold.append(RenewalEvent(event, group, topic, handle.text, used.text, invisible or 0))
+        """Stop the renewal of a settled delivery, on this or on another replica.
 
-    def _of(self, group: str, handle: ReceiptHandle) -> _Held | None:
-        """What is held by this handle. Whoever names another group has nothing to settle here."""
-        held = self._held.get(handle.text)
-        return None if held is None or held.group != group else held
+        handle: the original handle. used: the handle of the settlement. invisible: new invisible duration in ms; None
+        for an acknowledgement.
+        """
+        delivery = self._find(group, handle)
+        if delivery is not None:
+            self._remove(delivery)
+        else:
+            event_type = RenewalEventType.ACKNOWLEDGED if invisible is None else RenewalEventType.CHANGED
+            event = RenewalEvent(event_type, group, topic, handle.text, used.text, invisible or 0)
+            self._peers.publish_settlement(handle, event)
 
-    # For clients that go.
+    def _find(self, group: str, handle: ReceiptHandle) -> RenewedDelivery | None:
+        """Return the delivery with this original handle, unless it belongs to another group."""
+        delivery = self._deliveries.get(handle.text)
+        return None if delivery is None or delivery.group != group else delivery
 
-    def gone(self, client: Client) -> None:
-        """A client is gone: everything it holds is made visible to others."""
-        for original in list(self._clients.get(client, ())):
-            held = self._held[original]
-            self._forget(held)
-            if held.renewing is None and not held.claims:
-                self._tell_broker(held, settlement_commands.SOON)
+    # Departed clients.
 
-    # As time goes by.
+    def client_departed(self, client: Client) -> None:
+        """Stop renewing the client's deliveries, and return them to the broker."""
+        for original in list(self._by_client.get(client, ())):
+            delivery = self._deliveries[original]
+            self._remove(delivery)
+            if delivery.renewing is None and not delivery.claims:
+                self._change_in_background(delivery, settlement_commands.RETURN_DELAY)
+
+    def _has_departed(self, client: Client, now: float) -> bool:
+        return client.closed or (client.stream is None and now - client.last_call_at > self._options.client_expiry)
+
+    # Renewals.
 
     def sweep(self, now: float) -> None:
-        """Renew what is due, and let go of what clients hold that are gone; `now` is the clock's time."""
-        for client in [client for client in self._clients if self._is_gone(client, now)]:
-            self.gone(client)
-        for second in range(self._swept, int(now) + 1):
-            for held in list(self._due.pop(second, {}).values()):
-                self._renew(held, now)
-        self._swept = int(now) + 1
-        for original, (_, _, until) in list(self._known.items()):
-            if until > now:
-                break
-            del self._known[original]
+        """Renew the deliveries that are due, and return those of departed clients; `now` is the clock's time."""
+        for client in [client for client in self._by_client if self._has_departed(client, now)]:
+            self.client_departed(client)
+        for second in range(self._next_sweep, int(now) + 1):
+            for delivery in list(self._schedule.pop(second, {}).values()):
+                self._renew(delivery, now)
+        self._next_sweep = int(now) + 1
+        self._peers.expire(now)
 
-    def _is_gone(self, client: Client, now: float) -> bool:
-        return client.closed or (client.stream is None and now - client.seen > self._options.client_expiry)
-
-    def _renew(self, held: _Held, now: float) -> None:
-        if held.claims or self._under_way >= _MAX_UNDER_WAY:
-            self._failed(held, now, Code.TOO_MANY_REQUESTS)
+    def _renew(self, delivery: RenewedDelivery, now: float) -> None:
+        if delivery.claims or self._in_flight >= _MAX_IN_FLIGHT:
+            self._retry_or_remove(delivery, now, Code.TOO_MANY_REQUESTS)
             return
         invisible = int(self._options.renewal * 1000)
-        if now - held.first > self._options.renewal_limit:
-            # Whoever takes so long does not come back: the message does, as after any failed delivery.
-            config = self._core.cached_group(held.group) or GroupConfig(held.group)
-            invisible, held.last = config.backoff.delay(held.attempt), True
-        command = settlement_commands.change(held.group, held.topic, held.newest, invisible, held.lite_topic)
+        if now - delivery.received_at > self._options.renewal_limit:
+            # The consumer is taken for stuck: redeliver with the group's backoff, as after any failed delivery.
+            config = self._core.cached_group(delivery.group) or GroupConfig(delivery.group)
+            invisible, delivery.is_last_renewal = config.backoff.delay(delivery.attempt), True
+        command = settlement_commands.change_invisible_duration(
+            delivery.group, delivery.topic, delivery.newest, invisible, delivery.lite_topic
+        )
         try:
-            renewing = self._core.handle(held.client, command)
+            renewing = self._core.handle(delivery.client, command)
         except RemotingError as error:
-            self._failed(held, now, settlement_commands.of_failure(error).code)
+            self._retry_or_remove(delivery, now, settlement_error_status(error).code)
             return
         assert renewing is not None
-        held.renewing = renewing
-        self._under_way += 1
-        renewing.add_done_callback(partial(self._renewed, held))
+        delivery.renewing = renewing
+        self._in_flight += 1
+        renewing.add_done_callback(partial(self._renewed, delivery))
 
-    def _renewed(self, held: _Held, renewing: "asyncio.Future[RemotingCommand]") -> None:
-        held.renewing = None
-        self._under_way -= 1
+    def _renewed(self, delivery: RenewedDelivery, renewing: "asyncio.Future[RemotingCommand]") -> None:
+        delivery.renewing = None
+        self._in_flight -= 1
         now = self._clock()
-        code, newest = _outcome(held.newest, renewing)
+        code, newest = _outcome(delivery.newest, renewing)
         self.counts["failed" if newest is None else "renewed"] += 1
         if newest is not None:
-            held.newest = newest
-        if self._held.get(held.original) is not held:
-            # The client has gone meanwhile.
-            if not held.last:
-                self._tell_broker(held, settlement_commands.SOON)
-        elif held.settlement is not None:
-            self._settle(held, held.settlement)
+            delivery.newest = newest
+        if self._deliveries.get(delivery.original) is not delivery:
+            # The client has departed during the renewal.
+            if not delivery.is_last_renewal:
+                self._change_in_background(delivery, settlement_commands.RETURN_DELAY)
+        elif delivery.peer_settlement is not None:
+            self._apply_peer_settlement(delivery, delivery.peer_settlement)
         elif newest is None:
-            self._failed(held, now, code)
+            self._retry_or_remove(delivery, now, code)
         else:
-            self._told(held)
-            if held.last:
-                self._forget(held)
+            self._peers.publish(
+                RenewalEvent(RenewalEventType.RENEWED, delivery.group, delivery.topic, delivery.original, newest.text)
+            )
+            if delivery.is_last_renewal:
+                self._remove(delivery)
             else:
-                self._extend(held, now)
+                self._extend(delivery, now)
 
-    def _failed(self, held: _Held, now: float, code: int) -> None:
-        if code == Code.INVALID_RECEIPT_HANDLE or held.last or now > held.expires:
-            self._forget(held)
+    def _retry_or_remove(self, delivery: RenewedDelivery, now: float, code: int) -> None:
+        if code == Code.INVALID_RECEIPT_HANDLE or delivery.is_last_renewal or now > delivery.expires:
+            self._remove(delivery)
         else:
-            self._again(held, now)
+            self._schedule_at(delivery, now + _RETRY_DELAY)
 
-    def _extend(self, held: _Held, now: float) -> None:
-        step = self._options.renewal
-        held.expires = now + step
-        self._plan(held, now + step * (1 - _LEFT))
+    def _extend(self, delivery: RenewedDelivery, now: float) -> None:
+        duration = self._options.renewal
+        delivery.expires = now + duration
+        self._schedule_at(delivery, now + duration * (1 - _REMAINING_FRACTION))
 
-    def _again(self, held: _Held, now: float) -> None:
-        self._plan(held, now + _AGAIN)
+    def _schedule_at(self, delivery: RenewedDelivery, at: float) -> None:
+        self._unschedule(delivery)
+        delivery.due = max(int(at), self._next_sweep)
+        self._schedule.setdefault(delivery.due, {})[delivery.original] = delivery
 
-    def _plan(self, held: _Held, at: float) -> None:
-        planned = self._due.get(held.due)
-        if planned is not None:
-            planned.pop(held.original, None)
-        held.due = max(int(at), self._swept)
-        self._due.setdefault(held.due, {})[held.original] = held
+    def _unschedule(self, delivery: RenewedDelivery) -> None:
+        scheduled = self._schedule.get(delivery.due)
+        if scheduled is not None:
+            scheduled.pop(delivery.original, None)
 
-    def _forget(self, held: _Held) -> None:
-        original = held.original
-        if self._held.pop(original, None) is None:
+    def _remove(self, delivery: RenewedDelivery) -> None:
+        if self._deliveries.pop(delivery.original, None) is None:
             return
-        planned = self._due.get(held.due)
-        if planned is not None:
-            planned.pop(original, None)
-        theirs = self._clients[held.client]
-        theirs.discard(original)
-        if not theirs:
-            del self._clients[held.client]
+        self._unschedule(delivery)
+        handles = self._by_client[delivery.client]
+        handles.discard(delivery.original)
+        if not handles:
+            del self._by_client[delivery.client]
 
-    def _tell_broker(self, held: _Held, invisible: int | None) -> None:
-        """Hide the message for so long, or acknowledge it; what becomes of that is not waited for."""
-        settlement_commands.quietly(
-            self._core,
-            held.client,
-            settlement_commands.ack(held.group, held.topic, held.newest, held.lite_topic)
-            if invisible is None
-            else settlement_commands.change(held.group, held.topic, held.newest, invisible, held.lite_topic),
+    def _change_in_background(self, delivery: RenewedDelivery, invisible: int) -> None:
+        self._send_in_background(
+            delivery,
+            settlement_commands.change_invisible_duration(
+                delivery.group, delivery.topic, delivery.newest, invisible, delivery.lite_topic
+            ),
         )
 
-    # Among replicas.
+    def _send_in_background(self, delivery: RenewedDelivery, command: RemotingCommand) -> None:
+        settlement_commands.send_in_background(self._core, delivery.client, command)
 
-    def _told(self, held: _Held) -> None:
-        if self._shared:
-            self._untold.append(RenewalEvent(Event.RENEWED, held.group, held.topic, held.original, held.newest.text))
+    # Exchange with other replicas.
 
-    def news(self) -> list[bytes]:
-        """What there is to tell the other replicas: messages, each told once."""
-        told = []
-        while self._untold:
-            some = [self._untold.popleft() for _ in range(min(_BATCH, len(self._untold)))]
-            told.append(renewal_events.encode(self._name, some))
-        return told
+    def take_messages(self) -> list[bytes]:
+        """Return the messages to send to the other replicas; each is returned once."""
+        return self._peers.take_messages()
 
-    def hear(self, body: bytes) -> None:
-        """Take what another replica tells."""
-        try:
-            replica, heard = renewal_events.decode(body)
-        except BodyError as error:
-            _log.warning("%s", error)
-            return
-        if replica == self._name:
-            return
+    def receive_message(self, body: bytes) -> None:
+        """Apply the events of a message from another replica."""
+        events = self._peers.decode(body)
         now = self._clock()
-        for tiding in heard:
-            if tiding.event is Event.RENEWED:
-                self._note(tiding, now)
+        for event in events:
+            if event.event_type is RenewalEventType.RENEWED:
+                self._peers.record_renewal(event, now + 2 * self._options.renewal)
             else:
-                self._settled_elsewhere(tiding)
+                self._receive_settlement(event)
 
-    def _note(self, tiding: RenewalEvent, now: float) -> None:
-        # Anew, so that the order is that of time.
-        self._known.pop(tiding.original, None)
-        if len(self._known) >= _MAX_KNOWN:
-            del self._known[next(iter(self._known))]
-        self._known[tiding.original] = (tiding.group, tiding.handle, now + 2 * self._options.renewal)
-
-    def _settled_elsewhere(self, tiding: RenewalEvent) -> None:
-        held = self._held.get(tiding.original)
-        if held is None or held.group != tiding.group:
+    def _receive_settlement(self, event: RenewalEvent) -> None:
+        delivery = self._deliveries.get(event.original)
+        if delivery is None or delivery.group != event.group:
             return
-        if held.renewing is not None:
-            held.settlement = tiding
+        if delivery.renewing is not None:
+            delivery.peer_settlement = event
         else:
-            self._settle(held, tiding)
+            self._apply_peer_settlement(delivery, event)
 
-    def _settle(self, held: _Held, tiding: RenewalEvent) -> None:
-        """Another replica has settled the delivery; what its handle was not good for any more, is done here."""
-        self._forget(held)
-        if held.newest.text == tiding.handle:
+    def _apply_peer_settlement(self, delivery: RenewedDelivery, event: RenewalEvent) -> None:
+        """Stop renewing a delivery that another replica settled, and settle it again if that used an old handle."""
+        self._remove(delivery)
+        if delivery.newest.text == event.handle:
             return
-        # A change makes a new checkpoint, whatever the handle was worth: that of our newest is then one too many.
-        # Deliveries in order have but one.
-        again = tiding.event is Event.CHANGED and held.newest.is_order
-        self._tell_broker(held, tiding.invisible if again else None)
+        if event.event_type is RenewalEventType.CHANGED and delivery.newest.is_order:
+            # Deliveries in order have a single checkpoint, which has to get the invisible duration.
+            self._change_in_background(delivery, event.invisible)
+        else:
+            # A broker accepts an acknowledgement only with the newest handle. A change has created another checkpoint,
+            # even with an old handle, so that of the newest handle has to go.
+            self._send_in_background(
+                delivery,
+                settlement_commands.ack(delivery.group, delivery.topic, delivery.newest, delivery.lite_topic),
+            )
 
 
 def _outcome(handle: ReceiptHandle, renewing: "asyncio.Future[RemotingCommand]") -> tuple[int, ReceiptHandle | None]:
-    """The code that a renewal ended with, and the new handle."""
+    """Return the v2 code of a completed renewal, and the new handle if it succeeded."""
     if renewing.cancelled():
         return Code.PROXY_TIMEOUT, None
     try:
         reply = renewing.result()
-        code = settlement_commands.of_reply(reply).code
-        return code, settlement_commands.changed(handle, reply) if code == Code.OK else None
+        code = settlement_status(reply).code
+        return code, settlement_commands.changed_handle(handle, reply) if code == Code.OK else None
     except (Refused, RemotingError) as error:
-        return settlement_commands.of_failure(error).code, None
+        return settlement_error_status(error).code, None

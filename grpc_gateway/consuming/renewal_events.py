@@ -1,6 +1,6 @@
-"""What replicas tell each other of the deliveries that they renew for consumers; pure.
+"""Events by which replicas keep each other's renewals up to date, and their encoding.
 
-A message is a JSON array: the version of this format, the name of the replica that speaks, then one array per item.
+A message is a JSON array: the format's version, the sending replica's name, then one array per event.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,27 +11,27 @@ from typing import Any
 import orjson
 
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle
-from grpc_gateway.status import Refused
+from grpc_gateway.response_status import Refused
 from remoting.errors import BodyError
 
 _VERSION = 1
 
 
-class Event(StrEnum):
+class RenewalEventType(StrEnum):
     """What happened to a delivery."""
 
-    # Its holder has renewed it: `handle` is the newest.
+    # The replica that renews the delivery did so: `handle` is the newest.
     RENEWED = "renewed"
-    # Another replica has acknowledged it, or hidden it until later: `handle` is the one that was used.
+    # Another replica acknowledged the delivery, or changed its invisible duration: `handle` is the one used.
     ACKNOWLEDGED = "acknowledged"
     CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalEvent:
-    """One event. original: the handle as the consumer got it. invisible: of a change, ms."""
+    """One event. original: the consumer's receipt handle. invisible: new invisible duration of CHANGED, in ms."""
 
-    event: Event
+    event_type: RenewalEventType
     group: str
     topic: str
     original: str
@@ -39,27 +39,30 @@ class RenewalEvent:
     invisible: int = 0
 
 
-def encode(replica: str, tidings: Iterable[RenewalEvent]) -> bytes:
-    """The message that tells them."""
-    items = [[item.event.value, item.group, item.topic, item.original, item.handle, item.invisible] for item in tidings]
+def encode(replica: str, events: Iterable[RenewalEvent]) -> bytes:
+    """Return the message of these events."""
+    items = [
+        [event.event_type.value, event.group, event.topic, event.original, event.handle, event.invisible]
+        for event in events
+    ]
     return orjson.dumps([_VERSION, replica, *items])
 
 
 def decode(body: bytes) -> tuple[str, list[RenewalEvent]]:
-    """The replica that speaks, and what it tells. Raises BodyError."""
+    """Return the sending replica and the events of a message. Raises BodyError."""
     try:
         version, replica, *items = orjson.loads(body)
         if version != _VERSION or type(replica) is not str:
-            raise BodyError(f"tidings of version {version!r:.20}")
-        return replica, [_tiding(item) for item in items]
+            raise BodyError(f"renewal events have the unknown version {version!r:.20}")
+        return replica, [_decode_event(item) for item in items]
     except (ValueError, TypeError, Refused) as error:
-        raise BodyError(f"a message is no tidings: {error}") from None
+        raise BodyError(f"cannot decode renewal events: {error}") from None
 
 
-def _tiding(item: Sequence[Any]) -> RenewalEvent:
-    event, group, topic, original, handle, invisible = item
+def _decode_event(item: Sequence[Any]) -> RenewalEvent:
+    event_type, group, topic, original, handle, invisible = item
     if {type(group), type(topic), type(original), type(handle)} != {str} or type(invisible) is not int:
-        raise ValueError("an item has a field of the wrong type")
-    # What is not a handle would come to light only when somebody acknowledges it.
+        raise ValueError("a field of a renewal event has the wrong type")
+    # An invalid handle would otherwise fail only when the delivery is acknowledged.
     ReceiptHandle.parse(original), ReceiptHandle.parse(handle)
-    return RenewalEvent(Event(event), group, topic, original, handle, invisible)
+    return RenewalEvent(RenewalEventType(event_type), group, topic, original, handle, invisible)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from grpc_gateway.clients.client_table import Clients
+from grpc_gateway.clients.client_table import ClientTable
 from protocol_negotiation.peer import Peer
 from proxy.core.channel import UNIDENTIFIED, ChannelProtocol, Identity
 from proxy.core.remoting_channel import RemotingChannel
@@ -58,7 +58,7 @@ def remoting_closed(channel: RemotingChannel) -> ConnectionEvent:
     return ConnectionEvent("remoting", channel, channel.identity, str(channel.cause))
 
 
-def grpc_closed(connection: Connection, clients: Clients) -> ConnectionEvent:
+def grpc_closed(connection: Connection, clients: ClientTable) -> ConnectionEvent:
     """Return the event of a closed gRPC connection, with an identity if exactly one client used it."""
     connected = clients.of(connection)
     identity = UNIDENTIFIED
@@ -68,7 +68,7 @@ def grpc_closed(connection: Connection, clients: Clients) -> ConnectionEvent:
 
 
 def notify(listeners: Sequence[ConnectionListener], event: ConnectionEvent) -> None:
-    """Call every listener; an exception of a listener is logged and does not affect the connection."""
+    """Rpc every listener; an exception of a listener is logged and does not affect the connection."""
     for listener in listeners:
         try:
             listener(event)

@@ -1,6 +1,7 @@
 """The channel of a gRPC client."""
 
 from grpc_gateway.clients.client import Client
+from grpc_gateway.clients.server_push import TELEMETRY_PUSH
 from protocol_negotiation.peer import Peer
 from proxy.core.channel import ChannelProtocol, Identity, Session
 
@@ -13,7 +14,7 @@ class GrpcChannel(Client):
     observed = False
 
     def __init__(self, client_id: str, peer: Peer) -> None:
-        super().__init__(client_id, peer)
+        super().__init__(client_id, peer, TELEMETRY_PUSH)
         self.session = Session(str(peer.address))
 
     @property

@@ -14,11 +14,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
 
-from grpc_gateway.call import Call
-from grpc_gateway.clients.client_table import Clients
+from grpc_gateway.clients.client_table import ClientTable
+from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.grpcio_transport import GrpcioServer, Relay
-from grpc_gateway.name_mapping import Names
+from grpc_gateway.name_mapping import NameMapping
 from grpc_gateway.server import GrpcConnection, Server
 from grpc_gateway.service import MessagingService
 from protocol_negotiation.peer import Peer
@@ -66,7 +66,7 @@ class GrpcService:
         settings: Settings,
         metrics: Metrics,
         connection_listeners: Sequence[ConnectionListener] = (),
-        names: Callable[[Peer], Names | None] = lambda _: None,
+        names: Callable[[Peer], NameMapping | None] = lambda _: None,
     ) -> None:
         loop = asyncio.get_running_loop()
         wanted = settings.grpc
@@ -74,7 +74,7 @@ class GrpcService:
         self._core = core
         self.metadata = MetadataCache(lambda: core.backend)
         self.gateway = Gateway(core, self.metadata)
-        self.clients = Clients(GrpcChannel, per_connection=wanted.clients_per_connection, names=names)
+        self.clients = ClientTable(GrpcChannel, per_connection=wanted.clients_per_connection, name_mapping=names)
         # Another name at each start: what a former process held nobody holds any more.
         replica = uuid.uuid4().hex[:12] if settings.shared else ""
         self.renewal = Renewal(self.gateway, options, loop.time, replica)
@@ -116,7 +116,7 @@ class GrpcService:
             connections.notify(self._connection_listeners, connections.grpc_closed(connection, self.clients))
         self.clients.disconnected(connection)
 
-    def _observe(self, name: str, call: Call, request: Any, code: int, started: float) -> None:
+    def _observe(self, name: str, call: Rpc, request: Any, code: int, started: float) -> None:
         notify(self._core.observers, of_rpc, name, call, request, code, started, time.monotonic())
 
     async def start(self) -> None:
@@ -141,7 +141,7 @@ class GrpcService:
         self.renewal.sweep(self._clock())
 
     async def _sweep(self) -> None:
-        self.service.presence.sweep(self._clock())
+        self.service.client_lifecycle.sweep(self._clock())
 
     async def _look_at_brokers(self) -> None:
         well = False
@@ -175,13 +175,13 @@ class GrpcService:
         """Send clients elsewhere, let their calls finish for `grace` seconds, then let go of everybody."""
         self.service.telemetry.drain()
         await self.server.drain(grace)
-        await self.service.presence.close()
+        await self.service.client_lifecycle.close()
         if self._renewal_sync is not None:
             with anyio.move_on_after(_FLUSH):
                 await self._renewal_sync.flush()
 
     def _watch(self, metrics: Metrics) -> None:
-        server, telemetry, presence = self.server, self.service.telemetry, self.service.presence
+        server, telemetry, presence = self.server, self.service.telemetry, self.service.client_lifecycle
         metrics.gauge("gantry_grpc_streams", "Open gRPC calls.", lambda: server.open_streams)
         metrics.gauge("gantry_telemetry_streams", "Open telemetry streams.", lambda: len(telemetry.streams))
         metrics.gauge("gantry_grpc_clients", "gRPC clients by id and host.", lambda: len(self.clients))

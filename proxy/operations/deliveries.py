@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from grpc_gateway.consuming.renewal import Delivery
+from grpc_gateway.consuming.renewed_delivery import DeliverySnapshot
 from proxy.operations.values import Answer
 
 
@@ -22,7 +22,7 @@ class ReceiptHandle(Answer):
     renewing: bool = Field(description="a renewal is under way")
 
 
-def describe(delivery: Delivery, now: float) -> ReceiptHandle:
+def describe(delivery: DeliverySnapshot, now: float) -> ReceiptHandle:
     """A delivery as it is told; `now` is the loop's time."""
     handle = delivery.newest
     return ReceiptHandle(
@@ -34,7 +34,7 @@ def describe(delivery: Delivery, now: float) -> ReceiptHandle:
         queue=handle.queue_id,
         offset=handle.queue_offset,
         attempt=delivery.attempt,
-        held=round(now - delivery.since, 3),
-        expires=round(delivery.until - now, 3),
+        held=round(now - delivery.received_at, 3),
+        expires=round(delivery.expires - now, 3),
         renewing=delivery.renewing,
     )

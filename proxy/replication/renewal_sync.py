@@ -28,7 +28,7 @@ class RenewalSync:
     async def run(self) -> None:
         """HeartbeatSync until cancelled."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._topic.read, self._renewal.hear)
+            group.start_soon(self._topic.read, self._renewal.receive_message)
             group.start_soon(self._send)
 
     async def _send(self) -> None:
@@ -38,7 +38,7 @@ class RenewalSync:
 
     async def flush(self) -> None:
         """Tell now what there is to tell."""
-        news = self._renewal.news()
+        news = self._renewal.take_messages()
         for start in range(0, len(news), _BATCH):
             await self._tell(news[start : start + _BATCH])
 

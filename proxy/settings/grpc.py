@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.http2.limits import Limits, Timeouts
-from grpc_gateway.options import Options
 from grpc_gateway.server import ServerOptions
 from protocol_negotiation.peer import HostPort
 from proxy.settings.field_types import RemoteAddress, SettingsTable
@@ -78,9 +78,9 @@ class GrpcSettings(SettingsTable):
             raise ValueError("max_message has no room for max_body and max_properties")
         return self
 
-    def options(self, client_expiry: float) -> Options:
+    def options(self, client_expiry: float) -> GatewayOptions:
         """Return the options of the messaging service; `client_expiry` in seconds."""
-        return Options(
+        return GatewayOptions(
             max_body=self.max_body,
             max_properties=self.max_properties,
             max_property_count=self.max_property_count,
@@ -94,7 +94,7 @@ class GrpcSettings(SettingsTable):
             renewal=self.renewal,
             renewal_limit=self.renewal_limit,
             receive_batch=self.receive_batch,
-            publishing_backoff=(self.send_attempts, *Options().publishing_backoff[1:]),
+            publishing_backoff=(self.send_attempts, *GatewayOptions().publishing_backoff[1:]),
             validate_message_type=self.validate_message_type,
             lite_topic_size=self.lite_topic_size,
             recovery_limit=self.recovery_limit,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from grpc_gateway.status import Refused
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code, DeadLetterQueue, Resource, Status
 from proxy.traffic_rules.name_mapping import ForeignName, NameMapping, is_shared
 from remoting.errors import NotPermitted
@@ -68,7 +68,7 @@ class ResourceNames:
 
     names: NameMapping
 
-    def inward(self, message: Any) -> None:
+    def map_request(self, message: Any) -> None:
         """Replace the client's names in a request by the brokers'. Raises Refused if one is not permitted."""
         names = self.names
         try:
@@ -84,7 +84,7 @@ class ResourceNames:
         except NotPermitted as error:
             raise Refused(Code.FORBIDDEN, str(error)) from None
 
-    def outward(self, message: Any) -> None:
+    def map_response(self, message: Any) -> None:
         """Replace the brokers' names in a message to the client by the client's. Raises ForeignName."""
         names = self.names
         for kind, holder in _name_holders(message):

@@ -8,8 +8,9 @@ from typing import Any
 
 import orjson
 
-from grpc_gateway.call import Call
 from grpc_gateway.clients.client import Client
+from grpc_gateway.clients.rpc import Rpc
+from grpc_gateway.clients.server_push import TELEMETRY_PUSH
 from grpc_gateway.consuming import receipt_handle as receipt
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle
 from protocol_negotiation.peer import HostPort, Peer
@@ -152,9 +153,14 @@ class FakeContext:
             callback(self)
 
 
-def call(client: Client | None = None, remaining: float | None = None) -> Call:
+def make_client(client_id: str = "c1", peer: Peer = PEER) -> Client:
+    """Return a client without settings."""
+    return Client(client_id, peer, TELEMETRY_PUSH)
+
+
+def call(client: Client | None = None, remaining: float | None = None) -> Rpc:
     """A call of a client that has told us nothing yet."""
-    return Call(Client("c1", PEER) if client is None else client, FakeContext(remaining), PEER)
+    return Rpc(make_client() if client is None else client, FakeContext(remaining), PEER)
 
 
 def route(topic: str = "orders", *brokers: str, read: int = 4, write: int = 4, perm: int = 6) -> TopicRoute:
@@ -195,7 +201,13 @@ def pop_answer(*found: StoredMessage, pop_time: int | None = None, invisible: in
 
 
 def receipt_handle(
-    offset: int = 5, *, age: float = 0.0, invisible: float = 60.0, order: bool = False, holder: str = "", **changes: Any
+    offset: int = 5,
+    *,
+    age: float = 0.0,
+    invisible: float = 60.0,
+    order: bool = False,
+    renewal_id: str = "",
+    **changes: Any,
 ) -> ReceiptHandle:
     """The handle of a message popped `age` seconds ago for `invisible` seconds."""
     fields: dict[str, Any] = {
@@ -208,9 +220,9 @@ def receipt_handle(
         "queue_id": 1,
         "queue_offset": offset,
         "commit_log_offset": 1_000 + offset,
-        "holder": holder,
+        "renewal_id": renewal_id,
     }
-    return receipt.made(**{**fields, **changes})
+    return receipt.make_handle(**{**fields, **changes})
 
 
 # Settings, and telemetry without a transport.

@@ -6,14 +6,14 @@ from typing import Any
 
 from grpc_gateway.clients.client import Client
 from grpc_gateway.clients.client_lifecycle import ClientLifecycle
-from grpc_gateway.clients.client_table import Clients
+from grpc_gateway.clients.client_table import ClientTable
 from grpc_gateway.clients.telemetry import Telemetry
 from grpc_gateway.consuming.renewal import Renewal
-from grpc_gateway.options import Options
+from grpc_gateway.gateway_options import GatewayOptions
 from protos.apache.rocketmq.v2.definition_pb2 import Settings
 from protos.apache.rocketmq.v2.service_pb2 import HeartbeatRequest, HeartbeatResponse, TelemetryCommand
 from remoting.tasks import spawn
-from tests.grpc_gateway.kit import Aborted, FakeConnection, FakeContext, FakeCore
+from tests.grpc_gateway.kit import Aborted, FakeConnection, FakeContext, FakeCore, make_client
 from tests.proxy.fakes import settle
 
 
@@ -22,16 +22,17 @@ class Stage:
 
     def __init__(self, core: FakeCore | None = None, **options: Any) -> None:
         self.core = FakeCore() if core is None else core
-        self.clients = Clients(Client)
-        self.options = Options(**options)
+        self.clients = ClientTable(make_client)
+        self.options = GatewayOptions(**options)
         self.observed: list[tuple[str, int]] = []
         loop = asyncio.get_running_loop()
         self.renewal = Renewal(self.core, self.options, loop.time)
-        self.presence = ClientLifecycle(self.core, self.clients, self.renewal, self.options)
+        self.clients.departure_listeners.append(self.renewal.client_departed)
+        self.client_lifecycle = ClientLifecycle(self.core, self.clients, self.options)
         self.telemetry = Telemetry(
             self.core,
             self.clients,
-            self.presence,
+            self.client_lifecycle,
             self.options,
             lambda name, call, request, code, started: self.observed.append((name, code)),
         )
@@ -40,7 +41,7 @@ class Stage:
         return FakeContext(x_mq_client_id=client_id, x_mq_language=language, x_mq_client_version="5.0.7", **more)
 
     def client(self, client_id: str = "c1", language: str = "JAVA") -> Client:
-        return self.clients.call(self.context(client_id, language), "Heartbeat").client
+        return self.clients.rpc(self.context(client_id, language), "Heartbeat").client
 
     async def talk(self, settings: Settings | None = None, client_id: str = "c1", language: str = "JAVA") -> "Talk":
         """A telemetry stream; with settings, behind their answer."""
@@ -52,8 +53,8 @@ class Stage:
         return talk
 
     async def beat(self, request: HeartbeatRequest | None = None, client_id: str = "c1") -> HeartbeatResponse:
-        call = self.clients.call(self.context(client_id), "Heartbeat")
-        return await self.presence.heartbeat(call, HeartbeatRequest() if request is None else request)
+        call = self.clients.rpc(self.context(client_id), "Heartbeat")
+        return await self.client_lifecycle.heartbeat(call, HeartbeatRequest() if request is None else request)
 
     @property
     def codes(self) -> list[int]:

@@ -9,9 +9,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpc_gateway import message
-from grpc_gateway.options import Options
-from grpc_gateway.status import Refused
+from grpc_gateway import message_decoding, message_encoding
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import (
     Code,
     DigestType,
@@ -25,7 +25,7 @@ from remoting import messages, properties
 from remoting.compression import CompressionType
 from remoting.messages import StoredMessage, SysFlag
 
-OPTIONS = Options()
+OPTIONS = GatewayOptions()
 NOW = 1_700_000_000.0
 STORED = StoredMessage(
     topic="orders",
@@ -45,11 +45,13 @@ def of(stored: StoredMessage = STORED, more: dict[str, str] | None = None) -> Me
     text = stored.properties
     for name, value in (more or {}).items():
         text = properties.append(text, name, value)
-    return message.of_stored(replace(stored, properties=text), topic="orders", receipt_handle="handle")
+    return message_decoding.from_stored(replace(stored, properties=text), topic="orders", receipt_handle="handle")
 
 
 def test_what_is_stored_is_shown() -> None:
-    shown = message.of_stored(STORED, topic="orders", receipt_handle="h", delivery_attempt=3, invisible_time=30_500)
+    shown = message_decoding.from_stored(
+        STORED, topic="orders", receipt_handle="h", delivery_attempt=3, invisible_time=30_500
+    )
     system = shown.system_properties
     assert shown.topic == Resource(name="orders")
     assert shown.body == b"hello"
@@ -105,7 +107,7 @@ def test_a_dead_letter_says_where_it_comes_from() -> None:
 
 
 def test_a_message_without_its_producers_id_has_the_brokers() -> None:
-    shown = message.of_stored(replace(STORED, properties=""), topic="orders")
+    shown = message_decoding.from_stored(replace(STORED, properties=""), topic="orders")
     assert shown.system_properties.message_id == "C633640100002A9F0000000000001267"
 
 
@@ -141,7 +143,9 @@ def sent(system: SystemProperties | None = None, body: bytes = b"hello", own: di
 
 
 def stored(given: Message) -> dict[str, str]:
-    return properties.decode(message.to_properties(given, message.type_of(given), NOW, OPTIONS))
+    return properties.decode(
+        message_encoding.encode_properties(given, message_encoding.message_type(given), NOW, OPTIONS)
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,14 +230,14 @@ def test_no_text_smuggles_a_property_in(tag: str, key: str, name: str, value: st
 
 
 def test_bodies() -> None:
-    assert message.to_body(sent(), OPTIONS) == (b"hello", 0)
-    packed, flag = message.to_body(
+    assert message_encoding.encode_body(sent(), OPTIONS) == (b"hello", 0)
+    packed, flag = message_encoding.encode_body(
         sent(SystemProperties(body_encoding=Encoding.GZIP), gzip.compress(b"hello")), OPTIONS
     )
     assert zlib.decompress(packed) == b"hello"
     assert flag == SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB
     most = sent(SystemProperties(body_encoding=Encoding.GZIP), gzip.compress(bytes(4 * 2**20)))
-    assert zlib.decompress(message.to_body(most, OPTIONS)[0]) == bytes(4 * 2**20)
+    assert zlib.decompress(message_encoding.encode_body(most, OPTIONS)[0]) == bytes(4 * 2**20)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +256,7 @@ def test_bodies() -> None:
 )
 def test_bodies_that_are_refused(given: Message, code: int) -> None:
     with pytest.raises(Refused) as refused:
-        message.to_body(given, OPTIONS)
+        message_encoding.encode_body(given, OPTIONS)
     assert refused.value.code == code
 
 
@@ -267,7 +271,7 @@ def test_a_number_that_cannot_be_is_not_shown(name: str, value: str) -> None:
 
 def test_what_a_broker_says_is_shown_as_near_as_can_be() -> None:
     odd = replace(STORED, born_timestamp=-1, store_timestamp=2**63 - 1)
-    system = message.of_stored(odd, topic="orders", delivery_attempt=2**31).system_properties
+    system = message_decoding.from_stored(odd, topic="orders", delivery_attempt=2**31).system_properties
     assert system.born_timestamp.seconds == 0
     assert system.store_timestamp.ToJsonString() == "9999-12-31T23:59:59.999Z"
     assert system.delivery_attempt == 2**31 - 1

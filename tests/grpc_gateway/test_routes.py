@@ -1,8 +1,9 @@
 import pytest
 
-from grpc_gateway.options import Options
-from grpc_gateway.routes import Routes, scheme
-from grpc_gateway.status import Refused
+from grpc_gateway.endpoints import address_scheme
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.response_status import Refused
+from grpc_gateway.route_service import RouteService
 from protocol_negotiation.peer import HostPort
 from protos.apache.rocketmq.v2.definition_pb2 import (
     Address,
@@ -25,14 +26,14 @@ pytestmark = pytest.mark.anyio
 
 async def query(core: FakeCore, endpoints: Endpoints = ENDPOINTS) -> list[MessageQueue]:
     request = QueryRouteRequest(topic=resource(), endpoints=endpoints)
-    response = await Routes(core, Options()).query_route(call(), request)
+    response = await RouteService(core, GatewayOptions()).query_route(call(), request)
     assert response.status.code == Code.OK
     return list(response.message_queues)
 
 
 async def assigned(core: FakeCore) -> list[Assignment]:
     request = QueryAssignmentRequest(topic=resource(), group=resource("g"), endpoints=ENDPOINTS)
-    response = await Routes(core, Options()).query_assignment(call(), request)
+    response = await RouteService(core, GatewayOptions()).query_assignment(call(), request)
     assert response.status.code == Code.OK
     return list(response.assignments)
 
@@ -104,7 +105,7 @@ async def test_an_advertised_address_is_told_instead(told: HostPort, expected: A
     core = FakeCore(routes={"orders": route()}, told=told)
     endpoints = (await query(core, Endpoints()))[0].broker.endpoints
     assert endpoints == Endpoints(scheme=expected, addresses=[Address(host=told.host, port=80)])
-    assert scheme(told.host) == expected
+    assert address_scheme(told.host) == expected
 
 
 async def test_a_missing_scheme_is_found() -> None:
@@ -151,7 +152,7 @@ async def test_what_is_told_back_for_each_queue_is_bounded() -> None:
     with pytest.raises(Refused) as refused:
         await query(core, Endpoints(scheme=AddressScheme.IPv4, addresses=addresses))
     assert refused.value.code == Code.ILLEGAL_ACCESS_POINT
-    topic, routes = resource(), Routes(core, Options())
+    topic, routes = resource(), RouteService(core, GatewayOptions())
     topic.resource_namespace = "x" * 5_000
     for asked in (
         routes.query_route(call(), QueryRouteRequest(topic=topic, endpoints=ENDPOINTS)),

@@ -11,19 +11,18 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
 from grpc_gateway import service as module
-from grpc_gateway.clients.client import Client
-from grpc_gateway.clients.client_table import Clients
+from grpc_gateway.clients.client_table import ClientTable
 from grpc_gateway.consuming.renewal import Renewal
-from grpc_gateway.options import Options
-from grpc_gateway.producing.transaction_id import TransactionId
+from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.service import MessagingService
+from grpc_gateway.transaction_id import TransactionId
 from protos.apache.rocketmq.v2 import service_pb2
-from protos.apache.rocketmq.v2.definition_pb2 import Code
+from protos.apache.rocketmq.v2.definition_pb2 import Code, MessageQueue, Resource
 from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from tests.grpc_gateway.kit import FakeContext, FakeCore, pop_answer, receipt_handle, route, stored
+from tests.grpc_gateway.kit import FakeContext, FakeCore, make_client, pop_answer, receipt_handle, route, stored
 
 pytestmark = pytest.mark.anyio
 
@@ -81,9 +80,9 @@ def brokers(chance: random.Random) -> Callable[[RemotingCommand], RemotingComman
     return answer
 
 
-def serving(core: FakeCore, most: int = 100) -> MessagingService:
-    options, clock = Options(), asyncio.get_running_loop().time
-    clients = Clients(Client, most=most)
+def serving(core: FakeCore, max_clients: int = 100) -> MessagingService:
+    options, clock = GatewayOptions(), asyncio.get_running_loop().time
+    clients = ClientTable(make_client, max_clients=max_clients)
     return MessagingService(core, clients, Renewal(core, options, clock, "a"), options, lambda *_: None)
 
 
@@ -98,8 +97,7 @@ async def test_whatever_is_asked_is_answered(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What the service does not understand is the client's mistake, not one of its own, which it would log."""
-    for hold in ("grpc_gateway.service._HOLD", "grpc_gateway.consuming.receiving._HOLD"):
-        monkeypatch.setattr(hold, 0)
+    monkeypatch.setattr(module, "_THROTTLE_DELAY", 0)
     chance = random.Random(name)
     service = serving(FakeCore(routes={"orders": route()}, answer=brokers(chance)))
     for _ in range(300):
@@ -110,10 +108,25 @@ async def test_whatever_is_asked_is_answered(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-async def test_who_receives_is_held_before_it_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_HOLD", 0.05)
-    service, loop = serving(FakeCore(), most=0), asyncio.get_running_loop()
+THROTTLING = {
+    "full client table": (FakeCore(), 0, ReceiveMessageRequest()),
+    "busy broker": (
+        FakeCore(routes={"orders": route()}, answer=lambda _: commands.response(ResponseCode.POLLING_FULL)),
+        100,
+        ReceiveMessageRequest(
+            group=Resource(name="g"), message_queue=MessageQueue(topic=Resource(name="orders")), auto_renew=True
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("core", "max_clients", "request_"), THROTTLING.values(), ids=THROTTLING)
+async def test_receive_with_too_many_requests_is_answered_after_a_delay(
+    core: FakeCore, max_clients: int, request_: ReceiveMessageRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_THROTTLE_DELAY", 0.05)
+    service, loop = serving(core, max_clients), asyncio.get_running_loop()
     started = loop.time()
-    [response] = await ask(service, "ReceiveMessage", ReceiveMessageRequest())
+    [response] = await ask(service, "ReceiveMessage", request_)
     assert response.status.code == Code.TOO_MANY_REQUESTS
     assert loop.time() - started >= 0.045

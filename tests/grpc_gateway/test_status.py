@@ -1,7 +1,7 @@
 import pytest
 
-from grpc_gateway import status
-from grpc_gateway.status import Refused
+from grpc_gateway import response_status as status
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting import command as commands
 from remoting.codes import ResponseCode
@@ -30,25 +30,25 @@ from remoting.errors import (
     ],
 )
 def test_errors(error: Exception, code: int) -> None:
-    found = status.of_error(error)
+    found = status.status_from_error(error)
     assert (found.code, found.message) == (code, "why")
 
 
 def test_a_failure_of_ours_tells_nothing() -> None:
-    found = status.of_error(ValueError("secret"))
+    found = status.status_from_error(ValueError("secret"))
     assert (found.code, found.message) == (Code.INTERNAL_SERVER_ERROR, "internal error")
 
 
 def test_responses() -> None:
-    assert status.of_response(commands.success()).code == Code.OK
-    busy = status.of_response(commands.response(ResponseCode.SYSTEM_BUSY))
+    assert status.status_from_reply(commands.success()).code == Code.OK
+    busy = status.status_from_reply(commands.response(ResponseCode.SYSTEM_BUSY))
     assert (busy.code, busy.message) == (Code.TOO_MANY_REQUESTS, "response code 2")
 
 
 def test_entries_that_agree_and_that_do_not() -> None:
     busy = status.status(Code.TOO_MANY_REQUESTS)
-    assert status.joint([status.OK, status.OK]).code == Code.OK
-    assert status.joint([busy]).code == Code.TOO_MANY_REQUESTS
-    assert status.joint([status.OK, busy]).code == Code.MULTIPLE_RESULTS
-    assert status.joint([]).code == Code.INTERNAL_SERVER_ERROR
+    assert status.combined_status([status.OK, status.OK]).code == Code.OK
+    assert status.combined_status([busy]).code == Code.TOO_MANY_REQUESTS
+    assert status.combined_status([status.OK, busy]).code == Code.MULTIPLE_RESULTS
+    assert status.combined_status([]).code == Code.INTERNAL_SERVER_ERROR
     assert busy.message == "TOO_MANY_REQUESTS"

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpc_gateway import validation
-from grpc_gateway.options import Options
-from grpc_gateway.status import Refused
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.names import SYSTEM_TOPICS
 from tests.grpc_gateway.kit import resource
@@ -51,7 +51,7 @@ def test_control_characters(text: str) -> None:
     ],
 )
 def test_invisible_durations(duration: Duration, least: float, expected: int) -> None:
-    assert validation.invisible(duration, least, Options()) == expected
+    assert validation.invisible_duration(duration, least, GatewayOptions()) == expected
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_invisible_durations(duration: Duration, least: float, expected: int) ->
 )
 def test_durations_out_of_bounds(duration: Duration, least: float) -> None:
     with pytest.raises(Refused) as refused:
-        validation.invisible(duration, least, Options())
+        validation.invisible_duration(duration, least, GatewayOptions())
     assert refused.value.code == Code.ILLEGAL_INVISIBLE_TIME
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a%b", "x" * 65, "é"])
 def test_names_that_are_no_lite_topics(name: str) -> None:
     with pytest.raises(Refused) as refused:
-        validation.lite_topic(name, Options())
+        validation.lite_topic(name, GatewayOptions())
     assert refused.value.code == Code.ILLEGAL_LITE_TOPIC

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from grpc_gateway.status import Refused
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import (
     Broker,
     Code,

@@ -2,7 +2,7 @@
 
 from typing import Any, TypeVar
 
-from grpc_gateway.status import Refused
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
 from proxy.admin.grpc import answers, lookup

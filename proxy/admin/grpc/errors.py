@@ -1,6 +1,6 @@
 """Which v2 status tells a caller what went wrong."""
 
-from grpc_gateway import status
+from grpc_gateway import response_status as status
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from proxy.operations.client_tools import ClientRefused
 from proxy.operations.operator_channel import BrokerRefused
@@ -27,11 +27,11 @@ def status_of(error: Exception) -> Status:
         known = _ANSWERS.get(error.answer)
         if known is not None:
             return status.status(known, str(error))
-        return status.of_response(commands.response(error.answer, remark=str(error)))
+        return status.status_from_reply(commands.response(error.answer, remark=str(error)))
     for kind, code in _KINDS:
         if isinstance(error, kind):
             return status.status(code, str(error) or "no answer came in time")
-    return status.of_error(error)
+    return status.status_from_error(error)
 
 
 def is_mistake(error: Exception) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from grpc_gateway.message import timestamp
+from grpc_gateway.message_decoding import timestamp
 from protocol_negotiation.peer import HostPort
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, FilterExpression, Resource

@@ -6,8 +6,8 @@ from contextlib import aclosing
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from grpc_gateway import validation
-from grpc_gateway.message import of_stored
-from grpc_gateway.status import Refused
+from grpc_gateway.message_decoding import from_stored
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message
 from proxy.admin.grpc import answers, lookup
@@ -91,7 +91,7 @@ def _listed(messages: list[Message], following: str = "") -> pb.ListMessageRespo
 
 def _shown(one: Found) -> Message:
     stored = one.message
-    return of_stored(stored, topic=stored.topic, delivery_attempt=stored.reconsume_times + 1)
+    return from_stored(stored, topic=stored.topic, delivery_attempt=stored.reconsume_times + 1)
 
 
 def _page(found: list[Found], request: pb.ListMessageRequest) -> list[Found]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 
-from grpc_gateway.status import Refused
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
 from proxy.admin.grpc import answers, brokers, groups

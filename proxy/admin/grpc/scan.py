@@ -8,7 +8,7 @@ from typing import Self
 
 import orjson
 
-from grpc_gateway.status import Refused
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.admin.grpc import brokers
 from proxy.admin.grpc.lookup import Found

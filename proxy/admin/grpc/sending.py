@@ -3,9 +3,9 @@
 import socket
 import uuid
 
-from grpc_gateway.call import Call
-from grpc_gateway.producing.sending import Sending
-from grpc_gateway.status import Refused
+from grpc_gateway.clients.rpc import Rpc
+from grpc_gateway.producing.send_service import SendService
+from grpc_gateway.response_status import Refused
 from protocol_negotiation.peer import HostPort, Peer
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message, MessageType, Resource
@@ -21,7 +21,7 @@ class Sender:
     """A producer of its own, which is in no group; its messages go to a topic's queues in turn."""
 
     def __init__(self, replica: AdminReplica) -> None:
-        self._sending = Sending(replica.grpc.gateway, replica.settings.grpc.options(replica.settings.client_expiry))
+        self._sending = SendService(replica.grpc.gateway, replica.settings.grpc.options(replica.settings.client_expiry))
         self._peer = Peer(_NOWHERE, _NOWHERE)
 
     async def send(self, _: AdminReplica, request: pb.AdminSendMessageRequest) -> pb.AdminSendMessageResponse:
@@ -30,7 +30,7 @@ class Sender:
         Consumers of either protocol get it, so ext_info, which may name one, changes nothing. Raises Refused,
         RemotingError.
         """
-        call = Call(GrpcChannel(_NAME, self._peer), None, self._peer)
+        call = Rpc(GrpcChannel(_NAME, self._peer), None, self._peer)
         response = await self._sending.send(call, SendMessageRequest(messages=[_message(request)]))
         return pb.AdminSendMessageResponse(status=response.status, message_id=response.entries[0].message_id)
 

@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import orjson
 
-from grpc_gateway.call import peer_of
-from grpc_gateway.status import Refused
+from grpc_gateway.clients.rpc import peer_of
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from proxy.admin.grpc import client_tools, messages, progress, replica, subscriptions, topics, worker_queries

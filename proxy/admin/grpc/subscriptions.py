@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from grpc_gateway.status import Refused
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterType, Resource, Status
 from proxy.admin.grpc import answers, brokers, groups

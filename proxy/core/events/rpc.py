@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from grpc_gateway import validation
-from grpc_gateway.call import Call
+from grpc_gateway.clients.rpc import Rpc
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest
 from proxy.core.events import MAX_NAME_LENGTH, Observation
@@ -17,7 +17,7 @@ _MAX_DELAY_MS = 2**53
 _OK = frozenset({Code.OK, Code.MESSAGE_NOT_FOUND, Code.OFFSET_NOT_FOUND})
 
 
-def of_rpc(name: str, call: Call, request: Any, code: int, started: float, now: float) -> Observation:
+def of_rpc(name: str, call: Rpc, request: Any, code: int, started: float, now: float) -> Observation:
     """Return the observation of an rpc that ended at `now` with this v2 code (0: cancelled, or without a status).
 
     `request` is None if the call ended before its request was read. Times are in seconds of `time.monotonic`.

@@ -162,9 +162,9 @@ class _Producer:
 def _queues(route: TopicRoute, message_group: str | None) -> tuple[tuple[str, int], ...]:
     """The queues to send to in turn: the message group's own, the same as for a gRPC producer, or all."""
     if message_group is not None:
-        from grpc_gateway.producing.queue_selection import of_group
+        from grpc_gateway.producing.queue_selection import queue_of_message_group
 
-        return (of_group(route, message_group),)
+        return (queue_of_message_group(route, message_group),)
     # From anywhere: whoever sends one message at a time shall not always meet the first queue.
     turn = random.randrange(len(route.writable))
     return (*route.writable[turn:], *route.writable[:turn])

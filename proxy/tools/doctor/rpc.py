@@ -12,12 +12,10 @@ import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from grpc_gateway.routes import scheme
+from grpc_gateway.endpoints import endpoints_of
 from protocol_negotiation.peer import HostPort
 from protos.apache.rocketmq.v2.definition_pb2 import (
-    Address,
     Encoding,
-    Endpoints,
     Message,
     MessageType,
     Resource,
@@ -69,9 +67,7 @@ class Rpcs:
             ("x-mq-protocol", "v2"),
         )
         # What official clients do: they say in each request at which address they reached us.
-        self.endpoints = Endpoints(
-            scheme=scheme(dialled.host), addresses=[Address(host=dialled.host, port=dialled.port)]
-        )
+        self.endpoints = endpoints_of(dialled)
 
     async def route(self, topic: str) -> QueryRouteResponse:
         """QueryRoute."""

@@ -10,9 +10,9 @@ import grpc.aio
 import orjson
 from google.protobuf.duration_pb2 import Duration
 
-from grpc_gateway.clients.client_table import Clients
+from grpc_gateway.clients.client_table import ClientTable
 from grpc_gateway.consuming.renewal import Renewal
-from grpc_gateway.options import Options
+from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.service import MessagingService
 from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
@@ -63,14 +63,14 @@ class Replica:
         core = Messaging(settings, ClientRegistry(), HANDLERS, forward, (well_formed,), (), (), ListenerRoutes())
         self._backend = core.backend = ClusterBackend(settings.cluster, self._wheel, relay)
         gateway = Gateway(core, MetadataCache(lambda: core.backend))
-        self.renewal = Renewal(gateway, Options(**options), loop.time, name)
-        self.clients = Clients(GrpcChannel)
+        self.renewal = Renewal(gateway, GatewayOptions(**options), loop.time, name)
+        self.clients = ClientTable(GrpcChannel)
         self._works = [self._backend.run(), self._tick(), self._sweep()]
         if name:
             self._works.append(RenewalSync(SyncTopic(self._backend, "GantryRenewals"), self.renewal).run())
         self._running: list[asyncio.Task[None]] = []
         self._server = grpc.aio.server()
-        service = MessagingService(gateway, self.clients, self.renewal, Options(**options), lambda *_: None)
+        service = MessagingService(gateway, self.clients, self.renewal, GatewayOptions(**options), lambda *_: None)
         add_MessagingServiceServicer_to_server(service, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
 

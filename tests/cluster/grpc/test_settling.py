@@ -1,4 +1,4 @@
-"""Receiving and settling, before a real broker."""
+"""ReceiveService and settling, before a real broker."""
 
 import asyncio
 import time

@@ -4,11 +4,11 @@ from typing import Any
 import orjson
 import pytest
 
-from grpc_gateway.call import Call
 from grpc_gateway.clients import client_lifecycle
 from grpc_gateway.clients.client import Client
-from grpc_gateway.clients.client_lifecycle import language, version
-from grpc_gateway.status import Refused
+from grpc_gateway.clients.client_header import language, version
+from grpc_gateway.clients.rpc import Rpc
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, FilterExpression, FilterType, Resource
 from protos.apache.rocketmq.v2.service_pb2 import (
     HeartbeatRequest,
@@ -53,8 +53,8 @@ def consumer(stage: Stage) -> Any:
 
 
 async def terminate(stage: Stage, client_id: str = "c1", **request: Any) -> int:
-    call = stage.clients.call(stage.context(client_id), "NotifyClientTermination")
-    return (await stage.presence.terminate(call, NotifyClientTerminationRequest(**request))).status.code
+    call = stage.clients.rpc(stage.context(client_id), "NotifyClientTermination")
+    return (await stage.client_lifecycle.terminate(call, NotifyClientTerminationRequest(**request))).status.code
 
 
 async def refusal(stage: Stage, request: HeartbeatRequest) -> int:
@@ -68,16 +68,16 @@ async def refusal(stage: Stage, request: HeartbeatRequest) -> int:
 
 async def test_a_probe_without_a_name_is_answered() -> None:
     stage = Stage()
-    call = stage.clients.call(FakeContext(), "Heartbeat")
-    assert (await stage.presence.heartbeat(call, HeartbeatRequest())).status.code == Code.OK
+    call = stage.clients.rpc(FakeContext(), "Heartbeat")
+    assert (await stage.client_lifecycle.heartbeat(call, HeartbeatRequest())).status.code == Code.OK
     assert stage.codes == []
 
 
 async def test_a_heartbeat_without_a_name_is_not() -> None:
     stage = Stage()
-    call = stage.clients.call(FakeContext(), "Heartbeat")
+    call = stage.clients.rpc(FakeContext(), "Heartbeat")
     with pytest.raises(Refused) as refused:
-        await stage.presence.heartbeat(call, push())
+        await stage.client_lifecycle.heartbeat(call, push())
     assert refused.value.code == Code.CLIENT_ID_REQUIRED
 
 
@@ -160,9 +160,9 @@ async def test_equal_heartbeats_cost_nothing() -> None:
 async def test_now_and_then_it_is_told_that_nothing_has_changed() -> None:
     stage = Stage(client_expiry=30.0)
     await stage.talk(consumer_settings())
-    part = stage.client().part
+    part = stage.client().registration
     assert part is not None
-    part.told_at -= 11
+    part.registered_at -= 11
     await stage.beat(push())
     assert stage.codes == [HEART_BEAT, HEART_BEAT]
     assert len(set(map(orjson.dumps, bodies(stage)))) == 1
@@ -189,7 +189,7 @@ async def test_a_consumer_without_settings_is_what_its_receives_say() -> None:
     # Nothing is known yet: an empty subscription would take the topics from the rest of the group.
     assert stage.codes == []
     receive = ReceiveMessageRequest(filter_expression=FilterExpression(type=FilterType.TAG, expression="x"))
-    client.subscribed("orders", receive.filter_expression)
+    client.record_subscription("orders", receive.filter_expression)
     await stage.beat(push())
     assert [(one["topic"], one["subString"]) for one in consumer(stage)["subscriptionDataSet"]] == [("orders", "x")]
     await stage.beat(push())
@@ -201,7 +201,7 @@ async def test_a_producer_without_settings_is_what_its_sends_say() -> None:
     client = stage.client()
     assert (await stage.beat(PRODUCING)).status.code == Code.OK
     assert stage.codes == []
-    client.publishes("orders")
+    client.record_publication("orders")
     await stage.beat(PRODUCING)
     await settle()
     assert [one["groupName"] for one in bodies(stage)[0]["producerDataSet"]] == ["orders"]
@@ -220,7 +220,7 @@ async def test_a_consumer_needs_a_group(group: str) -> None:
 async def test_who_changes_its_group_leaves_the_former() -> None:
     stage = Stage()
     client = stage.client()
-    client.subscribed("orders", FilterExpression(expression="*"))
+    client.record_subscription("orders", FilterExpression(expression="*"))
     await stage.beat(push("g"))
     await stage.beat(push("h"))
     assert stage.codes == [HEART_BEAT, UNREGISTER, HEART_BEAT]
@@ -231,9 +231,9 @@ async def test_who_changes_its_group_leaves_the_former() -> None:
 
 
 async def test_a_slow_broker_does_not_make_us_look_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_lifecycle, "_LATEST", 0.01)
+    monkeypatch.setattr(client_lifecycle, "_RESPONSE_TIMEOUT", 0.01)
     stage = Stage(FakeCore(pending=[]))
-    stage.client().subscribed("orders", FilterExpression(expression="*"))
+    stage.client().record_subscription("orders", FilterExpression(expression="*"))
     assert (await stage.beat(push())).status.code == Code.OK
     assert stage.core.pending is not None
     stage.core.pending[0].set_exception(Overloaded("late, and of no consequence"))
@@ -245,7 +245,7 @@ async def test_what_failed_is_tried_again() -> None:
         return Overloaded("not now")
 
     stage = Stage(FakeCore(answer=fail))
-    stage.client().subscribed("orders", FilterExpression(expression="*"))
+    stage.client().record_subscription("orders", FilterExpression(expression="*"))
     with pytest.raises(Overloaded):
         await stage.beat(push())
     stage.core.answer = lambda _: commands.success()
@@ -276,7 +276,7 @@ async def test_a_producer_says_goodbye_to_all_of_its_topics() -> None:
     assert await terminate(stage, group=Resource(name="")) == Code.OK
     own = [fields for client, code, fields, _ in stage.core.handled if code == UNREGISTER and client.client_id == "c1"]
     assert own == [{"producerGroup": "a", "clientID": "c1"}, {"producerGroup": "b", "clientID": "c1"}]
-    assert len(stage.presence.producers) == 0
+    assert len(stage.client_lifecycle.producers) == 0
 
 
 async def test_goodbye_may_be_said_twice_and_by_strangers() -> None:
@@ -288,13 +288,13 @@ async def test_goodbye_may_be_said_twice_and_by_strangers() -> None:
 
 
 async def test_a_broker_that_does_not_listen_to_a_farewell_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_lifecycle, "_LATEST", 0.01)
+    monkeypatch.setattr(client_lifecycle, "_RESPONSE_TIMEOUT", 0.01)
     stage = Stage()
     await stage.talk(consumer_settings())
     stage.core.pending = []
     assert await terminate(stage) == Code.OK
     stage.core.pending[0].set_exception(Overloaded("late"))
-    await stage.presence.close()
+    await stage.client_lifecycle.close()
 
 
 # Without a farewell.
@@ -303,9 +303,9 @@ async def test_a_broker_that_does_not_listen_to_a_farewell_does_not_matter(monke
 async def connected(stage: Stage) -> tuple[Client, FakeConnection]:
     """A consumer over one connection."""
     connection = FakeConnection()
-    client = stage.clients.call(stage.context(connection=connection), "Heartbeat").client
-    client.subscribed("orders", FilterExpression(expression="*"))
-    await stage.presence.heartbeat(Call(client, stage.context(), PEER), push())
+    client = stage.clients.rpc(stage.context(connection=connection), "Heartbeat").client
+    client.record_subscription("orders", FilterExpression(expression="*"))
+    await stage.client_lifecycle.heartbeat(Rpc(client, stage.context(), PEER), push())
     return client, connection
 
 
@@ -320,9 +320,9 @@ def now() -> float:
 async def test_who_falls_silent_has_left() -> None:
     stage, began = Stage(), now()
     client, _ = await connected(stage)
-    stage.presence.sweep(began + 89)
+    stage.client_lifecycle.sweep(began + 89)
     assert not is_closed(client)
-    stage.presence.sweep(now() + 91)
+    stage.client_lifecycle.sweep(now() + 91)
     await settle()
     assert is_closed(client)
     assert stage.codes == [HEART_BEAT, UNREGISTER]
@@ -333,10 +333,10 @@ async def test_who_lost_its_connection_has_a_moment_to_come_back() -> None:
     began = now()
     client, connection = await connected(stage)
     stage.clients.disconnected(connection)
-    stage.presence.sweep(began + 9)
+    stage.client_lifecycle.sweep(began + 9)
     assert not is_closed(client)
-    stage.clients.call(stage.context(connection=FakeConnection()), "ReceiveMessage")
-    stage.presence.sweep(began + 60)
+    stage.clients.rpc(stage.context(connection=FakeConnection()), "ReceiveMessage")
+    stage.client_lifecycle.sweep(began + 60)
     assert not is_closed(client)
     assert stage.codes == [HEART_BEAT]
 
@@ -345,7 +345,7 @@ async def test_who_does_not_come_back_has_left() -> None:
     stage = Stage()
     client, connection = await connected(stage)
     stage.clients.disconnected(connection)
-    stage.presence.sweep(now() + 11)
+    stage.client_lifecycle.sweep(now() + 11)
     await settle()
     assert is_closed(client)
     assert stage.codes == [HEART_BEAT, UNREGISTER]
@@ -354,7 +354,7 @@ async def test_who_does_not_come_back_has_left() -> None:
 async def test_who_has_left_may_come_back() -> None:
     stage = Stage()
     await connected(stage)
-    stage.presence.sweep(now() + 91)
+    stage.client_lifecycle.sweep(now() + 91)
     await settle()
     again, _ = await connected(stage)
     assert not again.closed
@@ -365,7 +365,7 @@ async def test_at_the_end_everybody_leaves() -> None:
     stage = Stage()
     await stage.talk(consumer_settings(), "c1")
     await stage.talk(consumer_settings(), "c2")
-    await stage.presence.close()
+    await stage.client_lifecycle.close()
     assert stage.codes == [HEART_BEAT, HEART_BEAT, UNREGISTER, UNREGISTER]
     assert len(stage.clients) == 0
 

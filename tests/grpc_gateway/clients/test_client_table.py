@@ -1,19 +1,19 @@
 import pytest
 
 from grpc_gateway.clients.client import Client
-from grpc_gateway.clients.client_table import Clients
-from grpc_gateway.status import Refused
+from grpc_gateway.clients.client_table import ClientTable
+from grpc_gateway.response_status import Refused
 from protocol_negotiation.peer import HostPort, Peer
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, FilterExpression
 from remoting.tasks import spawn
-from tests.grpc_gateway.kit import PEER, FakeConnection, FakeContext
+from tests.grpc_gateway.kit import PEER, FakeConnection, FakeContext, make_client
 from tests.proxy.fakes import Clock, settle
 
 pytestmark = pytest.mark.anyio
 
 
-def clients(clock: Clock | None = None, most: int = 100) -> Clients:
-    return Clients(Client, Clock() if clock is None else clock, most)
+def clients(clock: Clock | None = None, most: int = 100) -> ClientTable:
+    return ClientTable(make_client, Clock() if clock is None else clock, most)
 
 
 def context(client_id: str = "c1", connection: FakeConnection | None = None, **metadata: str) -> FakeContext:
@@ -22,112 +22,112 @@ def context(client_id: str = "c1", connection: FakeConnection | None = None, **m
 
 async def test_a_client_is_the_same_over_all_of_its_connections() -> None:
     known = clients()
-    first = known.call(context(connection=FakeConnection()), "SendMessage").client
-    assert known.call(context(connection=FakeConnection()), "SendMessage").client is first
-    assert known.call(context(), "SendMessage").client is first
-    assert known.call(context("c2"), "SendMessage").client is not first
+    first = known.rpc(context(connection=FakeConnection()), "SendMessage").client
+    assert known.rpc(context(connection=FakeConnection()), "SendMessage").client is first
+    assert known.rpc(context(), "SendMessage").client is first
+    assert known.rpc(context("c2"), "SendMessage").client is not first
     assert len(known) == 2
 
 
 async def test_a_connection_has_room_for_so_many_clients() -> None:
-    known = Clients(Client, Clock(), per_connection=2)
+    known = ClientTable(make_client, Clock(), per_connection=2)
     connection = FakeConnection()
-    first = known.call(context("c1", connection), "Heartbeat").client
-    known.call(context("c2", connection), "Heartbeat")
+    first = known.rpc(context("c1", connection), "Heartbeat").client
+    known.rpc(context("c2", connection), "Heartbeat")
     with pytest.raises(Refused) as refused:
-        known.call(context("c3", connection), "Heartbeat")
+        known.rpc(context("c3", connection), "Heartbeat")
     assert refused.value.code == Code.TOO_MANY_REQUESTS
-    assert known.call(context("c1", connection), "Heartbeat").client is first
-    known.drop(first)
-    known.call(context("c3", connection), "Heartbeat")
+    assert known.rpc(context("c1", connection), "Heartbeat").client is first
+    known.remove(first)
+    known.rpc(context("c3", connection), "Heartbeat")
 
 
 async def test_nobody_from_another_host_passes_for_it() -> None:
     known = clients()
-    first = known.call(context(connection=FakeConnection()), "SendMessage").client
+    first = known.rpc(context(connection=FakeConnection()), "SendMessage").client
     elsewhere = FakeConnection(Peer(HostPort("203.0.113.9", 50000), PEER.local))
-    assert known.call(context(connection=elsewhere), "SendMessage").client is not first
+    assert known.rpc(context(connection=elsewhere), "SendMessage").client is not first
 
 
 @pytest.mark.parametrize("client_id", ["", "  "])
 async def test_who_does_not_say_who_it_is_is_refused(client_id: str) -> None:
     for unnamed in (FakeContext(x_mq_client_id=client_id), FakeContext()):
         with pytest.raises(Refused) as refused:
-            clients().call(unnamed, "SendMessage")
+            clients().rpc(unnamed, "SendMessage")
         assert refused.value.code == Code.CLIENT_ID_REQUIRED
 
 
 async def test_a_probe_needs_no_name_and_leaves_no_trace() -> None:
     known = clients()
-    assert known.call(FakeContext(), "Heartbeat").client.client_id == ""
+    assert known.rpc(FakeContext(), "Heartbeat").client.client_id == ""
     assert len(known) == 0
 
 
 async def test_what_the_metadata_says_is_kept() -> None:
     known, clock = clients(clock := Clock()), clock
-    client = known.call(context(x_mq_language="GO", x_mq_client_version="5.1.4"), "Heartbeat").client
-    assert (client.language, client.version, client.seen) == ("GO", "5.1.4", clock.now)
+    client = known.rpc(context(x_mq_language="GO", x_mq_client_version="5.1.4"), "Heartbeat").client
+    assert (client.language, client.version, client.last_call_at) == ("GO", "5.1.4", clock.now)
     revision = client.revision
     clock.now += 5
-    known.call(context(x_mq_language="GO", x_mq_client_version="5.1.4"), "Heartbeat")
-    assert (client.revision, client.seen) == (revision, clock.now)
-    known.call(context(x_mq_language="RUST", x_mq_client_version="5.1.4"), "Heartbeat")
+    known.rpc(context(x_mq_language="GO", x_mq_client_version="5.1.4"), "Heartbeat")
+    assert (client.revision, client.last_call_at) == (revision, clock.now)
+    known.rpc(context(x_mq_language="RUST", x_mq_client_version="5.1.4"), "Heartbeat")
     assert client.revision > revision
 
 
 def alone(client: Client) -> float | None:
-    return client.alone_since
+    return client.disconnected_at
 
 
 async def test_a_client_is_alone_when_its_last_connection_has_closed() -> None:
     known, clock = clients(clock := Clock()), clock
     one, other = FakeConnection(), FakeConnection()
-    client = known.call(context(connection=one), "Heartbeat").client
-    known.call(context(connection=other), "Heartbeat")
+    client = known.rpc(context(connection=one), "Heartbeat").client
+    known.rpc(context(connection=other), "Heartbeat")
     known.disconnected(one)
     assert alone(client) is None
     known.disconnected(other)
     assert alone(client) == clock.now
     known.disconnected(other)
     again = FakeConnection()
-    assert known.call(context(connection=again), "Heartbeat").client is client
-    assert client.alone_since is None
+    assert known.rpc(context(connection=again), "Heartbeat").client is client
+    assert client.disconnected_at is None
 
 
 async def test_a_connection_that_has_closed_already_is_none() -> None:
     known, connection = clients(), FakeConnection()
     connection.closed = True
-    client = known.call(context(connection=connection), "Heartbeat").client
+    client = known.rpc(context(connection=connection), "Heartbeat").client
     assert not client.connections
-    assert not known._connections
+    assert not known._by_connection
 
 
 async def test_who_has_left_is_forgotten_and_may_come_back() -> None:
     known, connection = clients(), FakeConnection()
     gone: list[Client] = []
-    known.left.append(gone.append)
-    client = known.call(context(connection=connection), "Heartbeat").client
-    known.drop(client)
-    known.drop(client)
+    known.departure_listeners.append(gone.append)
+    client = known.rpc(context(connection=connection), "Heartbeat").client
+    known.remove(client)
+    known.remove(client)
     assert gone == [client]
     assert client.closed
     assert len(known) == 0
-    again = known.call(context(connection=connection), "Heartbeat").client
+    again = known.rpc(context(connection=connection), "Heartbeat").client
     assert again is not client
     assert not again.closed
     known.disconnected(connection)
-    assert again.alone_since is not None
+    assert again.disconnected_at is not None
 
 
 async def test_made_up_clients_do_not_fill_the_memory() -> None:
     known, clock = clients(clock := Clock(), most=3), clock
     for number in range(3):
-        known.call(context(f"made-up-{number}"), "QueryRoute")
+        known.rpc(context(f"made-up-{number}"), "QueryRoute")
     with pytest.raises(Refused) as refused:
-        known.call(context("c1"), "QueryRoute")
+        known.rpc(context("c1"), "QueryRoute")
     assert refused.value.code == Code.TOO_MANY_REQUESTS
     clock.now += 11
-    known.call(context("c1"), "QueryRoute")
+    known.rpc(context("c1"), "QueryRoute")
     assert [client.client_id for client in known] == ["c1"]
 
 
@@ -135,31 +135,31 @@ async def test_made_up_clients_do_not_fill_the_memory() -> None:
 
 
 async def test_what_a_client_does_stands_in_for_settings() -> None:
-    client = Client("c1", PEER)
+    client = make_client("c1", PEER)
     revision = client.revision
-    client.publishes("orders")
-    client.publishes("orders")
+    client.record_publication("orders")
+    client.record_publication("orders")
     everything = FilterExpression(expression="*")
-    client.subscribed("orders", everything)
-    client.subscribed("orders", everything)
+    client.record_subscription("orders", everything)
+    client.record_subscription("orders", everything)
     assert client.revision == revision + 2
-    assert client.kind == ClientType.CLIENT_TYPE_UNSPECIFIED
+    assert client.client_type == ClientType.CLIENT_TYPE_UNSPECIFIED
     for number in range(3_000):
-        client.publishes(f"t{number}")
-        client.subscribed(f"t{number}", everything)
+        client.record_publication(f"t{number}")
+        client.record_subscription(f"t{number}", everything)
     assert len(client.topics) <= 1_000
     assert len(client.subscriptions) <= 1_000
 
 
 def held(client: Client) -> bool:
-    return client.held
+    return client.paused
 
 
 async def test_a_held_client_waits() -> None:
-    client = Client("c1", PEER)
+    client = make_client("c1", PEER)
     client.pause()
     client.pause()
-    waiting = [spawn(client.released()) for _ in range(2)]
+    waiting = [spawn(client.wait_until_resumed()) for _ in range(2)]
     client.resume()
     await settle()
     assert held(client)
@@ -168,21 +168,21 @@ async def test_a_held_client_waits() -> None:
     await settle()
     assert not held(client)
     assert all(task.done() for task in waiting)
-    await client.released()
+    await client.wait_until_resumed()
 
 
 async def test_a_name_is_bounded() -> None:
     known = clients()
-    known.call(context("x" * 512), "SendMessage")
+    known.rpc(context("x" * 512), "SendMessage")
     for name in ("SendMessage", "Heartbeat"):
         with pytest.raises(Refused) as refused:
-            known.call(context("x" * 513), name)
+            known.rpc(context("x" * 513), name)
         assert refused.value.code == Code.CLIENT_ID_REQUIRED
     assert len(known) == 1
 
 
 async def test_of_a_request_nothing_else_is_kept() -> None:
-    client, expression = Client("c1", PEER), FilterExpression(expression="a")
-    client.subscribed("orders", expression)
+    client, expression = make_client("c1", PEER), FilterExpression(expression="a")
+    client.record_subscription("orders", expression)
     assert client.subscriptions == {"orders": expression}
     assert client.subscriptions["orders"] is not expression

@@ -6,14 +6,14 @@ import pytest
 
 from grpc_gateway.clients.client import Client
 from grpc_gateway.clients.producers import Producers
-from grpc_gateway.producing.transaction_id import TransactionId
+from grpc_gateway.transaction_id import TransactionId
 from protos.apache.rocketmq.v2.definition_pb2 import MessageType
 from remoting import command as commands
 from remoting import messages
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import Overloaded, TopicNotExist
-from tests.grpc_gateway.kit import PEER, FakeCore, consumer_settings, producer_settings, stored
+from tests.grpc_gateway.kit import PEER, FakeCore, consumer_settings, make_client, producer_settings, stored
 from tests.grpc_gateway.talk import Stage, Talk
 from tests.proxy.fakes import settle
 
@@ -37,12 +37,12 @@ def own(stage: Stage) -> list[tuple[int, Any]]:
 
 
 def representative(stage: Stage) -> Client:
-    channel = stage.presence.producers._channel
+    channel = stage.client_lifecycle.producers._channel
     assert channel is not None
     return channel
 
 
-def check(topic: str = "orders", **fields: str) -> RemotingCommand:
+def check_settings(topic: str = "orders", **fields: str) -> RemotingCommand:
     """CHECK_TRANSACTION_STATE as a broker sends it."""
     half = stored(5, b"body", topic, TRAN_MSG="true", PGROUP=topic)
     told = {
@@ -92,23 +92,23 @@ async def test_a_topic_goes_with_its_last_producer() -> None:
     await producer(stage, "a", "b")
     await producer(stage, "a", client_id="p2")
     told = len(own(stage))
-    stage.clients.drop(stage.client("p1"))
+    stage.clients.remove(stage.client("p1"))
     await settle()
     assert own(stage)[told:] == [(UNREGISTER, "b"), (HEART_BEAT, ["a"])]
-    stage.clients.drop(stage.client("p2"))
+    stage.clients.remove(stage.client("p2"))
     await settle()
     assert own(stage)[told + 2 :] == [(UNREGISTER, "a")]
-    assert len(stage.presence.producers) == 0
+    assert len(stage.client_lifecycle.producers) == 0
 
 
 async def test_it_stays_known() -> None:
     stage = Stage()
     began = asyncio.get_running_loop().time()
     await producer(stage, "a")
-    stage.presence.producers.sweep(began + 29)
+    stage.client_lifecycle.producers.sweep(began + 29)
     await settle()
     assert len(own(stage)) == 2
-    stage.presence.producers.sweep(asyncio.get_running_loop().time() + 31)
+    stage.client_lifecycle.producers.sweep(asyncio.get_running_loop().time() + 31)
     await settle()
     # The topic may have got another broker.
     assert own(stage)[2:] == [(ROUTE, "a"), (HEART_BEAT, ["a"])]
@@ -116,9 +116,9 @@ async def test_it_stays_known() -> None:
 
 async def test_nobody_is_no_news() -> None:
     stage = Stage()
-    stage.presence.sweep(asyncio.get_running_loop().time() + 1_000)
+    stage.client_lifecycle.sweep(asyncio.get_running_loop().time() + 1_000)
     await stage.talk(producer_settings())
-    stage.presence.producers.publish(stage.client("c9"), ())
+    stage.client_lifecycle.producers.set_topics(stage.client("c9"), ())
     await settle()
     assert [code for code, _ in own(stage)] == [ROUTE, HEART_BEAT]
 
@@ -138,7 +138,7 @@ async def test_what_failed_is_told_again() -> None:
     await producer(stage, "a")
     stage.core.answer = lambda _: commands.success()
     told = len(own(stage))
-    producers = stage.presence.producers
+    producers = stage.client_lifecycle.producers
     producers.sweep(asyncio.get_running_loop().time())
     producers.sweep(asyncio.get_running_loop().time() + 6)
     await stage.beat(client_id="p1")
@@ -148,11 +148,11 @@ async def test_what_failed_is_told_again() -> None:
 
 async def test_topics_that_come_while_brokers_are_told_are_told_next() -> None:
     core = FakeCore(pending=[])
-    producers = Producers(core, Client, asyncio.get_running_loop().time)
-    clients = [Client(f"p{number}", PEER) for number in range(2)]
-    producers.publish(clients[0], ["a"])
+    producers = Producers(core, make_client, asyncio.get_running_loop().time)
+    clients = [make_client(f"p{number}", PEER) for number in range(2)]
+    producers.set_topics(clients[0], ["a"])
     await settle()
-    producers.publish(clients[1], ["b"])
+    producers.set_topics(clients[1], ["b"])
     assert core.pending is not None
     while any(not reply.done() for reply in core.pending):
         for reply in core.pending:
@@ -168,7 +168,7 @@ async def test_topics_that_come_while_brokers_are_told_are_told_next() -> None:
 async def test_a_half_message_is_asked_about() -> None:
     stage = Stage()
     talk = await producer(stage)
-    representative(stage).oneway(check())
+    representative(stage).oneway(check_settings())
     asked = (await talk.told()).recover_orphaned_transaction_command
     # It names all that any replica needs.
     assert TransactionId.parse(asked.transaction_id) == TransactionId("broker-a", 7, 1005, "id-5")
@@ -184,7 +184,7 @@ async def test_any_producer_of_the_topic_is_asked_in_turn() -> None:
     talks = [await producer(stage, "orders", client_id=f"p{number}") for number in range(3)]
     await producer(stage, "payments", client_id="p9")
     for _ in range(6):
-        representative(stage).oneway(check())
+        representative(stage).oneway(check_settings())
     await settle()
     assert [talk.got.qsize() for talk in talks] == [2, 2, 2]
 
@@ -195,7 +195,7 @@ async def test_who_has_no_stream_is_passed_over() -> None:
     there = await producer(stage, "orders", client_id="p2")
     await gone.broken()
     for _ in range(4):
-        representative(stage).oneway(check())
+        representative(stage).oneway(check_settings())
     await settle()
     assert there.got.qsize() == 4
 
@@ -205,11 +205,11 @@ async def test_where_nobody_can_be_asked_it_is_counted() -> None:
     talk = await producer(stage)
     await talk.broken()
     channel = representative(stage)
-    channel.oneway(check())
-    channel.oneway(check("unknown"))
-    assert stage.presence.producers.unanswered == 2
+    channel.oneway(check_settings())
+    channel.oneway(check_settings("unknown"))
+    assert stage.client_lifecycle.producers.unanswered == 2
     # Of no interest to producers, or not to be read.
     channel.oneway(commands.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "orders"}))
     channel.oneway(commands.request(RequestCode.CHECK_TRANSACTION_STATE, {}, b"garbage"))
-    channel.oneway(check(tranStateTableOffset="nothing"))
-    assert stage.presence.producers.unanswered == 2
+    channel.oneway(check_settings(tranStateTableOffset="nothing"))
+    assert stage.client_lifecycle.producers.unanswered == 2

@@ -1,8 +1,8 @@
 import pytest
 
-from grpc_gateway.clients.settings import check, merged
-from grpc_gateway.options import Options
-from grpc_gateway.status import Refused
+from grpc_gateway.clients.client_settings import check_settings, effective_settings
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.response_status import Refused
 from protocol_negotiation.peer import HostPort
 from protos.apache.rocketmq.v2.definition_pb2 import (
     AddressScheme,
@@ -20,14 +20,14 @@ from protos.apache.rocketmq.v2.definition_pb2 import (
 from remoting.topic_group_config import CustomizedBackoff, ExponentialBackoff, GroupConfig
 from tests.grpc_gateway.kit import ENDPOINTS, consumer_settings, producer_settings
 
-OPTIONS = Options()
+OPTIONS = GatewayOptions()
 EVERY_CONSUMER = [kind for kind in ClientType.values() if kind > ClientType.PRODUCER]
 LITE = (ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER)
 
 
 def refusal(settings: Settings) -> int:
     with pytest.raises(Refused) as refused:
-        check(settings)
+        check_settings(settings)
     return refused.value.code
 
 
@@ -40,8 +40,8 @@ def seconds(policy: RetryPolicy) -> list[int]:
 
 @pytest.mark.parametrize("kind", EVERY_CONSUMER)
 def test_every_kind_of_client_is_taken(kind: ClientType) -> None:
-    check(consumer_settings(kind=kind))
-    check(producer_settings())
+    check_settings(consumer_settings(kind=kind))
+    check_settings(producer_settings())
 
 
 @pytest.mark.parametrize("kind", [ClientType.CLIENT_TYPE_UNSPECIFIED, 99])
@@ -65,7 +65,7 @@ def test_names_are_looked_at() -> None:
 
 
 def test_a_producer_may_have_no_topic_yet() -> None:
-    check(Settings(client_type=ClientType.PRODUCER, publishing=Publishing()))
+    check_settings(Settings(client_type=ClientType.PRODUCER, publishing=Publishing()))
 
 
 def test_an_empty_sql_filter_filters_nothing() -> None:
@@ -98,7 +98,7 @@ def test_client_properties_at_the_bounds_are_taken() -> None:
     settings = producer_settings()
     settings.client_properties.update({f"{'k' * 62}{number:02}": "ё" * 20 for number in range(32)})
     settings.client_properties.update({"a.b_c-D": "v"} if len(settings.client_properties) < 32 else {})
-    check(settings)
+    check_settings(settings)
 
 
 # What is told.
@@ -109,7 +109,7 @@ def test_what_the_client_said_comes_back() -> None:
     settings.access_point.CopyFrom(ENDPOINTS)
     settings.request_timeout.seconds = 3
     settings.subscription.group.resource_namespace = "ns"
-    told = merged(settings, None, OPTIONS)
+    told = effective_settings(settings, None, OPTIONS)
     assert told.access_point == ENDPOINTS
     assert told.request_timeout.seconds == 3
     assert told.user_agent == settings.user_agent
@@ -119,7 +119,7 @@ def test_what_the_client_said_comes_back() -> None:
 
 
 def test_a_producer_is_told_how_to_repeat_and_what_is_too_large() -> None:
-    told = merged(producer_settings(), None, OPTIONS)
+    told = effective_settings(producer_settings(), None, OPTIONS)
     policy = told.backoff_policy
     assert policy.max_attempts == 3
     # Node's producers insist on it.
@@ -134,7 +134,7 @@ def test_a_producer_is_told_how_to_repeat_and_what_is_too_large() -> None:
 
 def test_a_consumer_is_told_what_its_group_is_like() -> None:
     group = GroupConfig("g", orderly=True, retries=2, backoff=ExponentialBackoff(1_500, 9_000, 3.0))
-    told = merged(consumer_settings(), group, OPTIONS)
+    told = effective_settings(consumer_settings(), group, OPTIONS)
     assert told.subscription.fifo
     assert told.subscription.receive_batch_size == 32
     assert told.subscription.long_polling_timeout.seconds == 20
@@ -146,7 +146,7 @@ def test_a_consumer_is_told_what_its_group_is_like() -> None:
 
 
 def test_without_a_configuration_the_defaults_are_told() -> None:
-    told = merged(consumer_settings(), None, OPTIONS)
+    told = effective_settings(consumer_settings(), None, OPTIONS)
     assert not told.subscription.fifo
     assert told.backoff_policy.max_attempts == 17
     assert seconds(told.backoff_policy)[:4] == [1, 5, 10, 30]
@@ -159,7 +159,7 @@ def test_no_client_is_left_without_a_strategy_that_it_understands(
     language: Language, backoff: CustomizedBackoff | ExponentialBackoff
 ) -> None:
     settings = consumer_settings(language=language)
-    policy = merged(settings, GroupConfig("g", backoff=backoff), OPTIONS).backoff_policy
+    policy = effective_settings(settings, GroupConfig("g", backoff=backoff), OPTIONS).backoff_policy
     strategy = policy.WhichOneof("strategy")
     own = "customized_backoff" if isinstance(backoff, CustomizedBackoff) else "exponential_backoff"
     wanted = {Language.NODE_JS: "exponential_backoff", Language.PYTHON: "customized_backoff"}
@@ -170,25 +170,30 @@ def test_no_client_is_left_without_a_strategy_that_it_understands(
 
 def test_a_ladder_for_node_is_a_curve() -> None:
     backoff = CustomizedBackoff((1_000, 5_000, 60_000))
-    policy = merged(consumer_settings(language=Language.NODE_JS), GroupConfig("g", backoff=backoff), OPTIONS)
+    policy = effective_settings(
+        consumer_settings(language=Language.NODE_JS), GroupConfig("g", backoff=backoff), OPTIONS
+    )
     curve = policy.backoff_policy.exponential_backoff
     assert (curve.initial.seconds, curve.max.seconds, curve.multiplier) == (1, 60, 2.0)
 
 
 def test_a_curve_for_python_is_a_ladder_of_whole_seconds() -> None:
     group = GroupConfig("g", retries=4, backoff=ExponentialBackoff(1_500, 10_000, 2.0))
-    told = merged(consumer_settings(language=Language.PYTHON), group, OPTIONS)
+    told = effective_settings(consumer_settings(language=Language.PYTHON), group, OPTIONS)
     assert seconds(told.backoff_policy) == [2, 3, 6, 10]
     assert not any(one.nanos for one in told.backoff_policy.customized_backoff.next)
     many = GroupConfig("g", retries=1_000, backoff=ExponentialBackoff())
-    assert len(seconds(merged(consumer_settings(language=Language.PYTHON), many, OPTIONS).backoff_policy)) <= 32
+    assert (
+        len(seconds(effective_settings(consumer_settings(language=Language.PYTHON), many, OPTIONS).backoff_policy))
+        <= 32
+    )
 
 
 @pytest.mark.parametrize("kind", LITE)
 @pytest.mark.parametrize(("quota", "told"), [(None, 2_000), (7, 7), (0, 0), (-1, 2**31 - 1)])
 def test_lite_consumers_are_told_their_quota(kind: ClientType, quota: int | None, told: int) -> None:
     group = GroupConfig("g", lite_subscription_quota=quota)
-    subscription = merged(consumer_settings(kind=kind), group, OPTIONS).subscription
+    subscription = effective_settings(consumer_settings(kind=kind), group, OPTIONS).subscription
     assert subscription.lite_subscription_quota == told
     assert subscription.max_lite_topic_size == 64
 
@@ -196,16 +201,16 @@ def test_lite_consumers_are_told_their_quota(kind: ClientType, quota: int | None
 @pytest.mark.parametrize("settings", [producer_settings(), consumer_settings()])
 def test_metrics_go_where_somebody_takes_them(settings: Settings) -> None:
     settings.metric.on = True
-    assert not merged(settings, None, OPTIONS).metric.on
-    told = merged(settings, None, Options(metric_collector=HostPort("otel.test", 4317))).metric
+    assert not effective_settings(settings, None, OPTIONS).metric.on
+    told = effective_settings(settings, None, GatewayOptions(metric_collector=HostPort("otel.test", 4317))).metric
     assert told.on
     assert (told.endpoints.scheme, told.endpoints.addresses[0].port) == (AddressScheme.DOMAIN_NAME, 4317)
     assert isinstance(told.endpoints, Endpoints)
 
 
 def test_settings_are_bounded() -> None:
-    check(producer_settings(*map(str, range(1_000))))
-    check(consumer_settings(topics=[*map(str, range(1_000))]))
+    check_settings(producer_settings(*map(str, range(1_000))))
+    check_settings(consumer_settings(topics=[*map(str, range(1_000))]))
     assert refusal(producer_settings(*map(str, range(1_001)))) == Code.BAD_REQUEST
     assert refusal(consumer_settings(topics=[*map(str, range(1_001))])) == Code.BAD_REQUEST
     large = producer_settings()
@@ -214,5 +219,5 @@ def test_settings_are_bounded() -> None:
 
 
 def test_a_group_may_retry_for_ever() -> None:
-    told = merged(consumer_settings(), GroupConfig("g", retries=2**31 - 1), OPTIONS)
+    told = effective_settings(consumer_settings(), GroupConfig("g", retries=2**31 - 1), OPTIONS)
     assert told.backoff_policy.max_attempts == 2**31 - 1

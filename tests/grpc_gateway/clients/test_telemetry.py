@@ -73,7 +73,7 @@ class SlowCore(FakeCore):
 
 
 async def test_slow_brokers_do_not_keep_a_client_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry, "_TIMEOUT", 0.01)
+    monkeypatch.setattr(telemetry, "_CONFIG_TIMEOUT", 0.01)
     stage = Stage(core := SlowCore())
     talk = await stage.talk()
     talk.send(command(consumer_settings()))
@@ -266,16 +266,16 @@ async def test_a_stream_counts_as_a_sign_of_life() -> None:
     stage = Stage()
     talk = await stage.talk(consumer_settings())
     client = stage.client()
-    client.seen = 0.0
+    client.last_call_at = 0.0
     talk.send(TelemetryCommand())
     await settle()
-    assert client.seen > 0
+    assert client.last_call_at > 0
 
 
 async def test_after_a_farewell_the_stream_ends() -> None:
     stage = Stage()
     talk = await stage.talk(consumer_settings())
-    stage.clients.drop(stage.client())
+    stage.clients.remove(stage.client())
     assert await talk.read() is None
     assert talk.context.aborted is None
 
@@ -285,7 +285,7 @@ async def test_settings_that_come_after_the_farewell_bring_nobody_back() -> None
     talk = await stage.talk()
     await settle()
     (client,) = stage.clients
-    stage.clients.drop(client)
+    stage.clients.remove(client)
     talk.send(command(consumer_settings()))
     assert await talk.read() is None
     assert client.settings is None

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from grpc_gateway.clients.telemetry_stream import Stream
+from grpc_gateway.clients.telemetry_stream import TelemetryStream
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import PrintThreadStackTraceCommand, TelemetryCommand, ThreadStackTrace
 from remoting.errors import ConsumerNotOnline, Overloaded, RequestTimeout
@@ -23,14 +23,14 @@ def answer(nonce: str) -> TelemetryCommand:
     return TelemetryCommand(thread_stack_trace=ThreadStackTrace(nonce=nonce))
 
 
-async def asked(stream: Stream) -> str:
+async def asked(stream: TelemetryStream) -> str:
     command = await stream.next()
     assert command is not None
     return command.print_thread_stack_trace_command.nonce
 
 
 async def test_what_is_written_is_told_in_order_then_comes_the_end() -> None:
-    stream = Stream()
+    stream = TelemetryStream()
     waiting = spawn(stream.next())
     await settle()
     first, second = stack_trace("1"), stack_trace("2")
@@ -44,24 +44,24 @@ async def test_what_is_written_is_told_in_order_then_comes_the_end() -> None:
 
 
 async def test_an_answer_reaches_who_asked() -> None:
-    stream = Stream()
-    one, other = stream.ask(stack_trace, 5), stream.ask(stack_trace, 5)
+    stream = TelemetryStream()
+    one, other = stream.request(stack_trace, 5), stream.request(stack_trace, 5)
     first, second = await asked(stream), await asked(stream)
     assert first != second
-    stream.answered(second, answer(second))
-    stream.answered("no such nonce", answer(""))
+    stream.receive_reply(second, answer(second))
+    stream.receive_reply("no such nonce", answer(""))
     assert (await other).thread_stack_trace.nonce == second
     assert not one.done()
-    stream.answered(first, answer(first))
-    stream.answered(first, answer("again"))
+    stream.receive_reply(first, answer(first))
+    stream.receive_reply(first, answer("again"))
     assert (await one).thread_stack_trace.nonce == first
 
 
-async def test_nobody_answers_for_another() -> None:
-    stream, other = Stream(), Stream()
-    question = stream.ask(stack_trace, 5)
+async def test_nobody_replies_for_another() -> None:
+    stream, other = TelemetryStream(), TelemetryStream()
+    question = stream.request(stack_trace, 5)
     nonce = await asked(stream)
-    other.answered(nonce, answer(nonce))
+    other.receive_reply(nonce, answer(nonce))
     assert not question.done()
     stream.end()
     await failed(question, ConsumerNotOnline)
@@ -73,36 +73,36 @@ async def failed(question: "asyncio.Future[Any]", kind: type[Exception]) -> None
 
 
 async def test_the_end_is_noticed_at_once() -> None:
-    stream = Stream()
-    question = stream.ask(stack_trace, 5)
+    stream = TelemetryStream()
+    question = stream.request(stack_trace, 5)
     waiting = spawn(stream.next())
     await settle()
     await waiting
     stream.end()
     stream.end()
     await failed(question, ConsumerNotOnline)
-    await failed(stream.ask(stack_trace, 5), ConsumerNotOnline)
+    await failed(stream.request(stack_trace, 5), ConsumerNotOnline)
 
 
 async def test_silence_has_an_end_and_a_late_answer_harms_nobody() -> None:
-    stream = Stream()
-    question = stream.ask(stack_trace, 0.01)
+    stream = TelemetryStream()
+    question = stream.request(stack_trace, 0.01)
     nonce = await asked(stream)
     await failed(question, RequestTimeout)
-    stream.answered(nonce, answer(nonce))
+    stream.receive_reply(nonce, answer(nonce))
 
 
 async def test_who_gives_up_asking_leaves_nothing_behind() -> None:
-    stream = Stream()
-    stream.ask(stack_trace, 5).cancel()
+    stream = TelemetryStream()
+    stream.request(stack_trace, 5).cancel()
     await settle()
-    assert not stream._answers
+    assert not stream._replies
     stream.end()
 
 
 async def test_a_client_that_does_not_read_is_let_go() -> None:
-    stream = Stream()
-    question = stream.ask(stack_trace, 5)
+    stream = TelemetryStream()
+    question = stream.request(stack_trace, 5)
     written = 0
     while stream.write(COMMAND):
         written += 1
@@ -113,13 +113,13 @@ async def test_a_client_that_does_not_read_is_let_go() -> None:
     assert stream.failure[0] == Code.TOO_MANY_REQUESTS
 
 
-async def test_a_client_that_reads_but_never_answers_is_not_asked_for_ever() -> None:
-    stream = Stream()
+async def test_a_client_that_reads_but_never_replies_is_not_asked_for_ever() -> None:
+    stream = TelemetryStream()
     questions = []
     for _ in range(1_024):
-        questions.append(stream.ask(stack_trace, 5))
+        questions.append(stream.request(stack_trace, 5))
         await stream.next()
-    await failed(stream.ask(stack_trace, 5), Overloaded)
+    await failed(stream.request(stack_trace, 5), Overloaded)
     stream.end()
     for question in questions:
         await failed(question, ConsumerNotOnline)

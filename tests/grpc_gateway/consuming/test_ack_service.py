@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from grpc_gateway.consuming.ack_service import Acking
+from grpc_gateway.consuming.ack_service import AckService
 from grpc_gateway.consuming.broker_clocks import BrokerClocks
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle
 from grpc_gateway.consuming.renewal import Renewal
-from grpc_gateway.options import Options
-from grpc_gateway.status import Refused
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import (
     AckMessageEntry,
@@ -63,8 +63,8 @@ class Service:
 
     def __init__(self, answer: Any = lambda _: commands.success(), **options: Any) -> None:
         self.core = FakeCore(routes={"orders": route("orders", "broker-a", "broker-b")}, answer=answer)
-        self.renewal = Renewal(self.core, Options(**options), lambda: 1_000.0, "replica")
-        self.acking = Acking(self.core, self.renewal, Options(**options), BrokerClocks())
+        self.renewal = Renewal(self.core, GatewayOptions(**options), lambda: 1_000.0, "replica")
+        self.acking = AckService(self.core, self.renewal, GatewayOptions(**options), BrokerClocks())
         self.call = call()
 
     @property
@@ -90,18 +90,18 @@ class Service:
             group=resource("group"), topic=resource(), receipt_handle=_text(handle), message_id="id", **more
         )
         request.invisible_duration.seconds = seconds
-        return await self.acking.change_invisible(self.call, request)
+        return await self.acking.change_invisible_duration(self.call, request)
 
-    async def forward(self, handle: "ReceiptHandle | str", **more: Any) -> Any:
+    async def forward_to_dead_letter_queue(self, handle: "ReceiptHandle | str", **more: Any) -> Any:
         request = ForwardMessageToDeadLetterQueueRequest(
             group=resource("group"), topic=resource(), receipt_handle=_text(handle), message_id="id", **more
         )
-        return await self.acking.forward(self.call, request)
+        return await self.acking.forward_to_dead_letter_queue(self.call, request)
 
-    def hold(self, offset: int = 5) -> ReceiptHandle:
+    def add(self, offset: int = 5) -> ReceiptHandle:
         """A delivery that is renewed."""
-        handle = receipt_handle(offset, holder=self.renewal.holder())
-        self.renewal.hold(self.call.client, "group", "orders", handle, 1)
+        handle = receipt_handle(offset, renewal_id=self.renewal.new_renewal_id())
+        self.renewal.add(self.call.client, "group", "orders", handle, 1)
         return handle
 
 
@@ -148,14 +148,14 @@ async def test_a_core_that_refuses_at_once_is_told_alike(monkeypatch: pytest.Mon
     monkeypatch.setattr(service.core, "handle", refuse)
     assert await service.ack(receipt_handle()) == [Code.INTERNAL_SERVER_ERROR] * 2
     assert (await service.change(receipt_handle())).status.code == Code.INTERNAL_SERVER_ERROR
-    assert (await service.forward(receipt_handle())).status.code == Code.INTERNAL_SERVER_ERROR
+    assert (await service.forward_to_dead_letter_queue(receipt_handle())).status.code == Code.INTERNAL_SERVER_ERROR
 
 
 @pytest.mark.parametrize("handle", ["", "nonsense", receipt_handle(age=70), receipt_handle(age=70, order=True)])
 async def test_a_handle_that_is_of_no_use_is_refused_without_asking(handle: "ReceiptHandle | str") -> None:
     service = Service()
     assert await service.ack(handle) == [_BAD, _BAD]
-    for settle in (service.change, service.forward):
+    for settle in (service.change, service.forward_to_dead_letter_queue):
         with pytest.raises(Refused) as refused:
             await settle(handle)
         assert refused.value.code == _BAD
@@ -327,7 +327,7 @@ async def test_an_answer_without_its_fields_is_an_error() -> None:
 
 async def test_a_dead_letter_is_acknowledged_once_it_is_there() -> None:
     service, handle = Service(), receipt_handle(5, retry="2")
-    assert (await service.forward(handle)).status.code == Code.OK
+    assert (await service.forward_to_dead_letter_queue(handle)).status.code == Code.OK
     assert service.sent == [_BACK, _ACK]
     assert service.core.fields[0] == {
         "offset": "1005",
@@ -344,25 +344,25 @@ async def test_a_dead_letter_is_acknowledged_once_it_is_there() -> None:
 @pytest.mark.parametrize(("outcome", "code"), _OUTCOMES[1:])
 async def test_what_is_no_dead_letter_yet_is_not_acknowledged(outcome: Any, code: int) -> None:
     service = Service(saying(outcome))
-    assert (await service.forward(receipt_handle())).status.code == code
+    assert (await service.forward_to_dead_letter_queue(receipt_handle())).status.code == code
     assert service.sent == [_BACK]
 
 
 async def test_a_message_that_has_vanished_is_given_up() -> None:
     gone = commands.response(ResponseCode.SYSTEM_ERROR, remark="look message by offset failed, 1005")
     service = Service(lambda _: gone)
-    assert (await service.forward(receipt_handle())).status.code == _BAD
+    assert (await service.forward_to_dead_letter_queue(receipt_handle())).status.code == _BAD
 
 
 async def test_the_handle_has_to_say_where_the_message_is() -> None:
     with pytest.raises(Refused) as refused:
-        await Service().forward(receipt_handle(commit_log_offset=-1))
+        await Service().forward_to_dead_letter_queue(receipt_handle(commit_log_offset=-1))
     assert refused.value.code == _BAD
 
 
 async def test_a_lite_topics_dead_letter_is_acknowledged_there() -> None:
     service = Service()
-    await service.forward(receipt_handle(), lite_topic="lite")
+    await service.forward_to_dead_letter_queue(receipt_handle(), lite_topic="lite")
     assert service.core.fields[1]["liteTopic"] == "lite"
 
 
@@ -370,7 +370,7 @@ async def test_an_acknowledgement_that_fails_after_the_fact_is_nobodys_concern()
     def answer(command: RemotingCommand) -> RemotingCommand | Exception:
         return commands.success() if command.code == _BACK else ServiceUnavailable("gone")
 
-    assert (await Service(answer).forward(receipt_handle())).status.code == Code.OK
+    assert (await Service(answer).forward_to_dead_letter_queue(receipt_handle())).status.code == Code.OK
     await asyncio.sleep(0)
 
 
@@ -378,23 +378,23 @@ async def test_an_acknowledgement_that_fails_after_the_fact_is_nobodys_concern()
 
 
 @pytest.mark.parametrize(("outcome", "code"), _OUTCOMES)
-@pytest.mark.parametrize("settle", ["ack", "change", "forward"])
+@pytest.mark.parametrize("settle", ["ack", "change", "forward_to_dead_letter_queue"])
 async def test_a_delivery_is_held_until_it_is_settled(settle: str, outcome: Any, code: int) -> None:
     service = Service(saying(outcome, popTime="1", invisibleTime="0", reviveQid="0"))
-    await getattr(service, settle)(service.hold())
+    await getattr(service, settle)(service.add())
     assert len(service.renewal) == (0 if code in {Code.OK, _BAD} else 1)
 
 
 async def test_a_batch_settles_what_is_held() -> None:
     service = Service()
-    assert await service.ack(service.hold(1), service.hold(2)) == [Code.OK] * 3
+    assert await service.ack(service.add(1), service.add(2)) == [Code.OK] * 3
     assert len(service.renewal) == 0
 
 
 async def test_a_call_that_ends_before_its_answer_settles_nothing() -> None:
     service = Service()
     service.core.pending = []
-    acking = asyncio.ensure_future(service.ack(service.hold()))
+    acking = asyncio.ensure_future(service.ack(service.add()))
     await asyncio.sleep(0)
     acking.cancel()
     await asyncio.wait((acking,))
@@ -405,8 +405,8 @@ async def test_a_call_that_ends_before_its_answer_settles_nothing() -> None:
 
 async def test_a_held_handle_that_has_expired_is_refused_and_not_claimed() -> None:
     service = Service()
-    handle = receipt_handle(age=70, holder=service.renewal.holder())
-    service.renewal.hold(service.call.client, "group", "orders", handle, 1)
+    handle = receipt_handle(age=70, renewal_id=service.renewal.new_renewal_id())
+    service.renewal.add(service.call.client, "group", "orders", handle, 1)
     assert await service.ack(handle) == [_BAD, _BAD]
     service.renewal.sweep(1_100.0)
     assert service.sent == [_CHANGE]

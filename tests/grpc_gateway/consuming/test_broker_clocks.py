@@ -20,19 +20,19 @@ def _now() -> int:
 
 def test_a_broker_that_has_not_popped_is_taken_to_have_our_time() -> None:
     clocks = BrokerClocks()
-    assert clocks.passed("broker-a", _now() - 2_000)
-    assert not clocks.passed("broker-a", _now() + 1_000)
+    assert clocks.has_passed("broker-a", _now() - 2_000)
+    assert not clocks.has_passed("broker-a", _now() + 1_000)
 
 
 def test_an_acknowledgement_that_comes_in_the_last_moment_counts() -> None:
-    assert not BrokerClocks().passed("broker-a", _now() - 1_000)
+    assert not BrokerClocks().has_passed("broker-a", _now() - 1_000)
 
 
 def test_the_brokers_clock_decides() -> None:
     clocks = BrokerClocks()
-    clocks.note("slow", _now() - 3_600_000)
-    clocks.note("fast", _now() + 3_600_000)
-    assert not clocks.passed("slow", _now() - 3_590_000)
-    assert clocks.passed("slow", _now() - 3_610_000)
-    assert clocks.passed("fast", _now() + 3_590_000)
-    assert not clocks.passed("fast", _now() + 3_610_000)
+    clocks.update("slow", _now() - 3_600_000)
+    clocks.update("fast", _now() + 3_600_000)
+    assert not clocks.has_passed("slow", _now() - 3_590_000)
+    assert clocks.has_passed("slow", _now() - 3_610_000)
+    assert clocks.has_passed("fast", _now() + 3_590_000)
+    assert not clocks.has_passed("fast", _now() + 3_610_000)

@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from grpc_gateway.consuming.lite import Lite
-from grpc_gateway.options import Options
-from grpc_gateway.status import Refused
+from grpc_gateway.consuming.lite_subscriptions import LiteSubscriptionService
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code, LiteSubscriptionAction, OffsetOption
 from protos.apache.rocketmq.v2.service_pb2 import SyncLiteSubscriptionRequest
 from remoting import command as commands
@@ -29,7 +29,7 @@ async def sync(brokers: FakeCore, *names: str, **fields: Any) -> int:
     request = SyncLiteSubscriptionRequest(
         **{"topic": resource(), "group": resource("group"), "lite_topic_set": names, **fields}
     )
-    return (await Lite(brokers, Options()).sync(call(), request)).status.code
+    return (await LiteSubscriptionService(brokers, GatewayOptions()).sync(call(), request)).status.code
 
 
 @pytest.mark.parametrize("action", list(LiteSubscriptionAction.values()))

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from grpc_gateway.consuming.pulling import Pulling
-from grpc_gateway.options import Options
-from grpc_gateway.status import Refused
+from grpc_gateway.consuming.pull_service import PullService
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import (
     Broker,
     Code,
@@ -63,7 +63,7 @@ async def pull(
         "message": lambda one: one.message.system_properties.queue_offset,
         "next_offset": lambda one: one.next_offset,
     }
-    responses = [one async for one in Pulling(brokers, Options()).pull(call(remaining=remaining), request)]
+    responses = [one async for one in PullService(brokers, GatewayOptions()).pull(call(remaining=remaining), request)]
     names = [one.WhichOneof("content") for one in responses]
     return [(str(name), read[str(name)](one)) for name, one in zip(names, responses, strict=True)]
 
@@ -182,7 +182,7 @@ async def test_a_cancelled_pull_cancels_its_poll() -> None:
 async def test_an_offset_is_stored() -> None:
     brokers = core(ResponseCode.SUCCESS)
     request = UpdateOffsetRequest(group=resource("group"), message_queue=queue(), offset=7)
-    assert (await Pulling(brokers, Options()).update_offset(call(), request)).status.code == Code.OK
+    assert (await PullService(brokers, GatewayOptions()).update_offset(call(), request)).status.code == Code.OK
     [(_, code, fields, _)] = brokers.handled
     assert (code, fields) == (
         RequestCode.UPDATE_CONSUMER_OFFSET,
@@ -190,7 +190,7 @@ async def test_an_offset_is_stored() -> None:
     )
     request.offset = -1
     with pytest.raises(Refused) as refused:
-        await Pulling(brokers, Options()).update_offset(call(), request)
+        await PullService(brokers, GatewayOptions()).update_offset(call(), request)
     assert refused.value.code == Code.ILLEGAL_OFFSET
 
 
@@ -205,7 +205,7 @@ async def test_an_offset_is_stored() -> None:
 async def test_an_offset_is_told(answer: RemotingCommand, expected: tuple[int, int]) -> None:
     brokers = core(answer)
     request = GetOffsetRequest(group=resource("group"), message_queue=queue())
-    response = await Pulling(brokers, Options()).get_offset(call(), request)
+    response = await PullService(brokers, GatewayOptions()).get_offset(call(), request)
     assert (response.status.code, response.offset) == expected
     assert brokers.fields[0] == {**_QUEUE, "consumerGroup": "group", "setZeroIfNotFound": "false"}
 
@@ -224,7 +224,7 @@ async def test_a_queue_is_asked_for_its_offsets(
     brokers = core(commands.success({"offset": "7"}))
     request = QueryOffsetRequest(message_queue=queue(), query_offset_policy=policy)
     request.timestamp.FromMilliseconds(1_700_000_000_123)
-    response = await Pulling(brokers, Options()).query_offset(call(), request)
+    response = await PullService(brokers, GatewayOptions()).query_offset(call(), request)
     assert (response.status.code, response.offset) == (Code.OK, 7)
     [(_, asked, asked_fields, _)] = brokers.handled
     assert (asked, asked_fields) == (code, {**_QUEUE, **fields})
@@ -234,7 +234,7 @@ async def test_a_queue_is_asked_for_its_offsets(
 async def test_a_policy_that_cannot_be_followed_is_refused(policy: Any) -> None:
     request = QueryOffsetRequest(message_queue=queue(), query_offset_policy=policy)
     with pytest.raises(Refused) as refused:
-        await Pulling(core(ResponseCode.SUCCESS), Options()).query_offset(call(), request)
+        await PullService(core(ResponseCode.SUCCESS), GatewayOptions()).query_offset(call(), request)
     assert refused.value.code == Code.BAD_REQUEST
 
 
@@ -242,5 +242,5 @@ async def test_a_time_that_cannot_be_is_the_brokers_to_judge() -> None:
     brokers = core(commands.success({"offset": "5"}))
     request = QueryOffsetRequest(message_queue=queue(), query_offset_policy=QueryOffsetPolicy.TIMESTAMP)
     request.timestamp.seconds, request.timestamp.nanos = 2**40, -1
-    assert (await Pulling(brokers, Options()).query_offset(call(), request)).offset == 5
+    assert (await PullService(brokers, GatewayOptions()).query_offset(call(), request)).offset == 5
     assert brokers.fields[0]["timestamp"] == str(2**40 * 1000 - 1)

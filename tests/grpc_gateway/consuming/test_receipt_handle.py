@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpc_gateway.consuming.receipt_handle import ReceiptHandle, made, of_popped
-from grpc_gateway.status import Refused
+from grpc_gateway.consuming.receipt_handle import ReceiptHandle, handle_from_pop, make_handle
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.pop import ExtraInfo
 from remoting.pop_offset_info import Retry
@@ -27,7 +27,7 @@ def test_a_handle_is_read() -> None:
 def test_what_official_proxies_give_out_is_read(text: str) -> None:
     handle = ReceiptHandle.parse(text)
     assert handle.text == text
-    assert handle.holder == ""
+    assert handle.renewal_id == ""
 
 
 @pytest.mark.parametrize(
@@ -71,22 +71,22 @@ def test_no_text_raises_anything_else(text: str) -> None:
     retry=st.sampled_from("012"),
     broker=st.text(st.characters(min_codepoint=0x21, exclude_categories=["Cc", "Cs"]), min_size=1, max_size=255),
     stored=st.integers(-1, _LONGEST),
-    holder=st.sampled_from(["", "a1b2-17"]),
+    renewal_id=st.sampled_from(["", "a1b2-17"]),
 )
 def test_what_is_written_is_read(
-    longs: tuple[int, ...], numbers: tuple[int, ...], retry: str, broker: str, stored: int, holder: str
+    longs: tuple[int, ...], numbers: tuple[int, ...], retry: str, broker: str, stored: int, renewal_id: str
 ) -> None:
     start, popped, invisible, offset = longs
-    handle = made(start, popped, invisible, numbers[0], retry, broker, numbers[1], offset, stored, holder)
+    handle = make_handle(start, popped, invisible, numbers[0], retry, broker, numbers[1], offset, stored, renewal_id)
     assert ReceiptHandle.parse(handle.text) == handle
 
 
 def test_a_popped_message_gets_the_handle_that_brokers_read() -> None:
     info = ExtraInfo(3, 1700000000000, 60000, 999, Retry.V2, "broker-a", 4, 5)
-    handle = of_popped(info, 4711, "replica-7")
+    handle = handle_from_pop(info, 4711, "replica-7")
     assert ExtraInfo.parse(handle.text) == handle.info == info
     assert handle.is_order
-    assert (handle.commit_log_offset, handle.holder) == (4711, "replica-7")
+    assert (handle.commit_log_offset, handle.renewal_id) == (4711, "replica-7")
 
 
 def test_a_change_makes_a_handle_that_nobody_holds() -> None:

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from grpc_gateway.consuming import receiving as module
 from grpc_gateway.consuming.broker_clocks import BrokerClocks
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle
-from grpc_gateway.consuming.receiving import Receiving
+from grpc_gateway.consuming.receive_service import ReceiveService
 from grpc_gateway.consuming.renewal import Renewal
-from grpc_gateway.options import Options
-from grpc_gateway.status import Refused
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.response_status import Refused, status_from_error
 from protos.apache.rocketmq.v2.definition_pb2 import (
     Broker,
     ClientType,
@@ -25,7 +24,7 @@ from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest, Receive
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import ConnectionLost, GoAway, RequestTimeout, ServiceUnavailable, TopicNotExist
+from remoting.errors import ConnectionLost, GoAway, RemotingError, RequestTimeout, ServiceUnavailable, TopicNotExist
 from remoting.messages import encode_message
 from remoting.properties import MessageType
 from remoting.topic_group_config import GroupConfig, TopicConfig
@@ -48,8 +47,8 @@ class Service:
             topics={"orders": TopicConfig("orders")},
             answer=self._answer,
         )
-        self.renewal = Renewal(self.core, Options(**options), lambda: 1_000.0, "replica")
-        self.receiving = Receiving(self.core, self.renewal, Options(**options), BrokerClocks())
+        self.renewal = Renewal(self.core, GatewayOptions(**options), lambda: 1_000.0, "replica")
+        self.receiving = ReceiveService(self.core, self.renewal, GatewayOptions(**options), BrokerClocks())
         self.call = call(remaining=remaining)
         self.others: Any = commands.success()
 
@@ -68,8 +67,11 @@ class Service:
         return [response async for response in self.stream(**fields)]
 
     async def code(self, **fields: Any) -> int:
-        """The code of a receive that has nothing but a status."""
-        [response] = await self.receive(**fields)
+        """Return the code of a receive without messages; that of an error, as the messaging service maps it."""
+        try:
+            [response] = await self.receive(**fields)
+        except (Refused, RemotingError) as error:
+            return status_from_error(error).code
         return response.status.code
 
     async def asked(self, **fields: Any) -> dict[str, str]:
@@ -97,11 +99,6 @@ def request(
 
 def tags(expression: str) -> FilterExpression:
     return FilterExpression(type=FilterType.TAG, expression=expression)
-
-
-@pytest.fixture(autouse=True)
-def no_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_HOLD", 0.0)
 
 
 # What is asked.
@@ -243,7 +240,7 @@ async def test_status_messages_and_the_time_are_answered() -> None:
     assert (system.message_id, system.delivery_attempt) == ("id-5", 1)
     handle = ReceiptHandle.parse(system.receipt_handle)
     assert (handle.broker_name, handle.queue_id, handle.queue_offset) == ("broker-a", 1, 5)
-    assert (handle.commit_log_offset, handle.holder) == (1005, "")
+    assert (handle.commit_log_offset, handle.renewal_id) == (1005, "")
     assert last.delivery_timestamp.seconds > 1_700_000_000
 
 
@@ -268,13 +265,6 @@ async def test_status_messages_and_the_time_are_answered() -> None:
 async def test_without_messages_there_is_nothing_but_a_status(outcome: Any, code: int) -> None:
     answer = outcome if isinstance(outcome, Exception) else commands.response(outcome)
     assert await Service(answer).code() == code
-
-
-async def test_whoever_is_throttled_waits_before_it_learns_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_HOLD", 0.05)
-    begin = asyncio.get_running_loop().time()
-    assert await Service(commands.response(ResponseCode.POLLING_FULL)).code() == Code.TOO_MANY_REQUESTS
-    assert asyncio.get_running_loop().time() - begin >= 0.04
 
 
 # What is not for the client.
@@ -328,7 +318,7 @@ async def test_what_is_not_in_the_dead_letter_queue_is_not_lost(outcome: Any, ca
         assert len(await service.receive()) == 3
         await asyncio.sleep(0)
     assert service.sent == [(_BACK, "1005")]
-    assert "not yet in the dead letter queue" in caplog.text
+    assert "cannot put a message of topic orders in the dead letter queue of group group" in caplog.text
 
 
 # Renewal, and streams that end early.
@@ -339,7 +329,7 @@ async def test_what_is_to_be_renewed_is_held() -> None:
     responses = await service.receive(auto_renew=True)
     assert len(service.renewal) == 2
     handles = [ReceiptHandle.parse(one.message.system_properties.receipt_handle) for one in responses[1:-1]]
-    assert len({handle.holder for handle in handles}) == 2
+    assert len({handle.renewal_id for handle in handles}) == 2
     for handle in handles:
         assert await service.renewal.claim("group", handle) == handle
 
@@ -372,7 +362,7 @@ async def test_a_cancelled_receive_cancels_its_poll() -> None:
     assert service.core.pending[0].cancelled()
 
 
-# Lite topics.
+# LiteSubscriptionService topics.
 
 
 def lite_answer(**fields: str) -> RemotingCommand:
@@ -387,7 +377,7 @@ def lite_answer(**fields: str) -> RemotingCommand:
 async def test_a_lite_consumer_receives_by_its_client_id(known_by: str) -> None:
     service = Service(lite_answer(orderCountInfo="0;0 qo0%1 3"))
     if known_by == "client":
-        service.call.client.kind = ClientType.LITE_PUSH_CONSUMER
+        service.call.client.client_type = ClientType.LITE_PUSH_CONSUMER
     else:
         service.core.topics["orders"] = TopicConfig("orders", MessageType.LITE)
     _, first, second, _ = await service.receive(auto_renew=True, attempt_id="attempt")
@@ -412,7 +402,7 @@ async def test_a_lite_consumer_receives_by_its_client_id(known_by: str) -> None:
 
 async def test_what_a_lite_consumer_did_not_get_is_given_back_to_its_lite_topic() -> None:
     service = Service(lite_answer())
-    service.call.client.kind = ClientType.LITE_PUSH_CONSUMER
+    service.call.client.client_type = ClientType.LITE_PUSH_CONSUMER
     stream = service.stream(auto_renew=True)
     await anext(stream)
     await stream.aclose()

@@ -9,16 +9,17 @@ import pytest
 
 from grpc_gateway.clients.client import Client
 from grpc_gateway.consuming import renewal as module
+from grpc_gateway.consuming import renewal_peers
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle
 from grpc_gateway.consuming.renewal import Renewal
-from grpc_gateway.consuming.renewal_events import Event, decode
-from grpc_gateway.options import Options
+from grpc_gateway.consuming.renewal_events import RenewalEventType, decode
+from grpc_gateway.gateway_options import GatewayOptions
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, ServiceUnavailable
 from remoting.topic_group_config import CustomizedBackoff, GroupConfig
-from tests.grpc_gateway.kit import PEER, FakeCore, receipt_handle
+from tests.grpc_gateway.kit import PEER, FakeCore, make_client, receipt_handle
 
 pytestmark = pytest.mark.anyio
 
@@ -49,15 +50,15 @@ class Replica:
     def __init__(self, name: str = "a", **options: Any) -> None:
         self.core = FakeCore(answer=renewed)
         self.clock = Clock()
-        self.renewal = Renewal(self.core, Options(**options), self.clock, name)
-        self.client = Client("c1", PEER)
+        self.renewal = Renewal(self.core, GatewayOptions(**options), self.clock, name)
+        self.client = make_client("c1", PEER)
 
-    def hold(self, offset: int = 5, client: Client | None = None, lite_topic: str = "") -> ReceiptHandle:
+    def add(self, offset: int = 5, client: Client | None = None, lite_topic: str = "") -> ReceiptHandle:
         """Hold one more delivery."""
-        handle = receipt_handle(offset, holder=self.renewal.holder())
+        handle = receipt_handle(offset, renewal_id=self.renewal.new_renewal_id())
         client = self.client if client is None else client
-        client.seen = self.clock.now
-        self.renewal.hold(client, "group", "orders", handle, 1, lite_topic)
+        client.last_call_at = self.clock.now
+        self.renewal.add(client, "group", "orders", handle, 1, lite_topic)
         return handle
 
     async def sleep(self, seconds: float, client_calls: bool = True) -> None:
@@ -65,7 +66,7 @@ class Replica:
         for _ in range(int(seconds)):
             self.clock.now += 1
             if client_calls:
-                self.client.seen = self.clock.now
+                self.client.last_call_at = self.clock.now
             self.renewal.sweep(self.clock.now)
             await asyncio.sleep(0)
 
@@ -74,9 +75,13 @@ class Replica:
         """Code and invisible time of all that brokers were asked."""
         return [(code, fields.get("invisibleTime", "")) for _, code, fields, _ in self.core.handled]
 
-    def told(self) -> list[tuple[Event, str, str]]:
-        """Event, original and handle of all tidings since the last look."""
-        return [(item.event, item.original, item.handle) for body in self.renewal.news() for item in decode(body)[1]]
+    def told(self) -> list[tuple[RenewalEventType, str, str]]:
+        """RenewalEventType, original and handle of all tidings since the last look."""
+        return [
+            (item.event_type, item.original, item.handle)
+            for body in self.renewal.take_messages()
+            for item in decode(body)[1]
+        ]
 
 
 def again(original: ReceiptHandle, fields: dict[str, str]) -> ReceiptHandle:
@@ -88,7 +93,7 @@ def again(original: ReceiptHandle, fields: dict[str, str]) -> ReceiptHandle:
 
 async def test_a_delivery_is_renewed_before_it_is_visible() -> None:
     replica = Replica()
-    first = replica.hold()
+    first = replica.add()
     await replica.sleep(44)
     assert replica.sent == []
     await replica.sleep(2)
@@ -114,14 +119,14 @@ async def test_a_delivery_is_renewed_before_it_is_visible() -> None:
 
 async def test_a_lite_topic_is_named() -> None:
     replica = Replica()
-    replica.hold(lite_topic="lite")
+    replica.add(lite_topic="lite")
     await replica.sleep(46)
     assert replica.core.fields[0]["liteTopic"] == "lite"
 
 
 async def test_what_is_settled_is_renewed_no_longer() -> None:
     replica = Replica()
-    handle = replica.hold()
+    handle = replica.add()
     used = await replica.renewal.claim("group", handle)
     replica.renewal.settled("group", "orders", handle, used)
     assert len(replica.renewal) == 0
@@ -132,7 +137,7 @@ async def test_what_is_settled_is_renewed_no_longer() -> None:
 
 async def test_what_is_being_settled_waits() -> None:
     replica = Replica()
-    handle = replica.hold()
+    handle = replica.add()
     await replica.renewal.claim("group", handle)
     await replica.sleep(50)
     assert replica.sent == []
@@ -144,7 +149,7 @@ async def test_what_is_being_settled_waits() -> None:
 async def test_a_settlement_waits_for_a_renewal_under_way() -> None:
     replica = Replica()
     replica.core.pending = []
-    handle = replica.hold()
+    handle = replica.add()
     await replica.sleep(46)
     claim = asyncio.ensure_future(replica.renewal.claim("group", handle))
     await asyncio.sleep(0)
@@ -157,7 +162,7 @@ async def test_a_settlement_waits_for_a_renewal_under_way() -> None:
 async def test_a_settlement_that_is_given_up_while_it_waits_claims_nothing() -> None:
     replica = Replica()
     replica.core.pending = []
-    handle = replica.hold()
+    handle = replica.add()
     await replica.sleep(46)
     claim = asyncio.ensure_future(replica.renewal.claim("group", handle))
     await asyncio.sleep(0)
@@ -171,7 +176,7 @@ async def test_a_settlement_that_is_given_up_while_it_waits_claims_nothing() -> 
 
 async def test_another_group_has_no_part_in_it() -> None:
     replica = Replica()
-    handle = replica.hold()
+    handle = replica.add()
     await replica.sleep(46)
     assert await replica.renewal.claim("other", handle) is handle
 
@@ -180,7 +185,7 @@ async def test_another_group_has_no_part_in_it() -> None:
 async def test_a_renewal_that_fails_is_tried_again(error: Exception) -> None:
     replica = Replica()
     replica.core.answer = lambda _: error
-    replica.hold()
+    replica.add()
     await replica.sleep(50)
     tries = len(replica.sent)
     assert tries in {2, 3}
@@ -195,7 +200,7 @@ async def test_a_renewal_that_fails_is_tried_again(error: Exception) -> None:
 async def test_a_renewal_that_failed_until_it_is_too_late_is_given_up() -> None:
     replica = Replica()
     replica.core.answer = lambda _: commands.response(ResponseCode.SYSTEM_ERROR)
-    replica.hold()
+    replica.add()
     await replica.sleep(70)
     assert len(replica.renewal) == 0
 
@@ -208,7 +213,7 @@ async def test_a_core_that_refuses_at_once_is_asked_again(monkeypatch: pytest.Mo
 
     with monkeypatch.context() as patch:
         patch.setattr(replica.core, "handle", refuse)
-        replica.hold()
+        replica.add()
         await replica.sleep(50)
     await replica.sleep(3)
     assert replica.sent == [(_CHANGE, "60000")]
@@ -218,7 +223,7 @@ async def test_a_core_that_refuses_at_once_is_asked_again(monkeypatch: pytest.Mo
 async def test_a_message_that_is_not_there_any_more_is_given_up(code: ResponseCode) -> None:
     replica = Replica()
     replica.core.answer = lambda _: commands.response(code)
-    replica.hold()
+    replica.add()
     await replica.sleep(120)
     assert len(replica.sent) == 1
     assert len(replica.renewal) == 0
@@ -227,7 +232,7 @@ async def test_a_message_that_is_not_there_any_more_is_given_up(code: ResponseCo
 async def test_a_message_that_was_consumed_elsewhere_is_given_up() -> None:
     replica = Replica()
     replica.core.answer = lambda _: commands.success({"popTime": "0", "invisibleTime": "0", "reviveQid": "0"})
-    replica.hold()
+    replica.add()
     await replica.sleep(120)
     assert len(replica.sent) == 1
     assert len(replica.renewal) == 0
@@ -236,7 +241,7 @@ async def test_a_message_that_was_consumed_elsewhere_is_given_up() -> None:
 async def test_after_the_limit_the_message_comes_again_as_after_a_failure() -> None:
     replica = Replica(renewal_limit=100.0)
     replica.core.groups["group"] = GroupConfig("group", backoff=CustomizedBackoff((7_000, 9_000)))
-    replica.hold()
+    replica.add()
     await replica.sleep(300)
     assert replica.sent == [(_CHANGE, "60000"), (_CHANGE, "60000"), (_CHANGE, "7000")]
     assert len(replica.renewal) == 0
@@ -244,20 +249,20 @@ async def test_after_the_limit_the_message_comes_again_as_after_a_failure() -> N
 
 async def test_what_a_client_holds_that_is_gone_is_given_back() -> None:
     replica = Replica()
-    other = Client("c2", PEER)
-    replica.hold(5)
-    replica.hold(6)
-    replica.hold(7, other)
-    replica.renewal.gone(replica.client)
+    other = make_client("c2", PEER)
+    replica.add(5)
+    replica.add(6)
+    replica.add(7, other)
+    replica.renewal.client_departed(replica.client)
     assert replica.sent == [(_CHANGE, "1000")] * 2
     assert len(replica.renewal) == 1
-    replica.renewal.gone(replica.client)
+    replica.renewal.client_departed(replica.client)
     assert len(replica.sent) == 2
 
 
 async def test_a_client_that_is_silent_is_gone() -> None:
     replica = Replica(client_expiry=30.0)
-    replica.hold()
+    replica.add()
     await replica.sleep(29, client_calls=False)
     assert len(replica.renewal) == 1
     await replica.sleep(3, client_calls=False)
@@ -266,7 +271,7 @@ async def test_a_client_that_is_silent_is_gone() -> None:
 
 async def test_a_client_that_was_closed_is_gone() -> None:
     replica = Replica()
-    replica.hold()
+    replica.add()
     replica.client.closed = True
     await replica.sleep(1)
     assert replica.sent == [(_CHANGE, "1000")]
@@ -275,7 +280,7 @@ async def test_a_client_that_was_closed_is_gone() -> None:
 async def test_a_silent_client_with_a_stream_is_there() -> None:
     replica = Replica(client_expiry=30.0)
     replica.client.attach(object())  # type: ignore[arg-type]  # nobody writes to it
-    replica.hold()
+    replica.add()
     await replica.sleep(50, client_calls=False)
     assert replica.sent == [(_CHANGE, "60000")]
 
@@ -283,9 +288,9 @@ async def test_a_silent_client_with_a_stream_is_there() -> None:
 async def test_a_client_that_goes_while_a_renewal_is_under_way_keeps_nothing() -> None:
     replica = Replica()
     replica.core.pending = []
-    replica.hold()
+    replica.add()
     await replica.sleep(46)
-    replica.renewal.gone(replica.client)
+    replica.renewal.client_departed(replica.client)
     assert len(replica.sent) == 1
     replica.core.pending[0].set_result(renewed(commands.request(_CHANGE, {"invisibleTime": "60000"})))
     await asyncio.sleep(0)
@@ -296,29 +301,29 @@ async def test_a_client_that_goes_while_a_renewal_is_under_way_keeps_nothing() -
 
 async def test_what_a_stream_did_not_deliver_is_dropped() -> None:
     replica = Replica()
-    handle = replica.hold()
-    replica.renewal.drop(handle)
-    replica.renewal.drop(handle)
+    handle = replica.add()
+    replica.renewal.discard(handle)
+    replica.renewal.discard(handle)
     await replica.sleep(60)
     assert replica.sent == []
 
 
 async def test_only_so_much_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_HELD", 2)
+    monkeypatch.setattr(module, "_MAX_DELIVERIES", 2)
     replica = Replica()
-    replica.hold(1)
-    first = replica.hold(2)
-    assert replica.renewal.holder() == ""
-    replica.renewal.drop(first)
-    assert replica.renewal.holder() != ""
+    replica.add(1)
+    first = replica.add(2)
+    assert replica.renewal.new_renewal_id() == ""
+    replica.renewal.discard(first)
+    assert replica.renewal.new_renewal_id() != ""
 
 
 async def test_only_so_many_renewals_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_UNDER_WAY", 2)
+    monkeypatch.setattr(module, "_MAX_IN_FLIGHT", 2)
     replica = Replica()
     replica.core.pending = []
     for offset in range(5):
-        replica.hold(offset)
+        replica.add(offset)
     await replica.sleep(50)
     assert len(replica.core.pending) == 2
     for reply in list(replica.core.pending):
@@ -332,14 +337,14 @@ async def test_only_so_many_renewals_are_under_way(monkeypatch: pytest.MonkeyPat
 
 def exchange(*replicas: Replica) -> None:
     """Everybody hears what everybody tells, themselves included."""
-    for body in [body for replica in replicas for body in replica.renewal.news()]:
+    for body in [body for replica in replicas for body in replica.renewal.take_messages()]:
         for replica in replicas:
-            replica.renewal.hear(body)
+            replica.renewal.receive_message(body)
 
 
 async def test_other_replicas_know_the_newest_handle() -> None:
     a, b = Replica("a"), Replica("b")
-    handle = a.hold()
+    handle = a.add()
     assert await b.renewal.claim("group", handle) is handle
     await a.sleep(46)
     exchange(a, b)
@@ -355,7 +360,7 @@ async def test_other_replicas_know_the_newest_handle() -> None:
 
 async def test_a_holder_learns_what_another_replica_acknowledged() -> None:
     a, b = Replica("a"), Replica("b")
-    handle = a.hold()
+    handle = a.add()
     used = await b.renewal.claim("group", handle)
     b.renewal.settled("group", "orders", handle, used)
     exchange(a, b)
@@ -366,7 +371,7 @@ async def test_a_holder_learns_what_another_replica_acknowledged() -> None:
 @pytest.mark.parametrize("invisible", [None, 5_000])
 async def test_what_was_settled_by_an_old_handle_is_made_good(invisible: int | None) -> None:
     a, b = Replica("a"), Replica("b")
-    handle = a.hold()
+    handle = a.add()
     await a.sleep(46)
     # It has not heard of the renewal.
     b.renewal.settled("group", "orders", handle, handle, invisible)
@@ -378,12 +383,12 @@ async def test_what_was_settled_by_an_old_handle_is_made_good(invisible: int | N
 
 async def test_a_message_in_order_is_hidden_again_where_that_was_undone() -> None:
     a, b = Replica("a"), Replica("b")
-    handle = receipt_handle(5, order=True, holder=a.renewal.holder())
-    a.client.seen = a.clock.now
+    handle = receipt_handle(5, order=True, renewal_id=a.renewal.new_renewal_id())
+    a.client.last_call_at = a.clock.now
     a.core.answer = lambda command: commands.success(
         {"popTime": str(handle.pop_time), "invisibleTime": "120000", "reviveQid": "999"}
     )
-    a.renewal.hold(a.client, "group", "orders", handle, 1)
+    a.renewal.add(a.client, "group", "orders", handle, 1)
     await a.sleep(46)
     b.renewal.settled("group", "orders", handle, handle, 5_000)
     exchange(a, b)
@@ -392,7 +397,7 @@ async def test_a_message_in_order_is_hidden_again_where_that_was_undone() -> Non
 
 async def test_a_settlement_elsewhere_waits_for_a_renewal_under_way() -> None:
     a, b = Replica("a"), Replica("b")
-    handle = a.hold()
+    handle = a.add()
     a.core.pending = []
     await a.sleep(46)
     b.renewal.settled("group", "orders", handle, handle)
@@ -405,7 +410,7 @@ async def test_a_settlement_elsewhere_waits_for_a_renewal_under_way() -> None:
 
 async def test_another_groups_settlement_settles_nothing() -> None:
     a, b = Replica("a"), Replica("b")
-    handle = a.hold()
+    handle = a.add()
     b.renewal.settled("other", "orders", handle, handle)
     exchange(a, b)
     assert len(a.renewal) == 1
@@ -413,32 +418,32 @@ async def test_another_groups_settlement_settles_nothing() -> None:
 
 async def test_a_replica_that_does_not_share_tells_nothing() -> None:
     replica = Replica("")
-    handle = replica.hold()
+    handle = replica.add()
     await replica.sleep(46)
-    replica.renewal.settled("group", "orders", receipt_handle(holder="x-1"), handle)
-    assert replica.renewal.news() == []
+    replica.renewal.settled("group", "orders", receipt_handle(renewal_id="x-1"), handle)
+    assert replica.renewal.take_messages() == []
 
 
 async def test_ordinary_traffic_tells_nothing() -> None:
     replica = Replica()
     for offset in range(3):
-        handle = replica.hold(offset)
+        handle = replica.add(offset)
         replica.renewal.settled("group", "orders", handle, await replica.renewal.claim("group", handle))
         # Acknowledged a second time.
         replica.renewal.settled("group", "orders", handle, handle)
-    assert replica.renewal.news() == []
+    assert replica.renewal.take_messages() == []
 
 
 async def test_garbage_on_the_topic_is_left_aside(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        Replica().renewal.hear(b"garbage")
-    assert "no tidings" in caplog.text
+        Replica().renewal.receive_message(b"garbage")
+    assert "cannot decode renewal events" in caplog.text
 
 
 async def test_only_so_much_is_known_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_KNOWN", 2)
+    monkeypatch.setattr(renewal_peers, "_MAX_HANDLES", 2)
     a, b = Replica("a"), Replica("b")
-    handles = [a.hold(offset) for offset in range(3)]
+    handles = [a.add(offset) for offset in range(3)]
     await a.sleep(46)
     exchange(a, b)
     found = [await b.renewal.claim("group", handle) for handle in handles]
@@ -447,7 +452,7 @@ async def test_only_so_much_is_known_of_others(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_who_names_another_group_settles_nothing() -> None:
     replica = Replica()
-    handle = replica.hold()
+    handle = replica.add()
     for _ in range(2):
         assert await replica.renewal.claim("other", handle) == handle
         replica.renewal.unclaim("other", handle)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpc_gateway.consuming.renewal_events import Event, RenewalEvent, decode, encode
+from grpc_gateway.consuming.renewal_events import RenewalEvent, RenewalEventType, decode, encode
 from remoting.errors import BodyError
 
 _HANDLE = "5 1700000000000 60000 0 0 broker-a 1 5 4711 a-1"
 _TIDINGS = [
-    RenewalEvent(Event.RENEWED, "group", "topic", _HANDLE, _HANDLE.replace("17", "18")),
-    RenewalEvent(Event.ACKNOWLEDGED, "group", "topic", _HANDLE, _HANDLE),
-    RenewalEvent(Event.CHANGED, "group", "topic", _HANDLE, _HANDLE, 3_000),
+    RenewalEvent(RenewalEventType.RENEWED, "group", "topic", _HANDLE, _HANDLE.replace("17", "18")),
+    RenewalEvent(RenewalEventType.ACKNOWLEDGED, "group", "topic", _HANDLE, _HANDLE),
+    RenewalEvent(RenewalEventType.CHANGED, "group", "topic", _HANDLE, _HANDLE, 3_000),
 ]
 
 

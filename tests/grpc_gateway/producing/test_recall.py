@@ -1,8 +1,8 @@
 import pytest
 
-from grpc_gateway.options import Options
-from grpc_gateway.producing.recall import Recall
-from grpc_gateway.status import Refused
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.producing.recall_service import RecallService
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import RecallMessageRequest, RecallMessageResponse
 from remoting import command as commands
@@ -19,7 +19,7 @@ HANDLE = str(RecallHandle("orders", "broker-a", 1_700_000_000_000, "01AB"))
 
 async def recall(core: FakeCore, handle: str = HANDLE) -> RecallMessageResponse:
     request = RecallMessageRequest(topic=resource(), recall_handle=handle)
-    return await Recall(core, Options()).recall(call(), request)
+    return await RecallService(core, GatewayOptions()).recall(call(), request)
 
 
 async def test_the_broker_in_the_handle_is_asked() -> None:

@@ -2,10 +2,10 @@ import asyncio
 
 import pytest
 
-from grpc_gateway.options import Options
-from grpc_gateway.producing.sending import Sending
-from grpc_gateway.producing.transaction_id import TransactionId
-from grpc_gateway.status import Refused
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.producing.send_service import SendService
+from grpc_gateway.response_status import Refused
+from grpc_gateway.transaction_id import TransactionId
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message, MessageType, Resource, SystemProperties
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse
 from remoting import command as commands
@@ -41,8 +41,8 @@ def brokers(**answers: RemotingCommand | Exception) -> FakeCore:
     return FakeCore(routes={"orders": route("orders", *(f"broker-{name}" for name in answers))}, answer=answer)
 
 
-async def send(core: FakeCore, *messages: Message, options: Options | None = None) -> SendMessageResponse:
-    return await Sending(core, options or Options()).send(call(), SendMessageRequest(messages=messages))
+async def send(core: FakeCore, *messages: Message, options: GatewayOptions | None = None) -> SendMessageResponse:
+    return await SendService(core, options or GatewayOptions()).send(call(), SendMessageRequest(messages=messages))
 
 
 async def test_a_message_is_stored() -> None:
@@ -103,7 +103,7 @@ async def test_a_message_group_keeps_its_queue() -> None:
 
 async def test_other_messages_take_turns() -> None:
     core = brokers(a=commands.success(STORED), b=commands.success(STORED))
-    sending = Sending(core, Options())
+    sending = SendService(core, GatewayOptions())
     for number in range(8):
         await sending.send(call(), SendMessageRequest(messages=[sent(number)]))
     assert len({(fields["n"], fields["e"]) for fields in core.fields}) == 8
@@ -205,7 +205,7 @@ async def test_a_topics_type_is_enforced(accepted: properties.MessageType, kind:
     with pytest.raises(Refused) as refused:
         await send(core, message)
     assert refused.value.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
-    assert (await send(core, message, options=Options(validate_message_type=False))).status.code == Code.OK
+    assert (await send(core, message, options=GatewayOptions(validate_message_type=False))).status.code == Code.OK
 
 
 async def test_the_messages_of_a_request_are_bounded() -> None:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpc_gateway.producing.transaction_id import TransactionId
-from grpc_gateway.producing.transactions import Transactions
-from grpc_gateway.status import Refused
+from grpc_gateway.producing.transaction_service import TransactionService
+from grpc_gateway.response_status import Refused
+from grpc_gateway.transaction_id import TransactionId
 from protos.apache.rocketmq.v2.definition_pb2 import Code, TransactionResolution, TransactionSource
 from protos.apache.rocketmq.v2.service_pb2 import EndTransactionRequest
 from remoting import command as commands
@@ -39,7 +39,7 @@ async def end(core: FakeCore, **more: object) -> int:
         **more,
     }
     request = EndTransactionRequest(topic=resource(), message_id="01AB", **given)
-    response = await Transactions(core).end(call(), request)
+    response = await TransactionService(core).end(call(), request)
     return response.status.code
 
 

@@ -156,11 +156,11 @@ async def test_a_stream_that_breaks_is_noticed_at_once_and_the_client_stays(clus
             await until(lambda: not app.grpc.service.telemetry.streams)
             (client,) = app.grpc.clients
             assert client.stream is None
-            assert client.alone_since is None
+            assert client.disconnected_at is None
             assert app.registry.consumer_ids("g") == {"c1"}
-        await until(lambda: client.alone_since is not None)
+        await until(lambda: client.disconnected_at is not None)
         assert app.registry.consumer_ids("g") == {"c1"}
-        app.grpc.service.presence.sweep(asyncio.get_running_loop().time() + 11)
+        app.grpc.service.client_lifecycle.sweep(asyncio.get_running_loop().time() + 11)
         await until(lambda: not app.registry.consumer_ids("g"))
 
 

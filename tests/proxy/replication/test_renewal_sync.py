@@ -37,11 +37,11 @@ class FakeRenewal:
         self.untold = list(news)
         self.heard: list[bytes] = []
 
-    def news(self) -> list[bytes]:
+    def take_messages(self) -> list[bytes]:
         told, self.untold = self.untold, []
         return told
 
-    def hear(self, body: bytes) -> None:
+    def receive_message(self, body: bytes) -> None:
         self.heard.append(body)
 
 

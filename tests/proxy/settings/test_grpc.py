@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpc_gateway.options import Options
+from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.server import ServerOptions
 from proxy.settings.loading import ConfigError
 from tests.proxy.settings.conftest import Load
@@ -10,7 +10,7 @@ from tests.proxy.settings.conftest import Load
 
 def test_grpc_table_sets_the_options_of_the_service(loaded: Load) -> None:
     options = loaded().grpc.options(90.0)
-    assert options == Options()
+    assert options == GatewayOptions()
     toml = """
 [grpc]
 max_body = 1000
@@ -19,7 +19,7 @@ metric_collector = "otel.test:4317"
 """
     options = loaded(toml, {"GRPC__MAX_POLLING": "10"}).grpc.options(45.0)
     assert (options.max_body, options.max_polling, options.client_expiry) == (1000, 10.0, 45.0)
-    assert options.publishing_backoff == (5, *Options().publishing_backoff[1:])
+    assert options.publishing_backoff == (5, *GatewayOptions().publishing_backoff[1:])
     assert str(options.metric_collector) == "otel.test:4317"
 
 

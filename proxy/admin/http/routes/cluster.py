@@ -69,7 +69,7 @@ async def list_receipt_handles(
             and (group is None or held.group == group)
             and (topic is None or held.topic == topic)
         ),
-        lambda held: (held.since, held.newest.text),
+        lambda held: (held.received_at, held.newest.text),
         _BY_AGE,
         limit,
         cursor,

@@ -1,10 +1,10 @@
-"""Transaction ids: each names all that any replica needs to end the transaction, at any time."""
+"""Transaction ids, with everything that a replica needs to end the transaction."""
 
 import base64
 from dataclasses import dataclass
 from typing import Self
 
-from grpc_gateway.status import Refused
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 
 _VERSION = "t1"
@@ -12,9 +12,9 @@ _VERSION = "t1"
 
 @dataclass(frozen=True, slots=True)
 class TransactionId:
-    """Where a half message is: its broker, its offset in the queue of half messages and in the commit log.
+    """Location of a half message: its broker, its offset in the half-message queue and in the commit log.
 
-    message_id: what the broker's own transaction id is, the producer's unique id.
+    message_id: the broker's own transaction id, which is the producer's unique message id.
     """
 
     broker: str
@@ -24,16 +24,16 @@ class TransactionId:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read an id. Raises Refused (INVALID_TRANSACTION_ID)."""
+        """Parse an id. Raises Refused (INVALID_TRANSACTION_ID)."""
         try:
             raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode()
             version, broker, queue_offset, commit_log_offset, message_id = raw.split(" ")
-            found = cls(broker, int(queue_offset), int(commit_log_offset), message_id)
+            transaction = cls(broker, int(queue_offset), int(commit_log_offset), message_id)
         except ValueError:
             raise _invalid() from None
-        if version != _VERSION or not broker or found.queue_offset < 0 or found.commit_log_offset < 0:
+        if version != _VERSION or not broker or transaction.queue_offset < 0 or transaction.commit_log_offset < 0:
             raise _invalid()
-        return found
+        return transaction
 
     def __str__(self) -> str:
         text = f"{_VERSION} {self.broker} {self.queue_offset} {self.commit_log_offset} {self.message_id}"
@@ -41,4 +41,4 @@ class TransactionId:
 
 
 def _invalid() -> Refused:
-    return Refused(Code.INVALID_TRANSACTION_ID, "the transaction id is none that this proxy gave out")
+    return Refused(Code.INVALID_TRANSACTION_ID, "transaction_id was not issued by this proxy")

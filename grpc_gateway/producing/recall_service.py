@@ -1,10 +1,10 @@
-"""RecallMessage: a delayed message is taken back before it is due."""
+"""RecallMessage: recalls a delayed message before it is due."""
 
 from grpc_gateway import validation
-from grpc_gateway.call import Call
+from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.core import Core
-from grpc_gateway.options import Options
-from grpc_gateway.status import OK, Refused, of_response
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.response_status import OK, Refused, status_from_reply
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import RecallMessageRequest, RecallMessageResponse
 from remoting import command as commands
@@ -16,29 +16,30 @@ from remoting.properties import MessageType
 _RECALLABLE = (MessageType.DELAY, MessageType.MIXED, MessageType.UNSPECIFIED)
 
 
-class Recall:
-    """Recalls."""
+class RecallService:
+    """Serves recalls."""
 
-    def __init__(self, core: Core, options: Options) -> None:
+    def __init__(self, core: Core, options: GatewayOptions) -> None:
         self._core = core
         self._options = options
 
-    async def recall(self, call: Call, request: RecallMessageRequest) -> RecallMessageResponse:
-        """Have the broker that the handle names take the message back."""
+    async def recall(self, rpc: Rpc, request: RecallMessageRequest) -> RecallMessageResponse:
+        """Recall the message from the broker in its handle. Raises Refused, RemotingError."""
         topic = validation.topic(request.topic)
         if self._options.validate_message_type:
             kind = (await self._core.topic(topic)).message_type
             if kind not in _RECALLABLE:
                 raise Refused(
-                    Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"{topic} takes {kind}, of which nothing can be recalled"
+                    Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+                    f"topic {topic} accepts only {kind} messages, which cannot be recalled",
                 )
         try:
             handle = RecallHandle.parse(request.recall_handle)
         except BodyError as error:
-            raise Refused(Code.BAD_REQUEST, str(error)) from None
+            raise Refused(Code.BAD_REQUEST, f"recall_handle is invalid: {error}") from None
         command = commands.request(
             RequestCode.RECALL_MESSAGE,
-            # The group names nobody; brokers note it in the message that recalls.
+            # Brokers require a producer group, and only store it in the recalling message.
             {
                 "topic": topic,
                 "producerGroup": topic,
@@ -46,7 +47,7 @@ class Recall:
                 "bname": handle.broker_name,
             },
         )
-        answer = await call.ask(self._core, command, handle.broker_name)
-        if answer.code != ResponseCode.SUCCESS:
-            return RecallMessageResponse(status=of_response(answer))
-        return RecallMessageResponse(status=OK, message_id=answer.fields.get("msgId") or handle.message_id)
+        reply = await rpc.request(self._core, command, handle.broker_name)
+        if reply.code != ResponseCode.SUCCESS:
+            return RecallMessageResponse(status=status_from_reply(reply))
+        return RecallMessageResponse(status=OK, message_id=reply.fields.get("msgId") or handle.message_id)

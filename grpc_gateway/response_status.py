@@ -1,7 +1,7 @@
-"""Statuses: which v2 code tells a gRPC client what went wrong.
+"""Statuses of v2 responses, from errors and from brokers' replies.
 
-A business error is a gRPC call that succeeded with a status in its response; only what breaks the
-contract of gRPC itself is a gRPC status.
+A business error is a successful gRPC call with a status in its response. A gRPC status is used only for errors of the
+gRPC protocol itself.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from remoting.errors import BodyError, ConnectionLost, RemotingError, RequestTim
 
 
 class Refused(Exception):
-    """An rpc, or one entry of it, cannot be served; `code` and the text are the client's to read."""
+    """An rpc, or one entry of it, is rejected with a v2 code and a message for the client."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class Refused(Exception):
 
 OK = Status(code=Code.OK, message="OK")
 
-_RESPONSES: dict[int, Code] = {
+_CODES: dict[int, Code] = {
     ResponseCode.SUCCESS: Code.OK,
     ResponseCode.SYSTEM_BUSY: Code.TOO_MANY_REQUESTS,
     ResponseCode.FLOW_CONTROL: Code.TOO_MANY_REQUESTS,
@@ -41,43 +41,43 @@ _RESPONSES: dict[int, Code] = {
     ResponseCode.LMQ_QUOTA_EXCEEDED: Code.LITE_TOPIC_QUOTA_EXCEEDED,
     ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
 }
-# What our own errors say where their response code says less.
-_ERRORS: tuple[tuple[type[RemotingError], Code], ...] = (
+# Errors whose type is more specific than their response code.
+_ERROR_CODES: tuple[tuple[type[RemotingError], Code], ...] = (
     (BodyError, Code.INTERNAL_SERVER_ERROR),
-    # Whether it was served is unknown.
+    # The broker may have served the request.
     (RequestTimeout, Code.PROXY_TIMEOUT),
     (ConnectionLost, Code.PROXY_TIMEOUT),
 )
 
 
 def status(code: Code, message: str = "") -> Status:
-    """A status; without a text it is the code's name."""
+    """Return a status; the message defaults to the code's name."""
     return Status(code=code, message=message or Code.Name(code))
 
 
-def of_response(reply: RemotingCommand) -> Status:
-    """What a broker's answer says."""
+def status_from_reply(reply: RemotingCommand) -> Status:
+    """Return the status of a broker's reply."""
     if reply.code == ResponseCode.SUCCESS:
         return OK
-    return status(_RESPONSES.get(reply.code, Code.INTERNAL_SERVER_ERROR), reply.remark or f"response code {reply.code}")
+    return status(_CODES.get(reply.code, Code.INTERNAL_SERVER_ERROR), reply.remark or f"response code {reply.code}")
 
 
-def of_error(error: Exception) -> Status:
-    """What an error says: of a `Refused` itself, of a RemotingError what the table has for it."""
+def status_from_error(error: Exception) -> Status:
+    """Return the status of an error; only Refused and RemotingError show their text to the client."""
     if isinstance(error, Refused):
         return status(error.code, str(error))
     if isinstance(error, RemotingError):
-        code = next((code for kind, code in _ERRORS if isinstance(error, kind)), None)
+        code = next((code for kind, code in _ERROR_CODES if isinstance(error, kind)), None)
         if code is None:
-            code = _RESPONSES.get(error.code, Code.INTERNAL_SERVER_ERROR)
+            code = _CODES.get(error.code, Code.INTERNAL_SERVER_ERROR)
         return status(code, str(error))
     return status(Code.INTERNAL_SERVER_ERROR, "internal error")
 
 
-def joint(statuses: Iterable[Status]) -> Status:
-    """The status of a response with one status per entry: theirs where they agree, else MULTIPLE_RESULTS."""
-    found = list(statuses)
-    codes = {one.code for one in found}
+def combined_status(statuses: Iterable[Status]) -> Status:
+    """Return the status of a response from those of its entries; MULTIPLE_RESULTS if their codes differ."""
+    entries = list(statuses)
+    codes = {entry.code for entry in entries}
     if len(codes) > 1:
         return status(Code.MULTIPLE_RESULTS)
-    return found[0] if found else status(Code.INTERNAL_SERVER_ERROR, "nothing was asked for")
+    return entries[0] if entries else status(Code.INTERNAL_SERVER_ERROR, "the request has no entries")

@@ -1,0 +1,115 @@
+"""One rpc in progress: its client, its deadline, and its statistics."""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from grpc_gateway.clients.client import Client
+from grpc_gateway.clients.server_push import TELEMETRY_PUSH
+from grpc_gateway.core import Core, dispatch
+from protocol_negotiation.peer import HostPort, Peer
+from remoting.command import RemotingCommand
+
+# Peers as grpcio's transport writes them: `ipv4:192.0.2.7:50000`, `ipv6:%5B::1%5D:50000`, `unix:`.
+_PEER = re.compile(r"ipv[46]:(?:%5B|\[)?(?P<host>.*?)(?:%5D|\])?:(?P<port>\d+)", re.IGNORECASE)
+_UNKNOWN_ADDRESS = HostPort("unix:", 0)
+
+
+class Rpc:
+    """One rpc of the messaging service. `context` is the transport's `grpc.aio.ServicerContext`.
+
+    The other fields are statistics for the observer. broker, queue: target of the latest request to a broker.
+    broker_seconds: time spent in requests to brokers, added up; None without any. messages: messages sent, delivered
+    or settled; bytes_out: size of their bodies. attempt: highest delivery attempt of the messages delivered.
+    trace_id: trace of a sampled request.
+    """
+
+    __slots__ = (
+        "attempt",
+        "broker",
+        "broker_seconds",
+        "bytes_out",
+        "client",
+        "context",
+        "messages",
+        "peer",
+        "queue",
+        "trace_id",
+    )
+
+    def __init__(self, client: Client, context: Any, peer: Peer) -> None:
+        self.client = client
+        self.context = context
+        self.peer = peer
+        self.broker: str | None = None
+        self.queue: int | None = None
+        self.broker_seconds: float | None = None
+        self.messages = 0
+        self.bytes_out = 0
+        self.attempt: int | None = None
+        self.trace_id: str | None = None
+
+    def request(
+        self, core: Core, command: RemotingCommand, broker: str, queue: int = -1
+    ) -> Coroutine[Any, Any, RemotingCommand]:
+        """Give a command to the core and return its reply. Raises RemotingError.
+
+        broker, queue: target, for the statistics; -1 for a command about no single queue.
+        """
+        reply = dispatch(core, self.client, command)
+        self.trace_id = command.trace_id
+        return self.wait_for(reply, broker, queue)
+
+    async def wait_for(self, reply: "asyncio.Future[RemotingCommand]", broker: str, queue: int = -1) -> RemotingCommand:
+        """Return the reply to a command that the core already has. Raises RemotingError."""
+        self.broker = broker
+        self.queue = queue if queue >= 0 else None
+        started = time.monotonic()
+        try:
+            return await reply
+        finally:
+            self.broker_seconds = (self.broker_seconds or 0.0) + time.monotonic() - started
+
+    def count_delivery(self, size: int, attempt: int) -> None:
+        """Count a message with a body of `size` bytes that is sent with the response."""
+        self.messages += 1
+        self.bytes_out += size
+        self.attempt = max(self.attempt or 0, attempt)
+
+    async def flushed(self) -> None:
+        """Wait until the responses so far are written to the connection, if the transport supports that.
+
+        Raises CancelledError if the client disconnects first.
+        """
+        flushed = getattr(self.context, "flushed", None)
+        if flushed is not None:
+            await flushed()
+
+    def remaining(self) -> float | None:
+        """Return the seconds until the deadline; None without a deadline."""
+        remaining: float | None = self.context.time_remaining()
+        return remaining
+
+
+# Called at the end of each rpc with its name, the rpc, the request (None if there was none), the v2 code (0 if the rpc
+# ended without a status), and the start time in seconds of `time.monotonic`.
+Observer = Callable[[str, Rpc, Any, int, float], None]
+
+
+def anonymous_rpc(context: Any) -> Rpc:
+    """Return the rpc of a client that sent no client id."""
+    peer = peer_of(context)
+    return Rpc(Client("", peer, TELEMETRY_PUSH), context, peer)
+
+
+def peer_of(context: Any) -> Peer:
+    """Return the peer of an rpc's connection."""
+    connection = getattr(context, "connection", None)
+    if connection is not None:
+        peer: Peer = connection.peer
+        return peer
+    match = _PEER.fullmatch(context.peer())
+    address = HostPort(match["host"], int(match["port"])) if match else _UNKNOWN_ADDRESS
+    return Peer(address, _UNKNOWN_ADDRESS)

@@ -1,0 +1,194 @@
+"""PullMessage, UpdateOffset, GetOffset, QueryOffset: consuming by offset. Official proxies do not serve these."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import NamedTuple
+
+from grpc_gateway import validation
+from grpc_gateway.clients.rpc import Rpc
+from grpc_gateway.consuming.filters import Filter, parse_filter
+from grpc_gateway.core import Core
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.message_decoding import from_stored
+from grpc_gateway.response_status import OK, Refused, status, status_from_reply
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Message, MessageQueue, QueryOffsetPolicy, Status
+from protos.apache.rocketmq.v2.service_pb2 import (
+    GetOffsetRequest,
+    GetOffsetResponse,
+    PullMessageRequest,
+    PullMessageResponse,
+    QueryOffsetRequest,
+    QueryOffsetResponse,
+    UpdateOffsetRequest,
+    UpdateOffsetResponse,
+)
+from remoting import command as commands
+from remoting import messages, properties
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.messages import PullSysFlag, StoredMessage
+
+# Maximum number of messages in a broker's reply.
+_MAX_MESSAGES = 32
+_NO_MESSAGES = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
+_LONG_POLLING = PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND
+_POLICY_CODES = {
+    QueryOffsetPolicy.BEGINNING: RequestCode.GET_MIN_OFFSET,
+    QueryOffsetPolicy.END: RequestCode.GET_MAX_OFFSET,
+    QueryOffsetPolicy.TIMESTAMP: RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+}
+
+
+class _Queue(NamedTuple):
+    """A message queue of a request."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+    @property
+    def fields(self) -> dict[str, str]:
+        return {"topic": self.topic, "queueId": str(self.queue_id), "bname": self.broker}
+
+
+class PullService:
+    """Serves pulls and offsets."""
+
+    def __init__(self, core: Core, options: GatewayOptions) -> None:
+        self._core = core
+        self._options = options
+
+    async def pull(self, rpc: Rpc, request: PullMessageRequest) -> AsyncGenerator[PullMessageResponse, None]:
+        """Yield the status, the messages, and the offset of the next pull. Raises Refused, RemotingError."""
+        queue, group = _queue(request.message_queue), validation.group(request.group)
+        expression = parse_filter(request.filter_expression)
+        _check_offset(request.offset)
+        reply = await self._request_pull(
+            rpc, request, _pull_command(queue, group, expression, request, self._polling_time(rpc, request))
+        )
+        if reply is None or reply.code in _NO_MESSAGES:
+            yield PullMessageResponse(status=OK)
+        elif reply.code == ResponseCode.SUCCESS:
+            yield PullMessageResponse(status=OK)
+            for stored in messages.unwrap(messages.decode_messages(reply.body)):
+                # An inner batch may begin before the requested offset.
+                if stored.queue_offset >= request.offset and expression.matches(stored.get(properties.TAGS)):
+                    rpc.count_delivery(len(stored.body), stored.reconsume_times + 1)
+                    yield PullMessageResponse(message=_v2_message(queue, stored))
+        elif reply.code == ResponseCode.PULL_OFFSET_MOVED:
+            yield PullMessageResponse(
+                status=status(Code.ILLEGAL_OFFSET, f"offset {request.offset} is outside the offsets of the queue")
+            )
+        else:
+            yield PullMessageResponse(status=status_from_reply(reply))
+            return
+        yield PullMessageResponse(next_offset=request.offset if reply is None else reply.integer("nextBeginOffset"))
+
+    async def update_offset(self, rpc: Rpc, request: UpdateOffsetRequest) -> UpdateOffsetResponse:
+        """Store the offset of a group in a queue. Raises Refused, RemotingError."""
+        queue, group = _queue(request.message_queue), validation.group(request.group)
+        _check_offset(request.offset)
+        fields = {"consumerGroup": group, "commitOffset": str(request.offset)}
+        return UpdateOffsetResponse(
+            status=status_from_reply(await self._request(rpc, RequestCode.UPDATE_CONSUMER_OFFSET, queue, fields))
+        )
+
+    async def get_offset(self, rpc: Rpc, request: GetOffsetRequest) -> GetOffsetResponse:
+        """Return the offset of a group in a queue. Raises Refused, RemotingError."""
+        queue, group = _queue(request.message_queue), validation.group(request.group)
+        # Otherwise a broker may return 0 for a queue that the group has never read.
+        fields = {"consumerGroup": group, "setZeroIfNotFound": "false"}
+        reply = await self._request(rpc, RequestCode.QUERY_CONSUMER_OFFSET, queue, fields)
+        if reply.code == ResponseCode.QUERY_NOT_FOUND:
+            return GetOffsetResponse(
+                status=status(Code.OFFSET_NOT_FOUND, f"consumer group {group} has no offset in this queue")
+            )
+        result, offset = _offset_result(reply)
+        return GetOffsetResponse(status=result, offset=offset)
+
+    async def query_offset(self, rpc: Rpc, request: QueryOffsetRequest) -> QueryOffsetResponse:
+        """Return a queue's first offset, its end, or the offset of a time. Raises Refused, RemotingError."""
+        queue = _queue(request.message_queue)
+        code = _POLICY_CODES.get(request.query_offset_policy)
+        if code is None:
+            raise Refused(Code.BAD_REQUEST, f"query_offset_policy {request.query_offset_policy} is unknown")
+        fields = {}
+        if code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+            if not request.HasField("timestamp"):
+                raise Refused(Code.BAD_REQUEST, "timestamp is required by query_offset_policy TIMESTAMP")
+            # Not validated: brokers return the first or last offset for a time out of range.
+            fields["timestamp"] = str(validation.milliseconds(request.timestamp))
+        result, offset = _offset_result(await self._request(rpc, code, queue, fields))
+        return QueryOffsetResponse(status=result, offset=offset)
+
+    def _polling_time(self, rpc: Rpc, request: PullMessageRequest) -> int:
+        """Return the time that the broker may wait for a message, in ms."""
+        polling = min(validation.milliseconds(request.long_polling_timeout), int(self._options.max_polling * 1000))
+        remaining = rpc.remaining()
+        if remaining is not None:
+            polling = min(polling, int((remaining - self._options.polling_margin) * 1000))
+        return max(polling, 0)
+
+    async def _request_pull(
+        self, rpc: Rpc, request: PullMessageRequest, command: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Return the reply; None if there is none shortly before the deadline.
+
+        Brokers check only every five seconds whether a poll has timed out, which may be after the deadline.
+        """
+        remaining = rpc.remaining()
+        fields = command.fields
+        reply = rpc.request(self._core, command, fields["bname"], int(fields["queueId"]))
+        if remaining is None or fields["suspendTimeoutMillis"] == "0":
+            return await reply
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(remaining - self._options.polling_margin):
+                return await reply
+        return None
+
+    async def _request(self, rpc: Rpc, code: RequestCode, queue: _Queue, fields: dict[str, str]) -> RemotingCommand:
+        command = commands.request(code, {**queue.fields, **fields})
+        return await rpc.request(self._core, command, queue.broker, queue.queue_id)
+
+
+def _queue(queue: MessageQueue) -> _Queue:
+    """Return the queue of a request. Raises Refused."""
+    topic = validation.topic(queue.topic)
+    if not queue.broker.name or queue.id < 0:
+        raise Refused(Code.BAD_REQUEST, "message_queue must have a broker name and an id of at least 0")
+    return _Queue(topic, queue.broker.name, queue.id)
+
+
+def _check_offset(offset: int) -> None:
+    if offset < 0:
+        raise Refused(Code.ILLEGAL_OFFSET, f"offset must not be negative: {offset}")
+
+
+def _pull_command(
+    queue: _Queue, group: str, expression: Filter, request: PullMessageRequest, polling: int
+) -> RemotingCommand:
+    return commands.request(
+        RequestCode.PULL_MESSAGE,
+        {
+            **queue.fields,
+            "consumerGroup": group,
+            "queueOffset": str(request.offset),
+            "maxMsgNums": str(max(1, min(request.batch_size, _MAX_MESSAGES))),
+            "sysFlag": str(int(_LONG_POLLING if polling else PullSysFlag.SUBSCRIPTION)),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(polling),
+            "subscription": expression.expression,
+            "expressionType": expression.kind,
+            "subVersion": "0",
+        },
+    )
+
+
+def _v2_message(queue: _Queue, stored: StoredMessage) -> Message:
+    return from_stored(stored, topic=queue.topic, delivery_attempt=stored.reconsume_times + 1)
+
+
+def _offset_result(reply: RemotingCommand) -> tuple[Status, int]:
+    """Return the status and the offset of a reply; 0 without an offset."""
+    return status_from_reply(reply), reply.integer("offset") if reply.code == ResponseCode.SUCCESS else 0

@@ -1,0 +1,202 @@
+"""Conversion of v2 messages to the properties, body and flags that brokers store."""
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from grpc_gateway import validation
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.reserved_properties import RESERVED_PROPERTIES
+from grpc_gateway.response_status import Refused
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Encoding, Message, MessageType
+from remoting import messages, properties
+from remoting.compression import CompressionType
+from remoting.messages import SysFlag
+
+# Constants, since a look-up of an enum value in generated code takes as long as the rest of its statement.
+_GZIP = Encoding.GZIP
+_TRANSACTION = MessageType.TRANSACTION
+_PREPARED = int(SysFlag.TRANSACTION_PREPARED)
+# zlib's window bits for the gzip format.
+_GZIP_WINDOW_BITS = 31
+
+
+def message_type(message: Message) -> properties.MessageType:
+    """Return the type of a message from its system properties.
+
+    The client's `message_type` is used for transactions only.
+    """
+    system = message.system_properties
+    if system.message_type == _TRANSACTION:
+        return properties.MessageType.TRANSACTION
+    if system.HasField("delivery_timestamp"):
+        return properties.MessageType.DELAY
+    if system.lite_topic:
+        return properties.MessageType.LITE
+    if system.message_group:
+        return properties.MessageType.FIFO
+    if system.HasField("priority"):
+        return properties.MessageType.PRIORITY
+    return properties.MessageType.NORMAL
+
+
+def encode_properties(message: Message, kind: properties.MessageType, now: float, options: GatewayOptions) -> str:
+    """Return the property string that a message is stored with. Raises Refused.
+
+    now: seconds since 1970.
+    """
+    # Local variables, since each access to a field builds its value again.
+    system = message.system_properties
+    user, tag, keys, message_id = message.user_properties, system.tag, system.keys, system.message_id
+    pairs = _user_pairs(user, options) if user else []
+    if tag:
+        validation.tag(tag)
+        pairs.append(f"{properties.TAGS}\x01{tag}\x02")
+    if keys:
+        validation.keys(keys)
+        pairs.append(f"{properties.KEYS}\x01{' '.join(keys)}\x02")
+    if pairs:
+        _check_size("".join(pairs), options)
+    if not message_id or message_id.isspace() or validation.has_control(message_id):
+        raise Refused(Code.ILLEGAL_MESSAGE_ID, "message_id must not be blank or contain control characters")
+    pairs.append(f"{properties.UNIQ_CLIENT_MESSAGE_ID}\x01{message_id}\x02")
+    if group := system.message_group:
+        validation.message_group(group)
+        pairs.append(f"{properties.SHARDING_KEY}\x01{group}\x02")
+    if context := system.trace_context:
+        _check_characters("trace_context", context)
+        pairs.append(f"{properties.TRACE_CONTEXT}\x01{context}\x02")
+    if host := system.born_host:
+        _check_characters("born_host", host)
+        pairs.append(f"{properties.BORN_HOST}\x01{host}\x02")
+    type_properties = _TYPE_PROPERTIES.get(kind)
+    if type_properties is not None:
+        pairs += type_properties(message, now, options)
+    return "".join(pairs)
+
+
+def encode_body(message: Message, options: GatewayOptions) -> tuple[bytes, int]:
+    """Return the body as it is stored, and its bits of the sys flag. Raises Refused.
+
+    A gzip body is converted to zlib: RocketMQ has no gzip codec, and remoting consumers would read gzip as zlib.
+    """
+    body = message.body
+    if not body:
+        raise Refused(Code.MESSAGE_BODY_EMPTY, "the message body is empty")
+    if len(body) > options.max_body:
+        raise Refused(
+            Code.MESSAGE_BODY_TOO_LARGE, f"the message body has {len(body)} bytes; the maximum is {options.max_body}"
+        )
+    if message.system_properties.body_encoding != _GZIP:
+        return body, 0
+    return messages.compress(_gunzip(body, options.max_body), CompressionType.ZLIB)
+
+
+def sys_flag(kind: properties.MessageType, body_flag: int) -> int:
+    """Return the sys flag of a message of this type; `body_flag` is from `encode_body`."""
+    return body_flag | _PREPARED if kind is properties.MessageType.TRANSACTION else body_flag
+
+
+def _gunzip(body: bytes, max_size: int) -> bytes:
+    """Return a gzip body decompressed. The size limit also applies to it, since consumers decompress it too."""
+    codec = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
+    try:
+        plain = codec.decompress(body, max_size + 1)
+    except zlib.error:
+        raise Refused(
+            Code.MESSAGE_CORRUPTED, "body_encoding is GZIP, but the message body is not valid gzip data"
+        ) from None
+    if len(plain) > max_size:
+        raise Refused(
+            Code.MESSAGE_BODY_TOO_LARGE, f"the decompressed message body is larger than the maximum of {max_size} bytes"
+        )
+    if not codec.eof:
+        raise Refused(Code.MESSAGE_CORRUPTED, "the gzip message body is truncated")
+    return plain
+
+
+def _user_pairs(user: Any, options: GatewayOptions) -> list[str]:
+    if len(user) > options.max_property_count:
+        raise Refused(
+            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"the message has {len(user)} user properties; the maximum is {options.max_property_count}",
+        )
+    pairs = []
+    for name, value in user.items():
+        if not name:
+            raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, "the name of a user property must not be empty")
+        if name in RESERVED_PROPERTIES:
+            raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the user property name {name} is reserved")
+        if validation.has_control(name) or validation.has_control(value):
+            raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, "a user property must not contain control characters")
+        # An empty value cannot be stored.
+        if value:
+            pairs.append(f"{name}\x01{value}\x02")
+    return pairs
+
+
+def _check_size(text: str, options: GatewayOptions) -> None:
+    # A character has at most four bytes, so most texts need not be encoded.
+    if len(text) * 4 > options.max_properties and (size := len(text.encode())) > options.max_properties:
+        raise Refused(
+            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"user properties, tag and keys have {size} bytes; the maximum is {options.max_properties}",
+        )
+
+
+def _check_characters(field: str, text: str) -> None:
+    if validation.has_control(text):
+        raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"{field} must not contain control characters")
+
+
+# Properties of the message types.
+
+
+def _transaction_properties(message: Message, now: float, options: GatewayOptions) -> list[str]:
+    # Transaction checks go to a producer of the group that the half message names. gRPC producers have no group, so
+    # the topic is their group (as in the official proxy).
+    pairs = [
+        f"{properties.TRANSACTION_PREPARED}\x01true\x02",
+        f"{properties.PRODUCER_GROUP}\x01{message.topic.name}\x02",
+    ]
+    system = message.system_properties
+    if system.HasField("orphaned_transaction_recovery_duration"):
+        seconds = system.orphaned_transaction_recovery_duration.seconds
+        if not 0 <= seconds <= options.recovery_limit:
+            raise Refused(
+                Code.BAD_REQUEST,
+                f"orphaned_transaction_recovery_duration must be 0 to {options.recovery_limit:g} s, not {seconds} s",
+            )
+        if seconds:
+            pairs.append(f"{properties.CHECK_IMMUNITY_TIME_IN_SECONDS}\x01{seconds}\x02")
+    return pairs
+
+
+def _delay_properties(message: Message, now: float, options: GatewayOptions) -> list[str]:
+    due = validation.milliseconds(message.system_properties.delivery_timestamp)
+    if due > (now + options.max_delay) * 1000:
+        raise Refused(
+            Code.ILLEGAL_DELIVERY_TIME,
+            f"delivery_timestamp must be at most {options.max_delay:g} s in the future; it is {due} ms since 1970",
+        )
+    return [f"{properties.TIMER_DELIVER_MS}\x01{max(due, 1)}\x02"]
+
+
+def _lite_properties(message: Message, now: float, options: GatewayOptions) -> list[str]:
+    name = validation.lite_topic(message.system_properties.lite_topic, options)
+    return [f"{properties.LITE_TOPIC}\x01{name}\x02"]
+
+
+def _priority_properties(message: Message, now: float, options: GatewayOptions) -> list[str]:
+    priority = message.system_properties.priority
+    if priority < 0:
+        raise Refused(Code.BAD_REQUEST, f"priority must not be negative: {priority}")
+    return [f"{properties.PRIORITY}\x01{priority}\x02"]
+
+
+_TYPE_PROPERTIES: dict[properties.MessageType, Callable[[Message, float, GatewayOptions], list[str]]] = {
+    properties.MessageType.TRANSACTION: _transaction_properties,
+    properties.MessageType.DELAY: _delay_properties,
+    properties.MessageType.LITE: _lite_properties,
+    properties.MessageType.PRIORITY: _priority_properties,
+}

@@ -1,0 +1,175 @@
+"""SendMessage: sends each message as a SEND_MESSAGE_V2 to a queue of its topic."""
+
+import asyncio
+import time
+from collections import defaultdict
+
+from grpc_gateway import validation
+from grpc_gateway.clients.rpc import Rpc
+from grpc_gateway.core import Core
+from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.message_encoding import encode_body, encode_properties, message_type, sys_flag
+from grpc_gateway.producing import queue_selection
+from grpc_gateway.response_status import OK, Refused, combined_status, status_from_error, status_from_reply
+from grpc_gateway.transaction_id import TransactionId
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Message
+from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse, SendResultEntry
+from remoting import command as commands
+from remoting import send_message
+from remoting.codes import STORED, RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import BodyError, ConnectionLost, RemotingError, ServiceUnavailable
+from remoting.ids import OffsetMessageId
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX
+from remoting.properties import MessageType
+from remoting.routes import TopicRoute
+
+# Topics for redelivery accept every message type.
+_UNTYPED_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
+# Messages per request, since each is a request to a broker.
+_MAX_MESSAGES = 1_024
+# Unreachable brokers before a message is rejected.
+_MAX_UNREACHABLE = 3
+
+
+class SendService:
+    """Serves sends."""
+
+    def __init__(self, core: Core, options: GatewayOptions) -> None:
+        self._core = core
+        self._options = options
+        self._round_robin = queue_selection.RoundRobin()
+
+    async def send(self, rpc: Rpc, request: SendMessageRequest) -> SendMessageResponse:
+        """Store the messages, and return an entry for each in the same order. Raises Refused, RemotingError."""
+        messages = request.messages
+        if not messages:
+            raise Refused(Code.MESSAGE_CORRUPTED, "the request has no messages")
+        if len(messages) > _MAX_MESSAGES:
+            raise Refused(
+                Code.MESSAGE_BODY_TOO_LARGE, f"the request has {len(messages)} messages; the maximum is {_MAX_MESSAGES}"
+            )
+        first = messages[0]
+        topic = validation.topic(first.topic)
+        accepted_type = await self._accepted_type(topic)
+        route = self._core.cached_route(topic) or await self._core.route(topic)
+        rpc.client.record_publication(topic)
+        if len(messages) == 1:
+            command, kind = self._command(first, topic, accepted_type)
+            entry = await self._store(rpc, route, first, command, kind)
+            rpc.messages = 1
+            return SendMessageResponse(status=entry.status, entries=(entry,))
+        if any(message.topic != first.topic for message in messages):
+            raise Refused(Code.MESSAGE_CORRUPTED, "all messages of a request must have the same topic")
+        # Encode all messages before the first is sent, so that an invalid one rejects the whole request.
+        prepared = []
+        for message in messages:
+            prepared.append((message, *self._command(message, topic, accepted_type)))
+            # Yield to the event loop, since compression of a body takes time.
+            await asyncio.sleep(0)
+        entries = await self._store_all(rpc, route, prepared)
+        rpc.messages = sum(entry.status.code == Code.OK for entry in entries)
+        return SendMessageResponse(status=combined_status(entry.status for entry in entries), entries=entries)
+
+    async def _accepted_type(self, topic: str) -> MessageType:
+        """Return the message type that the topic accepts; UNSPECIFIED: any type."""
+        if not self._options.validate_message_type or topic.startswith(_UNTYPED_PREFIXES):
+            return MessageType.UNSPECIFIED
+        config = self._core.cached_topic(topic) or await self._core.topic(topic)
+        return config.message_type
+
+    def _command(self, message: Message, topic: str, accepted_type: MessageType) -> tuple[RemotingCommand, MessageType]:
+        """Return the command that stores a message, without its queue, and the message type. Raises Refused."""
+        kind = message_type(message)
+        if accepted_type is not kind and accepted_type not in _ANY_TYPE:
+            raise Refused(
+                Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+                f"topic {topic} accepts {accepted_type} messages; the message is {kind}",
+            )
+        now = time.time()
+        body, body_flag = encode_body(message, self._options)
+        born_timestamp = validation.milliseconds(message.system_properties.born_timestamp)
+        fields = send_message.send_fields(
+            producer_group=topic,
+            topic=topic,
+            sys_flag=sys_flag(kind, body_flag),
+            born_timestamp=born_timestamp if born_timestamp > 0 else int(now * 1000),
+            properties=encode_properties(message, kind, now, self._options),
+        )
+        return commands.request(RequestCode.SEND_MESSAGE_V2, fields, body), kind
+
+    async def _store_all(
+        self, rpc: Rpc, route: TopicRoute, prepared: list[tuple[Message, RemotingCommand, MessageType]]
+    ) -> list[SendResultEntry]:
+        """Store messages concurrently, but those of one message group one after the other."""
+        entries: list[SendResultEntry] = [SendResultEntry()] * len(prepared)
+
+        async def store_in_order(indexes: list[int]) -> None:
+            for index in indexes:
+                message, command, kind = prepared[index]
+                try:
+                    entries[index] = await self._store(rpc, route, message, command, kind)
+                except (Refused, RemotingError) as error:
+                    entries[index] = SendResultEntry(status=status_from_error(error))
+
+        # By message group; a message without a group is a sequence of its own.
+        sequences: defaultdict[object, list[int]] = defaultdict(list)
+        for index, (message, _, _) in enumerate(prepared):
+            sequences[message.system_properties.message_group or index].append(index)
+        await asyncio.gather(*map(store_in_order, sequences.values()))
+        return entries
+
+    async def _store(
+        self, rpc: Rpc, route: TopicRoute, message: Message, command: RemotingCommand, kind: MessageType
+    ) -> SendResultEntry:
+        """Store one message. Try another broker if one is unreachable, unless a message group determines the queue."""
+        message_group = message.system_properties.message_group
+        if message_group:
+            broker, queue_id = queue_selection.queue_of_message_group(route, message_group)
+            return _entry(message, kind, broker, await self._request(rpc, command, broker, queue_id))
+        unreachable: frozenset[str] = frozenset()
+        while True:
+            broker, queue_id = self._round_robin.next(route, unreachable)
+            try:
+                reply = await self._request(rpc, command, broker, queue_id)
+            except ConnectionLost:
+                # The message may have been stored.
+                raise
+            except ServiceUnavailable:
+                unreachable |= {broker}
+                if len(unreachable) >= _MAX_UNREACHABLE or unreachable.issuperset(queue[0] for queue in route.writable):
+                    raise
+                continue
+            return _entry(message, kind, broker, reply)
+
+    async def _request(self, rpc: Rpc, command: RemotingCommand, broker: str, queue_id: int) -> RemotingCommand:
+        command.fields[send_message.V2.queue_id] = str(queue_id)
+        command.fields[send_message.V2.broker] = broker
+        return await rpc.request(self._core, command, broker, queue_id)
+
+
+_ANY_TYPE = (MessageType.UNSPECIFIED, MessageType.MIXED)
+
+
+def _entry(message: Message, kind: MessageType, broker: str, reply: RemotingCommand) -> SendResultEntry:
+    """Return the result entry of one message."""
+    if reply.code not in STORED:
+        return SendResultEntry(status=status_from_reply(reply))
+    fields = reply.fields
+    return SendResultEntry(
+        status=OK if reply.code == ResponseCode.SUCCESS else status_from_reply(reply),
+        message_id=message.system_properties.message_id,
+        offset=int(fields.get("queueOffset") or 0),
+        transaction_id=_transaction_id(message, broker, fields) if kind is MessageType.TRANSACTION else "",
+        recall_handle=fields.get("recallHandle", ""),
+    )
+
+
+def _transaction_id(message: Message, broker: str, fields: dict[str, str]) -> str:
+    try:
+        commit_log_offset = OffsetMessageId.parse(fields.get("msgId", "")).offset
+    except BodyError:
+        # The message is stored, and the broker checks the transaction later.
+        return ""
+    message_id = fields.get("transactionId") or message.system_properties.message_id
+    return str(TransactionId(broker, int(fields.get("queueOffset") or 0), commit_log_offset, message_id))
