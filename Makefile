@@ -77,7 +77,7 @@ faults: install
 
 # The embedded broker and a real cluster, by the same scenarios and the same questions.
 contract: install
-	$(BIN)/python -m tests.proxy.embedded.contract.run
+	$(BIN)/python -m pytest -m contract tests/cluster
 
 # The embedded broker killed under load, fifty times; then all that it has answered must hold.
 crash: install

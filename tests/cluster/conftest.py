@@ -2,10 +2,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.backends import Backend, backends_of, parameters
 from tests.cluster.reports import add_logs
 from tests.cluster.servers import Cluster, Gantry, started
+from tests.proxy.embedded.embedded_cluster import EmbeddedCluster, InProcess
 
-# Off by default are recalling, telling clients of a reset instead of keeping it in the broker, and ordered topics.
+# Not RocketMQ's defaults: recalls, resets that the clients apply instead of the broker, and ordered topics.
 OPTIONS = (
     "--fast-timers",
     *("--namesrv-set", "orderMessageEnable=true"),
@@ -14,27 +16,50 @@ OPTIONS = (
 )
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "backend" in metafunc.fixturenames:
+        backends = backends_of(metafunc.definition.get_closest_marker("backends"))
+        metafunc.parametrize("backend", parameters(backends), indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A name server and a broker that checks transactions after seconds."""
-    with started(tmp_path_factory, "cluster", *OPTIONS) as cluster:
-        yield cluster
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """The backend that the test runs on."""
+    return Backend(request.param)
 
 
 @pytest.fixture(scope="session")
-def gantry(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
+def cluster(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster | EmbeddedCluster]:
+    """Name server and broker; transactions are checked after seconds."""
+    if backend is Backend.CLUSTER:
+        with started(tmp_path_factory, "cluster", *OPTIONS) as cluster:
+            yield cluster
+    else:
+        directory = tmp_path_factory.mktemp("embedded")
+        with EmbeddedCluster(directory, durable=True, proxy=backend is Backend.IN_PROCESS) as embedded:
+            yield embedded
+
+
+@pytest.fixture(scope="session")
+def gantry(
+    cluster: Cluster | EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gantry | InProcess]:
+    """The replica that clients connect to: in the embedded broker's process, or in front of name server and broker."""
+    if isinstance(cluster, EmbeddedCluster) and cluster.proxy is not None:
+        yield cluster.proxy
+        return
     with Gantry(tmp_path_factory.mktemp("gantry"), cluster.namesrv, 'tools = "all"\n') as gantry:
         yield gantry
 
 
 @pytest.fixture(scope="session")
-def replica(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
-    """A second replica before the same cluster."""
+def replica(cluster: Cluster | EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
+    """A second replica in front of the same name server and broker."""
     with Gantry(tmp_path_factory.mktemp("replica"), cluster.namesrv) as gantry:
         yield gantry
 

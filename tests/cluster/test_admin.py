@@ -13,13 +13,20 @@ import pytest
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.codes import RequestCode
+from tests.cluster.backends import Backend
 from tests.cluster.client import Client, create_topic, queue_fields, unique, wait_until
 from tests.cluster.grpc.kit import Consumer, create_group
 from tests.cluster.servers import HOST, PEERS, Cluster, Failed, Gantry
 from tests.faults.kit import Holder
 from tests.ports import free_port
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
+pytestmark = [
+    pytest.mark.backends(
+        Backend.CLUSTER, reason="it configures the broker while it runs, and looks at one that is not Gantry"
+    ),
+    pytest.mark.anyio,
+    pytest.mark.timeout(240, func_only=True),
+]
 
 _TOKEN = "a-token-for-operators"
 # Asked of a broker by mqadmin.

@@ -12,12 +12,19 @@ from protos.apache.rocketmq.v2.admin_pb2_grpc import AdminStub
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting import command as commands
 from remoting.codes import RequestCode
+from tests.cluster.backends import Backend
 from tests.cluster.client import Client, create_topic, unique
 from tests.cluster.servers import HOST, TIMEOUT, Cluster, Gantry
 from tests.ports import free_port
 from tests.proxy.admin.grpc.kit import Caller, moment, name
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
+pytestmark = [
+    pytest.mark.backends(
+        Backend.CLUSTER, reason="it asks for the subscriptions that RocketMQ stores in a group's configuration"
+    ),
+    pytest.mark.anyio,
+    pytest.mark.timeout(240, func_only=True),
+]
 
 _TOKEN = "a-token-for-operators"
 

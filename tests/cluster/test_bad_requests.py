@@ -15,7 +15,7 @@ from remoting.requests import REQUESTS, Direction
 from tests.cluster.client import Client, create_topic, described, pull_fields, queue_fields, send_fields, unique, v2
 from tests.cluster.servers import HOST, TIMEOUT, Cluster, Gantry
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 
 _NO_FIELDS = [code for code, spec in REQUESTS.items() if spec.required and spec.direction is not Direction.BROKER]
 _INWARDS = [code for code, spec in REQUESTS.items() if spec.direction is Direction.BROKER]

@@ -9,7 +9,7 @@ from tests.cluster.client import Client, unique, wait_until
 from tests.cluster.servers import Gantry
 from tests.proxy.tools.cli.kit import Done, Shell
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 
 
 async def _ok(shell: Shell, *words: object, stdin: bytes = b"") -> Done:

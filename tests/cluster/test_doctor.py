@@ -4,11 +4,15 @@ import pytest
 
 from protocol_negotiation.peer import HostPort
 from proxy.tools.doctor.findings import Level
+from tests.cluster.backends import Backend
 from tests.cluster.client import unique
 from tests.cluster.servers import Cluster, Gantry
 from tests.proxy.tools.doctor.kit import codes, only, visit
 
-pytestmark = [pytest.mark.anyio, pytest.mark.cluster]
+pytestmark = [
+    pytest.mark.backends(Backend.CLUSTER, reason="it recognises RocketMQ's own name server and broker"),
+    pytest.mark.anyio,
+]
 
 
 async def test_gantry_before_a_cluster(cluster: Cluster, gantry: Gantry) -> None:

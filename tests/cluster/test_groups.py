@@ -9,7 +9,7 @@ from tests.cluster.client import Client, create_topic, described, json, lists, m
 from tests.cluster.coverage import covers
 from tests.cluster.servers import Cluster, Gantry, eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 
 _CHANGED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 

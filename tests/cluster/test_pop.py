@@ -15,7 +15,7 @@ from tests.cluster.client import BROKER, Client, create_topic, described, queue_
 from tests.cluster.coverage import covers
 from tests.cluster.servers import TIMEOUT, Cluster, Gantry
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 
 _ENCODINGS = pytest.mark.parametrize("encoding", list(SerializeType), ids=lambda encoding: encoding.name)
 

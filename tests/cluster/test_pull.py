@@ -22,7 +22,7 @@ from tests.cluster.client import (
 from tests.cluster.coverage import covers
 from tests.cluster.servers import Cluster, Gantry
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 
 
 @covers(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)

@@ -25,7 +25,7 @@ from tests.cluster.client import (
 from tests.cluster.coverage import covers
 from tests.cluster.servers import Cluster, Gantry
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 
 _PAIRS = {"KEYS": "k1 k2", "TAGS": "a", "UNIQ_KEY": "0A000001000100000001000000010001", "ключ": "значение"}
 

@@ -8,7 +8,12 @@ from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic, lists, unique, wait_until
 from tests.cluster.servers import Cluster, Gantry, started
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.xdist_group("cluster"),
+    pytest.mark.anyio,
+    pytest.mark.timeout(180, func_only=True),
+]
 
 _CHANGED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 

@@ -16,7 +16,7 @@ from tests.cluster.client import BROKER, Client, create_topic, described, json, 
 from tests.cluster.coverage import covers
 from tests.cluster.servers import Cluster, Failed, Gantry
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 
 # Asked of a broker by mqadmin; it asks the clients.
 _INVOKE_CONSUMER_STATUS = 223
@@ -93,6 +93,8 @@ async def test_a_broker_resets_and_asks_the_offsets_of_its_clients(cluster: Clus
         assert not other.pushed(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
 
 
+# mqadmin needs Java on every backend.
+@pytest.mark.external
 async def test_mqadmin_sees_clients_and_asks_them(cluster: Cluster, gantry: Gantry) -> None:
     """The official tool at the real name server; it knows nothing of Gantry."""
     topic, group = await create_topic(cluster.broker, "admin"), unique("group")

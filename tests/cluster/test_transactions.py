@@ -12,7 +12,7 @@ from tests.cluster.client import Client, create_topic, unique
 from tests.cluster.coverage import covers
 from tests.cluster.servers import Cluster, Gantry, eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 
 _COMMIT, _ROLLBACK = 8, 12
 

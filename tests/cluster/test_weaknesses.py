@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from remoting.codes import RequestCode, ResponseCode, SerializeType
+from tests.cluster.backends import Backend
 from tests.cluster.client import (
     Client,
     create_topic,
@@ -21,9 +22,10 @@ from tests.cluster.client import (
 )
 from tests.cluster.servers import HOST, TIMEOUT, Cluster, Gantry, eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 
 _PUT_KV_CONFIG = 100
+_CONNECTIONS = pytest.mark.backends(Backend.CLUSTER, reason="it tests Gantry's connections, not the broker")
 
 
 async def test_no_answer_is_lost_to_a_client_that_reads_slowly(cluster: Cluster, gantry: Gantry) -> None:
@@ -86,6 +88,7 @@ def strict(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield gantry
 
 
+@_CONNECTIONS
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0", b"PRI * HT", b"PROXY TCP4 10", b"\x16\x03\x01", b"GE"])
 async def test_a_silent_connection_is_closed(strict: Gantry, data: bytes) -> None:
     """Weakness guarded against: a connection that sent less than it takes to tell its protocol stayed open (8.25)."""
@@ -100,6 +103,7 @@ async def test_a_silent_connection_is_closed(strict: Gantry, data: bytes) -> Non
                 pass
 
 
+@_CONNECTIONS
 async def test_an_idle_client_is_closed_and_leaves_its_groups(cluster: Cluster, strict: Gantry) -> None:
     """Weakness guarded against: idle times that nobody could set, and that some connections were exempt from (8.25)."""
     topic, group = await create_topic(cluster.broker, "idle"), unique("group")

@@ -9,10 +9,19 @@ import pytest
 from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
+from tests.cluster.backends import Backend
 from tests.cluster.grpc.kit import Consumer, create_group, seconds
 from tests.cluster.servers import Cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
+pytestmark = [
+    pytest.mark.backends(
+        Backend.CLUSTER,
+        Backend.SOCKET,
+        reason="the service runs in the test's process, so that an embedded broker is reached over its socket",
+    ),
+    pytest.mark.anyio,
+    pytest.mark.timeout(180, func_only=True),
+]
 
 
 async def _pull(consumer: Consumer, offset: int, wait: float = 0) -> list[object]:

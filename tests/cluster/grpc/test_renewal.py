@@ -7,11 +7,20 @@ import pytest
 
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
+from tests.cluster.backends import Backend
 from tests.cluster.client import create_topic, unique
 from tests.cluster.grpc.kit import Consumer, Replica, bodies, codes
 from tests.cluster.servers import Cluster, eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
+pytestmark = [
+    pytest.mark.backends(
+        Backend.CLUSTER,
+        Backend.SOCKET,
+        reason="the service runs in the test's process, so that an embedded broker is reached over its socket",
+    ),
+    pytest.mark.anyio,
+    pytest.mark.timeout(240, func_only=True),
+]
 
 _OPTIONS = {"min_polling": 0.1, "min_invisible": 1.0, "renewal": 4.0}
 

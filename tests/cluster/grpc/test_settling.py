@@ -10,11 +10,20 @@ from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.codes import RequestCode, ResponseCode
+from tests.cluster.backends import Backend
 from tests.cluster.client import Client, create_topic, queue_fields, wait_until
 from tests.cluster.grpc.kit import Consumer, Replica, bodies, codes, create_group, handle
 from tests.cluster.servers import Cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
+pytestmark = [
+    pytest.mark.backends(
+        Backend.CLUSTER,
+        Backend.SOCKET,
+        reason="the service runs in the test's process, so that an embedded broker is reached over its socket",
+    ),
+    pytest.mark.anyio,
+    pytest.mark.timeout(180, func_only=True),
+]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ An answer is its code, its fields, and whether it has a body (of JSON: its keys)
 """
 
 import asyncio
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -349,12 +348,10 @@ def compare(real: Mapping[str, Answer], own: Mapping[str, Answer]) -> dict[str, 
     return found
 
 
-def run() -> dict[str, str]:
-    """Ask both."""
-    with tempfile.TemporaryDirectory(prefix="gantry-answers-") as name:
-        directory = Path(name)
-        with Cluster(directory / "real", *OPTIONS) as cluster:
-            real = asyncio.run(ask_all(cluster.broker, cluster.namesrv))
-        with EmbeddedCluster(directory, durable=True) as embedded:
-            own = asyncio.run(ask_all(embedded.broker, embedded.namesrv))
-    return compare(real, own)
+def run(directory: Path) -> dict[str, str]:
+    """Ask a new real broker and a new embedded one, whose data go into this directory; return the differences."""
+    with Cluster(directory / "real", *OPTIONS) as cluster:
+        real = asyncio.run(ask_all(cluster.broker, cluster.namesrv))
+    with EmbeddedCluster(directory, durable=True) as server:
+        embedded = asyncio.run(ask_all(server.broker, server.namesrv))
+    return compare(real, embedded)
