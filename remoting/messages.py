@@ -105,6 +105,28 @@ class StoredMessage:
             object.__setattr__(self, "_parsed", parsed)
         return parsed
 
+    def updated(
+        self, properties: str, queue_offset: int = 0, commit_log_offset: int = 0, store_timestamp: int = 0
+    ) -> "StoredMessage":
+        """Return a copy with these properties at this place, at half the cost of dataclasses.replace."""
+        return StoredMessage(
+            topic=self.topic,
+            body=self.body,
+            properties=properties,
+            queue_id=self.queue_id,
+            flag=self.flag,
+            queue_offset=queue_offset,
+            commit_log_offset=commit_log_offset,
+            sys_flag=self.sys_flag,
+            born_timestamp=self.born_timestamp,
+            born_host=self.born_host,
+            store_timestamp=store_timestamp,
+            store_host=self.store_host,
+            reconsume_times=self.reconsume_times,
+            prepared_transaction_offset=self.prepared_transaction_offset,
+            body_crc=self.body_crc,
+        )
+
     def get(self, key: str) -> str | None:
         """Return the value of a property."""
         return properties.get(self.properties, key) if self._parsed is None else self._parsed.get(key)

@@ -10,8 +10,7 @@ from proxy.embedded.backend import EmbeddedBackend, wall_clock
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.server import Server, dismiss, pushing
 from proxy.embedded.store.durable import DurableStore
-from proxy.embedded.store.group_commit import SyncPolicy
-from proxy.embedded.store.options import StoreOptions
+from proxy.embedded.store.options import StoreOptions, SyncPolicy
 from proxy.observability.metrics import Metrics
 from proxy.settings.embedded import EmbeddedSettings
 from proxy.settings.listen import ListenSettings

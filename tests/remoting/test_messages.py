@@ -1,6 +1,6 @@
 import zlib
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -293,3 +293,11 @@ def test_an_inner_batch_of_garbage_is_a_body_error() -> None:
     flags = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
     with pytest.raises(BodyError):
         messages.unwrap([replace(MESSAGE, sys_flag=int(flags))])
+
+
+def test_an_updated_message_keeps_all_fields_but_properties_and_place() -> None:
+    values = {"topic": "T", "body": b"b", "properties": "p", "born_host": ("127.0.0.1", 1), "store_host": ("::1", 2)}
+    numbers = {field.name: index for index, field in enumerate(fields(StoredMessage), 10) if field.type is int}
+    message = StoredMessage(**{**numbers, **values})  # type: ignore[arg-type]
+    place = {"queue_offset": 1, "commit_log_offset": 2, "store_timestamp": 3}
+    assert message.updated("new", **place) == replace(message, properties="new", **place)  # type: ignore[arg-type]

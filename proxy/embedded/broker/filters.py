@@ -1,10 +1,10 @@
 """Which messages a subscription wants: by tag, compared by hash as queues keep them, or by SQL92 expression."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Protocol
 
 from proxy.embedded.broker.sql import EvaluationError, compile_filter
+from proxy.embedded.store.queue import tag_code
 from remoting import properties
 from remoting.errors import BodyError
 
@@ -46,15 +46,6 @@ class SqlFilter:
             return self._matches(pairs)
         except EvaluationError:
             return False
-
-
-@lru_cache(maxsize=4096)
-def tag_code(tag: str) -> int:
-    """Java's hash of a tag."""
-    value = 0
-    for unit in memoryview(tag.encode("utf-16-le", "surrogatepass")).cast("H"):
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return value - 2**32 if value >= 2**31 else value
 
 
 def tags(expression: str | None) -> list[str]:

@@ -1,7 +1,7 @@
-"""Message queues and tables in one directory: what the broker wants of its storage.
+"""Message queues and tables in one directory: the storage of the broker.
 
-A write is accepted at once and durable a moment later, which is awaited apart (`Store.synced`), so
-that many senders share one fsync. Positions in the log are commit log offsets.
+A write is accepted immediately and durable a moment later, which is awaited separately (`Store.synced`), so that many
+senders share one fsync. Positions in the log are commit log offsets.
 """
 
 import asyncio
@@ -32,89 +32,92 @@ __all__ = [
 
 
 class Table(Protocol):
-    """An ordered map from bytes to bytes, as durable as the messages written around its changes.
+    """An ordered map from bytes to bytes; its changes are as durable as the messages written next to them.
 
-    Changes raise StorageFull, StorageFailed, and then change nothing.
+    A change that raises StorageFull or StorageFailed has no effect.
     """
 
     def get(self, key: bytes) -> bytes | None:
-        """The value, or None. Raises Corrupt."""
+        """Return the value, or None. Raises Corrupt."""
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set a value."""
 
     def delete(self, key: bytes) -> None:
-        """Remove a key; nothing happens where it is not there."""
+        """Remove a key; a missing one is ignored."""
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Keys from `start` on with their values, ascending, read as they are taken; damaged values are passed over."""
+        """Yield keys from `start` on with their values, ascending, read lazily; damaged values are skipped."""
 
     def __len__(self) -> int:
-        """The number of keys. The first call counts them, later ones know."""
+        """Return the number of keys. The first call counts them, later ones return a cached number."""
 
 
 class Store(Protocol):
-    """Message queues and tables. Calls are synchronous and do not wait for the disk to be in sync."""
+    """Message queues and tables. Calls are synchronous and do not wait for an fsync."""
 
     def append(self, message: StoredMessage) -> StoredMessage:
         """Write a message to its topic's queue.
 
-        Returned with queue offset, commit log offset and store timestamp (ms) set. Raises StorageFull, StorageFailed,
-        and BodyError (remoting.errors) for a message that no record can hold.
+        Returns it with queue offset, commit log offset and store timestamp (ms) set. Raises StorageFull, StorageFailed,
+        and BodyError (remoting.errors) for a message that does not fit a record.
         """
 
     def append_all(self, messages: Sequence[StoredMessage]) -> list[StoredMessage]:
-        """The same for several, one after the other in the log, all or none."""
+        """Write messages next to each other in the log, all or none."""
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Everything written inside, messages and tables, is there after a crash or none of it.
+        """Write all messages and changes of tables inside, or none, also after a crash.
 
-        It is written at the end; leaving by an exception writes nothing. Reads inside do not see it yet. One inside
-        another belongs to the outer one. There must be no await inside.
+        They are written at the end; leaving by an exception writes nothing. Reads inside do not return them yet. A
+        nested transaction belongs to the outer one. There must be no await inside.
         """
 
     def synced(self) -> "asyncio.Future[None]":
-        """Done when everything written so far is as durable as the sync policy promises. Raises StorageFailed."""
+        """Return a future that is done when all writes so far are durable as the sync policy promises.
+
+        The future raises StorageFailed.
+        """
 
     def read(self, topic: str, queue_id: int, offset: int, count: int, size: int) -> list[bytes]:
-        """Records (remoting.messages) from a queue offset on.
+        """Return records (remoting.messages) from a queue offset on.
 
-        At least one where there is one, at most `count` and about `size` bytes; none outside the bounds. Stops before
-        a record that is corrupt; raises Corrupt where the first one is, with the offset to go on at.
+        At least one if there is one, at most `count` and about `size` bytes; none outside the bounds. Stops before a
+        corrupt record; raises Corrupt if the first one is corrupt, with the offset to continue at.
         """
 
     def tag_codes(self, topic: str, queue_id: int, offset: int, count: int) -> list[int]:
-        """The hash codes of the tags (Java's String.hashCode; 0 without a tag) from a queue offset on.
+        """Return the hash codes of the tags (Java's String.hashCode; 0 without a tag) from a queue offset on.
 
-        So that whoever wants few tags need not read the rest.
+        A reader of few tags need not read the other messages.
         """
 
     def record(self, commit_log_offset: int) -> bytes | None:
-        """The record at a commit log offset, if one begins there that is intact."""
+        """Return the intact record that begins at a commit log offset, or None."""
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Queue offsets of the first message kept and one past the last."""
+        """Return the queue offsets of the first message kept and one past the last."""
 
     def offset_at(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """The first queue offset stored at or after this time (ms); one past the last if there is none."""
+        """Return the first queue offset stored at or after this time (ms); one past the last if there is none."""
 
     def by_key(self, topic: str, key: str, begin: int, end: int, count: int) -> list[bytes]:
-        """Records that have this unique key, or this among their keys, stored between two times; newest first."""
+        """Return records with this unique key or one of this name, stored between two times (ms), newest first."""
 
     def queues(self, topic: str) -> Collection[int]:
-        """The queues of a topic that were ever written to."""
+        """Return the queues of a topic that were ever written to."""
 
     def topics(self) -> Collection[str]:
-        """The topics that were ever written to."""
+        """Return the topics that were ever written to."""
 
     def drop_topic(self, topic: str) -> None:
         """Forget a topic's queues; written to again, they begin at 0. Raises StorageFull, StorageFailed."""
 
     def table(self, name: str) -> Table:
-        """The table of this name."""
+        """Return the table of this name."""
 
     def upkeep(self) -> None:
-        """Retention, checkpoints, fsyncs by interval. Call it about each second."""
+        """Do retention, checkpoints and fsyncs by interval. To be called about every second."""
 
     def close(self) -> None:
-        """Make everything durable and give the directory back."""
+        """Make everything durable and release the directory."""

@@ -1,24 +1,24 @@
-"""What was found on the disk that nobody wrote."""
+"""Count of the damage found on the disk."""
 
 import logging
 
 _log = logging.getLogger(__name__)
 
-# After so many it is the disk that has to be looked at, not each record.
-_REMEMBERED = 10_000
+# More damaged records are not reported one by one: the disk has to be examined.
+_MAX_REPORTED = 10_000
 
 
 class Damage:
-    """Counts and logs each damaged thing once, however often it is read."""
+    """Counts and logs each damaged record or value once, however often it is read."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._known: set[object] = set()
+        self._reported: set[object] = set()
 
-    def report(self, what: object, text: str) -> None:
-        """`what` tells one from another."""
-        if what in self._known or len(self._known) >= _REMEMBERED:
+    def report(self, identity: object, text: str) -> None:
+        """Log `text` unless damage of this identity was reported before."""
+        if identity in self._reported or len(self._reported) >= _MAX_REPORTED:
             return
-        self._known.add(what)
+        self._reported.add(identity)
         self.count += 1
         _log.error("%s", text)

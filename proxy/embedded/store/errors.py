@@ -1,26 +1,26 @@
-"""What can go wrong with the store."""
+"""Errors of the store."""
 
 
 class StorageError(Exception):
-    """Base of all."""
+    """Base of the store's errors."""
 
 
 class StorageFull(StorageError):
-    """There is no room on the disk; nothing was written, and another try may succeed once there is."""
+    """The disk is full. Nothing was written; a retry may succeed once there is room."""
 
 
 class StorageFailed(StorageError):
-    """The disk refused to keep what it was given. Nothing more is accepted; reads go on.
+    """The disk failed to store data. No further writes are accepted; reads continue.
 
-    After a failed fsync the kernel may have dropped what it could not write, so that a second fsync
-    that succeeds proves nothing (PostgreSQL's "fsyncgate", 2018): only a restart reads what is there.
+    After a failed fsync the kernel may have dropped the pages that it could not write, so that a second fsync that
+    succeeds proves nothing (PostgreSQL's "fsyncgate", 2018): only a restart reads the actual contents of the disk.
     """
 
 
 class Corrupt(StorageError):
-    """What is on the disk is not what was written.
+    """Data on the disk is not as it was written.
 
-    `position` is that in the log, where it is known; a reader of a queue goes on at `next_offset`.
+    `position` is its position in the log, if known; a reader of a queue continues at `next_offset`.
     """
 
     def __init__(self, message: str, position: int | None = None, next_offset: int | None = None) -> None:
@@ -30,8 +30,8 @@ class Corrupt(StorageError):
 
 
 class StoreLocked(StorageError):
-    """Another process has the directory."""
+    """Another process uses the directory."""
 
 
 class UnknownFormat(StorageError):
-    """The directory was written by a later version, or is none of ours."""
+    """The directory was written by a later version, or by another program."""

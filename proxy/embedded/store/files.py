@@ -1,4 +1,4 @@
-"""The file calls that durability hangs on, in one place: tests put a faulty disk there."""
+"""The file calls that durability depends on, in one place: tests substitute a faulty disk."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ class Files:
     """The operating system's files. All calls raise OSError."""
 
     def create(self, path: Path) -> int:
-        """A new file, open for reading and writing."""
+        """Create a file and open it for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
 
     def open(self, path: Path, writable: bool = False) -> int:
@@ -25,11 +25,11 @@ class Files:
         return os.pread(file, size, position)
 
     def write(self, file: int, data: bytes, position: int) -> int:
-        """The number of bytes written, which may be fewer than given."""
+        """Return the number of bytes written, which may be fewer than given."""
         return os.pwrite(file, data, position)
 
     def write_all(self, file: int, data: bytes, position: int) -> None:
-        """Write until all is written, or there is no more room."""
+        """Write all bytes."""
         written = self.write(file, data, position)
         while written < len(data):
             more = self.write(file, data[written:], position + written)
@@ -41,7 +41,7 @@ class Files:
         os.ftruncate(file, size)
 
     def allocate(self, file: int, size: int) -> None:
-        """Take room for an empty file."""
+        """Allocate disk space for an empty file."""
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file, 0, size)
         else:
@@ -49,11 +49,11 @@ class Files:
             self.write_all(file, bytes(size), 0)
 
     def sync(self, file: int) -> None:
-        """Contents and size are on the disk afterwards."""
+        """Make contents and size durable."""
         _sync(file)
 
     def sync_directory(self, path: Path) -> None:
-        """Names made or removed in the directory are so on the disk afterwards."""
+        """Make the creation and removal of names in a directory durable."""
         file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(file)

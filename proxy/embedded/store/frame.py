@@ -1,10 +1,10 @@
-"""What the log is made of: frames with a CRC, and what stands in them. Pure.
+"""Frames: the units of the log, each with a CRC. Pure functions.
 
     magic 2 | kind 1 | flags 1 | payload length 4 | CRC 4 | payload
 
-big-endian. The CRC is over the first eight bytes and the payload, and begins with the frame's position and the
-segment's seed: a frame that is found anywhere else is none, and nobody outside knows how to make one, so
-that a frame smuggled in as a message's body is not taken for one when frames are looked for after damage.
+big-endian. The CRC covers the first eight bytes and the payload, and its initial value is made of the frame's position
+and the segment's seed: a frame is invalid at any other position, and clients cannot forge one in a message's body that
+would be found when frames are searched after damage.
 """
 
 import struct
@@ -19,7 +19,7 @@ MAGIC = 0xC79A
 MAGIC_BYTES = MAGIC.to_bytes(2, "big")
 MAX_PAYLOAD = 1 << 26
 
-# More frames follow that are there together with this one, or not at all.
+# Flag: the next frame belongs to the same batch, which is applied as a whole or not at all.
 MORE = 1
 
 _START = struct.Struct(">HBBI")
@@ -28,13 +28,13 @@ _MARK = struct.Struct(">Q")
 
 
 class Kind(IntEnum):
-    """What a payload is."""
+    """The kind of a payload."""
 
-    MESSAGE = 1  # a record as in remoting.messages
+    MESSAGE = 1  # a record (remoting.messages)
     PUT = 2
     DELETE = 3
     DROP_TOPIC = 4  # the topic's name
-    MARK = 5  # up to which position the log was durable
+    MARK = 5  # the position up to which the log was durable
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +53,33 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Bytes of the log that are no frames."""
+    """Bytes of the log that are not valid frames."""
 
     position: int
     end: int
 
 
 def encode(kind: int, payload: bytes, position: int, seed: int, flags: int = 0) -> bytes:
-    """The frame that belongs at this position of a segment with this seed. Raises BodyError for what fits no frame."""
+    """Return the frame for this position of a segment with this seed.
+
+    Raises BodyError for a payload that is too large.
+    """
     size = len(payload)
     if size > MAX_PAYLOAD:
-        raise BodyError(f"{size} bytes at once do not fit the log, which takes {MAX_PAYLOAD}")
+        raise BodyError(f"{size} bytes exceed the maximum of the log for one write, {MAX_PAYLOAD}")
     start = _START.pack(MAGIC, kind, flags, size)
     crc = crc32(payload, crc32(start, (position ^ seed) & 0xFFFFFFFF))
     return HEAD.pack(MAGIC, kind, flags, size, crc) + payload
 
 
 def measure(data: bytes, start: int) -> int:
-    """The size of the frame whose first HEAD.size bytes stand here; 0 where these begin no frame."""
+    """Return the size of the frame that begins with the HEAD.size bytes at `start`; 0 if these are not a frame's."""
     magic, _, _, size, _ = HEAD.unpack_from(data, start)
     return HEAD.size + size if magic == MAGIC and size <= MAX_PAYLOAD else 0
 
 
 def payload_of(data: bytes, position: int, seed: int) -> bytes | None:
-    """The payload of exactly one message frame; None where it is damaged."""
+    """Return the payload of exactly one message frame; None if it is damaged."""
     if len(data) < HEAD.size:
         return None
     magic, kind, _, size, crc = HEAD.unpack_from(data)
@@ -91,7 +94,7 @@ def payload_of(data: bytes, position: int, seed: int) -> bytes | None:
 
 
 def decode(data: bytes, start: int, position: int, seed: int) -> Frame | None:
-    """The frame that stands here whole (`measure` says how much that is); None where it is damaged."""
+    """Return the complete frame at `start` (`measure` returns its size); None if it is damaged."""
     _, kind, flags, size, crc = HEAD.unpack_from(data, start)
     payload = data[start + HEAD.size : start + HEAD.size + size]
     if crc != crc32(payload, crc32(data[start : start + 8], (position ^ seed) & 0xFFFFFFFF)):
@@ -100,26 +103,23 @@ def decode(data: bytes, start: int, position: int, seed: int) -> Frame | None:
 
 
 def put(table: bytes, key: bytes, value: bytes) -> bytes:
-    """The payload of a change of a table's key."""
+    """Return the payload of a change of a table's key; the value of a removal is empty."""
     return b"".join((_SIZES.pack(len(table), len(key)), table, key, value))
 
 
-def delete(table: bytes, key: bytes) -> bytes:
-    """The payload of a removal."""
-    return put(table, key, b"")
-
-
 def change(payload: bytes) -> tuple[str, bytes, bytes]:
-    """Table, key and value of `put` and `delete`."""
+    """Return table, key and value of a payload of `put`."""
     table, key = _SIZES.unpack_from(payload)
     start = _SIZES.size + table
     return payload[_SIZES.size : start].decode(), payload[start : start + key], payload[start + key :]
 
 
 def mark(synced: int) -> bytes:
+    """Return the payload of a mark."""
     return _MARK.pack(synced)
 
 
-def marked(payload: bytes) -> int:
+def marked_position(payload: bytes) -> int:
+    """Return the position in a mark's payload."""
     position: int = _MARK.unpack(payload)[0]
     return position

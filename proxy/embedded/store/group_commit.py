@@ -1,41 +1,36 @@
-"""Many waiters, one fsync."""
+"""Group commit: one fsync of the log for many writers."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from enum import StrEnum
 
-from proxy.embedded.store.background_worker import Background
 from proxy.embedded.store.errors import StorageError
 from proxy.embedded.store.log import Log
-
-
-class SyncPolicy(StrEnum):
-    """What a write waits for: an fsync, or nothing, with fsyncs by interval or as the operating system likes."""
-
-    ALWAYS = "always"
-    INTERVAL = "interval"
-    OS = "os"
+from proxy.embedded.store.options import SyncPolicy
+from proxy.embedded.store.worker_thread import WorkerThread
 
 
 class GroupCommit:
-    """Makes the log durable: whoever comes while an fsync runs shares the next one.
+    """Makes the log durable. Writers that arrive during an fsync share the next one.
 
-    `after` is called each time more of the log is durable.
+    `on_synced` is called each time that more of the log is durable.
     """
 
-    def __init__(self, log: Log, policy: SyncPolicy, after: Callable[[], None]) -> None:
+    def __init__(self, log: Log, policy: SyncPolicy, on_synced: Callable[[], None]) -> None:
         self._log = log
         self._policy = policy
-        self._after = after
-        self._background = Background("gantry-log-sync")
+        self._on_synced = on_synced
+        self._worker = WorkerThread("gantry-log-sync")
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._planned = False
+        self._scheduled = False
         self._target = 0
 
     def synced(self) -> "asyncio.Future[None]":
-        """Done when what was written so far is as durable as the policy promises. Raises StorageFailed."""
+        """Return a future that is done when the writes so far are durable as the policy promises.
+
+        The future raises StorageFailed.
+        """
         log = self._log
         loop = asyncio.get_running_loop()
         future = loop.create_future()
@@ -45,54 +40,55 @@ class GroupCommit:
             future.set_result(None)
         else:
             self._waiters.append((log.needed, future))
-            self._plan(loop)
+            self._schedule(loop)
         return future
 
     def start(self) -> None:
-        """Begin an fsync unless one runs, or nothing needs one."""
-        self._planned = False
+        """Start an fsync unless one is in progress or none is needed."""
+        self._scheduled = False
         log = self._log
-        if self._background.busy or log.failed is not None or log.synced >= log.needed:
+        if self._worker.busy or log.failed is not None or log.synced >= log.needed:
             return
         self._target, work = log.flush()
-        self._background.start(work, self._done)
+        self._worker.start(work, self._done)
 
     def run(self) -> None:
         """Make everything durable before returning. Raises StorageFailed."""
-        self._background.wait()
+        self._worker.wait()
         log = self._log
         if log.failed is None and log.synced < log.needed:
             self._target, work = log.flush()
-            self._background.run(work, self._done)
+            self._worker.run(work, self._done)
         if log.failed is not None:
             raise log.failed
 
-    def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
-        # At the end of this turn of the loop, so that all who write in it are in.
-        if not self._planned and not self._background.busy:
-            self._planned = True
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        # At the end of this iteration of the loop, so that all its writes are included.
+        if not self._scheduled and not self._worker.busy:
+            self._scheduled = True
             loop.call_soon(self.start)
 
     def _done(self, future: "Future[object]") -> None:
         error = future.exception()
         if error is not None:
-            self._refuse(self._log.fail(f"an fsync of the log failed: {error}"))
+            self._fail(self._log.fail(f"an fsync of the log failed: {error}"))
             return
         self._log.synced = self._target
         while self._waiters and self._waiters[0][0] <= self._target:
             waiter = self._waiters.popleft()[1]
             if not waiter.done():
                 waiter.set_result(None)
-        self._after()
+        self._on_synced()
         if self._waiters:
-            # After those who were just told, who may have more to write.
-            self._plan(self._waiters[0][1].get_loop())
+            # After the writers that were just notified, which may write more.
+            self._schedule(self._waiters[0][1].get_loop())
 
-    def _refuse(self, error: StorageError) -> None:
+    def _fail(self, error: StorageError) -> None:
         for _, waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(error)
         self._waiters.clear()
 
     def close(self) -> None:
-        self._background.close()
+        """Wait for the fsync in progress and end the thread."""
+        self._worker.close()

@@ -1,8 +1,8 @@
-"""The index file: where messages are, and what tables hold, as of a position of the log (SQLite).
+"""The index file (SQLite): positions of messages and contents of tables, as of a position of the log.
 
-Everything in it up to that position changes in one SQLite transaction, by a thread; what came after is in memory and
-in the log. Each batch is one statement over one blob, because a statement runs without the interpreter's lock, while
-row by row the thread and the loop would fight for it.
+A thread writes it up to that position in one SQLite transaction; later changes are in memory and in the log. Each table
+is written by one statement with one blob, because a statement runs without the interpreter's lock, while row by row the
+thread and the event loop would compete for it.
 """
 
 import sqlite3
@@ -16,10 +16,10 @@ from zlib import crc32
 
 import orjson
 
-from proxy.embedded.store import keys, queue
+from proxy.embedded.store import keys
 from proxy.embedded.store.damage import Damage
 from proxy.embedded.store.errors import Corrupt
-from proxy.embedded.store.queue import CHUNK, Entry, Queue
+from proxy.embedded.store.queue import CHUNK, ENTRY_SIZE, Entry, Queue, decode_entry
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS keys (period INTEGER, entry BLOB, PRIMARY KEY (period
 CREATE TABLE IF NOT EXISTS dropped (topic TEXT PRIMARY KEY, position INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS items (tab BLOB, key BLOB, value BLOB, PRIMARY KEY (tab, key)) WITHOUT ROWID;
 """
-# A blob of `size of a, size of b, a, b` (sizes as eight digits each), as rows of positions and sizes.
+# Splits a blob of `size of a, size of b, a, b` (sizes of eight digits each) into rows of positions and sizes.
 _PAIRS = """
 WITH RECURSIVE pairs(p, a, b) AS (
     SELECT 1, CAST(substr(?1, 1, 8) AS INTEGER), CAST(substr(?1, 9, 8) AS INTEGER) WHERE length(?1) > 0
@@ -53,7 +53,7 @@ _ADD_ENTRIES = f"""
 SELECT CAST(substr(?1, p + 16, a) AS INTEGER), substr(?1, p + 16 + a, b) FROM pairs WHERE true
 ON CONFLICT (id) DO UPDATE SET entries = CAST(entries || excluded.entries AS BLOB)
 """
-# In order, because that is several times faster for a tree.
+# In order, because insertion into a tree is then several times faster.
 _ADD_KEYS = f"""
 WITH RECURSIVE n(i) AS (
     SELECT 0 WHERE length(?1) > 0 UNION ALL SELECT i + 1 FROM n WHERE (i + 1) * {keys.ENTRY_SIZE} < length(?1)
@@ -72,23 +72,23 @@ _CHUNK_BITS = 32
 
 
 def pair(first: bytes, second: bytes) -> bytes:
-    """One row of a batch."""
+    """Return one row of a blob."""
     return b"%08d%08d%b%b" % (len(first), len(second), first, second)
 
 
 def item(table: bytes, key: bytes, value: bytes) -> bytes:
-    """A table's key and value as a row of a batch, with a CRC."""
+    """Return a table's key and value, with a CRC, as a row of a blob."""
     return pair(key, _CRC.pack(crc32(value, crc32(key, crc32(table)))) + value)
 
 
 def chunk(number: int, chunk_number: int, entries: bytes) -> bytes:
-    """Entries of a queue as a row of a batch."""
+    """Return entries of a queue as a row of a blob."""
     return pair(b"%d" % (number << _CHUNK_BITS | chunk_number), entries)
 
 
 @dataclass(slots=True)
-class Batch:
-    """What a checkpoint writes. `position`: the index file is as of there afterwards; `time`: the last message's."""
+class IndexUpdate:
+    """The changes of a checkpoint, up to `position` of the log; `time` (ms) is that of the last message before it."""
 
     position: int
     time: int
@@ -114,17 +114,17 @@ class Index:
         self._reader = _connect(path)
         self._reader.execute("PRAGMA query_only = ON")
         self._chunks: OrderedDict[int, bytes] = OrderedDict()
-        # Counts what was committed, as far as the loop was told.
+        # Number of commits that the event loop was notified of.
         self.version = 0
 
     @property
     def position(self) -> int | None:
-        """As of where in the log the file is; None for a new one."""
+        """Position of the log that the file reflects; None for a new file."""
         return self._meta("position")
 
     @property
     def time(self) -> int:
-        """When the last message before there was stored (ms)."""
+        """Store timestamp (ms) of the last message before that position."""
         return self._meta("time") or 0
 
     def _meta(self, name: str) -> int | None:
@@ -132,44 +132,44 @@ class Index:
         return rows[0][0] if rows else None
 
     def _select(self, statement: str, values: tuple[object, ...] = ()) -> list[Any]:
-        """All rows. Raises Corrupt."""
+        """Return all rows. Raises Corrupt."""
         try:
             return self._reader.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             raise Corrupt(f"the index file cannot be read: {error}") from error
 
     def queues(self) -> Iterable[Queue]:
-        """All queues."""
+        """Yield all queues."""
         for number, topic, queue_id, first, after in self._select("SELECT * FROM queues ORDER BY number"):
-            yield Queue(number, topic, queue_id, first, after, after, kept=first // CHUNK)
+            yield Queue(number, topic, queue_id, first, after, after, first_chunk=first // CHUNK)
 
     def dropped(self) -> dict[str, int]:
-        """Where in the log topics were dropped."""
+        """Return the positions of the log at which topics were dropped."""
         return dict(self._select("SELECT topic, position FROM dropped"))
 
     def periods(self) -> dict[int, keys.Period]:
-        """The periods that there are keys of, without these."""
+        """Return the periods that have keys, without the keys."""
         rows = self._select("SELECT period, oldest, newest FROM periods")
         return {period: keys.Period(oldest, newest) for period, oldest, newest in rows}
 
     # Reading.
 
-    def entry(self, each: Queue, offset: int) -> Entry | None:
-        """Where the message of a queue offset within the bounds is; None where the index is damaged there."""
-        if offset >= each.tail_start:
-            return each.in_tail(offset)
-        start = offset % CHUNK * queue.ENTRY_SIZE
-        row = each.number << _CHUNK_BITS | offset // CHUNK
+    def entry(self, queue: Queue, offset: int) -> Entry | None:
+        """Return the entry of a queue offset within the bounds; None if it is damaged."""
+        if offset >= queue.tail_start:
+            return queue.in_tail(offset)
+        start = offset % CHUNK * ENTRY_SIZE
+        row = queue.number << _CHUNK_BITS | offset // CHUNK
         entries = self._chunks.get(row, b"")
-        if len(entries) < start + queue.ENTRY_SIZE:
+        if len(entries) < start + ENTRY_SIZE:
             entries = self._chunk(row)
-        return queue.decode(entries, start, offset) if len(entries) >= start + queue.ENTRY_SIZE else None
+        return decode_entry(entries, start, offset) if len(entries) >= start + ENTRY_SIZE else None
 
     def _chunk(self, row: int) -> bytes:
         try:
             found = self._select("SELECT entries FROM chunks WHERE id = ?", (row,))
         except Corrupt as error:
-            # A reader passes over it as over any damage.
+            # Readers skip it like any damage.
             self._damage.report(("chunk", row), str(error))
             return b""
         entries = self._chunks[row] = found[0][0] if found else b""
@@ -178,7 +178,7 @@ class Index:
         return entries
 
     def key_positions(self, period: int, key: bytes) -> list[int]:
-        """Positions of the messages of a period that have a key, newest first."""
+        """Return the positions of the messages of a period with a key's hash, newest first."""
         rows = self._select(
             "SELECT entry FROM keys WHERE period = ? AND entry >= ? AND entry <= ? ORDER BY entry DESC",
             (period, key, key + b"\xff" * 8),
@@ -186,7 +186,7 @@ class Index:
         return [keys.position_of(entry) for (entry,) in rows]
 
     def row(self, table: bytes, key: bytes) -> bytes | None:
-        """A value of a table, or None. Raises Corrupt."""
+        """Return a value of a table, or None. Raises Corrupt."""
         found = self._select("SELECT value FROM items WHERE tab = ? AND key = ?", (table, key))
         if not found:
             return None
@@ -196,12 +196,12 @@ class Index:
         return value
 
     def has_row(self, table: bytes, key: bytes) -> bool:
-        """Whether a table has a key."""
+        """Return whether a table has a key."""
         found = self._select("SELECT 1 FROM items WHERE tab = ? AND key = ?", (table, key))
         return bool(found)
 
     def rows(self, table: bytes, bound: bytes, count: int, inclusive: bool) -> list[tuple[bytes, bytes | None]]:
-        """At most so many keys of a table from a bound on, with their values; None for one that is damaged."""
+        """Return at most `count` keys of a table from a bound on, with their values; None for a damaged value."""
         rows = self._select(
             f"SELECT key, value FROM items WHERE tab = ? AND key {'>=' if inclusive else '>'} ? ORDER BY key LIMIT ?",
             (table, bound, count),
@@ -209,7 +209,7 @@ class Index:
         return [(key, self._value(table, key, value)) for key, value in rows]
 
     def count(self, table: bytes) -> int:
-        """The number of keys of a table."""
+        """Return the number of keys of a table."""
         count: int = self._select("SELECT count(*) FROM items WHERE tab = ?", (table,))[0][0]
         return count
 
@@ -222,41 +222,41 @@ class Index:
 
     # Writing.
 
-    def commit(self, batch: Batch) -> None:
-        """Write a batch, all of it or nothing; durable afterwards."""
+    def commit(self, update: IndexUpdate) -> None:
+        """Write an update durably, all of it or nothing."""
         writer = self._writer
         writer.execute("BEGIN IMMEDIATE")
         try:
-            self._write(writer, batch)
+            self._write(writer, update)
             writer.execute("COMMIT")
         except BaseException:
             if writer.in_transaction:
                 writer.execute("ROLLBACK")
             raise
 
-    def _write(self, writer: sqlite3.Connection, batch: Batch) -> None:
-        for table, rows in batch.puts.items():
+    def _write(self, writer: sqlite3.Connection, update: IndexUpdate) -> None:
+        for table, rows in update.puts.items():
             writer.execute(_PUT_ITEMS, (rows, table))
-        for table, rows in batch.deletes.items():
+        for table, rows in update.deletes.items():
             writer.execute(_DELETE_ITEMS, (rows, table))
-        writer.execute(_ADD_ENTRIES, (batch.chunks,))
-        writer.execute(_PUT_QUEUES, (orjson.dumps(batch.queues).decode(),))
-        for period, entries in batch.keys:
+        writer.execute(_ADD_ENTRIES, (update.chunks,))
+        writer.execute(_PUT_QUEUES, (orjson.dumps(update.queues).decode(),))
+        for period, entries in update.keys:
             writer.execute(_ADD_KEYS, (entries, period))
-        writer.executemany("INSERT OR REPLACE INTO periods VALUES (?, ?, ?)", batch.periods)
-        writer.executemany("INSERT OR REPLACE INTO dropped VALUES (?, ?)", batch.dropped)
-        for number in batch.gone_queues:
-            self._forget_chunks(writer, number, 1 << _CHUNK_BITS)
+        writer.executemany("INSERT OR REPLACE INTO periods VALUES (?, ?, ?)", update.periods)
+        writer.executemany("INSERT OR REPLACE INTO dropped VALUES (?, ?)", update.dropped)
+        for number in update.gone_queues:
+            self._delete_chunks(writer, number, 1 << _CHUNK_BITS)
             writer.execute("DELETE FROM queues WHERE number = ?", (number,))
-        for number, first in batch.first_chunks:
-            self._forget_chunks(writer, number, first)
-        writer.execute("DELETE FROM keys WHERE period < ?", (batch.first_period,))
-        writer.execute("DELETE FROM periods WHERE period < ?", (batch.first_period,))
-        writer.execute("DELETE FROM dropped WHERE position < ?", (batch.first_period * keys.PERIOD,))
-        meta = (("position", batch.position), ("time", batch.time))
+        for number, first in update.first_chunks:
+            self._delete_chunks(writer, number, first)
+        writer.execute("DELETE FROM keys WHERE period < ?", (update.first_period,))
+        writer.execute("DELETE FROM periods WHERE period < ?", (update.first_period,))
+        writer.execute("DELETE FROM dropped WHERE position < ?", (update.first_period * keys.PERIOD,))
+        meta = (("position", update.position), ("time", update.time))
         writer.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta)
 
-    def _forget_chunks(self, writer: sqlite3.Connection, number: int, before: int) -> None:
+    def _delete_chunks(self, writer: sqlite3.Connection, number: int, before: int) -> None:
         low = number << _CHUNK_BITS
         writer.execute("DELETE FROM chunks WHERE id >= ? AND id < ?", (low, low + before))
 

@@ -1,10 +1,10 @@
-"""Which messages have which key."""
+"""Positions of messages by key."""
 
 import struct
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-# Keys are kept by stretches of the log, so that old ones go as one, and by hash in these.
+# Keys are grouped by ranges of the log of this size, which are removed as a whole.
 PERIOD = 1 << 28
 
 _POSITION = struct.Struct(">Q")
@@ -13,7 +13,7 @@ ENTRY_SIZE = _HASH_SIZE + _POSITION.size
 
 
 def digest(topic: str, key: str) -> bytes:
-    """What stands for a key of a topic; keys that collide are told apart by their messages."""
+    """Return the hash of a key of a topic; readers check the messages, because keys may collide."""
     return blake2b(f"{topic}#{key}".encode(), digest_size=_HASH_SIZE).digest()
 
 
@@ -24,14 +24,14 @@ def position_of(entry: bytes | bytearray) -> int:
 
 @dataclass(slots=True)
 class Period:
-    """The keys of one stretch of the log that the index file does not have yet, and when its messages were stored."""
+    """The keys of one range of the log that are not in the index file yet, and the times (ms) of all its messages."""
 
     oldest: int
     newest: int
     entries: bytearray = field(default_factory=bytearray)
 
     def find(self, key: bytes) -> list[int]:
-        """Positions of the messages that have a key, newest first."""
+        """Return the positions of the messages with a key's hash, newest first."""
         found = []
         end = len(self.entries)
         while (start := self.entries.rfind(key, 0, end)) >= 0:
@@ -41,7 +41,7 @@ class Period:
         return found
 
     def staged(self, position: int) -> bytes:
-        """The entries of messages before a position of the log."""
+        """Return the entries of messages before a position of the log."""
         end = len(self.entries)
         while end and position_of(self.entries[end - ENTRY_SIZE : end]) >= position:
             end -= ENTRY_SIZE
@@ -49,13 +49,13 @@ class Period:
 
 
 class PendingKeys:
-    """What is known of keys beside the index file."""
+    """Keys that are not in the index file yet, by period."""
 
     def __init__(self) -> None:
         self.periods: dict[int, Period] = {}
 
     def add(self, topic: str, keys: list[str], position: int, time: int) -> None:
-        """A message and its keys."""
+        """Add the keys of a message at a position of the log, stored at a time (ms)."""
         period = self.periods.get(position // PERIOD)
         if period is None:
             period = self.periods[position // PERIOD] = Period(time, time)
@@ -65,15 +65,15 @@ class PendingKeys:
             period.entries += digest(topic, key) + where
 
     def between(self, begin: int, end: int) -> list[int]:
-        """The periods that may have messages stored between two times, newest first."""
-        periods = (number for number, each in self.periods.items() if each.oldest <= end and each.newest >= begin)
+        """Return the periods that may contain messages stored between two times (ms), newest first."""
+        periods = (number for number, period in self.periods.items() if period.oldest <= end and period.newest >= begin)
         return sorted(periods, reverse=True)
 
-    def settle(self, period: int, size: int) -> None:
-        """Forget so many bytes of a period's entries: the index file has them."""
+    def discard(self, period: int, size: int) -> None:
+        """Remove the first `size` bytes of a period's entries, which are in the index file."""
         del self.periods[period].entries[:size]
 
     def trim(self, position: int) -> None:
-        """Forget the periods that lie before a position of the log."""
+        """Remove the periods before a position of the log."""
         for number in [number for number in self.periods if (number + 1) * PERIOD <= position]:
             del self.periods[number]

@@ -1,4 +1,4 @@
-"""The append log: segments one after the other, written at the end, read anywhere."""
+"""The append log: consecutive segments, written at the end, read anywhere."""
 
 import errno
 import logging
@@ -20,18 +20,18 @@ _OPEN_FILES = 64
 
 
 class Log:
-    """Bytes in segments. `end` is where the next frame goes.
+    """Frames in segments. `end` is the position of the next frame.
 
-    `synced`: everything before it is on the disk. `needed`: everything before it matters, that is, it is the end of
-    the last frame that is not a mark.
+    `synced` is the position up to which the log is durable, `needed` the end of the last frame that is not a mark, up
+    to which it has to be.
     """
 
     def __init__(self, directory: Path, files: Files, segment_size: int) -> None:
-        self._directory = directory
+        self.directory = directory
         self._files = files
         self._segment_size = segment_size
-        self._segments = segment.found(directory)
-        self._starts = [each.start for each in self._segments]
+        self._segments = segment.existing(directory)
+        self._starts = [part.start for part in self._segments]
         self.start = self._starts[0] if self._starts else 0
         self.end = self._segments[-1].end if self._segments else 0
         self.synced = 0
@@ -41,7 +41,7 @@ class Log:
         self._tail: Segment | None = None
         self._tail_file = -1
         self._full_at = 0
-        # What has to be synced: open files of segments, oldest first, and whether the directory changed.
+        # Open files of segments to be synced, oldest first, and whether the directory is to be synced.
         self._unsynced: dict[int, Segment] = {}
         self._sealed: list[int] = []
         self._names_changed = bool(self._segments)
@@ -51,8 +51,8 @@ class Log:
 
     @property
     def size(self) -> int:
-        """Bytes kept."""
-        return sum(each.size for each in self._segments)
+        """Size of the segments in bytes."""
+        return sum(part.size for part in self._segments)
 
     @property
     def segments(self) -> list[Segment]:
@@ -61,7 +61,7 @@ class Log:
     # Writing.
 
     def prepare(self) -> int:
-        """Where the next frames go, however many are written together; `seed` is theirs.
+        """Return the position of the next frames, which are encoded with `seed` and written together.
 
         Raises StorageFull, StorageFailed.
         """
@@ -72,17 +72,20 @@ class Log:
         return self.end
 
     def write(self, data: bytes, newest: int = 0, counts: bool = True) -> None:
-        """Put frames at the end, all of them or nothing. Raises StorageFull, StorageFailed."""
+        """Write frames at the end, all or none. Raises StorageFull, StorageFailed.
+
+        newest: store timestamp (ms) of their last message. counts: whether they have to be durable.
+        """
         if self.failed is not None:
             raise self.failed
         tail = self._tail
         assert tail is not None
-        place = tail.size
+        size = tail.size
         try:
-            self._files.write_all(self._tail_file, data, place)
+            self._files.write_all(self._tail_file, data, size)
         except OSError as error:
-            self._undo(place)
-            raise self._refusal(error) from error
+            self._undo(size)
+            raise self._storage_error(error) from error
         self._unsynced[self._tail_file] = tail
         tail.size += len(data)
         if newest:
@@ -92,26 +95,26 @@ class Log:
             self.needed = self.end
 
     def roll(self, start: int) -> None:
-        """Begin a segment. Raises StorageFull, StorageFailed."""
-        fresh = segment.new(self._directory, start)
+        """Begin a new segment at a position. Raises StorageFull, StorageFailed."""
+        tail = segment.new(self.directory, start)
         try:
-            file = self._files.create(fresh.path)
+            file = self._files.create(tail.path)
         except OSError as error:
-            raise self._refusal(error) from error
+            raise self._storage_error(error) from error
         self._seal()
-        self._tail, self._tail_file = fresh, file
-        self._segments.append(fresh)
+        self._tail, self._tail_file = tail, file
+        self._segments.append(tail)
         self._starts.append(start)
         self._names_changed = True
         self.end = start
         if len(self._segments) == 1:
             self.start = start
-        self.seed = fresh.seed
+        self.seed = tail.seed
         self._full_at = start + self._segment_size
 
     def _seal(self) -> None:
         if self._tail is not None:
-            # Closed by the next flush, because the one under way may have it.
+            # Closed by the next flush, because the one in progress may use it.
             self._sealed.append(self._tail_file)
             self._tail = None
 
@@ -122,35 +125,38 @@ class Log:
         self._full_at = tail.start + self._segment_size
 
     def _undo(self, size: int) -> None:
-        """Take back what was partly written. Failing that, the next write or the next start does it."""
+        """Remove a partial write. If that fails, the next write overwrites it or the next start removes it."""
         try:
             self._files.truncate(self._tail_file, size)
         except OSError:
-            _log.warning("a partly written record could not be taken back at once")
+            _log.warning("a partly written record could not be removed immediately")
 
-    def _refusal(self, error: OSError) -> StorageFull | StorageFailed:
+    def _storage_error(self, error: OSError) -> StorageFull | StorageFailed:
         if error.errno in _NO_ROOM:
-            return StorageFull(f"no room for messages in {self._directory}: {error.strerror}; free some or add to it")
-        self.fail(f"the log in {self._directory} cannot be written: {error}")
+            return StorageFull(f"no room for messages in {self.directory}: {error.strerror}; free some or add to it")
+        self.fail(f"the log in {self.directory} cannot be written: {error}")
         assert self.failed is not None
         return self.failed
 
     def fail(self, reason: str) -> StorageFailed:
-        """Accept nothing any more."""
+        """Reject all further writes for this reason; return the error."""
         if self.failed is None:
             _log.error("%s; nothing more is stored until a restart", reason)
             self.failed = StorageFailed(f"{reason}; nothing more is stored until a restart")
         return self.failed
 
-    # Making it durable.
+    # Durability.
 
     def flush(self) -> tuple[int, Callable[[], None]]:
-        """Up to where, and the work that makes it durable, which a thread may do. It raises OSError."""
-        files, directory = self._files, self._directory if self._names_changed else None
+        """Return the position up to which the log will be durable, and the function that makes it so.
+
+        The function may run in a thread and raises OSError.
+        """
+        files, directory = self._files, self.directory if self._names_changed else None
         unsynced, sealed = list(self._unsynced), self._sealed
         self._unsynced, self._sealed, self._names_changed = {}, [], False
 
-        def work() -> None:
+        def sync() -> None:
             for file in unsynced:
                 files.sync(file)
             if directory is not None:
@@ -158,117 +164,117 @@ class Log:
             for file in sealed:
                 files.close(file)
 
-        return self.end, work
+        return self.end, sync
 
     def distrust(self, position: int) -> None:
-        """Take everything from here on as not synced: after a crash it may be in memory only."""
+        """Treat everything from a position on as not synced: after a crash it may be in memory only."""
         self.synced = position
         self.needed = self.end
-        for each in self._segments[self._index(position) :]:
-            if each is self._tail:
-                self._unsynced[self._tail_file] = each
+        for part in self._segments[self._segment_index(position) :]:
+            if part is self._tail:
+                self._unsynced[self._tail_file] = part
             else:
-                file = self._files.open(each.path, writable=True)
-                self._unsynced[file] = each
+                file = self._files.open(part.path, writable=True)
+                self._unsynced[file] = part
                 self._sealed.append(file)
 
     # Reading.
 
     def read(self, position: int, size: int) -> bytes | None:
-        """The payload of the message frame of this size at a position; None where it is damaged or gone."""
-        each = self._at(position)
-        if each is None:
+        """Return the payload of the message frame of this size at a position; None if it is damaged or removed."""
+        part = self._at(position)
+        if part is None:
             return None
         try:
-            data = self._read(each, size, position)
+            data = self._read(part, size, position)
         except OSError as error:
             _log.error("the log cannot be read at %d: %s", position, error)
             return None
-        return frame.payload_of(data, position, each.seed)
+        return frame.payload_of(data, position, part.seed)
 
     def read_at(self, position: int) -> bytes | None:
-        """The payload of the message frame that begins at a position, if one does."""
-        each = self._at(position)
-        if each is None:
+        """Return the payload of the intact message frame that begins at a position, or None."""
+        part = self._at(position)
+        if part is None:
             return None
         try:
-            data = self._read(each, 4096, position)
+            data = self._read(part, 4096, position)
             size = frame.measure(data, 0) if len(data) >= HEAD.size else 0
             if size > len(data):
-                data = self._read(each, size, position)
+                data = self._read(part, size, position)
         except OSError as error:
             _log.error("the log cannot be read at %d: %s", position, error)
             return None
-        return frame.payload_of(data[:size], position, each.seed)
+        return frame.payload_of(data[:size], position, part.seed)
 
     def scan(self, position: int) -> Iterator[Frame | Hole]:
-        """All frames from a frame's position on, and what is between them that is none."""
-        for each in self._segments[self._index(position) :]:
-            if each.start > position:
-                yield Hole(position, each.start)
-                position = each.start
-            yield from self._scan(each, position)
-            position = max(position, each.end)
+        """Yield all frames from a frame's position on, and the holes between them."""
+        for part in self._segments[self._segment_index(position) :]:
+            if part.start > position:
+                yield Hole(position, part.start)
+                position = part.start
+            yield from self._scan(part, position)
+            position = max(position, part.end)
 
-    def _scan(self, each: Segment, position: int) -> Iterator[Frame | Hole]:
+    def _scan(self, part: Segment, position: int) -> Iterator[Frame | Hole]:
         data, base = b"", position
-        while position < each.end:
+        while position < part.end:
             start = position - base
             left = len(data) - start
             size = frame.measure(data, start) if left >= HEAD.size else HEAD.size
-            if left < max(size, HEAD.size) and base + len(data) < each.end:
-                data, base = self._read(each, max(_WINDOW, size), position), position
+            if left < max(size, HEAD.size) and base + len(data) < part.end:
+                data, base = self._read(part, max(_WINDOW, size), position), position
                 continue
-            found = frame.decode(data, start, position, each.seed) if HEAD.size <= size <= left >= HEAD.size else None
+            found = frame.decode(data, start, position, part.seed) if HEAD.size <= size <= left >= HEAD.size else None
             if found is None:
-                after = self._next_frame(each, position + 1)
+                after = self._next_frame(part, position + 1)
                 yield Hole(position, after)
                 position, base, data = after, after, b""
             else:
                 yield found
                 position = found.end
 
-    def _next_frame(self, each: Segment, position: int) -> int:
-        """Where an intact frame begins after damage, or the segment's end."""
-        while position < each.end:
-            data = self._read(each, _WINDOW, position)
+    def _next_frame(self, part: Segment, position: int) -> int:
+        """Return the position of the next intact frame after damage, or the segment's end."""
+        while position < part.end:
+            data = self._read(part, _WINDOW, position)
             start = data.find(frame.MAGIC_BYTES)
             while start >= 0:
-                if self._is_frame(each, position + start):
+                if self._is_frame(part, position + start):
                     return position + start
                 start = data.find(frame.MAGIC_BYTES, start + 1)
-            # The magic may lie across the window's end.
+            # The magic may extend across the end of the window.
             position += max(len(data) - 1, 1)
-        return each.end
+        return part.end
 
-    def _is_frame(self, each: Segment, position: int) -> bool:
-        head = self._read(each, HEAD.size, position)
+    def _is_frame(self, part: Segment, position: int) -> bool:
+        head = self._read(part, HEAD.size, position)
         size = frame.measure(head, 0) if len(head) == HEAD.size else 0
-        if not HEAD.size <= size <= each.end - position:
+        if not HEAD.size <= size <= part.end - position:
             return False
-        return frame.decode(self._read(each, size, position), 0, position, each.seed) is not None
+        return frame.decode(self._read(part, size, position), 0, position, part.seed) is not None
 
-    def _read(self, each: Segment, size: int, position: int) -> bytes:
-        """What is there of this many bytes."""
-        file = self._readers.get(each.start)
+    def _read(self, part: Segment, size: int, position: int) -> bytes:
+        """Return `size` bytes from a position on, fewer at the segment's end."""
+        file = self._readers.get(part.start)
         if file is None:
-            file = self._reader(each)
-        return self._files.read(file, min(size, each.end - position), position - each.start)
+            file = self._reader(part)
+        return self._files.read(file, min(size, part.end - position), position - part.start)
 
-    def _reader(self, each: Segment) -> int:
-        file = self._readers[each.start] = self._files.open(each.path)
+    def _reader(self, part: Segment) -> int:
+        file = self._readers[part.start] = self._files.open(part.path)
         while len(self._readers) > _OPEN_FILES:
             self._files.close(self._readers.pop(next(iter(self._readers))))
         return file
 
     def _at(self, position: int) -> Segment | None:
-        """The segment that holds a position."""
+        """Return the segment that contains a position, or None."""
         if not self.start <= position < self.end:
             return None
-        each = self._segments[bisect_right(self._starts, position) - 1]
-        return each if position < each.end else None
+        part = self._segments[bisect_right(self._starts, position) - 1]
+        return part if position < part.end else None
 
-    def _index(self, position: int) -> int:
+    def _segment_index(self, position: int) -> int:
         return max(bisect_right(self._starts, position) - 1, 0)
 
     # Removing.
@@ -283,7 +289,7 @@ class Log:
         tail.size = min(max(position - tail.start, 0), tail.size)
         self._files.truncate(self._tail_file, tail.size)
         self._files.sync(self._tail_file)
-        self._files.sync_directory(self._directory)
+        self._files.sync_directory(self.directory)
         self.end = self.needed = tail.end
         self.synced = min(self.synced, self.end)
 
@@ -292,14 +298,14 @@ class Log:
         for _ in range(count):
             self._remove(0)
         self.start = self._starts[0]
-        self._files.sync_directory(self._directory)
+        self._files.sync_directory(self.directory)
 
     def _remove(self, index: int) -> None:
-        each = self._segments[index]
-        file = self._readers.pop(each.start, None)
+        part = self._segments[index]
+        file = self._readers.pop(part.start, None)
         if file is not None:
             self._files.close(file)
-        self._files.unlink(each.path)
+        self._files.unlink(part.path)
         del self._segments[index], self._starts[index]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What belongs together in the log."""
+"""Frames that are written to the log together."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +9,10 @@ from proxy.embedded.store.frame import HEAD, Kind
 
 @dataclass(slots=True)
 class LogBatch:
-    """What a transaction has written so far."""
+    """The frames of a transaction so far, from `start` of the log on, and their effects on the state.
+
+    offsets: the next queue offset by (topic, queue id).
+    """
 
     start: int
     size: int = 0
@@ -19,12 +22,18 @@ class LogBatch:
     dropped: set[str] = field(default_factory=set)
 
     def add(self, kind: Kind, payload: bytes, effect: Callable[[], None]) -> None:
+        """Add a frame; `effect` is applied once the batch is written."""
         self.frames.append((kind, payload))
         self.effects.append(effect)
         self.size += HEAD.size + len(payload)
 
+    def drop_topic(self, topic: str) -> None:
+        """Begin the topic's queues at 0 for the messages that follow."""
+        self.dropped.add(topic)
+        self.offsets = {key: offset for key, offset in self.offsets.items() if key[0] != topic}
+
     def encoded(self, seed: int) -> bytes:
-        """Its frames, each but the last with the word that there are more."""
+        """Return the frames; all but the last have the flag MORE."""
         position = self.start
         parts = []
         last = len(self.frames) - 1

@@ -1,10 +1,13 @@
-"""A queue's index: for every queue offset, where in the log its message is."""
+"""A queue's index: the position of its message in the log for every queue offset."""
 
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
+
+from remoting.hashing import hash_code
 
 _FIELDS = struct.Struct(">QIiQ")
 _CRC = struct.Struct(">I")
@@ -13,8 +16,14 @@ ENTRY_SIZE = _FIELDS.size + _CRC.size
 CHUNK = 256
 
 
+@lru_cache(4096)
+def tag_code(tag: str) -> int:
+    """Return the hash code by which queues and subscriptions (SubscriptionData.codeSet) identify a tag."""
+    return hash_code(tag)
+
+
 class Entry(NamedTuple):
-    """Where a message is. A `size` of 0: it is lost, and `position` is where the log goes on."""
+    """Position and size of a message in the log. Size 0: the message is lost, and the log continues at `position`."""
 
     position: int
     size: int
@@ -22,13 +31,14 @@ class Entry(NamedTuple):
     time: int
 
 
-def encode(position: int, size: int, tag_code: int, time: int, offset: int) -> bytes:
+def encode_entry(position: int, size: int, tag_code: int, time: int, offset: int) -> bytes:
+    """Return the entry of a queue offset, with a CRC."""
     fields = _FIELDS.pack(position, size, tag_code, time)
     return fields + _CRC.pack(crc32(fields, offset & 0xFFFFFFFF))
 
 
-def decode(data: bytes | bytearray, start: int, offset: int) -> Entry | None:
-    """The entry that stands here; None where it is damaged."""
+def decode_entry(data: bytes | bytearray, start: int, offset: int) -> Entry | None:
+    """Return the entry at `start`; None if it is damaged."""
     fields = bytes(data[start : start + _FIELDS.size])
     (crc,) = _CRC.unpack_from(data, start + _FIELDS.size)
     return Entry._make(_FIELDS.unpack(fields)) if crc == crc32(fields, offset & 0xFFFFFFFF) else None
@@ -36,7 +46,7 @@ def decode(data: bytes | bytearray, start: int, offset: int) -> Entry | None:
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """One queue. `tail` holds the entries from `tail_start` on, which the index file may not have yet."""
+    """One queue. `tail` contains the entries from `tail_start` on that may not be in the index file yet."""
 
     number: int  # in the index file
     topic: str
@@ -44,32 +54,32 @@ class Queue:
     first: int = 0
     next: int = 0
     tail_start: int = 0
-    # Where the log began when `first` was last looked up.
+    # The start of the log when `first` was last looked up.
     trimmed: int = 0
-    # Whether the index file has another `first`, and before which row it has nothing.
+    # Whether `first` differs from that in the index file, and the first row of entries there.
     moved: bool = False
-    kept: int = 0
+    first_chunk: int = 0
     dropped: int | None = None
     tail: bytearray | None = None
 
     def add(self, position: int, size: int, tag_code: int, time: int) -> None:
-        """The entry of the next queue offset."""
+        """Add the entry of the next queue offset."""
         if self.tail is None:
             self.tail = bytearray()
-        self.tail += encode(position, size, tag_code, time, self.next)
+        self.tail += encode_entry(position, size, tag_code, time, self.next)
         self.next += 1
 
     def lose(self, until: int, position: int, time: int) -> None:
-        """Queue offsets up to here have no message."""
+        """Add entries of lost messages up to a queue offset."""
         while self.next < until:
             self.add(position, 0, 0, time)
 
     def in_tail(self, offset: int) -> Entry | None:
         assert self.tail is not None
-        return decode(self.tail, (offset - self.tail_start) * ENTRY_SIZE, offset)
+        return decode_entry(self.tail, (offset - self.tail_start) * ENTRY_SIZE, offset)
 
     def staged(self, position: int) -> int:
-        """The queue offset up to which entries are of messages before a position of the log."""
+        """Return the queue offset up to which entries are of messages before a position of the log."""
         offset = self.next
         while offset > self.tail_start:
             entry = self.in_tail(offset - 1)
@@ -79,7 +89,7 @@ class Queue:
         return offset
 
     def chunks(self, until: int) -> Iterator[tuple[int, bytes]]:
-        """The tail's entries before a queue offset, by the row that they go to."""
+        """Yield the tail's entries before a queue offset, with the number of their row in the index file."""
         tail = bytes(self.tail or b"")
         offset = self.tail_start
         while offset < until:
@@ -88,8 +98,8 @@ class Queue:
             yield offset // CHUNK, tail[start : start + (stop - offset) * ENTRY_SIZE]
             offset = stop
 
-    def settle(self, until: int) -> None:
-        """Forget the tail's entries before a queue offset: the index file has them."""
+    def discard(self, until: int) -> None:
+        """Remove the tail's entries before a queue offset, which are in the index file."""
         if self.tail is not None:
             del self.tail[: (until - self.tail_start) * ENTRY_SIZE]
             self.tail_start = until

@@ -1,4 +1,4 @@
-"""One file of the log."""
+"""Segments: the files of the log."""
 
 import re
 import secrets
@@ -10,13 +10,13 @@ _NAME = re.compile(r"([0-9]{20})-([0-9a-f]{8})\.log")
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """A file that holds the log's bytes from `start` on. Its name says where that is, and the seed of its CRCs."""
+    """A file with the log's bytes from `start` on. Its name contains the start and the seed of its CRCs."""
 
     path: Path
     start: int
     seed: int
     size: int = 0
-    # When its messages were stored: at most this (ms), as far as is known.
+    # Upper bound of the store timestamps of its messages (ms), as far as known.
     newest: int = 0
 
     @property
@@ -25,13 +25,13 @@ class Segment:
 
 
 def new(directory: Path, start: int) -> Segment:
-    """A segment that has no file yet."""
+    """Return a segment whose file does not exist yet."""
     seed = secrets.randbits(32)
     return Segment(directory / f"{start:020d}-{seed:08x}.log", start, seed)
 
 
-def found(directory: Path) -> list[Segment]:
-    """The segments that have files, in order."""
+def existing(directory: Path) -> list[Segment]:
+    """Return the segments whose files exist, in order."""
     segments = []
     for path in directory.iterdir():
         name = _NAME.fullmatch(path.name)

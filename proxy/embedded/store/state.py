@@ -1,26 +1,28 @@
-"""What follows from the log: queues, keys, tables. The index file has it as of a checkpoint, memory what came after."""
+"""The state that follows from the log: queues, keys and tables.
+
+The index file contains it as of a checkpoint, memory the changes since.
+"""
 
 from collections import deque
 from collections.abc import Callable
 
-from proxy.embedded.store import index as batches
+from proxy.embedded.store import index as rows
 from proxy.embedded.store import keys
-from proxy.embedded.store.index import Batch, Index
+from proxy.embedded.store.index import Index, IndexUpdate
 from proxy.embedded.store.keys import PendingKeys
-from proxy.embedded.store.queue import CHUNK, Entry, Queue
-from proxy.embedded.store.table import StoredTable
-from proxy.embedded.store.tags import tag_code
+from proxy.embedded.store.queue import CHUNK, Entry, Queue, tag_code
+from proxy.embedded.store.table import StoredTable, Write
 from remoting import properties
 from remoting.messages import StoredMessage
 
-# The smallest thing that a message can be in the log, for how many may have been lost in a hole.
-SMALLEST_MESSAGE = 96
+# Minimum size of a message in the log, which bounds the number of messages lost in a hole.
+MIN_MESSAGE_SIZE = 96
 
 
 class State:
-    """The queues, keys and tables of a store. What is told to it is in the log already."""
+    """The queues, keys and tables of a store. Changes are applied after they were written to the log."""
 
-    def __init__(self, index: Index, write: Callable[[StoredTable, bytes, bytes | None], None]) -> None:
+    def __init__(self, index: Index, write: Write) -> None:
         self._index = index
         self._write = write
         self.time = index.time
@@ -38,14 +40,14 @@ class State:
         self._changes: deque[tuple[int, StoredTable, bytes, bytes | None]] = deque()
         self._touched: dict[Queue, None] = {}
         self._drops: list[tuple[int, str, list[Queue]]] = []
-        # Where the log began at the last one; unknown at a start.
+        # The start of the log at the last checkpoint; unknown at a start of the store.
         self.log_start = 0
-        # Of the checkpoint under way.
+        # The checkpoint in progress.
         self._staged: _Staged | None = None
 
     @property
     def pending(self) -> int:
-        """How much the index file does not have."""
+        """Number of messages and changes that are not in the index file."""
         return self._messages + len(self._changes)
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
@@ -57,10 +59,10 @@ class State:
             table = self.tables[name] = StoredTable(name, self._index, self._write)
         return table
 
-    # What happened.
+    # Changes.
 
     def add(self, message: StoredMessage, size: int) -> None:
-        """A message, in a frame of this size, at its commit log offset."""
+        """Add a message whose frame has this size, at its commit log offset."""
         topic, queue_id = message.topic, message.queue_id
         position, time = message.commit_log_offset, message.store_timestamp
         queue = self._queues.get((topic, queue_id))
@@ -77,12 +79,12 @@ class State:
         self.keys.add(topic, names, position, time)
 
     def change(self, table: StoredTable, key: bytes, value: bytes | None, position: int) -> None:
-        """A table's key was changed at a position of the log."""
+        """Change a table's key (None: delete it), as written at a position of the log."""
         self._changes.append((position, table, key, value))
         table.apply(key, value)
 
     def drop(self, topic: str, position: int) -> None:
-        """A topic was dropped."""
+        """Drop a topic, as written at a position of the log."""
         queues = self.topics.pop(topic, {})
         for queue_id, queue in queues.items():
             del self._queues[topic, queue_id]
@@ -91,19 +93,19 @@ class State:
         self.dropped[topic] = position
 
     def lose(self, position: int, size: int) -> None:
-        """There was a hole in the log, and nothing after it says how far a queue had come.
+        """Skip the offsets of the messages that a hole of the log may have contained.
 
-        So every queue whose last message lies before it goes on as many offsets later as messages may have been lost:
-        consumers that have seen one of these must not take another for it.
+        Every queue whose last message is before the hole continues as many offsets later as messages may have been
+        lost: consumers that have received one of these must not mistake another message for it.
         """
         for queue in self._queues.values():
             last = self._index.entry(queue, queue.next - 1) if queue.next else None
             if last is None or last.position < position:
-                queue.lose(queue.next + size // SMALLEST_MESSAGE, position, self.time)
+                queue.lose(queue.next + size // MIN_MESSAGE_SIZE, position, self.time)
                 self._touched[queue] = None
 
     def _new_queue(self, topic: str, queue_id: int, offset: int, position: int) -> Queue:
-        # Rows of entries begin at multiples of their size, also where an index is rebuilt from the middle of a queue.
+        # Rows of entries begin at multiples of their size, also if an index is rebuilt from the middle of a queue.
         begin = offset // CHUNK * CHUNK
         queue = Queue(self._last_number + 1, topic, queue_id, begin, begin, begin)
         queue.lose(offset, position, 0)
@@ -119,7 +121,7 @@ class State:
     # Bounds.
 
     def first(self, queue: Queue, log_start: int) -> int:
-        """The first queue offset whose message the log still has."""
+        """Return the first queue offset whose message is still in the log."""
         if queue.trimmed != log_start:
             first = self._search(queue, queue.first, lambda entry: entry.position >= log_start)
             queue.moved |= first != queue.first
@@ -127,17 +129,17 @@ class State:
         return queue.first
 
     def at_time(self, queue: Queue, timestamp: int) -> int:
-        """The first queue offset stored at or after a time."""
+        """Return the first queue offset stored at or after a time (ms)."""
         return self._search(queue, queue.first, lambda entry: entry.time >= timestamp)
 
     def _search(self, queue: Queue, low: int, reached: Callable[[Entry], bool]) -> int:
-        """The first queue offset from which on `reached` holds."""
+        """Return the first queue offset from which on `reached` is true."""
         high = queue.next
         while low < high:
             middle = (low + high) // 2
             probe, entry = middle, self._index.entry(queue, middle)
             while entry is None and probe + 1 < high:
-                # Damaged: the next one that is not stands for it.
+                # Damaged: the next intact entry is used instead.
                 probe += 1
                 entry = self._index.entry(queue, probe)
             if entry is None or reached(entry):
@@ -148,24 +150,27 @@ class State:
 
     # Checkpoints.
 
-    def stage(self, position: int, log_start: int) -> Batch:
-        """What happened before a position of the log, for the index file. One at a time: settle or unstage it."""
-        staged = self._staged = _Staged(self._messages)
-        batch = Batch(position, self.time)
-        self._stage_tables(position, staged, batch)
-        self._stage_queues(position, staged, batch, log_start)
-        for period, each in self.keys.periods.items():
-            if each.entries:
-                entries = each.staged(position)
-                staged.keys.append((period, len(entries)))
-                batch.keys.append((period, entries))
-                batch.periods.append((period, each.oldest, each.newest))
-        if log_start != self.log_start:
-            batch.first_period = log_start // keys.PERIOD
-        staged.log_start = log_start
-        return batch
+    def stage(self, position: int, log_start: int) -> IndexUpdate:
+        """Return the changes before a position of the log, for the index file.
 
-    def _stage_tables(self, position: int, staged: "_Staged", batch: Batch) -> None:
+        One at a time: commit_staged or discard_staged must follow.
+        """
+        staged = self._staged = _Staged(self._messages)
+        update = IndexUpdate(position, self.time)
+        self._stage_tables(position, staged, update)
+        self._stage_queues(position, staged, update, log_start)
+        for number, period in self.keys.periods.items():
+            if period.entries:
+                entries = period.staged(position)
+                staged.keys.append((number, len(entries)))
+                update.keys.append((number, entries))
+                update.periods.append((number, period.oldest, period.newest))
+        if log_start != self.log_start:
+            update.first_period = log_start // keys.PERIOD
+        staged.log_start = log_start
+        return update
+
+    def _stage_tables(self, position: int, staged: "_Staged", update: IndexUpdate) -> None:
         latest: dict[StoredTable, dict[bytes, bytes | None]] = {}
         deleted_later = []
         for at, table, key, value in self._changes:
@@ -178,60 +183,60 @@ class State:
             table.stage(changes)
             staged.tables.append(table)
             name = table.encoded_name
-            puts = [batches.item(name, key, value) for key, value in changes.items() if value is not None]
-            deletes = [batches.pair(key, b"") for key, value in changes.items() if value is None]
+            puts = [rows.item(name, key, value) for key, value in changes.items() if value is not None]
+            deletes = [rows.pair(key, b"") for key, value in changes.items() if value is None]
             if puts:
-                batch.puts[name] = b"".join(puts)
+                update.puts[name] = b"".join(puts)
             if deletes:
-                batch.deletes[name] = b"".join(deletes)
+                update.deletes[name] = b"".join(deletes)
         for table, key in deleted_later:
-            table.bury(key)
+            table.mark_deleted(key)
 
-    def _stage_queues(self, position: int, staged: "_Staged", batch: Batch, log_start: int) -> None:
+    def _stage_queues(self, position: int, staged: "_Staged", update: IndexUpdate, log_start: int) -> None:
         for at, topic, queues in self._drops:
             if at < position:
                 staged.drops += 1
-                batch.dropped.append((topic, at))
-                batch.gone_queues += [queue.number for queue in queues]
+                update.dropped.append((topic, at))
+                update.gone_queues += [queue.number for queue in queues]
         if log_start != self.log_start:
             self._trim(log_start)
-        rows = []
+        chunks = []
         for queue in self._touched:
             if queue.dropped is not None and queue.dropped < position:
                 staged.queues.append((queue, queue.next))
                 continue
             until = queue.staged(position)
             staged.queues.append((queue, until))
-            rows += [batches.chunk(queue.number, number, entries) for number, entries in queue.chunks(until)]
+            chunks += [rows.chunk(queue.number, number, entries) for number, entries in queue.chunks(until)]
             if until > queue.tail_start or queue.moved:
-                batch.queues.append((queue.number, queue.topic, queue.queue_id, min(queue.first, until), until))
-            if queue.kept < queue.first // CHUNK:
-                batch.first_chunks.append((queue.number, queue.first // CHUNK))
-        batch.chunks = b"".join(rows)
+                update.queues.append((queue.number, queue.topic, queue.queue_id, min(queue.first, until), until))
+            if queue.first_chunk < queue.first // CHUNK:
+                update.first_chunks.append((queue.number, queue.first // CHUNK))
+        update.chunks = b"".join(chunks)
 
     def _trim(self, log_start: int) -> None:
-        """Have every queue looked at whose first messages are gone."""
+        """Include every queue whose first messages were removed in the checkpoint."""
         for queue in self._queues.values():
             before = queue.first
             if self.first(queue, log_start) != before or queue.moved:
                 queue.moved = True
                 self._touched[queue] = None
 
-    def settle(self) -> None:
-        """The index file has what was staged."""
+    def commit_staged(self) -> None:
+        """Remove the staged changes from memory, which are in the index file."""
         staged = self._staged
         assert staged is not None
         for table in staged.tables:
-            table.settle()
+            table.commit_staged()
         for queue, until in staged.queues:
             if until > queue.tail_start:
-                queue.settle(until)
+                queue.discard(until)
             queue.moved = False
-            queue.kept = queue.first // CHUNK
+            queue.first_chunk = queue.first // CHUNK
             if queue.tail is None:
                 self._touched.pop(queue, None)
         for period, size in staged.keys:
-            self.keys.settle(period, size)
+            self.keys.discard(period, size)
         for _ in range(staged.changes):
             self._changes.popleft()
         del self._drops[: staged.drops]
@@ -241,17 +246,17 @@ class State:
         self.dropped = {topic: at for topic, at in self.dropped.items() if at >= staged.log_start}
         self._staged = None
 
-    def unstage(self) -> None:
-        """The index file did not take it."""
+    def discard_staged(self) -> None:
+        """Keep the staged changes for the next checkpoint, because the index file could not be written."""
         staged = self._staged
         assert staged is not None
         for table in staged.tables:
-            table.unstage()
+            table.discard_staged()
         self._staged = None
 
 
 class _Staged:
-    """How much of everything a checkpoint takes."""
+    """The changes that the checkpoint in progress includes."""
 
     def __init__(self, messages: int) -> None:
         self.messages = messages
@@ -264,7 +269,7 @@ class _Staged:
 
 
 def _keys_of(message: StoredMessage) -> list[str]:
-    """What a message can be found by: its unique key and its keys, as brokers index them (IndexService)."""
+    """Return the keys that a message can be found by: its keys and its unique key (RocketMQ's IndexService)."""
     unique = message.get(properties.UNIQ_CLIENT_MESSAGE_ID)
     text = message.get(properties.KEYS)
     names = text.split() if text else []

@@ -1,20 +1,22 @@
-"""Ordered tables: changes since the last checkpoint in memory, the rest in the index file."""
+"""Ordered tables, with the changes since the last checkpoint in memory and the rest in the index file."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 
 from proxy.embedded.store.index import Index
 
-_FEW = 64
-_PAGES = (8, 32, 128, 512)
+# Maximum number of new keys that are inserted one by one instead of by sorting all.
+_MAX_INSERTIONS = 64
+# Rows read from the index file at once, by the number of the read.
+_PAGE_SIZES = (8, 32, 128, 512)
 _ABSENT = b"absent"
 
-# How a table's changes get into the log: table, key, value (None: delete). What is there is applied.
+# Writes a table's change to the log and applies it: table, key, value (None: delete).
 Write = Callable[["StoredTable", bytes, bytes | None], None]
 
 
 class StoredTable:
-    """One table of the store. A value of None in `_recent` says that the key, which the index file has, is gone."""
+    """One table of the store. A value of None in `_recent` marks a key of the index file as deleted."""
 
     def __init__(self, name: str, index: Index, write: Write) -> None:
         self.name = name
@@ -22,24 +24,24 @@ class StoredTable:
         self._index = index
         self._write = write
         self._recent: dict[bytes, bytes | None] = {}
-        # The keys of `_recent` in order, some of them perhaps no longer there; the newest are not yet in their place.
+        # The keys of `_recent` in order, some perhaps already deleted; the newest are in `_unordered`.
         self._order: list[bytes] = []
         self._unordered: list[bytes] = []
-        # What a checkpoint is writing at this moment.
+        # The changes that the checkpoint in progress writes.
         self._staged: dict[bytes, bytes | None] = {}
         self._count: int | None = None
-        # No key before this one is there: what was taken from the front is not passed over again and again.
+        # Lower bound of the keys, so that keys deleted at the front are not skipped by each iteration.
         self._floor = b""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value, or None. Raises Corrupt."""
+        """Return the value, or None. Raises Corrupt."""
         try:
             return self._recent[key]
         except KeyError:
             return self._index.row(self.encoded_name, key)
 
     def has(self, key: bytes) -> bool:
-        """Whether a key is there."""
+        """Return whether a key exists."""
         if key in self._recent:
             return self._recent[key] is not None
         return self._index.has_row(self.encoded_name, key)
@@ -49,17 +51,17 @@ class StoredTable:
         self._write(self, key, value)
 
     def delete(self, key: bytes) -> None:
-        """Remove a key; nothing happens where it is not there. Raises StorageFull, StorageFailed."""
+        """Remove a key; a missing one is ignored. Raises StorageFull, StorageFailed."""
         self._write(self, key, None)
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Keys from `start` on with their values, ascending; changes behind the reader do not disturb it.
+        """Yield keys from `start` on with their values, ascending. The table may change during the iteration.
 
-        A damaged value is passed over, so that whoever works through a table is not stopped by it.
+        Damaged values are skipped, so that they do not stop the iteration.
         """
         find, bound = bisect_left, max(start, self._floor)
         first = start <= self._floor
-        pages = iter(_PAGES)
+        pages = iter(_PAGE_SIZES)
         page, rows, at, version = 0, list[tuple[bytes, bytes | None]](), 0, -1
         more = True
         while True:
@@ -99,7 +101,7 @@ class StoredTable:
 
     def _ordered(self) -> list[bytes]:
         if self._unordered:
-            if len(self._unordered) < _FEW:
+            if len(self._unordered) < _MAX_INSERTIONS:
                 for key in self._unordered:
                     insort(self._order, key)
             else:
@@ -108,10 +110,10 @@ class StoredTable:
             self._unordered.clear()
         return self._order
 
-    # From the log.
+    # Changes and checkpoints.
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Take over a change that is in the log."""
+        """Apply a change that is in the log."""
         if self._count is not None:
             self._count += (value is not None) - self.has(key)
         if value is None and key not in self._staged and not self._index.has_row(self.encoded_name, key):
@@ -124,25 +126,25 @@ class StoredTable:
             self._floor = key
 
     def stage(self, changes: dict[bytes, bytes | None]) -> None:
-        """These are about to go to the index file."""
+        """Note the changes that are about to be written to the index file."""
         self._staged = changes
 
-    def bury(self, key: bytes) -> None:
-        """A key that may be among them was deleted later: the index file is about to have what is gone."""
+    def mark_deleted(self, key: bytes) -> None:
+        """Mark a key that was deleted after the checkpoint, whose staged value the index file is about to contain."""
         if key in self._staged and key not in self._recent:
             self._recent[key] = None
             self._unordered.append(key)
 
-    def settle(self) -> None:
-        """The index file has them: forget them, but what was changed meanwhile."""
+    def commit_staged(self) -> None:
+        """Remove the staged changes from memory, which are in the index file, except keys that changed since."""
         recent = self._recent
         for key, value in self._staged.items():
             if recent.get(key, _ABSENT) is value:
                 del recent[key]
-        self.unstage()
+        self.discard_staged()
         self._order = sorted(recent)
         self._unordered.clear()
 
-    def unstage(self) -> None:
-        """The index file did not take them."""
+    def discard_staged(self) -> None:
+        """Forget the staged changes."""
         self._staged = {}

@@ -1,4 +1,4 @@
-"""Work that would block the loop, in a thread, one piece at a time."""
+"""Blocking work in a thread, one piece at a time."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,8 +8,8 @@ from typing import Any
 Done = Callable[["Future[Any]"], None]
 
 
-class Background:
-    """Runs a piece of work and has its outcome handled in the loop; without a loop, at once."""
+class WorkerThread:
+    """Runs blocking work in a thread and its callback in the event loop; without a loop, both synchronously."""
 
     def __init__(self, name: str) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
@@ -20,7 +20,7 @@ class Background:
         return self._running is not None
 
     def start(self, work: Callable[[], object], done: Done) -> None:
-        """Begin; `done` is called with what came of it. Not while busy."""
+        """Start work; `done` is called with its completed future. Must not be called while busy."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -31,21 +31,21 @@ class Background:
         future.add_done_callback(lambda future: self._report(loop, future))
 
     def run(self, work: Callable[[], object], done: Done) -> None:
-        """The same, here and now, after what is under way."""
+        """Do work and call `done` before returning, after the work in progress."""
         self.wait()
         future = self._thread.submit(work)
         self._running = (future, done)
         self.wait()
 
     def wait(self) -> None:
-        """Until nothing is under way, its outcome handled."""
+        """Block until no work is in progress and all callbacks were called."""
         while self._running is not None:
             future, _ = self._running
             future.exception()
             self._finish(future)
 
     def _report(self, loop: asyncio.AbstractEventLoop, future: "Future[Any]") -> None:
-        # A loop that is closed has nobody left to tell; `wait` finds the outcome.
+        # After the end of the loop, `wait` handles the result.
         if not loop.is_closed():
             loop.call_soon_threadsafe(self._finish, future)
 
@@ -56,5 +56,6 @@ class Background:
             done(future)
 
     def close(self) -> None:
+        """Wait for the work in progress and end the thread."""
         self.wait()
         self._thread.shutdown()

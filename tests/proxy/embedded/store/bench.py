@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proxy.embedded.store.durable import DurableStore
-from proxy.embedded.store.group_commit import SyncPolicy
-from proxy.embedded.store.options import StoreOptions
+from proxy.embedded.store.options import StoreOptions, SyncPolicy
 from remoting import properties
 from remoting.messages import StoredMessage, crc
 

@@ -48,9 +48,9 @@ def bodies(store: DurableStore, topic: str = "T", queue_id: int = 0) -> list[byt
 
 def abandon(store: DurableStore) -> None:
     """What kill -9 leaves behind: files as they are, and no lock."""
-    store._checkpoint.wait()
-    store._commit._background.wait()
-    store._checkpoint.close()
+    store._checkpointer._worker.wait()
+    store._commit._worker.wait()
+    store._checkpointer._worker.close()
     store._commit.close()
     store._index.close()
     store._log.close()
@@ -114,10 +114,10 @@ class Steps:
 def by_steps(store: DurableStore) -> tuple[Steps, Steps]:
     """Put the store's fsyncs and checkpoints under control."""
     syncing, checkpoint = Steps(), Steps()
-    store._commit._background.close()
-    store._commit._background = syncing  # type: ignore[assignment]
-    store._checkpoint.close()
-    store._checkpoint = checkpoint  # type: ignore[assignment]
+    store._commit._worker.close()
+    store._commit._worker = syncing  # type: ignore[assignment]
+    store._checkpointer._worker.close()
+    store._checkpointer._worker = checkpoint  # type: ignore[assignment]
     return syncing, checkpoint
 
 

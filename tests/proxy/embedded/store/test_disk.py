@@ -9,7 +9,7 @@ import pytest
 
 from proxy.embedded.store import StorageFailed, StorageFull
 from proxy.embedded.store.durable import DurableStore
-from proxy.embedded.store.index import Batch
+from proxy.embedded.store.index import IndexUpdate
 from remoting.messages import decode_message
 from tests.proxy.embedded.store.kit import Clock, Disk, abandon, bodies, message, open_store
 
@@ -114,7 +114,7 @@ def test_an_index_that_has_no_room_takes_the_reserve(tmp_path: Path, monkeypatch
     store = open_store(tmp_path, reserve=4096)
     commit, tries = store._index.commit, 0
 
-    def fail_once(batch: Batch) -> None:
+    def fail_once(batch: IndexUpdate) -> None:
         nonlocal tries
         tries += 1
         if tries > 1:
@@ -128,7 +128,7 @@ def test_an_index_that_has_no_room_takes_the_reserve(tmp_path: Path, monkeypatch
     store.append(message(b"first"))
     store.checkpoint()
     assert is_full(store)
-    assert (tries, store._applied) == (2, store._log.needed)
+    assert (tries, store._checkpointer.position) == (2, store._log.needed)
     store.upkeep()
     assert not is_full(store)
     store.close()
@@ -234,7 +234,7 @@ def test_an_index_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypa
         # Which has a checkpoint made.
         store.append(message(b"too much"))
     store.append(message(b"after"))
-    assert store._applied > 0
+    assert store._checkpointer.position > 0
     assert dict(store.table("t").items()) == {b"0": b"39", b"2": b"38"}
     assert len(store.by_key("T", "k", 0, 1 << 60, 1000)) == 40
     store.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.embedded.store.group_commit import SyncPolicy
+from proxy.embedded.store.options import SyncPolicy
 from tests.proxy.embedded.store.kit import Clock, Disk, abandon, bodies, message, open_store
 
 pytestmark = pytest.mark.anyio
@@ -116,7 +116,7 @@ async def test_other_policies_do_not_wait(tmp_path: Path, policy: SyncPolicy) ->
     assert disk.syncs == before
     clock.now += 1000
     store.upkeep()
-    store._commit._background.wait()
+    store._commit._worker.wait()
     assert disk.syncs - before == (policy is SyncPolicy.INTERVAL)
     store.close()
 
@@ -128,9 +128,9 @@ async def test_checkpoints_are_made_while_messages_come(tmp_path: Path) -> None:
         store.table("t").put(b"%d" % (number % 100), b"%d" % number)
         if number % 10 == 0:
             await store.synced()
-    while store._applied < store._log.needed - 50_000:
+    while store._checkpointer.position < store._log.needed - 50_000:
         await asyncio.sleep(0.01)
-    assert store._applied > 0
+    assert store._checkpointer.position > 0
     assert bodies(store) == [b"%d" % number for number in range(1000)]
     assert len(store.table("t")) == 100
     await store.synced()

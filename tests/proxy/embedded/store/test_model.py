@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from proxy.embedded.store import StorageFull
 from proxy.embedded.store.durable import DurableStore
 from proxy.embedded.store.options import StoreOptions
-from proxy.embedded.store.tags import tag_code
+from proxy.embedded.store.queue import tag_code
 from remoting.messages import StoredMessage, decode_message
 from tests.proxy.embedded.store.kit import Clock, Disk, abandon, by_steps, message
 
@@ -161,7 +161,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def begin_checkpoint(self) -> None:
-        self.store._urge()
+        self.store._checkpointer.start_soon()
 
     @precondition(lambda self: self.checkpoint.busy)
     @rule()

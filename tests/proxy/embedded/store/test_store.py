@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.embedded.store import StorageFailed, Store, StoreLocked, UnknownFormat
-from proxy.embedded.store.tags import tag_code
+from proxy.embedded.store.queue import tag_code
 from remoting.errors import BodyError
 from remoting.messages import decode_message
 from tests.proxy.embedded.store.kit import Clock, abandon, bodies, by_steps, message, open_store
@@ -132,7 +132,7 @@ def test_what_is_deleted_while_a_checkpoint_has_it_stays_deleted(tmp_path: Path,
     syncing, checkpoint = by_steps(store)
     table = store.table("t")
     table.put(b"before", b"value")
-    store._urge()
+    store._checkpointer.start_soon()
     table.delete(b"before")
     table.put(b"after", b"value")
     syncing.wait()
