@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.cluster.backends import embedded_backend
 from tests.groups import group
 from tests.paths import ROOT
 
@@ -27,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Runs before pytest-xdist reads the groups. Real servers have clocks and pauses of their own; the terminal summary
     shows every first failure.
     """
-    groups = {item: group(item.path.relative_to(ROOT)) for item in items}
+    groups = {item: group(item.path.relative_to(ROOT), embedded_backend(item)) for item in items}
     for item, its_group in groups.items():
         item.add_marker(pytest.mark.xdist_group(its_group.name))
         if its_group.external:

@@ -1,10 +1,10 @@
 """Groups of tests: for pytest-xdist, and for `make unit`.
 
 Tests of one group run in one process, one after another. A group is a file, unless a directory's tests share servers
-that are expensive to start.
+that are expensive to start; scenarios on an embedded broker are a group by directory and backend.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 
@@ -28,14 +28,16 @@ _DIRECTORIES = (
     "tests/analytics",
     "tests/conformance",
     "tests/deploy",
-    "tests/proxy/embedded/contract",
 )
 _SHARED = {path: Group(path, external=True, rank=rank) for rank, path in enumerate(_DIRECTORIES)}
 
 
-def group(file: PurePath) -> Group:
-    """Return the group of a test file, given relative to the root of the checkout."""
+def group(file: PurePath, embedded: str = "") -> Group:
+    """Return the group of a test file, given relative to the root of the checkout.
+
+    embedded: the embedded backend that its scenarios run on, if any.
+    """
     for path, shared in _SHARED.items():
         if file.is_relative_to(path):
-            return shared
+            return replace(shared, name=f"{file.parent.as_posix()}[{embedded}]") if embedded else shared
     return Group(file.as_posix(), external=False, rank=len(_SHARED))

@@ -32,14 +32,19 @@ def backends_of(marker: pytest.Mark | None) -> list[Backend]:
 def parameters(backends: list[Backend]) -> list[object]:
     """Return the values of the fixture `backend`, with the markers of each.
 
-    The tests of one backend are one xdist group, so that its servers start once. A scenario that runs on a real cluster
-    and on an embedded broker is part of the contract.
+    A scenario that runs on a real cluster and on an embedded broker is part of the contract.
     """
     contract = [pytest.mark.contract] if Backend.CLUSTER in backends and len(backends) > 1 else []
     values: list[object] = []
     for backend in backends:
-        marks = [*contract, pytest.mark.xdist_group(backend.value)]
-        if backend is Backend.CLUSTER:
-            marks.append(pytest.mark.cluster)
+        marks = [*contract, *([pytest.mark.cluster] if backend is Backend.CLUSTER else [])]
         values.append(pytest.param(backend, marks=marks, id=backend.value))
     return values
+
+
+def embedded_backend(item: pytest.Item) -> str:
+    """Return the embedded backend that a test runs on, empty for a real cluster or without a backend."""
+    backend = (
+        item.callspec.params.get("backend") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
+    )
+    return "" if backend in (None, Backend.CLUSTER) else str(backend)

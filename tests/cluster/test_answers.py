@@ -11,7 +11,6 @@ from tests.cluster.answers import KNOWN, Answer, compare
 @pytest.mark.cluster
 @pytest.mark.contract
 @pytest.mark.timeout(600)
-@pytest.mark.xdist_group("cluster")
 def test_the_embedded_broker_answers_as_a_real_broker_but_for_known_differences(tmp_path: Path) -> None:
     differences = answers.run(tmp_path)
     assert len(differences) > 190

@@ -33,8 +33,8 @@ def test_a_marker_without_reason_or_known_backend_is_rejected(marker: pytest.Mar
 
 def test_only_the_real_cluster_is_marked_as_such() -> None:
     assert _marks(list(Backend)) == {
-        "cluster": {"contract", "cluster", "xdist_group"},
-        "embedded-in-process": {"contract", "xdist_group"},
-        "embedded-socket": {"contract", "xdist_group"},
+        "cluster": {"contract", "cluster"},
+        "embedded-in-process": {"contract"},
+        "embedded-socket": {"contract"},
     }
-    assert _marks([Backend.CLUSTER]) == {"cluster": {"cluster", "xdist_group"}}
+    assert _marks([Backend.CLUSTER]) == {"cluster": {"cluster"}}

@@ -10,7 +10,6 @@ from tests.cluster.servers import Cluster, Gantry, started
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.xdist_group("cluster"),
     pytest.mark.anyio,
     pytest.mark.timeout(180, func_only=True),
 ]

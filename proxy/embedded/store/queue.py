@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
-from remoting.hashing import hash_code
+from remoting.properties import java_hash_code
 
 _FIELDS = struct.Struct(">QIiQ")
 _CRC = struct.Struct(">I")
@@ -19,7 +19,7 @@ CHUNK = 256
 @lru_cache(4096)
 def tag_code(tag: str) -> int:
     """Return the hash code by which queues and subscriptions (SubscriptionData.codeSet) identify a tag."""
-    return hash_code(tag)
+    return java_hash_code(tag)
 
 
 class Entry(NamedTuple):
