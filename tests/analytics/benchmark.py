@@ -20,7 +20,7 @@ from typing import Any
 
 from analytics import generator
 
-# What an engine says of the summary, for comparison.
+# An engine's result, for comparison.
 Totals = dict[str, int]
 
 _GROUPS = ("protocol", "code", "topic", "broker")
@@ -34,7 +34,7 @@ def _spark_session(memory: str) -> Any:
 
 
 def spark(root: Path, memory: str) -> Totals:
-    """By the transforms, as the jobs use them: the result is written, as a roll-up is."""
+    """Summarize by the transforms, as the jobs use them; the result is written, as a roll-up is."""
     from pyspark.sql import functions as f
 
     from analytics.records import read
@@ -57,7 +57,7 @@ def spark(root: Path, memory: str) -> Totals:
 
 
 def detectors(root: Path, memory: str) -> Totals:
-    """All detectors, from the records to the findings."""
+    """Run all detectors, from the records to the findings."""
     from analytics.evaluate import findings, match_findings
 
     session = _spark_session(memory)
@@ -72,7 +72,7 @@ def detectors(root: Path, memory: str) -> Totals:
 
 
 def duckdb(root: Path, memory: str) -> Totals:
-    """By one SQL statement."""
+    """Summarize by one SQL statement."""
     import duckdb as engine
 
     connection = engine.connect()
@@ -92,11 +92,11 @@ def duckdb(root: Path, memory: str) -> Totals:
 
 
 def pandas(root: Path, memory: str) -> Totals:
-    """With all columns that are needed in memory, as pandas has it."""
+    """Summarize with all needed columns in memory, as pandas keeps them."""
     import pandas as engine
     import pyarrow.dataset as ds
 
-    # What it takes beyond that, a machine of that size has not.
+    # A machine of that size has no more memory.
     limit = int(memory.rstrip("gG")) << 30
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     files = ds.dataset([str(path) for path in sorted((root / "requests").rglob("*.parquet"))])
@@ -121,7 +121,7 @@ ENGINES: Mapping[str, Callable[[Path, str], Totals]] = {
 
 
 def _resident(session: int) -> int:
-    """Bytes that the processes of a session have in memory."""
+    """Return the resident bytes of a session's processes."""
     total = 0
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -136,7 +136,7 @@ def _resident(session: int) -> int:
 
 
 def _measurement(engine: str, root: Path, memory: str, limit: float) -> tuple[float, int, Totals | None, str]:
-    """Seconds, peak bytes, the totals or None, and why."""
+    """Return seconds, peak bytes, the totals or None, and the reason."""
     command = [
         sys.executable,
         "-m",
@@ -197,7 +197,7 @@ def main() -> int:
         root = options.dir / str(records)
         begin = time.monotonic()
         if not (root / generator.truth.NAME).exists():
-            # A month, so that more records are more of the same hours.
+            # A month: more records are more in the same hours.
             generator.generate(root, generator.Plan(records, days=28), os.cpu_count() or 1)
             print(f"generated in {time.monotonic() - begin:.1f} s")
         size = sum(path.stat().st_size for path in (root / "requests").rglob("*.parquet"))

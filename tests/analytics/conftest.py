@@ -5,12 +5,12 @@ from pyspark.sql import SparkSession
 
 from analytics.session import session
 
-# Starting Spark and compiling the first plans takes as long as the machine is busy.
+# Seconds. Starting Spark and compiling the first plans is slow on a busy machine.
 _TIMEOUT = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """More time for what uses Spark: a time-out in the middle of a call to the JVM would break all tests after it."""
+    """Give Spark tests more time: a timeout in the middle of a call to the JVM would break all later tests."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_TIMEOUT))
@@ -27,7 +27,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
-        # Calls to the JVM for each column, and descriptions of each plan, for nobody.
+        # Debug information costs JVM calls for each column and a description of each plan.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.ui.explainMode": "simple",
     }

@@ -1,4 +1,4 @@
-"""What the generator plants, the detectors find."""
+"""The detectors find the incidents that the generator plants."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from analytics import generator
 from analytics.evaluate import Finding, findings, main, match_findings, report
 from analytics.generator.truth import Incident
-from tests.analytics import kit
+from tests.analytics import frames as kit
 
 
 def test_planted_incidents_are_found(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,11 +39,11 @@ def _finding(kind: str = "error_burst", minutes: float = 60, **about: str) -> Fi
         (_finding(topic="a", minutes=121), "false"),
         (_finding(topic="a", minutes=110), "found"),
         (_finding("traffic_drop", topic="a"), "explained"),
-        # It names nothing that the incident is about.
+        # Names no attribute of the incident.
         (_finding(client_id="c"), "explained"),
     ],
 )
-def test_a_finding_is_judged(finding: Finding, verdict: str) -> None:
+def test_finding_is_matched_with_incidents(finding: Finding, verdict: str) -> None:
     answer = match_findings([finding], [_INCIDENT])
     assert {"found": bool(answer.found), "explained": bool(answer.explained), "false": bool(answer.false)} == {
         name: name == verdict for name in ("found", "explained", "false")
@@ -52,7 +52,7 @@ def test_a_finding_is_judged(finding: Finding, verdict: str) -> None:
     assert answer.precision == (0.0 if verdict == "false" else 1.0)
 
 
-def test_records_that_were_not_generated_get_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluation_of_other_records_raises_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([str(tmp_path)])
     assert "was not generated" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The facts file: every fact has its default, is documented with it, and a mistake is told with its key."""
+"""The facts file: defaults, documentation, and errors that name the key."""
 
 import re
 import textwrap
@@ -12,7 +12,7 @@ from analytics.facts import Facts, FactsError, Limits, Prices, parse
 PAGE = (Path(__file__).parents[2] / "docs" / "analytics.md").read_text(encoding="utf-8")
 
 
-def test_what_is_not_given_has_its_default() -> None:
+def test_missing_facts_have_defaults() -> None:
     assert parse("") == Facts()
     given = parse('[limits]\nreplicas = 5\n[newest.grpc]\nJAVA = "5.0.7"\n')
     assert given.limits == Limits(replicas=5)
@@ -53,7 +53,7 @@ def test_documentation_shows_every_fact_with_its_default() -> None:
         ("[limits", "it is no TOML: "),
     ],
 )
-def test_a_mistake_is_told_with_its_key(text: str, sentence: str) -> None:
+def test_invalid_fact_error_names_its_key(text: str, sentence: str) -> None:
     with pytest.raises(FactsError) as told:
         parse(text)
     assert str(told.value).startswith(sentence)

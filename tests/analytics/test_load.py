@@ -13,7 +13,7 @@ from analytics.transforms.latency import latency, spikes
 from analytics.transforms.load import load
 from analytics.transforms.periods import seconds, start
 from analytics.transforms.rollup import SERVICE, SUMS, rollup
-from tests.analytics import kit
+from tests.analytics import frames as kit
 
 
 def test_load_by_protocol_and_hour(spark: SparkSession) -> None:
@@ -31,7 +31,7 @@ def test_load_by_protocol_and_hour(spark: SparkSession) -> None:
         [
             (kit.at(0), "grpc", 2, 1, 1, 200, 0, 0.5),
             (kit.at(60), "remoting", 1, 0, 3, 100, 0, 0.0),
-            # A record kept by a sampling rule weighs what it stands for.
+            # A sampled record counts with its weight.
             (kit.at(60), None, 5, 0, 5, 500, 0, 0.0),
         ],
     )
@@ -51,7 +51,7 @@ def test_a_local_day_has_the_hours_that_the_clock_gives_it(
     times = spark.range(-96, 96).select(f.timestamp_seconds(f.col("id") * 1800 + noon).alias("time"))
     counts = times.groupBy(start("1 day", "Europe/Berlin").alias("day")).count()
     by_day = {f"{row['day']:%Y-%m-%d %H}": row["count"] for row in kit.contents(counts)}
-    # Midnight there, told in UTC.
+    # Local midnight, in UTC.
     assert sorted(by_day.values()).count(48) >= 2
     local = {stamp: count for stamp, count in by_day.items() if count == 2 * hours}
     assert local, by_day
@@ -60,12 +60,12 @@ def test_a_local_day_has_the_hours_that_the_clock_gives_it(
 
 
 @pytest.mark.parametrize("every", ["5", "0 minutes", "a day", "-1 hour"])
-def test_a_period_that_is_none_gets_a_sentence(every: str) -> None:
+def test_invalid_period_raises_a_sentence(every: str) -> None:
     with pytest.raises(ValueError, match="no length of time"):
         seconds(every)
 
 
-def test_a_zone_that_is_none_gets_a_sentence(spark: SparkSession) -> None:
+def test_unknown_zone_raises_a_sentence(spark: SparkSession) -> None:
     with pytest.raises(ValueError, match="'Mars' is no time zone"):
         start("1 day", "Mars")
     with pytest.raises(ValueError, match="'1 day' and '1 week'"):
@@ -118,7 +118,7 @@ def test_hot_topics_are_ranked_with_their_share(spark: SparkSession) -> None:
     assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
 
 
-def test_a_slow_broker_is_told_once_and_not_for_each_topic(spark: SparkSession) -> None:
+def test_slow_broker_is_reported_once(spark: SparkSession) -> None:
     rows = []
     for minute in range(0, 600, 2):
         slow = 300 <= minute < 320
@@ -133,7 +133,7 @@ def test_a_slow_broker_is_told_once_and_not_for_each_topic(spark: SparkSession) 
                 for broker in ("broker-a", "broker-b")
                 for _ in range(3)
             ]
-        # A long poll is no slowness.
+        # A long poll is not slow.
         rows += [kit.receive(kit.at(minute), latency_us=20_000_000 if slow else 1000)]
     found = kit.only(spikes(kit.requests(spark, rows)))
     assert (found["subject"], found["broker"], found["topic"]) == ("broker-a", "broker-a", None)

@@ -1,4 +1,4 @@
-"""Reading: what is damaged is reported, what is old is completed, what is not asked for is not opened."""
+"""Reading: damaged files are reported, old schemas completed, unneeded partitions not opened."""
 
 import shutil
 from datetime import UTC, datetime, timedelta, timezone
@@ -15,11 +15,11 @@ from analytics.generator.files import directory, name, schema, write
 from analytics.records import NoRecords, read, short, stream
 from analytics.schema import REQUESTS, struct, table
 from proxy.observability.records.schema import TABLES
-from tests.analytics import kit
+from tests.analytics import frames as kit
 
 
 def _write(root: Path, begin: datetime, rows: list[kit.Row], sequence: int = 0) -> Path:
-    """One file as the proxy writes it."""
+    """Write one file as the proxy does."""
     arrow = schema(REQUESTS)
     complete = [{field: row.get(field) for field in arrow.names} for row in rows]
     stem = name("gantry-0", 0, begin, sequence)
@@ -29,7 +29,7 @@ def _write(root: Path, begin: datetime, rows: list[kit.Row], sequence: int = 0) 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Three hours of twenty requests each, and what a writer is at."""
+    """Write three hours of twenty requests each, and a file that a writer still has open."""
     for hour in range(3):
         begin = kit.at(hour * 60)
         path = _write(tmp_path, begin, [kit.send(begin + timedelta(minutes=n)) for n in range(20)])
@@ -38,7 +38,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_every_column_has_its_type(spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A file that has answered for itself is not asked why it has not: that would be a job for each.
+    # A readable file causes no further job for a reason.
     monkeypatch.setattr("analytics.records._reason", None)
     records = read(spark, str(root))
     assert records.frame.schema.fieldNames() == [*(column.name for column in REQUESTS.columns), "date", "hour"]
@@ -68,7 +68,7 @@ def test_damaged_files_are_reported_and_left_out(spark: SparkSession, root: Path
     assert (records.files, records.rows, records.frame.count()) == (3, 60, 60)
 
 
-def test_damage_inside_a_file_is_found_by_a_thorough_reading(spark: SparkSession, root: Path) -> None:
+def test_thorough_read_finds_damage_inside_a_file(spark: SparkSession, root: Path) -> None:
     good = next(root.rglob("*.parquet"))
     bent = good.parent / "bent.parquet"
     shutil.copy(good, bent)
@@ -76,7 +76,7 @@ def test_damage_inside_a_file_is_found_by_a_thorough_reading(spark: SparkSession
     offset = pq.ParquetFile(bent).metadata.row_group(0).column(1).data_page_offset
     contents[offset + 20 : offset + 60] = bytes(40)
     bent.write_bytes(contents)
-    # Not fatal in any case, even where it is met on the way.
+    # Never fatal, even if the damage is met while reading.
     assert read(spark, str(root)).frame.selectExpr("max(time)", "sum(latency_us)").count() == 1
     records = read(spark, str(root), thorough=True)
     assert [short(each.path).rsplit("/", 1)[1] for each in records.skipped] == ["bent.parquet"]
@@ -84,7 +84,7 @@ def test_damage_inside_a_file_is_found_by_a_thorough_reading(spark: SparkSession
 
 
 def test_two_schema_versions_are_one_table(spark: SparkSession, root: Path) -> None:
-    """A file from before `weight` came, and one from a future that has a column more."""
+    """One file predates the column `weight`; one has a column of a future version."""
     begin = kit.at(0)
     old = schema(REQUESTS).remove(schema(REQUESTS).get_field_index("weight"))
     new = schema(REQUESTS).append(pa.field("colour", pa.string()))
@@ -98,7 +98,7 @@ def test_two_schema_versions_are_one_table(spark: SparkSession, root: Path) -> N
 
 
 def test_a_span_prunes_partitions_and_cuts_rows(spark: SparkSession, root: Path) -> None:
-    # The same instant, told elsewhere.
+    # The same instant in another zone.
     berlin = timezone(timedelta(hours=2))
     records = read(spark, str(root), since=kit.at(5).astimezone(berlin), until=kit.at(65))
     assert (records.files, records.rows) == (2, 40)
@@ -108,7 +108,7 @@ def test_a_span_prunes_partitions_and_cuts_rows(spark: SparkSession, root: Path)
         read(spark, str(root), since=datetime(2026, 10, 19))
 
 
-def test_what_is_not_there_gets_a_sentence(spark: SparkSession, root: Path) -> None:
+def test_read_of_a_missing_place_raises_a_sentence(spark: SparkSession, root: Path) -> None:
     with pytest.raises(NoRecords, match=r"there is no directory .*/nowhere: it should hold requests/"):
         read(spark, str(root / "nowhere"))
     with pytest.raises(
@@ -121,7 +121,7 @@ def test_what_is_not_there_gets_a_sentence(spark: SparkSession, root: Path) -> N
     assert (empty.files, empty.frame.columns[:3], empty.frame.collect()) == (0, ["schema", "time", "replica"], [])
 
 
-def test_nothing_but_damage_is_an_empty_frame(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_of_only_damaged_files_is_empty(spark: SparkSession, tmp_path: Path) -> None:
     place = directory(tmp_path, REQUESTS, kit.at(0))
     place.mkdir(parents=True)
     (place / "bad.parquet").write_bytes(b"PAR1")
@@ -129,7 +129,7 @@ def test_nothing_but_damage_is_an_empty_frame(spark: SparkSession, tmp_path: Pat
     assert (records.files, len(records.skipped), records.frame.count()) == (0, 1, 0)
 
 
-def test_the_stream_reads_what_the_batch_reads(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+def test_stream_reads_the_same_rows_as_batch(spark: SparkSession, root: Path, tmp_path: Path) -> None:
     frame = stream(spark, str(root), options={"maxFilesPerTrigger": "1"})
     assert frame.columns == read(spark, str(root)).frame.columns
     query = (
@@ -143,7 +143,7 @@ def test_the_stream_reads_what_the_batch_reads(spark: SparkSession, root: Path, 
     assert spark.read.parquet(str(tmp_path / "out")).count() == 60
 
 
-def test_tables_are_those_of_the_definition() -> None:
+def test_tables_equal_the_schema_definition() -> None:
     assert [table(each.name) for each in TABLES] == list(TABLES)
 
 
@@ -172,6 +172,6 @@ def test_the_generator_is_deterministic_and_keeps_the_layout(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("wrong", [{"records": 0}, {"days": 0}, {"tenants": 0}, {"incidents": -1}])
-def test_a_plan_that_is_none_gets_a_sentence(wrong: dict[str, Any]) -> None:
+def test_invalid_plan_raises_a_sentence(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be at least"):
         generator.Plan(**wrong)

@@ -1,5 +1,7 @@
-"""What an operator sees of Spark: errors, and nothing else. That a job is quiet from its start on is seen in
-jobs/test_streaming.py, which has a JVM of its own."""
+"""The operator's view of Spark: errors only.
+
+jobs/test_streaming.py, which has its own JVM, checks that a job is quiet from its start on.
+"""
 
 import os
 import subprocess
@@ -12,7 +14,7 @@ from pyspark.sql import SparkSession
 from analytics import session
 
 
-def test_only_the_noise_is_kept_back(capfd: pytest.CaptureFixture[str]) -> None:
+def test_session_output_drops_only_known_noise(capfd: pytest.CaptureFixture[str]) -> None:
     reader, writer = os.pipe()
     with os.fdopen(writer, "wb") as lines:
         lines.write(b"WARNING: Using incubator modules: jdk.incubator.vector\nWARNING: another\nOutOfMemoryError")
@@ -20,18 +22,18 @@ def test_only_the_noise_is_kept_back(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().err == "WARNING: another\nOutOfMemoryError"
 
 
-def test_a_java_that_does_not_start_is_told(tmp_path: Path) -> None:
+def test_session_reports_a_java_that_fails_to_start(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "analytics", "detect", str(tmp_path)]
     environment = os.environ | {"JAVA_HOME": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2
-    # Why, in the words of who knows; then what to do about it.
+    # Java's own reason, then the remedy.
     *why, last = done.stderr.splitlines()
     assert any(f"{tmp_path}/bin/java: No such file or directory" in line for line in why)
     assert last.startswith("gantry analytics: Java did not start")
     assert "Traceback" not in done.stderr
 
 
-def test_where_jobs_write_and_list_is_the_sessions_business(spark: SparkSession) -> None:
+def test_session_sets_commit_and_listing_options(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
     assert spark.conf.get("spark.sql.sources.parallelPartitionDiscovery.threshold") == "100000"

@@ -1,4 +1,4 @@
-"""Records and metrics are compared to the last request: of a real replica they agree, and one request less is told."""
+"""Records and metrics of a real replica agree to the last request; a missing request is reported."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tests.proxy.observability.records.test_app import grpc_work, remoting_work,
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 
-async def test_a_replica_says_the_same_twice(spark: SparkSession, tmp_path: Path) -> None:
+async def test_records_and_metrics_of_a_replica_agree(spark: SparkSession, tmp_path: Path) -> None:
     async with replica(tmp_path) as app:
         await remoting_work(app)
         await grpc_work(app)
@@ -26,7 +26,7 @@ async def test_a_replica_says_the_same_twice(spark: SparkSession, tmp_path: Path
     held = f"records: {found.requests} requests, 3 errors, 8 messages, 2 topics, 2 connections"
     assert str(found) == f"{held}, agree with the metrics"
 
-    # What no record has.
+    # An action that no record has.
     app.metrics.observe(observation(topic="orders", messages=2, bytes_in=7))
     app.metrics.observe(observation("PULL_MESSAGE", 1, topic="more", messages=1, bytes_out=9, group="g"))
     lacking = compare(spark, generate_latest(app.metrics).decode(), where)
@@ -51,7 +51,7 @@ async def test_a_replica_says_the_same_twice(spark: SparkSession, tmp_path: Path
     assert str(lacking).startswith(f"{held}, DIFFER from the metrics:\nrequests by")
 
 
-async def test_so_it_does_where_there_are_more_topics_than_the_metrics_keep(
+async def test_records_and_metrics_agree_beyond_the_row_limit_of_metrics(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requests, "_MAX_ROWS", 4)

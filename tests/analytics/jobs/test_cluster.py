@@ -1,4 +1,4 @@
-"""A real cluster: a master and two workers of pyspark's own classes, and spark-submit of what is shipped."""
+"""A real cluster: a master and two workers of pyspark's own classes, and spark-submit with the shipped files."""
 
 import os
 import re
@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from analytics.jobs.package import package
 from analytics.jobs.rollups import DAILY, HOURLY, roll
-from tests.analytics.jobs.kit import TIMEOUT, kill, rows, until, write
-from tests.analytics.kit import at, failed, receive, send
+from tests.analytics.frames import at, failed, receive, send
+from tests.analytics.jobs.record_files import TIMEOUT, kill, rows, until, write
 
 HOME = Path(pyspark.__file__).parent
 LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -23,7 +23,7 @@ LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 @contextmanager
 def daemon(name: str, *arguments: str, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """One of the cluster's processes."""
+    """One process of the cluster."""
     environment = {
         **os.environ,
         "SPARK_HOME": str(HOME),
@@ -42,14 +42,14 @@ def daemon(name: str, *arguments: str, log: Path) -> Iterator["subprocess.Popen[
 
 
 def await_part(process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Until it says that it is part of the cluster."""
+    """Wait until the process has joined the cluster."""
     words = "I have been elected leader|Successfully registered with master"
     until(lambda: re.search(words, log.read_text()), process, log)
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
-    """The URL of a master with two workers of one core."""
+    """Yield the URL of a master with two workers of one core."""
     with ExitStack() as stack:
         log = tmp_path / "master.log"
         await_part(stack.enter_context(daemon("master.Master", "--port", "0", "--webui-port", "0", log=log)), log)
@@ -65,7 +65,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.timeout(1500)
-def test_what_is_shipped_says_the_same_on_a_cluster(spark: SparkSession, cluster: str, tmp_path: Path) -> None:
+def test_shipped_archive_gives_the_same_result_on_a_cluster(spark: SparkSession, cluster: str, tmp_path: Path) -> None:
     root = tmp_path / "records"
     write(root, [send(at(minute), latency_us=1000 + minute) for minute in range(0, 120, 5)])
     write(root, [receive(at(minute), group="g") for minute in range(0, 120, 7)], "replica-1-0-0")
@@ -87,7 +87,7 @@ def test_what_is_shipped_says_the_same_on_a_cluster(spark: SparkSession, cluster
         *(part for key, value in settings.items() for part in ("--conf", f"{key}={value}")),
         *(str(program), "rollup", str(root), "--out", str(out)),
     ]
-    # Away from the checkout and without its path: only what is shipped.
+    # Away from the checkout and without its path: only the shipped files.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"SPARK_HOME": str(HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
@@ -95,7 +95,7 @@ def test_what_is_shipped_says_the_same_on_a_cluster(spark: SparkSession, cluster
     )
     assert done.returncode == 0, done.stderr[-5000:]
     assert "2 hours and 1 days rolled up anew" in done.stdout
-    # Both workers had a part in it, and none of it was done elsewhere.
+    # Both workers took part, and nothing ran elsewhere.
     assert all((tmp_path / f"worker-{number}.log").read_text().count("Asked to launch executor") for number in range(2))
     local = tmp_path / "local"
     roll(spark, str(root), str(local))

@@ -1,4 +1,4 @@
-"""The command line, as people meet it: without Spark, where an answer needs none."""
+"""The command line, without Spark where an answer needs none."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from analytics.jobs.package import package
 from proxy.__main__ import main as gantry
 from proxy.tools import extensions
 
-# Installed beside Spark they would hide what is missing in the archive.
+# Modules whose installed copies would hide files missing from the archive.
 OURS = ("analytics", "proxy", "remoting", "grpc_gateway", "protocol_negotiation", "protos")
 
 
@@ -37,7 +37,9 @@ OURS = ("analytics", "proxy", "remoting", "grpc_gateway", "protocol_negotiation"
         (["paint"], "invalid choice: 'paint'"),
     ],
 )
-def test_bad_arguments_get_a_sentence(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments_print_one_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     assert stopped.value.code == 2
@@ -57,7 +59,7 @@ def test_bad_arguments_get_a_sentence(arguments: list[str], sentence: str, capsy
         ("--facts", b"\xff", "is no text in UTF-8"),
     ],
 )
-def test_a_bad_file_is_told_with_its_key(
+def test_bad_file_error_names_its_key(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, text: bytes, sentence: str
 ) -> None:
     path = tmp_path / "file.toml"
@@ -70,7 +72,7 @@ def test_a_bad_file_is_told_with_its_key(
     assert last.endswith(sentence)
 
 
-def test_gantry_hands_over_what_follows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_gantry_passes_arguments_to_analytics(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         gantry(["analytics", "--help"])
     assert stopped.value.code == 0
@@ -85,13 +87,13 @@ def test_the_entry_point_is_installed() -> None:
     assert extensions.find("nothing") is None
 
 
-def test_the_proxy_does_without_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_proxy_does_not_import_analytics(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(extensions, "find", lambda name: None)
     assert gantry(["analytics", "report"]) == 2
     assert "pip install 'rocketmq-gantry[analytics]'" in capsys.readouterr().err
 
 
-def test_without_the_extra_there_is_a_sentence(tmp_path: Path) -> None:
+def test_without_the_extra_the_error_names_it(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "class Missing:\n"
@@ -107,7 +109,7 @@ def test_without_the_extra_there_is_a_sentence(tmp_path: Path) -> None:
     assert done.stderr == "gantry analytics: pyspark is not installed: pip install 'rocketmq-gantry[analytics]'\n"
 
 
-def test_generate_has_a_parser_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_generate_uses_its_own_parser(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main(["generate", str(tmp_path), "--records", "50", "--days", "1", "--incidents", "0", "--processes", "1"]) == 0
     )
@@ -115,7 +117,7 @@ def test_generate_has_a_parser_of_its_own(tmp_path: Path, capsys: pytest.Capture
     assert json.loads((tmp_path / "truth.json").read_text())["incidents"] == []
 
 
-def test_what_is_shipped_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
+def test_package_is_complete_and_reproducible(tmp_path: Path) -> None:
     program, archive = package(tmp_path / "a")
     again = package(tmp_path / "b")
     assert [path.read_bytes() for path in again] == [program.read_bytes(), archive.read_bytes()]
@@ -123,7 +125,7 @@ def test_what_is_shipped_is_whole_and_the_same_each_time(tmp_path: Path) -> None
     assert {"analytics/command.py", "analytics/report/page.html.j2", "proxy/observability/records/schema.py"} <= set(
         names
     )
-    # Its packages are found in the archive first, and then nowhere else: all that they import is in it.
+    # Packages are found in the archive first and nowhere else afterwards: it must contain all that they import.
     jobs = ("command", "facts", "jobs.report", "jobs.rollups", "jobs.compaction", "jobs.streaming", "jobs.demo")
     code = (
         f"import importlib, sys; sys.path.insert(0, {str(archive)!r})\n"

@@ -1,4 +1,4 @@
-"""Compaction: the same rows in fewer files, whatever happens meanwhile."""
+"""Compaction: the same rows in fewer files, also after crashes."""
 
 import shutil
 from pathlib import Path
@@ -10,12 +10,12 @@ from analytics.jobs import partitions
 from analytics.jobs.compaction import compact
 from analytics.jobs.place import Directory
 from analytics.records import NoRecords
-from tests.analytics.jobs.kit import rows, write
-from tests.analytics.kit import at, connection, send
+from tests.analytics.frames import at, connection, send
+from tests.analytics.jobs.record_files import rows, write
 
 
 class Dead(Exception):
-    """What a crash looks like from within."""
+    """A simulated crash."""
 
 
 def fill(root: Path) -> None:
@@ -26,7 +26,7 @@ def fill(root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def compacted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Records, compacted once: what tests begin with, in copies."""
+    """Yield records, compacted once; tests take copies."""
     folder = tmp_path_factory.mktemp("compacted")
     fill(folder / "records")
     compact(spark, str(folder / "records"), str(folder / "compact"))
@@ -35,7 +35,7 @@ def compacted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def places(compacted: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """Records, and what they were compacted to."""
+    """Yield copies of records and of their compaction."""
     shutil.copytree(compacted, tmp_path, dirs_exist_ok=True)
     return tmp_path / "records", tmp_path / "compact"
 
@@ -44,7 +44,7 @@ def files(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*.parquet"))
 
 
-def test_the_rows_are_the_same_and_the_files_few(spark: SparkSession, tmp_path: Path) -> None:
+def test_compact_keeps_rows_in_one_file_per_hour(spark: SparkSession, tmp_path: Path) -> None:
     root, out = tmp_path / "records", tmp_path / "compact"
     fill(root)
     done = compact(spark, str(root), str(out))
@@ -62,7 +62,7 @@ def test_only_hours_with_new_files_are_written_again(spark: SparkSession, places
     root, out = places
     before = {path: path.stat().st_ino for path in out.rglob("*.parquet")}
     assert compact(spark, str(root), str(out)).partitions == 0
-    # Late, and in a file of its own.
+    # Late, in a file of its own.
     write(root, [send(at(66), latency_us=99)], "replica-1-0-0")
     done = compact(spark, str(root), str(out))
     assert (done.partitions, done.kept) == (1, 2)
@@ -71,7 +71,7 @@ def test_only_hours_with_new_files_are_written_again(spark: SparkSession, places
     assert changed == {"hour=01"}
 
 
-def test_what_retention_removes_stays(spark: SparkSession, places: tuple[Path, Path]) -> None:
+def test_compact_keeps_hours_removed_by_retention(spark: SparkSession, places: tuple[Path, Path]) -> None:
     root, out = places
     before = rows(root / "requests")
     next(root.rglob("requests/*/hour=00/*.parquet")).unlink()
@@ -80,10 +80,10 @@ def test_what_retention_removes_stays(spark: SparkSession, places: tuple[Path, P
 
 
 @pytest.mark.parametrize("dies_at", range(3))
-def test_dying_on_the_way_costs_nothing(
+def test_compact_after_a_crash_completes(
     spark: SparkSession, places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, dies_at: int
 ) -> None:
-    """Before anything is in place, between two partitions, and before it is written down."""
+    """Crash before anything is in place, between two partitions, and before the manifest is written."""
     root, out = places
     old = rows(out / "requests")
     write(root, [send(at(minute), latency_us=99) for minute in (6, 66)], "replica-1-0-0")
@@ -115,7 +115,7 @@ def test_dying_on_the_way_costs_nothing(
     assert not list((out / "_staging").iterdir())
 
 
-def test_damaged_files_are_left_out_and_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_compact_skips_and_names_damaged_files(spark: SparkSession, tmp_path: Path) -> None:
     root, out = tmp_path / "records", tmp_path / "compact"
     fill(root)
     bad = root / "requests/date=2026-10-19/hour=00/bad.parquet"
@@ -127,7 +127,7 @@ def test_damaged_files_are_left_out_and_named(spark: SparkSession, tmp_path: Pat
     assert sum(rows(out / "connections").values()) == before
 
 
-def test_bad_places_get_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+def test_compact_with_a_bad_place_raises_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NoRecords, match="there is no directory"):
         compact(spark, str(tmp_path / "none"), str(tmp_path / "out"))
     with pytest.raises(ValueError, match="name another directory"):

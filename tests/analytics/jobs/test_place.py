@@ -1,4 +1,4 @@
-"""Places: the same for a directory and for what Hadoop reaches."""
+"""Places: the same behaviour for a local directory and for Hadoop."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +11,13 @@ from analytics.jobs.place import Directory, HadoopDirectory, Place, place
 Make = Callable[[SparkSession, Path], Place]
 PLACES: tuple[Make, ...] = (
     lambda spark, path: Directory(path),
-    # Hadoop's own view of the same disk stands for HDFS and object stores: the calls are the same.
+    # Hadoop's local file system stands for HDFS and object stores: the calls are the same.
     lambda spark, path: HadoopDirectory(spark, path.as_uri()),
 )
 
 
 @pytest.mark.parametrize("make", PLACES)
-def test_files_come_whole_and_go(spark: SparkSession, tmp_path: Path, make: Make) -> None:
+def test_place_writes_moves_and_removes_files(spark: SparkSession, tmp_path: Path, make: Make) -> None:
     target = make(spark, tmp_path / "out")
     assert target.read("a/b") is None
     assert target.names("a") == []
@@ -38,7 +38,7 @@ def test_files_come_whole_and_go(spark: SparkSession, tmp_path: Path, make: Make
     assert target.read("top") == b""
 
 
-def test_what_is_half_written_is_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_place_hides_partial_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = Directory(tmp_path)
     target.write("records.parquet", b"old")
 
@@ -52,7 +52,7 @@ def test_what_is_half_written_is_not_seen(tmp_path: Path, monkeypatch: pytest.Mo
     assert all(name.startswith("_") for name in target.names() if name != "records.parquet")
 
 
-def test_the_scheme_decides(spark: SparkSession, tmp_path: Path) -> None:
+def test_place_is_chosen_by_the_scheme(spark: SparkSession, tmp_path: Path) -> None:
     assert isinstance(place(spark, str(tmp_path)), Directory)
     named = place(spark, (tmp_path / "with space").as_uri())
     assert isinstance(named, Directory)

@@ -1,4 +1,4 @@
-"""Records of a real replica with clients of both protocols, analysed: the counts are those of its own metrics."""
+"""Records of a real replica with clients of both protocols: the counts equal those of its metrics."""
 
 from collections import Counter
 from pathlib import Path
@@ -18,7 +18,7 @@ Counts = Counter[tuple[str, ...]]
 
 
 def metric(app: App, family: str, *labels: str) -> Counts:
-    """A counter's series, added up by these labels."""
+    """Sum a counter's series with these labels."""
     counts: Counts = Counter()
     for each in app.metrics.collect():
         for sample in each.samples:
@@ -28,7 +28,7 @@ def metric(app: App, family: str, *labels: str) -> Counts:
 
 
 def counted(out: Path, table: str, measure: str, *by: str) -> Counts:
-    """A table beside the report, added up by these columns."""
+    """Sum a report table by these columns."""
     counts: Counts = Counter()
     for row in pq.read_table(out / "tables" / f"{table}.parquet").to_pylist():
         counts[tuple(str(row[name]) for name in by)] += row[measure]
@@ -36,26 +36,26 @@ def counted(out: Path, table: str, measure: str, *by: str) -> Counts:
 
 
 def quotas(out: Path) -> bool:
-    """If the page or its tables speak of a rules file."""
+    """Return whether the page or its tables mention a rules file."""
     page = (out / "report.html").read_text()
     return "What this rules file would do" in page or (out / "tables" / "quotas.parquet").exists()
 
 
-async def test_the_counts_are_those_of_the_metrics(spark: SparkSession, tmp_path: Path) -> None:
+async def test_report_counts_equal_metrics(spark: SparkSession, tmp_path: Path) -> None:
     async with replica(tmp_path) as app:
         await remoting_work(app)
         await grpc_work(app)
     out = tmp_path / "out"
     made = report(spark, str(tmp_path / "traffic"), str(out))
     assert not made.skipped
-    # Without a rules file there is no word of one.
+    # Without a rules file the report does not mention one.
     assert not quotas(out)
     requests = metric(app, "gantry_requests", "protocol", "code", "response")
     assert made.requests == requests.total() > 10
     assert counted(out, "load", "requests", "protocol") == metric(app, "gantry_requests", "protocol")
     assert counted(out, "load", "messages", "protocol") == metric(app, "gantry_messages", "protocol")
     assert counted(out, "latency", "requests", "code") == metric(app, "gantry_requests", "code")
-    # Each answer is fine, or an error that was asked for.
+    # Each answer is a success, or a provoked error.
     wrong = {"3", "17", str(int(Code.ILLEGAL_ACCESS_POINT))}
     failed = Counter({key: count for key, count in requests.items() if key[2] in wrong})
     assert failed.total() == 3
@@ -63,6 +63,6 @@ async def test_the_counts_are_those_of_the_metrics(spark: SparkSession, tmp_path
     assert counted(out, "load", "errors", "protocol").total() == failed.total()
     topics = metric(app, "gantry_requests", "topic")
     del topics["",]
-    # The metrics do not believe in a topic that brokers do not know; the records say what was asked for.
+    # Metrics fold topics that brokers do not know; records keep the requested name.
     topics["nowhere",] += 1
     assert counted(out, "topics", "requests", "topic") == topics == {("orders",): 8, ("nowhere",): 2}

@@ -1,4 +1,4 @@
-"""The report as a job: what it makes of little, and of nothing."""
+"""The report as a job, with few records and with none."""
 
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from analytics import facts
 from analytics.jobs.report import Order, report
 from analytics.records import NoRecords
 from proxy.traffic_rules import parsing as rules
-from tests.analytics.jobs.kit import write
-from tests.analytics.kit import at, send
+from tests.analytics.frames import at, send
+from tests.analytics.jobs.record_files import write
 
 RULES = """
 [[rule]]
@@ -39,7 +39,7 @@ headroom = 1.0
 """
 
 
-def test_nothing_gets_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_without_records_raises_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NoRecords, match="there is no directory"):
         report(spark, str(tmp_path / "none"), str(tmp_path / "out"))
     write(tmp_path, [send(at(5))])
@@ -51,8 +51,10 @@ def test_nothing_gets_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_one_row_with_nothing_in_it_makes_a_page(spark: SparkSession, tmp_path: Path) -> None:
-    """All that may be null is null; a damaged file lies beside it. What the rules file and the facts say is in it."""
+def test_report_of_one_row_of_nulls_is_a_page(spark: SparkSession, tmp_path: Path) -> None:
+    """Every nullable column is null, and a damaged file lies beside the record. The page contains the rules and the
+    facts.
+    """
     unknown = dict.fromkeys(("protocol", "client_id", "language", "version", "topic", "broker"))
     write(tmp_path, [send(at(5), messages=3, **unknown)])
     damaged = next(tmp_path.rglob("*.parquet")).with_name("damaged.parquet")

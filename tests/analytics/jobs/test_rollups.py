@@ -1,4 +1,4 @@
-"""Kept roll-ups: by the hour and the day, what they would be if made at once."""
+"""Stored roll-ups, by hour and day, equal those made at once."""
 
 import shutil
 from datetime import timedelta
@@ -13,8 +13,8 @@ from analytics.jobs.partitions import Manifest
 from analytics.jobs.rollups import DAILY, HOURLY, Rolled, read, roll
 from analytics.records import NoRecords
 from analytics.transforms.rollup import CELL, rollup
-from tests.analytics.jobs.kit import rows, write
-from tests.analytics.kit import at, contents, failed, receive, send
+from tests.analytics.frames import at, contents, failed, receive, send
+from tests.analytics.jobs.record_files import rows, write
 
 
 def fill(root: Path) -> None:
@@ -25,7 +25,7 @@ def fill(root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def rolled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Records, rolled up once: what tests begin with, in copies."""
+    """Yield records, rolled up once; tests take copies."""
     folder = tmp_path_factory.mktemp("rolled")
     fill(folder / "records")
     assert roll(spark, str(folder / "records"), str(folder / "rolled")) == Rolled(hours=7, days=3, kept=0)
@@ -34,7 +34,7 @@ def rolled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture
 def places(rolled: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """Records, and what they were rolled up to."""
+    """Yield copies of records and of their roll-ups."""
     shutil.copytree(rolled, tmp_path, dirs_exist_ok=True)
     return tmp_path / "records", tmp_path / "rolled"
 
@@ -49,11 +49,11 @@ def kept(spark: SparkSession, out: Path, name: str) -> list[str]:
     return sorted(map(str, contents(frame.select(*sorted(frame.columns)))))
 
 
-def test_they_are_what_the_records_make(spark: SparkSession, places: tuple[Path, Path]) -> None:
+def test_rollups_equal_those_of_the_records(spark: SparkSession, places: tuple[Path, Path]) -> None:
     root, out = places
     assert kept(spark, out, HOURLY) == expected(spark, root, "1 hour")
     assert kept(spark, out, DAILY) == expected(spark, root, "1 day")
-    # Again, nothing is done.
+    # A second run does nothing.
     before = {path: path.stat().st_ino for path in out.rglob("*.parquet")}
     assert roll(spark, str(root), str(out)) == Rolled(hours=0, days=0, kept=7)
     assert {path: path.stat().st_ino for path in out.rglob("*.parquet")} == before
@@ -67,7 +67,7 @@ def test_late_records_change_their_hour_and_day_only(spark: SparkSession, places
     assert kept(spark, out, DAILY) == expected(spark, root, "1 day")
 
 
-def test_days_are_those_of_the_zone(spark: SparkSession, tmp_path: Path) -> None:
+def test_daily_rollups_follow_the_zone(spark: SparkSession, tmp_path: Path) -> None:
     root, out = tmp_path / "records", tmp_path / "rolled"
     fill(root)
     assert roll(spark, str(root), str(out), "Europe/Berlin").days == 4
@@ -76,7 +76,7 @@ def test_days_are_those_of_the_zone(spark: SparkSession, tmp_path: Path) -> None
         roll(spark, str(root), str(out))
 
 
-def test_dying_between_hours_and_days_is_made_good(
+def test_rollup_after_a_crash_between_hours_and_days_completes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, out = tmp_path / "records", tmp_path / "rolled"
@@ -101,7 +101,7 @@ def test_dying_between_hours_and_days_is_made_good(
     assert kept(spark, out, DAILY) == expected(spark, root, "1 day")
 
 
-def test_records_that_have_gone_stay_rolled_up(spark: SparkSession, places: tuple[Path, Path]) -> None:
+def test_rollups_keep_removed_records(spark: SparkSession, places: tuple[Path, Path]) -> None:
     root, out = places
     before = rows(out / DAILY)
     for path in root.rglob("date=2026-10-19/*/*.parquet"):
@@ -110,7 +110,7 @@ def test_records_that_have_gone_stay_rolled_up(spark: SparkSession, places: tupl
     assert rows(out / DAILY) == before
 
 
-def test_without_any_there_is_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_without_rollups_raises_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NoRecords, match="gantry analytics rollup makes them"):
         read(spark, str(tmp_path))
     with pytest.raises(ValueError, match="is no time zone"):

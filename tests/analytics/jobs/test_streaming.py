@@ -1,4 +1,4 @@
-"""Streaming: windows as a batch would make them, alerts that begin and end, and a job that is killed."""
+"""Streaming: the same windows as a batch, alerts that begin and end, and a killed job."""
 
 import json
 import threading
@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 
 from analytics.jobs.streaming import Limits, Order, evaluate_windows, post, stream, windows
 from analytics.records import NoRecords
-from tests.analytics.jobs.kit import TIMEOUT, job, kill, rows, until, write
-from tests.analytics.kit import Row, at, contents, failed, receive, requests, send
+from tests.analytics.frames import Row, at, contents, failed, receive, requests, send
+from tests.analytics.jobs.record_files import TIMEOUT, job, kill, rows, until, write
 
-# Whose files make some batches of four.
+# Files for several batches of four.
 MINUTES = 16
 HOUR = [
     row
@@ -28,7 +28,7 @@ HOUR = [
         receive(at(minute, 50), topic="shop%paid", attempt=2, messages=3),
     )
 ]
-# A record that is later than any window's end and lateness: what came before is complete.
+# A record later than any window's end plus the lateness, which completes all earlier windows.
 LATER = [send(at(60))]
 
 
@@ -43,7 +43,7 @@ def alerts(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in sorted((out / "alerts").iterdir()) for line in path.read_text().splitlines()]
 
 
-def test_a_stream_makes_what_a_batch_makes(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_windows_equal_batch_windows(spark: SparkSession, tmp_path: Path) -> None:
     root, out = tmp_path / "records", tmp_path / "out"
     write(root, HOUR + LATER)
     stream(spark, str(root), str(out), once=True)
@@ -53,14 +53,14 @@ def test_a_stream_makes_what_a_batch_makes(spark: SparkSession, tmp_path: Path) 
         ("firing", "error_rate", "shop%orders", at(6).isoformat()),
         ("resolved", "error_rate", "shop%orders", at(8).isoformat()),
     ]
-    # Started again it goes on: nothing new, nothing again.
+    # A restart continues: nothing new, nothing twice.
     before = sorted(path.name for path in (out / "windows").iterdir())
     stream(spark, str(root), str(out), once=True)
     assert sorted(path.name for path in (out / "windows").iterdir()) == before
 
 
 @pytest.mark.timeout(900)
-def test_killed_in_a_batch_and_started_again_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+def test_stream_killed_in_a_batch_loses_and_repeats_nothing(tmp_path: Path) -> None:
     root, out, log = tmp_path / "records", tmp_path / "out", tmp_path / "log"
     for minute in range(MINUTES):
         write(root, [row for row in HOUR if row["time"].minute == minute], f"replica-0-{minute:02}-0")
@@ -68,7 +68,7 @@ def test_killed_in_a_batch_and_started_again_nothing_is_lost_or_doubled(tmp_path
     batches = out / "_checkpoint"
 
     def in_flight() -> bool:
-        """If a batch has begun that has not ended, and one before it has."""
+        """Return whether a batch has begun and not ended, after an earlier one has."""
         begun, ended = ({path.name for path in (batches / name).glob("[0-9]*")} for name in ("offsets", "commits"))
         return bool(ended) and bool(begun - ended)
 
@@ -82,7 +82,7 @@ def test_killed_in_a_batch_and_started_again_nothing_is_lost_or_doubled(tmp_path
     assert sum(row["requests"] for row in counted) == len(HOUR)
     assert len({(row["time"], row["topic"]) for row in counted}) == len(counted) == 2 * MINUTES
     assert [each["state"] for each in alerts(out)] == ["firing", "resolved"]
-    # Of two starts of Spark and of all its work the terminal has seen nothing.
+    # The terminal shows nothing of two starts of Spark and all its work.
     assert log.read_text() == ""
 
 
@@ -91,12 +91,12 @@ def window(minute: int, topic: str = "orders", **more: Any) -> Row:
     return {"time": at(minute), "topic": topic} | values | more
 
 
-def test_alerts_begin_and_end_once() -> None:
+def test_alerts_fire_and_resolve_once() -> None:
     firing: set[tuple[str, str | None]] = set()
     rows = [window(0), window(1, error_rate=0.5), window(2, error_rate=0.6), window(3)]
     told = [(each.state, each.measure, each.time) for each in evaluate_windows(rows, Limits(), firing)]
     assert told == [("firing", "error_rate", at(1)), ("resolved", "error_rate", at(3))]
-    # What a batch leaves open, the next one ends; few requests are no reason.
+    # The next batch ends alerts that an earlier one left open; few requests do not fire.
     list(
         evaluate_windows([window(4, p99_us=2_000_000), window(4, "few", requests=3, error_rate=1.0)], Limits(), firing)
     )
@@ -108,7 +108,7 @@ def test_alerts_begin_and_end_once() -> None:
 
 @contextmanager
 def webhook(*answers: int) -> Iterator[tuple[str, list[tuple[str | None, Any]]]]:
-    """A server with these answers, one after the other; what it was told."""
+    """Serve these answers, one after the other; yield the received requests."""
     told: list[tuple[str | None, Any]] = []
     left = list(answers)
 
@@ -133,13 +133,13 @@ def webhook(*answers: int) -> Iterator[tuple[str, list[tuple[str | None, Any]]]]
         server.server_close()
 
 
-def test_a_webhook_is_told_again_until_it_listens() -> None:
+def test_webhook_is_retried_until_it_accepts() -> None:
     with webhook(503, 500, 204) as (url, told):
         assert post(url, {"alerts": []}, "7", (0.0, 0.0, 0.0))
     assert told == [("7", {"alerts": []})] * 3
 
 
-def test_a_webhook_that_never_listens_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_webhook_that_always_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with webhook(500, 500) as (url, told):
         assert not post(url, {}, "8", (0.0,))
     assert len(told) == 2
@@ -155,7 +155,7 @@ def test_alerts_reach_the_webhook(spark: SparkSession, tmp_path: Path) -> None:
     assert len(alerts(out)) == 2
 
 
-def test_what_cannot_be_continued_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_without_its_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NoRecords, match="let the proxy write there first"):
         stream(spark, str(tmp_path / "none"), str(tmp_path / "out"), once=True)
     (tmp_path / "out" / "windows").mkdir(parents=True)
@@ -164,8 +164,8 @@ def test_what_cannot_be_continued_is_refused(spark: SparkSession, tmp_path: Path
         stream(spark, str(tmp_path), str(tmp_path / "out"), once=True)
 
 
-def test_the_files_of_a_batch_are_replaced_by_its_repetition(spark: SparkSession, tmp_path: Path) -> None:
-    """foreachBatch comes again with the same number where a crash fell between the files and the commit."""
+def test_repeated_batch_replaces_its_files(spark: SparkSession, tmp_path: Path) -> None:
+    """foreachBatch repeats a number if a crash fell between the files and the commit."""
     from analytics.jobs.place import Directory
     from analytics.jobs.streaming import sink
 

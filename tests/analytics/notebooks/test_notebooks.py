@@ -1,4 +1,4 @@
-"""Notebooks run from top to bottom, draw what they should, and are what their .ipynb says."""
+"""Notebooks run from top to bottom, draw their pictures, and equal their .ipynb."""
 
 import ast
 import runpy
@@ -9,11 +9,11 @@ import jupytext
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.analytics.jobs.kit import write
-from tests.analytics.kit import at, connection, failed, member, receive, send
+from tests.analytics.frames import at, connection, failed, member, receive, send
+from tests.analytics.jobs.record_files import write
 
 FOLDER = Path(__file__).resolve().parents[3] / "analytics" / "notebooks"
-# Pictures that each draws.
+# Number of pictures of each notebook.
 NOTEBOOKS = {
     "traffic_overview": 3,
     "latency_investigation": 2,
@@ -25,7 +25,7 @@ NOTEBOOKS = {
 
 @pytest.fixture(scope="session")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two days: sends and receives in both protocols, and half an hour in which a broker fails."""
+    """Write two days of sends and receives in both protocols, with half an hour in which a broker fails."""
     root = tmp_path_factory.mktemp("records")
     rows = []
     for minute in range(0, 2880, 10):
@@ -40,16 +40,16 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_they_are_all_here() -> None:
+def test_every_notebook_is_listed() -> None:
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(NOTEBOOKS)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_it_is_its_ipynb_and_defines_nothing(name: str) -> None:
+def test_notebook_equals_its_ipynb_and_defines_nothing(name: str) -> None:
     program = jupytext.read(FOLDER / f"{name}.py")
     notebook = jupytext.read(FOLDER / f"{name}.ipynb")
     assert [cell.source for cell in notebook.cells] == [cell.source for cell in program.cells]
-    # Nothing of anybody's traffic is kept with it.
+    # The file contains no output.
     assert not any(cell.get("outputs") for cell in notebook.cells)
     tree = ast.parse((FOLDER / f"{name}.py").read_text())
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda)]
@@ -57,7 +57,7 @@ def test_it_is_its_ipynb_and_defines_nothing(name: str) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("name", "pictures"), NOTEBOOKS.items())
-def test_it_runs_from_top_to_bottom(
+def test_notebook_runs_from_top_to_bottom(
     spark: SparkSession, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, pictures: int
 ) -> None:
     monkeypatch.setenv("GANTRY_RECORDS", str(records))

@@ -1,4 +1,4 @@
-"""The page: whole, self-contained, and true to its tables."""
+"""The page: well-formed, self-contained, and equal to its tables."""
 
 import re
 from dataclasses import replace
@@ -34,7 +34,7 @@ def text(table: pd.DataFrame | None = None, skipped: tuple[tuple[str, str], ...]
 
 
 class Checker(HTMLParser):
-    """Elements that are opened and closed in order; what is fetched from elsewhere."""
+    """Check that elements are closed in order, and collect fetched URLs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Checker(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_it_is_well_formed_and_fetches_nothing() -> None:
+def test_page_is_well_formed_and_self_contained() -> None:
     checker = Checker()
     checker.feed(text(pd.DataFrame({"a": [1]})))
     assert not checker.open
@@ -67,7 +67,7 @@ def test_it_is_well_formed_and_fetches_nothing() -> None:
     assert "url(http" not in text()
 
 
-def test_texts_are_escaped_and_times_are_the_zones() -> None:
+def test_page_escapes_texts_and_shows_local_times() -> None:
     page = text()
     assert "Traffic &lt;b&gt;" in page
     assert "A &lt;sentence&gt;." in page
@@ -93,30 +93,30 @@ def test_texts_are_escaped_and_times_are_the_zones() -> None:
         ("topic", "<script>", "&lt;script&gt;"),
     ],
 )
-def test_cells_are_written_for_people(name: str, value: object, shown: str) -> None:
+def test_page_formats_cells(name: str, value: object, shown: str) -> None:
     cells = re.findall(r"<td[^>]*>(.*?)</td>", text(pd.DataFrame({name: [value]})))
     assert cells == [shown]
 
 
-def test_a_long_table_is_cut_and_says_so() -> None:
+def test_page_truncates_long_tables_with_a_note() -> None:
     page = text(pd.DataFrame({"n": range(20)}))
     assert page.count("<td") == 15
     assert "5 more rows" in page
 
 
-def test_files_that_could_not_be_read_are_named() -> None:
+def test_page_names_unreadable_files() -> None:
     page = text(skipped=(("requests/bad.parquet", "it is no Parquet file"),))
     assert "1 could not be read" in page
     assert "requests/bad.parquet: it is no Parquet file" in page
 
 
-def test_the_same_figure_gives_the_same_text() -> None:
+def test_same_figure_gives_the_same_svg() -> None:
     frame = pd.DataFrame({"time": TIMES, "n": [1, 2, 3]})
     assert charts.svg(charts.lines(frame, "n")) == charts.svg(charts.lines(frame, "n"))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3])
-def test_charts_take_what_there_is(rows: int) -> None:
+def test_charts_accept_sparse_data(rows: int) -> None:
     frame = pd.DataFrame({"time": TIMES[:rows], "n": [0.0] * rows, "by": ["a"] * rows})
     for figure in (
         charts.lines(frame, "n", logarithmic=True),
@@ -128,6 +128,6 @@ def test_charts_take_what_there_is(rows: int) -> None:
 
 
 @pytest.mark.parametrize(("hours", "every"), [(1, "5 minutes"), (30, "5 minutes"), (31, "1 hour"), (24 * 31, "1 day")])
-def test_pictures_have_some_hundred_points(hours: int, every: str) -> None:
+def test_pictures_have_about_a_hundred_points(hours: int, every: str) -> None:
     start = datetime(2026, 10, 1, tzinfo=UTC)
     assert period(start, start + pd.Timedelta(hours=hours)) == every

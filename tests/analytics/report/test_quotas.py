@@ -1,4 +1,4 @@
-"""What the page says of a rules file, in words."""
+"""The page's sentences about a rules file."""
 
 import pandas as pd
 import pytest
@@ -37,5 +37,5 @@ DENY = '[[rule]]\nname = "closed"\nkind = "deny"\n'
         ),
     ],
 )
-def test_the_verdict_on_a_rules_file(rules: str, over: list[tuple[str, str, str, float]], said: str) -> None:
+def test_quota_summary_describes_a_rules_file(rules: str, over: list[tuple[str, str, str, float]], said: str) -> None:
     assert verdict(parse(rules), pd.DataFrame(over, columns=["rule", "unit", "subject", "over_share"])) == said

@@ -1,4 +1,4 @@
-"""Small frames of traffic records, and what is in a frame."""
+"""Small frames of traffic records, and their contents."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -65,7 +65,7 @@ _MEMBER: Row = {
 
 
 def at(minutes: float = 0.0, seconds: float = 0.0) -> datetime:
-    """A time of that Monday."""
+    """Return a time of that Monday."""
     return DAY + timedelta(minutes=minutes, seconds=seconds)
 
 
@@ -104,17 +104,17 @@ def members(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
 def _frame(spark: SparkSession, rows: Sequence[Row], table: Any) -> DataFrame:
     schema = struct(table)
     frame = spark.createDataFrame([tuple(row.get(name) for name in schema.fieldNames()) for row in rows], schema)
-    # What is known to be one partition is grouped and joined without shuffles.
+    # Spark groups and joins a single known partition without shuffles.
     return frame.coalesce(1)
 
 
 def expected(spark: SparkSession, columns: str, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
-    """A frame to compare with. columns: names and types as Spark's DDL has them."""
+    """Return a frame for comparison. columns: names and types in Spark's DDL."""
     return spark.createDataFrame(list(rows), columns)
 
 
 def contents(frame: DataFrame) -> list[Row]:
-    """The rows as dicts, with times as aware UTC."""
+    """Return the rows as dicts, with times as aware UTC."""
     columns = [
         f"unix_micros(`{name}`) AS `{name}`" if kind == "timestamp" else f"`{name}`" for name, kind in frame.dtypes
     ]
@@ -128,6 +128,6 @@ def contents(frame: DataFrame) -> list[Row]:
 
 
 def only(frame: DataFrame) -> Row:
-    """The one row that there is."""
+    """Return the only row."""
     (row,) = contents(frame)
     return row

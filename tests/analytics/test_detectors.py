@@ -1,4 +1,4 @@
-"""Errors, redelivery, stalls, hot keys, skewed queues, noisy neighbours: that they are found, and who is blamed."""
+"""Detectors of errors, redelivery, stalls, hot keys, skewed queues and noisy neighbours, with their common factors."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from analytics.transforms.hot_keys import findings, hot_keys
 from analytics.transforms.neighbours import neighbours, noisy
 from analytics.transforms.queues import queues, skewed
 from analytics.transforms.redelivery import redelivery, storms
-from tests.analytics import kit
+from tests.analytics import frames as kit
 
 
-def test_errors_say_what_they_mean(spark: SparkSession) -> None:
+def test_errors_have_meanings(spark: SparkSession) -> None:
     rows = [kit.failed(kit.at(0)), kit.failed(kit.at(1)), kit.send(kit.at(2))]
     rows += [kit.failed(kit.at(3)) | {"response": 215, "protocol": "remoting", "code": "SEND_MESSAGE_V2"}]
     rows += [kit.failed(kit.at(3)) | {"response": 777}]
@@ -32,7 +32,7 @@ def test_errors_say_what_they_mean(spark: SparkSession) -> None:
     assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
 
 
-def test_a_burst_names_the_one_client_behind_it(spark: SparkSession) -> None:
+def test_error_burst_names_its_client(spark: SparkSession) -> None:
     rows = []
     for minute in range(0, 300, 5):
         rows += [kit.send(kit.at(minute), client_id=f"p{n % 3}", broker=f"broker-{n % 2}") for n in range(12)]
@@ -46,7 +46,7 @@ def test_a_burst_names_the_one_client_behind_it(spark: SparkSession) -> None:
     )
 
 
-def test_a_failing_broker_is_told_once(spark: SparkSession) -> None:
+def test_failing_broker_is_reported_once(spark: SparkSession) -> None:
     rows = []
     for minute in range(0, 300, 5):
         for topic in ("a", "b"):
@@ -85,7 +85,7 @@ def test_redelivery_counts_each_way_of_trying_again(spark: SparkSession) -> None
     assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
 
 
-def test_a_storm_is_blamed_on_the_consumer_that_fails(spark: SparkSession) -> None:
+def test_redelivery_storm_names_the_failing_consumer(spark: SparkSession) -> None:
     rows = []
     for minute in range(0, 600, 5):
         storm = 200 <= minute < 240
@@ -96,7 +96,7 @@ def test_a_storm_is_blamed_on_the_consumer_that_fails(spark: SparkSession) -> No
                 kit.receive(kit.at(minute), client_id=consumer, code="ForwardMessageToDeadLetterQueue")
                 for _ in range(6 if bad else 0)
             ]
-    # Windows of either length see it, and it is told once.
+    # Windows of either length contain it, and it is reported once.
     found = kit.contents(storms(kit.requests(spark, rows)))
     assert sorted(each["kind"] for each in found) == ["dlq_storm", "redelivery_storm"]
     for each in found:
@@ -105,7 +105,7 @@ def test_a_storm_is_blamed_on_the_consumer_that_fails(spark: SparkSession) -> No
 
 
 def _refusals(group: str, bad: set[int]) -> list[kit.Row]:
-    """Eight answers every ten minutes, of which in some, by their minutes, three are refusals of one consumer."""
+    """Return eight answers every ten minutes; in some windows three are refusals by one consumer."""
     rows = []
     for minute in range(0, 600, 10):
         refused = 3 if minute in bad else 0
@@ -115,10 +115,10 @@ def _refusals(group: str, bad: set[int]) -> list[kit.Row]:
     return rows
 
 
-def test_a_thin_storm_is_seen_in_longer_windows_that_overlap(spark: SparkSession) -> None:
+def test_thin_storm_is_found_in_longer_overlapping_windows(spark: SparkSession) -> None:
     rows = [
         *_refusals("in-one", {200, 210, 220, 230}),
-        # In neither of two windows one after the other is it remarkable.
+        # Neither of two consecutive windows is remarkable alone.
         *_refusals("across-two", {220, 230, 240, 250}),
         *_refusals("now-and-then", {0, 130, 200, 390, 410, 590}),
     ]
@@ -134,7 +134,7 @@ def test_a_thin_storm_is_seen_in_longer_windows_that_overlap(spark: SparkSession
         assert (each["observed"], each["severity"]) == (12 / 32, "warning")
 
 
-def test_what_one_frame_tells_later_ones_do_not(spark: SparkSession) -> None:
+def test_without_overlaps_drops_episodes_of_earlier_frames(spark: SparkSession) -> None:
     columns = "subject string, start timestamp, end timestamp"
     frames: list[list[tuple[Any, ...]]] = [
         [
@@ -144,11 +144,11 @@ def test_what_one_frame_tells_later_ones_do_not(spark: SparkSession) -> None:
         ],
         [("a", kit.at(40), kit.at(60)), ("b", kit.at(40), kit.at(60)), ("b", kit.at(120), kit.at(140))],
         [
-            # Around two of the first frame; of a subject that only the second tells; of one that nobody else does.
+            # Around two of the first frame; of a subject only in the second; of one in no other frame.
             ("a", kit.at(40), kit.at(80)),
             ("b", kit.at(0), kit.at(80)),
             ("d", kit.at(40), kit.at(80)),
-            # They touch, and do not overlap.
+            # Adjacent spans do not overlap.
             ("c", kit.at(0), kit.at(40)),
             ("c", kit.at(50), kit.at(80)),
             (None, kit.at(40), kit.at(80)),
@@ -159,14 +159,14 @@ def test_what_one_frame_tells_later_ones_do_not(spark: SparkSession) -> None:
     assert_df_equality(answer, kit.expected(spark, columns, told), ignore_row_order=True, ignore_nullable=True)
 
 
-def test_the_backlog_is_what_was_sent_and_not_taken(spark: SparkSession) -> None:
+def test_backlog_is_sent_minus_received(spark: SparkSession) -> None:
     rows = [
         kit.send(kit.at(0), messages=10),
         kit.receive(kit.at(1), messages=4),
         kit.receive(kit.at(1), messages=2, attempt=2),
         kit.receive(kit.at(2), code="AckMessage", messages=4),
         kit.send(kit.at(6), messages=5),
-        # More than was seen coming: they were there before.
+        # More than was sent: messages from before the records.
         kit.receive(kit.at(11), messages=20),
         kit.send(kit.at(16), messages=1),
         kit.send(kit.at(0), topic="nobody-reads-this"),
@@ -185,21 +185,21 @@ def test_the_backlog_is_what_was_sent_and_not_taken(spark: SparkSession) -> None
     assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
 
 
-def test_a_stall_is_found_where_the_producers_go_on(spark: SparkSession) -> None:
+def test_stall_is_found_while_producers_continue(spark: SparkSession) -> None:
     rows = []
     for minute in range(0, 600, 2):
         silent = minute >= 500
         rows += [] if silent else [kit.send(kit.at(minute), messages=10)]
         if not (200 <= minute < 240 or silent):
             rows += [kit.receive(kit.at(minute), messages=10)]
-        # Another group of the topic does well.
+        # Another group of the topic keeps up.
         rows += [] if silent else [kit.receive(kit.at(minute), group="shop%orders-search", messages=10)]
     found = kit.only(stalls(kit.requests(spark, rows)))
     assert (found["group"], found["start"], found["end"]) == ("shop%orders-billing", kit.at(200), kit.at(240))
     assert found["text"].startswith("group shop%orders-billing took 0 messages of topic shop%orders, where 200 were")
 
 
-def test_one_key_for_most_of_a_topic(spark: SparkSession) -> None:
+def test_hot_key_is_found(spark: SparkSession) -> None:
     rows = []
     for half_hour in range(8):
         hot = half_hour == 4
@@ -237,7 +237,7 @@ def test_a_neighbour_is_noisy_against_its_own_past(spark: SparkSession) -> None:
     for minute in range(0, 300, 5):
         rows += [kit.send(kit.at(minute), client_id="large") for _ in range(100)]
         rows += [kit.send(kit.at(minute), client_id="loud") for _ in range(24 if 100 <= minute < 110 else 2)]
-        # Fifteen times its usual, and so few that nobody minds.
+        # Fifteen times its usual load, but below the minimum.
         rows += [kit.send(kit.at(minute), client_id="brief") for _ in range(15 if minute == 200 else 1)]
         rows += [kit.send(kit.at(minute), client_id=None) for _ in range(40)]
     requests = kit.requests(spark, rows)

@@ -1,4 +1,4 @@
-"""What holds for every transform: nothing in, nothing out; nulls everywhere; plans that scale; no UDF."""
+"""Properties of every transform: empty input, nulls, plans that scale, no UDF."""
 
 import ast
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from analytics.transforms import (
 )
 from analytics.transforms.rollup import CELL, rollup
 from proxy.traffic_rules.parsing import parse
-from tests.analytics import kit
+from tests.analytics import frames as kit
 
 _RULES = parse('[[rule]]\nname = "few"\nkind = "limit"\nmessages = 1\nper = ["client"]\n')
 
@@ -151,7 +151,7 @@ Tables = tuple[DataFrame, DataFrame, DataFrame]
 
 
 def _tables(spark: SparkSession, rows: list[kit.Row]) -> Tables:
-    """Records of each kind that hold no more than these rows do."""
+    """Return records of each kind, built from these rows."""
     return kit.requests(spark, rows), kit.connections(spark, rows), kit.members(spark, rows)
 
 
@@ -161,7 +161,7 @@ def nothing(spark: SparkSession) -> Tables:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_nothing_in_nothing_out(nothing: Tables, name: str) -> None:
+def test_empty_input_gives_empty_output(nothing: Tables, name: str) -> None:
     answer = EVERY[name][1](*nothing)
     assert answer.columns == EVERY[name][0].split()
     assert answer.collect() == []
@@ -181,7 +181,7 @@ def test_nulls_break_nothing_and_quiet_rows_are_no_findings(spark: SparkSession)
         assert len(found) <= (0 if name in DETECTORS else len(rows)), name
 
 
-# A product of two frames, a comparison of all with all, and a sort over all partitions.
+# Operators that do not scale: products of two frames, comparisons of all with all, sorts over all partitions.
 _DREADED = (
     "CartesianProduct",
     "BroadcastNestedLoopJoin",
@@ -194,7 +194,7 @@ _DREADED = (
 
 @pytest.fixture(scope="module")
 def scans(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """Records in files: what is in memory is planned in another way."""
+    """Yield records in files: frames in memory are planned differently."""
     root = tmp_path_factory.mktemp("records")
     for table in (REQUESTS, CONNECTIONS, MEMBERS):
         frame = {"requests": kit.requests, "connections": kit.connections, "members": kit.members}[table.name]
@@ -207,17 +207,17 @@ def scans(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tabl
 
 @pytest.mark.parametrize("name", EVERY)
 def test_plans_have_no_product_no_global_sort_and_no_udf(spark: SparkSession, scans: Tables, name: str) -> None:
-    # As on large tables: nothing is small enough to be sent everywhere unless the transform says so.
+    # As with large tables: no broadcast unless the transform asks for one.
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     try:
         answer = EVERY[name][1](*scans)
-        # What PySpark's own explain() prints.
+        # The text that PySpark's explain() prints.
         plan = str(answer._jdf.queryExecution().executedPlan().toString())
     finally:
         spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
     assert "Scan parquet" in plan
     assert [word for word in _DREADED if word in plan] == []
-    # A sort over one partition is a global one by another name.
+    # A sort over one partition is a global sort too.
     assert "Exchange SinglePartition" not in plan
 
 
@@ -244,7 +244,7 @@ def test_a_rollup_gives_the_same_answer_as_the_records(busy: tuple[DataFrame, Da
 
 @pytest.fixture(scope="module")
 def busy(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
-    """Records with something for every detector that takes roll-ups, on four days; and their roll-up."""
+    """Yield records of four days with something for every detector that takes roll-ups, and their roll-up."""
     rows = []
     for minute in range(0, 240, 2):
         when = kit.at(minute)
@@ -266,7 +266,7 @@ def busy(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
 
 
 def _rounded(rows: list[kit.Row]) -> list[str]:
-    """Rows without an order, and numbers without the last digits: sums of doubles depend on their order."""
+    """Return rows without an order, and numbers without the last digits: sums of doubles depend on their order."""
     return sorted(
         str(
             {

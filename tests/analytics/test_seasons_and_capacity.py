@@ -1,4 +1,4 @@
-"""Seasons, capacity and quotas: what is usual, what is to come, what would have been."""
+"""Seasons, capacity and quotas."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -16,15 +16,15 @@ from protos.apache.rocketmq.v2 import service_pb2
 from proxy.traffic_rules.parsing import parse
 from remoting.codes import RequestCode
 from remoting.requests import REQUESTS
-from tests.analytics import kit
+from tests.analytics import frames as kit
 
 
-def test_the_season_is_learnt_and_what_does_not_fit_it_is_told(spark: SparkSession) -> None:
+def test_anomalies_are_deviations_from_the_season(spark: SparkSession) -> None:
     rows = []
     for day in range(6):
         for half_hour in range(48):
             messages = 200 if 16 <= half_hour < 40 else 40
-            # A busy day is a busy day.
+            # A busy weekday is no anomaly.
             messages *= 2 if day == 4 else 1
             if day == 3 and half_hour in (20, 21):
                 continue
@@ -41,7 +41,7 @@ def test_the_season_is_learnt_and_what_does_not_fit_it_is_told(spark: SparkSessi
     assert surge["text"].startswith("topic shop%orders: 402 messages per 30 minutes, where 42 are usual")
 
 
-def test_silence_is_a_drop_where_there_is_little_that_varies(spark: SparkSession) -> None:
+def test_silence_is_a_drop_for_a_steady_topic(spark: SparkSession) -> None:
     rows = []
     for period in range(6 * 48):
         messages = (36, 40, 44)[(period // 48 * 7 + period * 5) % 3]
@@ -52,12 +52,12 @@ def test_silence_is_a_drop_where_there_is_little_that_varies(spark: SparkSession
         rows += [kit.send(kit.at(period * 30), messages=messages)] if messages else []
     drop = kit.only(anomalies(kit.requests(spark, rows)))
     assert (drop["kind"], drop["start"], drop["end"]) == ("traffic_drop", kit.at(3000), kit.at(3030))
-    # Counted by themselves, the 40 that were missed would be no more than this many of their deviations.
+    # By the square root, the 40 missing ones are no more than this many deviations.
     (odd,) = kit.contents(series(kit.requests(spark, rows), "30 minutes", measures=("messages",)).where("value = 0"))
     assert 1 / odd["spread"] < 5 <= -odd["score"] == drop["score"]
 
 
-def test_the_season_follows_the_clock_on_the_wall(spark: SparkSession) -> None:
+def test_season_follows_local_time_across_clock_changes(spark: SparkSession) -> None:
     """Work begins at nine in Berlin, which is 7:00 UTC before the clocks go back and 8:00 after."""
     rows = []
     for day in range(20, 31):
@@ -71,15 +71,15 @@ def test_the_season_follows_the_clock_on_the_wall(spark: SparkSession) -> None:
     assert {row.kind for row in anomalies(requests, "1 hour", "UTC").collect()} == {"traffic_drop", "traffic_surge"}
 
 
-def test_two_days_are_no_season(spark: SparkSession) -> None:
+def test_two_days_give_no_baseline(spark: SparkSession) -> None:
     rows = [kit.send(kit.at(day * 1440), messages=100) for day in range(2)]
     answer = kit.contents(series(kit.requests(spark, rows), measures=("messages",)))
-    # The hours between are there, as zeros.
+    # The hours between are present, as zeros.
     assert len(answer) == 25
     assert {row["usual"] for row in answer} == {None}
 
 
-def test_growth_and_the_day_it_will_be_too_much(spark: SparkSession) -> None:
+def test_forecast_gives_growth_and_day_of_the_limit(spark: SparkSession) -> None:
     rows = []
     for day in range(5):
         for hour in range(24):
@@ -90,7 +90,7 @@ def test_growth_and_the_day_it_will_be_too_much(spark: SparkSession) -> None:
     limits = Limits(requests_per_s=20, messages_per_s=1000, bytes_per_s=1e6, replicas=2, headroom=0.5, ahead_days=30)
     answer = {row["measure"]: row for row in kit.contents(forecast(requests, limits, "Europe/Berlin"))}
     line = answer["requests_per_s"]
-    # 13:00 UTC is 15:00 in Berlin's summer; its last day has no 24 hours in UTC, but 22.
+    # 13:00 UTC is 15:00 in Berlin's summer; its last day has not 24 hours in UTC, but 22.
     assert (line["busy_hour"], line["peak"], line["limit"]) == (15, 14.0, 20.0)
     assert line["per_day"] == pytest.approx(1.0)
     assert line["fit"] == pytest.approx(1.0)
@@ -124,7 +124,7 @@ match = { subjects = ["CN=a"] }
 """
 
 
-def test_who_would_hit_a_quota(spark: SparkSession) -> None:
+def test_what_if_lists_subjects_over_a_limit(spark: SparkSession) -> None:
     rules = parse(RULES)
     burst = [kit.send(kit.at(0, second), client_id="bursty", messages=25) for second in (0, 1, 10)]
     steady = [kit.send(kit.at(0, second), client_id="steady", messages=10) for second in range(20)]
@@ -144,7 +144,7 @@ def test_who_would_hit_a_quota(spark: SparkSession) -> None:
         "rule string, unit string, subject string, limit double, peak double, seconds_over long, refused double, "
         "held double, over_share double, first timestamp, last timestamp",
         [
-            # A bucket of 20: 5 beyond it, then 15 beyond the 10 that have come back, then 5.
+            # A bucket of 20: 5 beyond it, then 15 beyond the 10 that were refilled, then 5.
             ("per-client", "messages", "bursty", 10.0, 25.0, 3, 25.0, 0.0, 25 / 75, kit.at(0), kit.at(0, 10)),
             ("reads", "bytes", "*", 100.0, 150.0, 1, 0.0, 50.0, 50 / 150, kit.at(1), kit.at(1)),
         ],
@@ -153,13 +153,13 @@ def test_who_would_hit_a_quota(spark: SparkSession) -> None:
     assert unsupported_limits(rules) == {"by-certificate": "records of requests say nothing about subjects"}
 
 
-def test_rpcs_are_the_contracts_and_stand_for_requests_that_rules_can_name() -> None:
+def test_rpcs_are_in_the_contract_and_map_to_known_requests() -> None:
     methods = {method.name for method in service_pb2.DESCRIPTOR.services_by_name["MessagingService"].methods}
     assert quotas._RPCS.keys() <= methods
     assert all(RequestCode[name] in REQUESTS for names in quotas._RPCS.values() for name in names)
 
 
-def test_an_rpc_comes_within_a_limit_of_the_requests_behind_it_and_of_no_others(spark: SparkSession) -> None:
+def test_rpc_counts_for_limits_of_its_requests_only(spark: SparkSession) -> None:
     rows = [kit.send(kit.at(0), code=code) for code in ("QueryOffset", "QueryRoute") for _ in range(3)]
     names = '["GET_MAX_OFFSET", "GET_ROUTEINFO_BY_TOPIC"]'
     rules = parse(f'[[rule]]\nname = "few"\nkind = "limit"\nrequests = 1\nmatch.requests = {names}\n')
@@ -183,7 +183,7 @@ def test_a_whole_hour_within_the_limit_is_not_listed(spark: SparkSession) -> Non
         ("[", ["["], ["x"]),
     ],
 )
-def test_globs_are_those_of_the_rules(spark: SparkSession, glob: str, yes: list[str], no: list[str]) -> None:
+def test_globs_equal_those_of_the_rules(spark: SparkSession, glob: str, yes: list[str], no: list[str]) -> None:
     frame = spark.createDataFrame([(text,) for text in (*yes, *no, None)], "text string")
     matched = frame.where(globs.any_glob(f.col("text"), [glob])).collect()
     assert [row.text for row in matched] == yes

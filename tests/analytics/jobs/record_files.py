@@ -1,4 +1,4 @@
-"""Records as files, as the proxy leaves them, and what is in files."""
+"""Record files as the proxy leaves them, their contents, and jobs as processes."""
 
 import os
 import signal
@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 
 from analytics.generator import files
 from analytics.schema import table
-from tests.analytics.kit import Row
+from tests.analytics.frames import Row
 
-# What a busy machine may take for what takes seconds.
+# Seconds that a busy machine may take.
 TIMEOUT = 300.0
 
 
 def write(root: Path, rows: Sequence[Row], name: str = "replica-0-1-0", of: str = "requests") -> None:
-    """One file in each hour that the rows are of."""
+    """Write one file in each hour of the rows."""
     definition = table(of)
     schema = files.schema(definition)
     ordered = sorted(rows, key=lambda row: row["time"])
@@ -34,7 +34,7 @@ def write(root: Path, rows: Sequence[Row], name: str = "replica-0-1-0", of: str 
 
 
 def rows(folder: Path) -> Counter[tuple[Any, ...]]:
-    """Every row of the Parquet files that a reader sees, and how often it is there."""
+    """Count every row of the Parquet files that a reader sees."""
     found: Counter[tuple[Any, ...]] = Counter()
     for path in sorted(folder.rglob("*.parquet")):
         if not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts):
@@ -54,7 +54,7 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def job(*arguments: str, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """`python -m analytics …` as a process of its own; killed with its Spark at the end, if it is still there."""
+    """Run `python -m analytics …` as a process; at the end kill it with its Spark, if it still runs."""
     command = [sys.executable, "-m", "analytics", *arguments, *QUICK]
     with log.open("ab") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
@@ -64,7 +64,7 @@ def job(*arguments: str, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
         kill(process)
 
 
-# Small work: what is compiled least is done first.
+# Small work: the least compilation is fastest.
 QUICK = (
     "--memory=512m",
     "--master=local[1]",
@@ -76,14 +76,14 @@ QUICK = (
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
-    """SIGKILL for it and its JVM: they are a process group of their own."""
+    """Send SIGKILL to the process and its JVM, which share a process group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(TIMEOUT)
 
 
 def until(true: Callable[[], object], process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Wait for something that the process does."""
+    """Wait until the process fulfils a condition."""
     end = time.monotonic() + TIMEOUT
     while not true():
         assert process.poll() is None, log.read_text()

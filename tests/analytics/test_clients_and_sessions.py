@@ -1,4 +1,4 @@
-"""Clients, sessions, tenants, idle things, end to end: who is there, and what becomes of a message."""
+"""Clients, sessions, tenants, idle topics, end-to-end traces."""
 
 from datetime import timedelta
 
@@ -15,10 +15,10 @@ from analytics.transforms.inventory import clients, migration, versions
 from analytics.transforms.sessions import churn, sessions, storms, takeovers
 from analytics.transforms.tenants import tenant
 from analytics.transforms.versions import numbers
-from tests.analytics import kit
+from tests.analytics import frames as kit
 
 
-def test_a_tenant_is_the_namespace(spark: SparkSession) -> None:
+def test_tenant_is_the_namespace(spark: SparkSession) -> None:
     names = {
         "shop%orders": "shop",
         "%RETRY%shop%billing": "shop",
@@ -38,7 +38,7 @@ def test_versions_compare_as_versions(spark: SparkSession) -> None:
     } == texts
 
 
-def test_clients_and_their_versions(spark: SparkSession) -> None:
+def test_inventory_lists_clients_and_versions(spark: SparkSession) -> None:
     rows = [
         kit.send(kit.at(0), client_id="a", version="5.0.5"),
         # Upgraded meanwhile.
@@ -64,7 +64,7 @@ def test_clients_and_their_versions(spark: SparkSession) -> None:
     assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
 
 
-def test_the_move_to_grpc(spark: SparkSession) -> None:
+def test_migration_gives_the_share_of_grpc(spark: SparkSession) -> None:
     rows = [
         kit.send(kit.at(0), client_id="a", protocol="remoting", messages=3),
         kit.send(kit.at(1), client_id="a", protocol="grpc", messages=1),
@@ -80,14 +80,14 @@ def test_the_move_to_grpc(spark: SparkSession) -> None:
     assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
 
 
-def test_sessions_are_put_together(spark: SparkSession) -> None:
+def test_sessions_join_opens_and_closes(spark: SparkSession) -> None:
     closing = {"event": "close", "cause": "reset", "client_id": "c", "age_ms": 60_000, "requests": 5}
     rows = [
-        # From before the records began.
+        # Opened before the records began.
         kit.connection(kit.at(0.5), **closing, connection=9),
         kit.connection(kit.at(1)),
         kit.connection(kit.at(2), **closing),
-        # Its process died; the number is given anew.
+        # Its process died; the number is used again.
         kit.connection(kit.at(3)),
         kit.connection(kit.at(4)),
         kit.connection(kit.at(5), **(closing | {"cause": "peer"})),
@@ -114,18 +114,18 @@ def test_sessions_are_put_together(spark: SparkSession) -> None:
     assert [changes[kit.at(0)][name] for name in ("opened", "closed", "crashed")] == [3, 2, 2]
 
 
-def test_a_takeover_is_timed(spark: SparkSession) -> None:
+def test_takeovers_have_durations(spark: SparkSession) -> None:
     members = [
         kit.member(kit.at(0), client_id="told"),
         kit.member(kit.at(1), client_id="told", event="left", cause="closed"),
         kit.member(kit.at(1, 2.5), client_id="told", replica="gantry-1"),
-        # Its replica died: nobody wrote that it left.
+        # Its replica died without recording the end.
         kit.member(kit.at(0), client_id="lost"),
         kit.member(kit.at(5), client_id="lost", replica="gantry-1"),
-        # A day later is another story.
+        # A day later it is a new member.
         kit.member(kit.at(0), client_id="late", event="left", cause="expired"),
         kit.member(kit.at(1440), client_id="late"),
-        # A second process's word of a member that is there already, and one that is merely repeated.
+        # A second process reports an existing member, and one report is repeated.
         kit.member(kit.at(7), client_id="lost", replica="gantry-1"),
     ]
     requests = [kit.receive(kit.at(4, 50), client_id="lost"), kit.receive(kit.at(6), client_id="lost")]
@@ -148,7 +148,7 @@ def test_a_rush_of_connections_is_a_storm(spark: SparkSession) -> None:
         rows += [kit.connection(kit.at(minute)), kit.connection(kit.at(minute), event="close", cause="peer")]
     rows += [kit.connection(kit.at(300), event="close", cause="reset", connection=n) for n in range(40)]
     rows += [kit.connection(kit.at(301), replica="gantry-1", connection=n) for n in range(40)]
-    # Another replica dies without a word, and its clients come here.
+    # Another replica dies without recording ends, and its clients arrive here.
     rows += [kit.connection(kit.at(500), connection=n) for n in range(30)]
     found = {each["start"]: each for each in kit.contents(storms(kit.connections(spark, rows)))}
     assert set(found) == {kit.at(300), kit.at(500)}
@@ -156,7 +156,7 @@ def test_a_rush_of_connections_is_a_storm(spark: SparkSession) -> None:
     assert found[kit.at(500)]["text"].startswith("31 connections came at replica gantry-0")
 
 
-def test_what_nobody_would_miss(spark: SparkSession) -> None:
+def test_idle_topics_and_groups_are_listed(spark: SparkSession) -> None:
     now = kit.at(60 * 24 * 20)
     rows = [
         kit.send(kit.at(0), topic="old"),
@@ -165,7 +165,7 @@ def test_what_nobody_would_miss(spark: SparkSession) -> None:
         kit.receive(now - timedelta(hours=1), topic="unfilled", group="waiting", messages=0, attempt=None),
         kit.send(now - timedelta(days=1), topic="busy"),
         kit.receive(now - timedelta(days=1), topic="busy", group="working"),
-        # After the time that is asked for.
+        # After the requested time.
         kit.send(now + timedelta(days=1), topic="future"),
     ]
     members = [
@@ -186,11 +186,11 @@ def test_what_nobody_would_miss(spark: SparkSession) -> None:
     }
 
 
-def test_a_traced_message_is_followed(spark: SparkSession) -> None:
+def test_traced_message_has_receive_and_ack_times(spark: SparkSession) -> None:
     rows = [
         kit.send(kit.at(0), trace_id="t1", latency_us=1000),
         kit.receive(kit.at(0), trace_id="t1", latency_us=501_000),
-        # Delivered again later: the first time counts.
+        # Delivered again later: the first delivery counts.
         kit.receive(kit.at(1), trace_id="t1", latency_us=0, attempt=2),
         kit.receive(kit.at(0, 2), code="AckMessage", trace_id="t1", latency_us=1000),
         kit.send(kit.at(3), trace_id="t2"),
