@@ -1,11 +1,17 @@
-"""Who is connecting, and what do they speak: one port for every protocol.
+"""Protocol negotiation: one port for all protocols.
 
-`Listener` accepts, a `Negotiation` reads the first bytes (PROXY header, TLS, then `detect`), and the same transport,
-with the bytes read so far, becomes the handler's. Everything but `listener` and `connection` is free of I/O, save
-for the files that `tls` reads.
+A `Listener` accepts connections, a `Negotiation` reads their first bytes (PROXY header, TLS, then `detect`), and the
+transport is handed over to the protocol's handler together with the bytes read so far. Only `listener`, `connection`
+and `rejection` do network I/O, and only `tls` reads files.
 """
 
-from protocol_negotiation.advertised_address import Advertise, AdvertiseRule, advertised, in_container, unreachable
+from protocol_negotiation.advertised_address import (
+    Advertise,
+    AdvertiseRule,
+    advertised,
+    in_container,
+    reachability_warning,
+)
 from protocol_negotiation.detect import PROTOCOLS, Detection, Match, Protocol, detect
 from protocol_negotiation.listener import Handlers, Listener, ListenerOptions, OnOutcome
 from protocol_negotiation.negotiation import Negotiation, Outcome
@@ -45,6 +51,6 @@ __all__ = [
     "detect",
     "in_container",
     "parse_network",
+    "reachability_warning",
     "server_context",
-    "unreachable",
 ]

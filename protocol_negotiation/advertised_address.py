@@ -1,4 +1,4 @@
-"""Which address a client is told to come back to."""
+"""Advertised addresses: the addresses that clients get in routes."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ _WILDCARDS = ("", "0.0.0.0", "::")
 
 @lru_cache(maxsize=1024)
 def resolve(address: str, port: int) -> HostPort:
-    """``host:port`` as it stands, or a host alone with `port`; raises ValueError naming the text."""
+    """Parse ``host:port``, or a host alone, which gets `port`. Raises ValueError with the text."""
     address = address.strip()
     bracketed = address.startswith("[") and address.endswith("]")
     try:
@@ -28,7 +28,7 @@ def resolve(address: str, port: int) -> HostPort:
 
 @dataclass(frozen=True, slots=True)
 class AdvertiseRule:
-    """Clients from `networks` are told `address`: ``host:port``, or a host alone for the port they dialled."""
+    """Address for clients from `networks`: ``host:port``, or a host alone, which gets the port that they dialled."""
 
     networks: tuple[Network, ...]
     address: str
@@ -40,7 +40,7 @@ class AdvertiseRule:
 
 @dataclass(frozen=True, slots=True)
 class Advertise:
-    """What a listener tells its clients: the first matching rule, else `address`, else what the client dialled.
+    """Advertised address of a listener: that of the first matching rule, else `address`, else the one dialled.
 
     Raises ValueError for an address that is neither ``host:port`` nor a host.
     """
@@ -54,7 +54,7 @@ class Advertise:
 
 
 def advertised(peer: Peer, advertise: Advertise) -> HostPort:
-    """The address that `peer` is told."""
+    """Return the address that is advertised to `peer`."""
     client = peer.address.ip if advertise.rules else None
     for rule in advertise.rules:
         if contains(rule.networks, client):
@@ -65,35 +65,35 @@ def advertised(peer: Peer, advertise: Advertise) -> HostPort:
 
 
 def in_container(environ: Mapping[str, str], exists: Callable[[str], bool] = os.path.exists) -> bool:
-    """Whether this process runs in a container: Kubernetes' environment, or the marker of Docker or Podman."""
+    """Return whether this process runs in a container, as shown by Kubernetes, Docker or Podman."""
     return "KUBERNETES_SERVICE_HOST" in environ or any(map(exists, ("/.dockerenv", "/run/.containerenv")))
 
 
-def unreachable(
+def reachability_warning(
     advertise: Advertise, listen: HostPort, *, contained: bool = False, own_addresses: Iterable[str] = ()
 ) -> str | None:
-    """A warning for start-up when clients would be told an address that they cannot reach, else None.
+    """Return a warning if the advertised address is unreachable for clients, else None.
 
-    `contained`: see `in_container`. `own_addresses`: this host's IP addresses where known; one that is public
-    silences the warning about a container's private address.
+    `contained` is the result of `in_container`. `own_addresses` are this host's IP addresses, if known; a public one
+    suppresses the warning about a container's private address.
     """
     if listen.is_unix or _is_loopback(listen):
         return None
     for address in (*(rule.address for rule in advertise.rules), advertise.address):
-        complaint = _complaint(resolve(address, listen.port)) if address is not None else None
-        if complaint is not None:
-            return f"advertise: clients are told {address}, {complaint}; set `advertise` to an address they can dial"
+        problem = _problem(resolve(address, listen.port)) if address is not None else None
+        if problem is not None:
+            return f"advertise: {address} is {problem}; set `advertise` to an address that clients can dial"
     if advertise.address is None and not advertise.rules and contained and _is_private(listen, own_addresses):
         return (
-            f"advertise: {listen} listens inside a container and `advertise` is not set, so clients are told the "
-            "container's private address, which nobody outside its network reaches; set `advertise` to the address "
+            f"advertise: {listen} listens inside a container and `advertise` is not set, so clients get the "
+            "container's private address, which is unreachable outside its network; set `advertise` to the address "
             "that clients dial"
         )
     return None
 
 
-def _complaint(told: HostPort) -> str | None:
-    return next((reason for wrong, reason in _COMPLAINTS if wrong(told)), None)
+def _problem(address: HostPort) -> str | None:
+    return next((problem for applies, problem in _PROBLEMS if applies(address)), None)
 
 
 def _is_loopback(address: HostPort) -> bool:
@@ -106,10 +106,13 @@ def _is_private(listen: HostPort, own_addresses: Iterable[str]) -> bool:
     return not any(ip_address(own.partition("%")[0]).is_global for own in own_addresses)
 
 
-# What makes an explicit address useless to clients elsewhere, and how the warning words it. Read by `unreachable`.
-_COMPLAINTS: tuple[tuple[Callable[[HostPort], bool], str], ...] = (
-    (lambda told: told.host in _WILDCARDS, "a wildcard, which is no address to dial"),
-    (_is_loopback, "a loopback address, which every client takes for itself"),
-    (lambda told: told.ip is not None and told.ip.is_link_local, "a link-local address, which ends at the next router"),
-    (lambda told: told.port == 0 and not told.is_unix, "port 0, which nobody can dial"),
+# Reasons why clients on other hosts cannot use an explicit address.
+_PROBLEMS: tuple[tuple[Callable[[HostPort], bool], str], ...] = (
+    (lambda address: address.host in _WILDCARDS, "a wildcard address, which cannot be dialled"),
+    (_is_loopback, "a loopback address, which is each client's own host"),
+    (
+        lambda address: address.ip is not None and address.ip.is_link_local,
+        "a link-local address, which is unreachable beyond a router",
+    ),
+    (lambda address: address.port == 0 and not address.is_unix, "an address with port 0, which cannot be dialled"),
 )

@@ -1,4 +1,4 @@
-"""One accepted connection, from the accept until it belongs to the protocol that it speaks."""
+"""One accepted connection, from the accept to its hand-over to a protocol's handler."""
 
 import asyncio
 import itertools
@@ -14,12 +14,12 @@ from protocol_negotiation.negotiation import HandOver, Negotiation, Outcome, Pol
 from protocol_negotiation.options import ListenerOptions
 from protocol_negotiation.peer import HostPort, Peer, Tls, socket_address
 from protocol_negotiation.refusal_log import RefusalLog
-from protocol_negotiation.tls import TlsSource, tls_facts
+from protocol_negotiation.tls import TlsSource, negotiated_tls
 
-# How to make the protocol that a connection is handed over to. A BufferedProtocol will do as well.
+# Creates the protocol that a connection is handed over to; it may be a BufferedProtocol.
 Handler = Callable[[Peer], asyncio.BaseProtocol]
 Handlers = Mapping[Protocol, Handler]
-# Called once for every accepted connection: how it ended, the peer as far as it is known, and up to 16 first bytes.
+# Called once per accepted connection with the outcome, the peer as far as it is known, and up to 16 first bytes.
 OnOutcome = Callable[[Outcome, Peer, bytes], None]
 
 _SWEEP_INTERVAL = 0.1
@@ -27,8 +27,8 @@ _numbers = itertools.count(1)
 
 
 @dataclass(slots=True, eq=False)
-class Reception:
-    """What the connections of one listener share."""
+class ListenerState:
+    """State that the connections of one listener share."""
 
     options: ListenerOptions
     policy: Policy
@@ -40,12 +40,12 @@ class Reception:
     tls_failures: Counter[str]
     negotiating: "set[Connection]" = field(default_factory=set)
     handshakes: set[asyncio.Task[None]] = field(default_factory=set)
-    # The only trace of a connection after its hand-over: it costs the connection nothing and keeps nothing alive.
+    # Weak, so that a connection has no cost and no reference after its hand-over.
     transports: "WeakSet[asyncio.BaseTransport]" = field(default_factory=WeakSet)
     next_sweep: float = 0.0
 
     def admit(self, transport: asyncio.Transport) -> bool:
-        """Whether there is room for one more connection, which then counts."""
+        """Count one more connection; return False if the limit is reached."""
         if len(self.transports) >= self.options.max_connections:
             self._sweep()
             if len(self.transports) >= self.options.max_connections:
@@ -54,10 +54,11 @@ class Reception:
         return True
 
     def open_connections(self) -> int:
+        """Return the number of open connections."""
         return sum(not transport.is_closing() for transport in self.transports)
 
     def _sweep(self) -> None:
-        # Closed transports stay until they are collected. A flood must not make us look for them at every accept.
+        # Closed transports stay until they are collected; a flood must not sweep at every accept.
         now = self.loop.time()
         if now >= self.next_sweep:
             self.next_sweep = now + _SWEEP_INTERVAL
@@ -65,10 +66,10 @@ class Reception:
 
 
 class Connection(asyncio.Protocol):
-    """Feeds a `Negotiation` and does what it decides.
+    """Feeds a `Negotiation` and carries out its decisions.
 
-    It is the transport's protocol until the hand-over and, once TLS is started, the protocol inside it instead.
-    After the hand-over nothing refers to it any more.
+    It is the transport's protocol until the hand-over; once TLS is started, it is the protocol inside TLS. After the
+    hand-over, nothing refers to it.
     """
 
     __slots__ = (
@@ -76,28 +77,28 @@ class Connection(asyncio.Protocol):
         "_concluded",
         "_deadline",
         "_handshaking",
+        "_listener",
         "_local",
         "_lost",
         "_negotiation",
         "_outer",
         "_plaintext",
         "_receive",
-        "_reception",
         "_sender",
         "_successor",
         "_tls",
         "_transport",
     )
 
-    # The transport to hand over, and the one that has the socket: the same without TLS.
+    # The transport to hand over, and the transport of the socket; the same without TLS.
     _transport: asyncio.Transport
     _outer: asyncio.Transport
     _negotiation: Negotiation
     _sender: HostPort
     _local: HostPort
 
-    def __init__(self, reception: Reception) -> None:
-        self._reception = reception
+    def __init__(self, listener: ListenerState) -> None:
+        self._listener = listener
         self._receive: Callable[[bytes], None] = self._negotiate
         self._deadline: asyncio.TimerHandle | None = None
         self._ciphertext: list[bytes] = []
@@ -108,41 +109,41 @@ class Connection(asyncio.Protocol):
         self._lost = False
         self._successor: asyncio.BaseProtocol | None = None
 
-    # What the loop calls.
+    # Transport callbacks.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        reception = self._reception
+        listener = self._listener
         self._transport = self._outer = cast(asyncio.Transport, transport)
         self._sender = socket_address(transport.get_extra_info("peername"))
         self._local = socket_address(transport.get_extra_info("sockname"))
-        self._negotiation = Negotiation(reception.policy, self._sender)
-        if not reception.admit(self._outer):
-            self._refuse(Refused(Outcome.OVERLOAD, f"{reception.options.max_connections} connections are open"))
+        self._negotiation = Negotiation(listener.policy, self._sender)
+        if not listener.admit(self._outer):
+            self._refuse(Refused(Outcome.OVERLOAD, f"{listener.options.max_connections} connections are open"))
             return
-        reception.negotiating.add(self)
-        self._deadline = reception.loop.call_later(reception.options.negotiation_timeout, self._expire)
+        listener.negotiating.add(self)
+        self._deadline = listener.loop.call_later(listener.options.negotiation_timeout, self._expire)
 
     def data_received(self, data: bytes) -> None:
         self._receive(data)
 
     def eof_received(self) -> None:
-        """Nothing can be negotiated with half a connection: None lets the transport close."""
+        """Let the transport close (by returning None), because negotiation needs both directions."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
         if self._successor is not None:
-            # The SSL protocol may have scheduled this call just before the hand-over.
+            # The SSL protocol may have scheduled this call before the hand-over.
             self._successor.connection_lost(exc)
         elif self._handshaking:
             reason = f"the connection was lost in the handshake: {exc or 'closed'}"
             self._conclude(Refused(Outcome.TLS_FAILED, reason, _LOST))
         else:
-            self._conclude(Refused(Outcome.CLOSED, "the client left"))
+            self._conclude(Refused(Outcome.CLOSED, "the client closed the connection"))
 
     # Decisions.
 
-    def abandon(self) -> None:
-        """Closes a connection whose negotiation is not finished."""
+    def abort(self) -> None:
+        """Close the connection, whose negotiation has not ended."""
         self._refuse(Refused(Outcome.CLOSED, "the listener was aborted"))
 
     def _negotiate(self, data: bytes) -> None:
@@ -155,17 +156,17 @@ class Connection(asyncio.Protocol):
                 self._refuse(decision)
 
     def _hand_over(self, decision: HandOver) -> None:
-        """The transport becomes the handler's, which first gets what was read already."""
+        """Hand the transport over to the handler, which first gets the bytes read so far."""
         transport = self._transport
         peer = self._peer()
         self._conclude(decision, peer)
         try:
-            successor = self._reception.handlers[decision.protocol](peer)
+            successor = self._listener.handlers[decision.protocol](peer)
         except BaseException:
             self._outer.abort()
             raise
         self._successor = successor
-        # A client may send and leave at once: its transport is closing, and what it sent counts all the same.
+        # A client may send and close at once; its bytes are then delivered to the handler, too.
         was_closing = transport.is_closing()
         transport.set_protocol(successor)
         successor.connection_made(transport)
@@ -186,21 +187,21 @@ class Connection(asyncio.Protocol):
         if self._concluded:
             return
         self._concluded = True
-        # Also ends the cycle of references, so that no garbage collection is needed to free this object.
+        # Also breaks the reference cycle, so that this object is freed without garbage collection.
         self._receive = _ignore
         if self._deadline is not None:
             self._deadline.cancel()
-        reception = self._reception
-        reception.negotiating.discard(self)
+        listener = self._listener
+        listener.negotiating.discard(self)
         peer = peer or self._peer()
         if isinstance(decision, Refused):
             if decision.cause:
-                reception.tls_failures[decision.cause] += 1
-            reception.log.refused(decision.outcome, peer, self._negotiation.first_bytes, decision.reason)
-        reception.on_outcome(decision.outcome, peer, self._negotiation.first_bytes)
+                listener.tls_failures[decision.cause] += 1
+            listener.log.refused(decision.outcome, peer, self._negotiation.first_bytes, decision.reason)
+        listener.on_outcome(decision.outcome, peer, self._negotiation.first_bytes)
 
     def _peer(self) -> Peer:
-        proxy, options = self._negotiation.proxy, self._reception.options
+        proxy, options = self._negotiation.proxy, self._listener.options
         source = proxy.source if proxy is not None else None
         destination = proxy.destination if proxy is not None else None
         return Peer(
@@ -214,34 +215,34 @@ class Connection(asyncio.Protocol):
             number=next(_numbers),
         )
 
-    # TLS. The ClientHello has been read already, so it is given to the SSL protocol by hand.
+    # TLS. The ClientHello has been read already and is fed to the SSL protocol.
 
     def _start_tls(self, decision: StartTls) -> None:
         self._handshaking = True
         self._ciphertext.append(decision.data)
         self._receive = self._ciphertext.append
-        loop = self._reception.loop
+        loop = self._listener.loop
         handshake = loop.create_task(self._handshake())
-        self._reception.handshakes.add(handshake)
+        self._listener.handshakes.add(handshake)
         handshake.add_done_callback(self._handshake_ended)
-        # In the loop's next turn the task's first step installs the SSL protocol and schedules its connection_made,
-        # then this callback schedules the feeding, which thus comes after that.
+        # In the loop's next iteration, the first step of the task installs the SSL protocol and schedules its
+        # connection_made; then this callback schedules the feeding, which thus runs after connection_made.
         loop.call_soon(loop.call_soon, self._feed_handshake)
 
     async def _handshake(self) -> None:
-        reception = self._reception
-        if self._concluded or self._outer.is_closing() or reception.tls is None:
+        listener = self._listener
+        if self._concluded or self._outer.is_closing() or listener.tls is None:
             return
-        # start_tls installs the SSL protocol before it waits: from now on what we receive is decrypted.
+        # start_tls installs the SSL protocol before it waits, so that data received from now on is decrypted.
         self._receive = self._plaintext.append
-        # uvloop keeps the data_received of the protocol before an SSL protocol for the connection's whole life.
+        # uvloop keeps the data_received of the protocol before the SSL protocol until the connection ends.
         self._outer.set_protocol(_UNIDENTIFIED)
-        timeout = reception.options.negotiation_timeout
+        timeout = listener.options.negotiation_timeout
         try:
-            transport = await reception.loop.start_tls(
+            transport = await listener.loop.start_tls(
                 self._outer,
                 self,
-                reception.tls.context,
+                listener.tls.context,
                 server_side=True,
                 ssl_handshake_timeout=timeout,
                 ssl_shutdown_timeout=timeout,
@@ -264,7 +265,7 @@ class Connection(asyncio.Protocol):
             self._refuse(Refused(Outcome.TLS_FAILED, "the connection was lost in the handshake", _LOST))
             return
         self._transport = transport
-        self._tls = tls_facts(ssl_object)
+        self._tls = negotiated_tls(ssl_object)
         self._handshaking = False
         self._negotiation.encrypted()
         self._receive = self._negotiate
@@ -273,21 +274,21 @@ class Connection(asyncio.Protocol):
             self._negotiate(plaintext)
 
     def _handshake_ended(self, handshake: asyncio.Task[None]) -> None:
-        self._reception.handshakes.discard(handshake)
+        self._listener.handshakes.discard(handshake)
         error = None if handshake.cancelled() else handshake.exception()
         if error is not None:
             self._outer.abort()
-            self._reception.loop.call_exception_handler(
+            self._listener.loop.call_exception_handler(
                 {"message": "hand-over after a TLS handshake failed", "exception": error, "transport": self._outer}
             )
 
 
-# What became of a handshake that OpenSSL had nothing to say about.
+# Causes of failed handshakes without an error of OpenSSL.
 _LOST, _TIMEOUT = "lost", "timeout"
 
 
 def _cause(error: OSError | RuntimeError) -> str:
-    """OpenSSL's own word for what went wrong: there are a few hundred of them."""
+    """Return OpenSSL's reason of a failure, one of a few hundred words."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or "unknown").lower()
     return _LOST if isinstance(error, ConnectionError) else "unknown"
@@ -297,11 +298,11 @@ _UNIDENTIFIED = asyncio.Protocol()
 
 
 def _ignore(_: bytes) -> None:
-    """For what arrives after a refusal."""
+    """Ignore bytes received after a refusal."""
 
 
 def replay(protocol: asyncio.BaseProtocol, data: bytes) -> None:
-    """Gives `data` to a protocol of either kind as if the transport had received it."""
+    """Deliver `data` to a protocol of either kind as if the transport had received it."""
     if not data:
         return
     get_buffer = getattr(protocol, "get_buffer", None)

@@ -1,7 +1,7 @@
-"""Which protocol a connection speaks, told from its first bytes.
+"""Detection of a connection's protocol by its first bytes.
 
-Every protocol is matched positively by one row of `PROTOCOLS`; what no row matches is nobody's.
-The rows exclude one another, and an answer once given stays true whatever follows.
+Each protocol is matched positively by one row of `PROTOCOLS`; bytes that no row matches are an unknown protocol. The
+rows are mutually exclusive, and a decision does not depend on later bytes.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Literal
 
 
 class Protocol(StrEnum):
-    """What a connection, or one layer of it, may begin with."""
+    """Protocol that a connection, or one layer of it, begins with."""
 
     PROXY_V1 = "proxy_v1"
     PROXY_V2 = "proxy_v2"
@@ -21,7 +21,7 @@ class Protocol(StrEnum):
 
 
 class Match(Enum):
-    """One row's answer to a prefix; MORE: the bytes so far fit, but do not suffice."""
+    """Result of matching a prefix; MORE: the bytes match so far, but are too few."""
 
     YES = "yes"
     NO = "no"
@@ -33,17 +33,17 @@ Detection = Protocol | Literal[Match.NO, Match.MORE]
 
 PROXY_V1_SIGNATURE = b"PROXY "
 PROXY_V2_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
-# RFC 9113 section 3.4. The whole preface is 24 bytes, but its first line is nobody else's already.
+# RFC 9113 section 3.4. The preface has 24 bytes, but its first line is unique already.
 _HTTP2_FIRST_LINE = b"PRI * HTTP/2.0\r\n"
 _HTTP1_METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT")
 
-# RocketMQ's NettyDecoder takes frames of up to 16 MiB including their own length field.
+# RocketMQ's NettyDecoder accepts frames of up to 16 MiB, length field included.
 _REMOTING_MAX_LENGTH = 16 * 1024 * 1024 - 4
 _REMOTING_SERIALIZE_TYPES = (0, 1)
 # RFC 8446 section 5.1: the length of a plaintext record must not exceed 2^14.
 _TLS_MAX_RECORD = 1 << 14
 
-# No row needs more bytes than this for YES or NO.
+# Every row decides on YES or NO after this number of bytes.
 PREFIX_SIZE = len(_HTTP2_FIRST_LINE)
 
 
@@ -57,7 +57,7 @@ def _starts_with(*signatures: bytes) -> Matcher:
 
 
 def _starts_tls(prefix: bytes) -> Match:
-    """A TLS record (RFC 8446 section 5.1) that holds the beginning of a ClientHello (section 4.1.2)."""
+    """Match a TLS record (RFC 8446 section 5.1) with the beginning of a ClientHello (section 4.1.2)."""
     if not b"\x16\x03".startswith(prefix[:2]) or prefix[2:3] > b"\x04":
         return Match.NO
     if len(prefix) >= 5 and not 0 < int.from_bytes(prefix[3:5]) <= _TLS_MAX_RECORD:
@@ -68,7 +68,7 @@ def _starts_tls(prefix: bytes) -> Match:
 
 
 def _starts_remoting(prefix: bytes) -> Match:
-    """A remoting frame: length, serialize type, header length. RocketMQ's own server looks at none of them."""
+    """Match a remoting frame: length, serialize type, header length. RocketMQ's own server checks none of them."""
     if prefix[:1] > bytes([_REMOTING_MAX_LENGTH >> 24]):
         return Match.NO
     if len(prefix) < 4:
@@ -83,7 +83,7 @@ def _starts_remoting(prefix: bytes) -> Match:
     return Match.YES if 0 < int.from_bytes(prefix[5:8]) <= length - 4 else Match.NO
 
 
-# Read by `detect` and by its tests. Busiest first: the order changes no answer.
+# The most frequent first; the order does not change the result.
 PROTOCOLS: tuple[tuple[Protocol, Matcher], ...] = (
     (Protocol.REMOTING, _starts_remoting),
     (Protocol.GRPC, _starts_with(_HTTP2_FIRST_LINE)),
@@ -95,9 +95,9 @@ PROTOCOLS: tuple[tuple[Protocol, Matcher], ...] = (
 
 
 def detect(prefix: bytes) -> Detection:
-    """The protocol that `prefix` begins, ``Match.MORE`` while that is open, ``Match.NO`` when none can match.
+    """Return the protocol that begins with `prefix`, ``Match.MORE`` if it is undecided, ``Match.NO`` if none matches.
 
-    Decided after `PREFIX_SIZE` bytes at the latest. Never raises.
+    It is decided after `PREFIX_SIZE` bytes at the latest. Never raises.
     """
     undecided = False
     for protocol, matches in PROTOCOLS:

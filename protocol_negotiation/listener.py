@@ -1,4 +1,4 @@
-"""The listener: sockets in, negotiated connections out."""
+"""The listener: binds sockets, accepts connections and negotiates their protocols."""
 
 import asyncio
 import errno
@@ -7,7 +7,7 @@ import socket
 import stat
 from collections import Counter
 
-from protocol_negotiation.connection import Connection, Handlers, OnOutcome, Reception
+from protocol_negotiation.connection import Connection, Handlers, ListenerState, OnOutcome
 from protocol_negotiation.negotiation import HANDED_OVER, Policy
 from protocol_negotiation.options import ListenerOptions
 from protocol_negotiation.peer import HostPort, socket_address
@@ -18,18 +18,18 @@ __all__ = ["Handlers", "Listener", "ListenerOptions", "OnOutcome"]
 
 
 class Listener:
-    """Accepts connections by `options` and hands each to the handler of the protocol it speaks.
+    """Accepts connections and hands each over to the handler of its protocol.
 
-    A protocol absent from `handlers` is refused as unknown. `on_outcome` is called once per accepted connection.
-    Raises ValueError when `handlers` names a protocol that cannot be handed over, or TLS is on without a source.
+    A protocol without a handler is refused as unknown. `on_outcome` is called once per accepted connection. Raises
+    ValueError if `handlers` contains a protocol that cannot be handed over, or if TLS is enabled without a source.
     """
 
     def __init__(
         self, options: ListenerOptions, handlers: Handlers, tls: TlsSource | None, on_outcome: OnOutcome
     ) -> None:
-        strangers = handlers.keys() - HANDED_OVER.keys()
-        if strangers:
-            raise ValueError(f"listener {options.name}: no connection is handed over as {', '.join(sorted(strangers))}")
+        unsupported = handlers.keys() - HANDED_OVER.keys()
+        if unsupported:
+            raise ValueError(f"listener {options.name}: connections cannot be handed over as {', '.join(sorted(unsupported))}")
         if options.tls_mode is not TlsMode.DISABLED and tls is None:
             raise ValueError(f"listener {options.name}: TLS mode {options.tls_mode} needs a certificate and key")
         self.options = options
@@ -37,8 +37,8 @@ class Listener:
         self._handlers = handlers
         self._tls = tls
         self._on_outcome = on_outcome
-        self._reception: Reception | None = None
-        # TLS handshakes that failed, by OpenSSL's reason, "lost" or "timeout".
+        self._state: ListenerState | None = None
+        # Failed TLS handshakes by OpenSSL's reason, "lost" or "timeout".
         self.tls_failures: Counter[str] = Counter()
         self._servers: list[asyncio.AbstractServer] = []
         self._addresses: tuple[HostPort, ...] = ()
@@ -46,30 +46,30 @@ class Listener:
 
     @property
     def addresses(self) -> tuple[HostPort, ...]:
-        """The bound addresses, with the ports that were given for port 0; empty unless started."""
+        """The bound addresses, with the assigned ports in place of port 0; empty unless started."""
         return self._addresses
 
     @property
     def connections(self) -> int:
-        """Connections that are being negotiated."""
-        return len(self._reception.negotiating) if self._reception is not None else 0
+        """The number of connections in negotiation."""
+        return len(self._state.negotiating) if self._state is not None else 0
 
     @property
     def open_connections(self) -> int:
-        """All connections that this listener accepted and that are still open; counts them, so not for hot paths."""
-        return self._reception.open_connections() if self._reception is not None else 0
+        """The number of open connections, handed over or not. Iterates over them all, so not for hot paths."""
+        return self._state.open_connections() if self._state is not None else 0
 
     async def start(self) -> None:
-        """Binds and accepts. Raises OSError when an address is taken, or cannot be had."""
+        """Bind the sockets and accept connections. Raises OSError if an address is in use or cannot be bound."""
         if self._servers:
-            raise RuntimeError(f"listener {self.options.name} is started already")
+            raise RuntimeError(f"listener {self.options.name} has been started already")
         loop = asyncio.get_running_loop()
         sockets = await self._bind()
-        reception = self._reception or self._open_reception(loop)
+        state = self._state or self._create_state(loop)
         serve = loop.create_unix_server if self.options.address.is_unix else loop.create_server
         try:
             for bound in sockets:
-                server = await serve(lambda: Connection(reception), sock=bound, backlog=self.options.backlog)
+                server = await serve(lambda: Connection(state), sock=bound, backlog=self.options.backlog)
                 self._servers.append(server)
         except BaseException:
             for bound in sockets:
@@ -79,28 +79,28 @@ class Listener:
         self._addresses = tuple(socket_address(bound.getsockname()) for bound in sockets)
 
     async def close(self) -> None:
-        """Stops accepting; what was accepted lives on. Does not wait for it, and may be called again."""
+        """Stop accepting; open connections stay open. Does not wait for them, and may be called again."""
         servers, self._servers, self._addresses = self._servers, [], ()
         for server in servers:
             server.close()
         self._remove_socket_file()
-        if self._reception is not None:
-            self._reception.log.flush()
+        if self._state is not None:
+            self._state.log.flush()
 
     async def abort(self) -> None:
-        """Closes, and ends the connections that are still being negotiated."""
+        """Close the listener and the connections in negotiation."""
         await self.close()
-        if self._reception is not None:
-            for connection in tuple(self._reception.negotiating):
-                connection.abandon()
-            await asyncio.gather(*self._reception.handshakes, return_exceptions=True)
+        if self._state is not None:
+            for connection in tuple(self._state.negotiating):
+                connection.abort()
+            await asyncio.gather(*self._state.handshakes, return_exceptions=True)
 
-    def _open_reception(self, loop: asyncio.AbstractEventLoop) -> Reception:
+    def _create_state(self, loop: asyncio.AbstractEventLoop) -> ListenerState:
         log = RefusalLog(self.options.name, loop.time, lambda: loop.call_later(1.0, log.flush))
-        self._reception = Reception(
+        self._state = ListenerState(
             self.options, self._policy, self._handlers, self._tls, self._on_outcome, loop, log, self.tls_failures
         )
-        return self._reception
+        return self._state
 
     async def _bind(self) -> list[socket.socket]:
         address = self.options.address
@@ -121,7 +121,7 @@ class Listener:
         if self._socket_file is None:
             return
         (path, *identity), self._socket_file = self._socket_file, None
-        # Not the file of a successor that was started before we closed; and some loops remove it themselves.
+        # The path may belong to a successor that was started earlier, and some loops remove the file themselves.
         try:
             status = os.stat(path)
             if [status.st_dev, status.st_ino] == identity:
@@ -134,7 +134,7 @@ _SocketOption = tuple[int, int, int]
 
 
 def _bound(family: int, address: object, *socket_options: _SocketOption) -> socket.socket:
-    # asyncio sets TCP_NODELAY only where the protocol is given.
+    # asyncio sets TCP_NODELAY only if the protocol is given.
     bound = socket.socket(family, socket.SOCK_STREAM, 0 if family == socket.AF_UNIX else socket.IPPROTO_TCP)
     try:
         bound.setblocking(False)
@@ -153,9 +153,9 @@ def _tcp_options(reuse_port: bool) -> tuple[_SocketOption, ...]:
 
 
 def _bind_dual_stack(address: HostPort, reuse_port: bool) -> socket.socket:
-    """One socket for both families; for host "" IPv4 alone where the kernel has no IPv6."""
+    """Bind one socket for IPv6 and IPv4; for host "", IPv4 only if the kernel has no IPv6."""
     options = _tcp_options(reuse_port)
-    # Linux's net.ipv6.bindv6only may have any value.
+    # Explicit, because net.ipv6.bindv6only may have any value.
     both = (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     try:
         return _bound(socket.AF_INET6, ("::", address.port), *options, both)
@@ -166,17 +166,17 @@ def _bind_dual_stack(address: HostPort, reuse_port: bool) -> socket.socket:
 
 
 async def _bind_host(address: HostPort, reuse_port: bool) -> list[socket.socket]:
-    """A socket for every address of the host, all on the same port."""
+    """Bind a socket for each address of the host, all on the same port."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     options = _tcp_options(reuse_port)
     v6_only = (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     sockets: list[socket.socket] = []
     port = address.port
     try:
-        for family, _, _, _, (host, _, *rest) in dict.fromkeys(found):
-            own = (*options, v6_only) if family == socket.AF_INET6 else options
-            sockets.append(_bound(family, (host, port, *rest), *own))
+        for family, _, _, _, (host, _, *rest) in dict.fromkeys(addresses):
+            socket_options = (*options, v6_only) if family == socket.AF_INET6 else options
+            sockets.append(_bound(family, (host, port, *rest), *socket_options))
             port = sockets[0].getsockname()[1]
     except BaseException:
         for bound in sockets:
@@ -186,7 +186,7 @@ async def _bind_host(address: HostPort, reuse_port: bool) -> list[socket.socket]
 
 
 def _remove_stale(path: str) -> None:
-    """Removes the socket file that a dead process left. Raises OSError when it is alive, or is no socket."""
+    """Remove the socket file of a process that has ended. Raises OSError if it is in use or not a socket."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -201,6 +201,6 @@ def _remove_stale(path: str) -> None:
             os.unlink(path)
             return
         except BlockingIOError:
-            # Its backlog is full, so somebody listens.
+            # The backlog is full, so a process listens.
             pass
     raise OSError(errno.EADDRINUSE, "another process listens on this socket", path)

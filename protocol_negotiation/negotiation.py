@@ -1,4 +1,4 @@
-"""The decision about one connection: bytes in, what to do with it out. No sockets, no clocks."""
+"""Negotiation of one connection: bytes in, decisions out; sans-io, without a clock."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from protocol_negotiation.tls import TlsMode
 
 
 class Outcome(StrEnum):
-    """How a negotiation ended; the values are the metric's labels. Every accepted connection has exactly one."""
+    """Outcome of a negotiation; the values are metric labels. Each accepted connection has exactly one."""
 
     REMOTING = "remoting"
     GRPC = "grpc"
@@ -21,19 +21,19 @@ class Outcome(StrEnum):
     PLAINTEXT_REFUSED = "plaintext_refused"
     PROXY_UNTRUSTED = "proxy_untrusted"
     PROXY_INVALID = "proxy_invalid"
-    # No row of `PROTOCOLS` fits, or nothing handles the protocol that does.
+    # No row of `PROTOCOLS` matches, or the protocol has no handler.
     UNKNOWN = "unknown"
-    # Nothing before the deadline; or something that left the protocol open.
+    # Before the deadline, nothing was received, or too little to detect a protocol.
     SILENT = "silent"
     INCOMPLETE = "incomplete"
-    # The client left first.
+    # The client closed the connection.
     CLOSED = "closed"
     TLS_FAILED = "tls_failed"
-    # The listener's limit of connections is reached.
+    # The listener's connection limit is reached.
     OVERLOAD = "overload"
 
 
-# The protocols that can be handed over, and what they count as.
+# The protocols that can be handed over, with their outcomes.
 HANDED_OVER: Mapping[Protocol, Outcome] = {
     Protocol.REMOTING: Outcome.REMOTING,
     Protocol.GRPC: Outcome.GRPC,
@@ -43,7 +43,7 @@ HANDED_OVER: Mapping[Protocol, Outcome] = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a listener allows. `trusted_proxies`: who may send PROXY headers. `protocols`: those with a handler."""
+    """Policy of a listener: TLS mode, networks that may send PROXY headers, and protocols with a handler."""
 
     tls_mode: TlsMode = TlsMode.PERMISSIVE
     trusted_proxies: tuple[Network, ...] = ()
@@ -55,7 +55,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The connection is `protocol`'s; `data` is what it has to be given first."""
+    """Hand the connection over to the handler of `protocol`, which first gets `data`."""
 
     protocol: Protocol
     outcome: Outcome
@@ -64,14 +64,14 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class StartTls:
-    """A TLS handshake begins; `data` belongs to it. Call `Negotiation.encrypted` once it is done."""
+    """Start a TLS handshake that begins with `data`. Call `Negotiation.encrypted` once it is complete."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The connection must be closed. cause: of a failed handshake, in a word or two of a limited vocabulary."""
+    """Close the connection. `cause` is a metric label for the cause of a failed handshake."""
 
     outcome: Outcome
     reason: str
@@ -82,52 +82,52 @@ Decision = HandOver | StartTls | Refused
 
 
 class Negotiation:
-    """Decides about one connection from `sender`, the immediate peer.
+    """Negotiation of one connection from `sender`, the immediate peer.
 
-    What it buffers is bounded: a PROXY header's limit, or `PREFIX_SIZE` bytes, and the last chunk fed.
-    `proxy` is the PROXY header once one was accepted.
+    The buffer is bounded: by the limit of a PROXY header or `PREFIX_SIZE` bytes, plus the last chunk. `proxy` is the
+    PROXY header once it is accepted.
     """
 
-    __slots__ = ("_buffer", "_encrypted", "_heard", "_policy", "_sender", "proxy")
+    __slots__ = ("_buffer", "_encrypted", "_policy", "_received", "_sender", "proxy")
 
     def __init__(self, policy: Policy, sender: HostPort) -> None:
         self._policy = policy
         self._sender = sender
         self._buffer = b""
         self._encrypted = False
-        self._heard = False
+        self._received = False
         self.proxy: ProxyHeader | None = None
 
     @property
     def first_bytes(self) -> bytes:
-        """Up to 16 bytes from the beginning of the layer that is being looked at, for logs."""
+        """Up to 16 bytes from the beginning of the current layer, for logs."""
         return self._buffer[:PREFIX_SIZE]
 
     def feed(self, data: bytes) -> Decision | None:
-        """Takes what was received; None until that suffices for a decision. Not to be called after one."""
+        """Process received bytes; return a decision, or None if it needs more. Must not be called after a decision."""
         self._buffer = self._buffer + data if self._buffer else data
-        self._heard = True
-        return self._look()
+        self._received = True
+        return self._decide()
 
     def encrypted(self) -> None:
-        """The handshake after `StartTls` is done: what is fed from now on is decrypted."""
+        """Note that the handshake is complete; bytes fed from now on are decrypted."""
         self._encrypted = True
         self._buffer = b""
-        self._heard = False
+        self._received = False
 
     def expired(self) -> Refused:
-        """The deadline has come."""
-        if self._heard:
-            return Refused(Outcome.INCOMPLETE, "too little to tell a protocol before the deadline")
+        """Return the refusal of a connection whose deadline has passed."""
+        if self._received:
+            return Refused(Outcome.INCOMPLETE, "too few bytes to detect a protocol before the deadline")
         return Refused(Outcome.SILENT, "nothing was received before the deadline")
 
-    def _look(self) -> Decision | None:
-        found = detect(self._buffer[:PREFIX_SIZE])
-        if found is Match.MORE:
+    def _decide(self) -> Decision | None:
+        detection = detect(self._buffer[:PREFIX_SIZE])
+        if detection is Match.MORE:
             return None
-        if found is Match.NO:
-            return Refused(Outcome.UNKNOWN, "no known protocol begins like this")
-        return _STEPS[found](self, found)
+        if detection is Match.NO:
+            return Refused(Outcome.UNKNOWN, "no known protocol begins with these bytes")
+        return _STEPS[detection](self, detection)
 
     def _read_proxy_header(self, _: Protocol) -> Decision | None:
         if self._encrypted or self.proxy is not None:
@@ -142,10 +142,10 @@ class Negotiation:
             return None
         self.proxy = header
         self._buffer = self._buffer[header.size :]
-        return self._look()
+        return self._decide()
 
     def _sender_trusted(self) -> bool:
-        # Who may connect to a Unix socket is decided by its file's permissions already.
+        # The file permissions of a Unix socket restrict its clients already.
         return self._sender.is_unix or contains(self._policy.trusted_proxies, self._sender.ip)
 
     def _start_tls(self, _: Protocol) -> Decision:
@@ -157,13 +157,13 @@ class Negotiation:
 
     def _hand_over(self, protocol: Protocol) -> Decision:
         if not self._encrypted and self._policy.tls_mode is TlsMode.ENFORCING:
-            return Refused(Outcome.PLAINTEXT_REFUSED, f"{protocol} without TLS, which is enforced")
+            return Refused(Outcome.PLAINTEXT_REFUSED, f"{protocol} without TLS, which is required")
         if protocol not in self._policy.protocols:
             return Refused(Outcome.UNKNOWN, f"{protocol} is not served here")
         return HandOver(protocol, HANDED_OVER[protocol], self._buffer)
 
 
-# What a protocol's recognition leads to. Read by `Negotiation`.
+# The next step by detected protocol.
 _STEPS: Mapping[Protocol, Callable[[Negotiation, Protocol], Decision | None]] = {
     Protocol.PROXY_V1: Negotiation._read_proxy_header,
     Protocol.PROXY_V2: Negotiation._read_proxy_header,

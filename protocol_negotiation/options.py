@@ -1,4 +1,4 @@
-"""What is configured about one listener."""
+"""Options of a listener."""
 
 from dataclasses import dataclass, field
 
@@ -10,12 +10,14 @@ from protocol_negotiation.tls import TlsMode
 
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
-    """One listener.
+    """Options of one listener.
 
-    `address`: where to listen; host "" or "::" takes IPv6 and IPv4, "0.0.0.0" IPv4 only, "unix:/path" a Unix socket;
-    port 0 takes a free port. `broker`: the broker that requests without a broker name are meant for.
-    `negotiation_timeout`: seconds from the accept until the protocol must be known, TLS handshake included.
-    `max_connections`: open connections of this listener, handed over or not.
+    Attributes:
+        address: address to listen on. Host "" or "::" is IPv6 and IPv4, "0.0.0.0" IPv4 only, "unix:/path" a Unix
+            socket; port 0 is any free port.
+        broker: broker of requests that do not name one.
+        negotiation_timeout: seconds from the accept to the detection of the protocol, TLS handshake included.
+        max_connections: maximum number of open connections, handed over or not.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Who is connected: addresses, TLS facts and the PROXY protocol's extras of one connection."""
+"""The peer of a connection: addresses, TLS parameters and PROXY protocol TLVs."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _NO_TLVS: Mapping[int, bytes] = MappingProxyType({})
 
 
 def canonical_host(host: str) -> str:
-    """`host` with IP addresses in their shortest form, and IPv4-mapped IPv6 addresses as IPv4."""
+    """Return `host`, if it is an IP address, in its shortest form, and an IPv4-mapped IPv6 address as IPv4."""
     if ":" not in host or host.startswith(UNIX_PREFIX):
         return host
     try:
@@ -29,10 +29,10 @@ def canonical_host(host: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class HostPort:
-    """An address to listen on, to dial, or that a socket has: a host (name or IP address) and a port.
+    """An address to listen on or to dial, or the address of a socket: a host (name or IP address) and a port.
 
-    A Unix socket is ``HostPort("unix:/path", 0)``; the unnamed other end of one is ``HostPort("unix:", 0)``.
-    The host is stored in canonical form (`canonical_host`), so equal addresses compare equal.
+    A Unix socket is ``HostPort("unix:/path", 0)``; its unnamed client end is ``HostPort("unix:", 0)``. The host is in
+    canonical form (`canonical_host`), so that equal addresses compare equal.
     """
 
     host: str
@@ -50,7 +50,7 @@ class HostPort:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """``host:port``, ``:port`` (host ""), ``[IPv6]:port`` or ``unix:/path``; raises ValueError naming the text."""
+        """Parse ``host:port``, ``:port`` (host ""), ``[IPv6]:port`` or ``unix:/path``. Raises ValueError."""
         text = text.strip()
         if text.startswith(UNIX_PREFIX):
             if len(text) == len(UNIX_PREFIX):
@@ -72,7 +72,7 @@ class HostPort:
 
     @property
     def ip(self) -> IpAddress | None:
-        """The host as an IP address, without the scope of a link-local one; None for names and Unix sockets."""
+        """The host as an IP address, without the scope of a link-local address; None for names and Unix sockets."""
         try:
             return ip_address(self.host.partition("%")[0])
         except ValueError:
@@ -91,19 +91,21 @@ def _parse_host(host: str, text: str) -> str:
 
 
 def socket_address(address: object) -> HostPort:
-    """What ``getpeername()`` or ``getsockname()`` gave, of an IPv4, IPv6 or Unix socket, or None."""
+    """Convert the result of ``getpeername()`` or ``getsockname()`` of an IPv4, IPv6 or Unix socket, or None."""
     if isinstance(address, tuple) and len(address) >= 2:
         return HostPort(str(address[0]), int(address[1]))
     if isinstance(address, bytes):
-        # Linux's abstract names begin with a NUL; unix(7) prints them with an @.
+        # Linux's abstract names begin with NUL; unix(7) writes them with @.
         address = address.decode("utf-8", "surrogateescape").replace("\0", "@", 1)
     return HostPort(f"{UNIX_PREFIX}{address or ''}", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What was agreed in a TLS handshake. `server_name` is the SNI asked for, `subject` the client certificate's
-    distinguished name in the form of RFC 4514."""
+    """Parameters of a TLS connection.
+
+    `server_name` is the client's SNI, `subject` the distinguished name of the client certificate (RFC 4514).
+    """
 
     version: str
     cipher: str
@@ -114,12 +116,16 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The other end of one connection, as far as it is known.
+    """The peer of one connection, as far as it is known.
 
-    `address` is the client (the PROXY header's source where a trusted one came), `local` what the client dialled
-    (the PROXY header's destination, else the socket's own address), `via` the immediate TCP peer when a PROXY header
-    replaced it. `listener` names the listener and `broker` is its dedicated broker, if any. `tlvs` are the PROXY
-    v2 TLVs by type. `number` is the connection's in this process, from 1; 0: no listener accepted it.
+    Attributes:
+        address: address of the client: the source in a trusted PROXY header, else the TCP peer.
+        local: address that the client dialled: the destination in a trusted PROXY header, else the socket's.
+        via: address of the TCP peer, if a PROXY header replaced it.
+        listener: name of the listener.
+        broker: dedicated broker of the listener.
+        tlvs: PROXY v2 TLVs by type.
+        number: number of the connection in this process, from 1; 0 if no listener accepted it.
     """
 
     address: HostPort

@@ -1,4 +1,4 @@
-"""The PROXY protocol, versions 1 and 2, receiver's side (HAProxy's proxy-protocol.txt)."""
+"""The receiver's side of the PROXY protocol, versions 1 and 2 (HAProxy's proxy-protocol.txt)."""
 
 import re
 import struct
@@ -10,9 +10,9 @@ from types import MappingProxyType
 from protocol_negotiation.detect import PROXY_V1_SIGNATURE, PROXY_V2_SIGNATURE
 from protocol_negotiation.peer import HostPort, socket_address
 
-# Section 2.1: the longest line, including CRLF.
+# Section 2.1: maximum length of the line, CRLF included.
 V1_MAX_SIZE = 107
-# Section 2.2 allows 65535; no known sender's TLVs (client certificates included) come near this bound.
+# Section 2.2 allows 65535. The TLVs of known senders, client certificates included, are far smaller than this.
 V2_MAX_LENGTH = 16 * 1024
 _V2_FIXED = struct.Struct("!12sBBH")
 
@@ -22,15 +22,15 @@ _NO_TLVS: Mapping[int, bytes] = MappingProxyType({})
 
 
 class ProxyProtocolError(ValueError):
-    """The bytes are no valid PROXY protocol header. The connection must be closed (section 2)."""
+    """The bytes are not a valid PROXY protocol header. The connection must be closed (section 2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
-    """One parsed header of `size` bytes.
+    """A parsed header of `size` bytes.
 
-    `source` and `destination` are None when the sender speaks for itself (LOCAL, a health check) or does not know
-    (UNKNOWN, UNSPEC): the socket's own addresses count then. Of TLVs with the same type the last one is kept.
+    `source` and `destination` are None if the connection is the sender's own (LOCAL, a health check) or unknown to it
+    (UNKNOWN, UNSPEC); the socket's addresses then apply. Of TLVs with the same type, the last one is kept.
     """
 
     source: HostPort | None
@@ -40,7 +40,7 @@ class ProxyHeader:
 
 
 def parse(data: bytes) -> ProxyHeader | None:
-    """The header at the beginning of `data`; None when it is not complete yet.
+    """Parse the header at the beginning of `data`; return None if it is incomplete.
 
     Raises ProxyProtocolError as soon as `data` cannot become a valid header.
     """
@@ -70,7 +70,7 @@ def _parse_v1(data: bytes) -> ProxyHeader | None:
     except UnicodeDecodeError as error:
         raise ProxyProtocolError("a version 1 header must be ASCII") from error
     size = end + 2
-    # After UNKNOWN the receiver must ignore anything up to the CRLF.
+    # After UNKNOWN, the receiver must ignore all bytes up to the CRLF.
     if words[0] == "UNKNOWN":
         return ProxyHeader(None, None, size)
     if words[0] not in _V1_FAMILIES or len(words) != 5:
@@ -111,11 +111,11 @@ def _unix(raw: bytes) -> _Endpoints:
 
 
 def _unix_endpoint(raw: bytes) -> HostPort:
-    # A leading NUL is an abstract name, not an empty one (unix(7)).
+    # A leading NUL begins an abstract name (unix(7)).
     return socket_address(raw[:1] + raw[1:].partition(b"\0")[0] if raw.strip(b"\0") else b"")
 
 
-# Address family (the upper four bits of the 14th byte) -> size of the address block, its reader.
+# Address family (the upper four bits of the 14th byte) to size and parser of the address block.
 _V2_FAMILIES: Mapping[int, tuple[int, Callable[[bytes], _Endpoints]]] = {
     0x0: (0, lambda _: (None, None)),
     0x1: (12, _inet),
@@ -155,7 +155,7 @@ def _parse_v2(data: bytes) -> ProxyHeader | None:
 
 
 def _tlvs(header: bytes, start: int) -> dict[int, bytes]:
-    """The type-length-value vectors (section 2.2) of a whole header, from `start` on."""
+    """Parse the type-length-value vectors (section 2.2) of a complete header, from `start` on."""
     tlvs: dict[int, bytes] = {}
     while start < len(header):
         value = start + 3
@@ -172,7 +172,7 @@ def _tlvs(header: bytes, start: int) -> dict[int, bytes]:
 
 
 def _check_crc32c(header: bytes, start: int, end: int) -> None:
-    """Section 2.2.3: computed over the whole header with the checksum itself as zeros."""
+    """Verify the checksum over the whole header, with zeros in place of the checksum (section 2.2.3)."""
     if end - start != 4:
         raise ProxyProtocolError("the CRC32C must have 4 bytes")
     if crc32c(header[:start] + bytes(4) + header[end:]) != int.from_bytes(header[start:end]):
@@ -189,7 +189,7 @@ _CRC32C = tuple(_crc32c_row(byte) for byte in range(256))
 
 
 def crc32c(data: bytes) -> int:
-    """The CRC with Castagnoli's polynomial (RFC 3720 appendix B.4), which zlib does not have."""
+    """Return the CRC with Castagnoli's polynomial (RFC 3720 appendix B.4), which zlib does not have."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _CRC32C[(crc ^ byte) & 0xFF]

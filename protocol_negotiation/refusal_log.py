@@ -1,4 +1,4 @@
-"""The log of refused connections: one line each, and never a flood."""
+"""Rate-limited log of refused connections."""
 
 import logging
 from collections.abc import Callable
@@ -8,17 +8,17 @@ from protocol_negotiation.peer import Peer
 
 logger = logging.getLogger("gantry.negotiation")
 
-LINES_PER_SECOND = 10
+MAX_LINES_PER_SECOND = 10
 
-# A balancer's check of the port connects and leaves, or waits: no reason to wake anybody.
+# A load balancer's TCP check connects and closes, or waits; neither needs attention.
 _QUIET = {Outcome.CLOSED: logging.DEBUG, Outcome.SILENT: logging.INFO}
 
 
 class RefusalLog:
-    """Writes refusals to the logger ``gantry.negotiation``: at most `LINES_PER_SECOND` lines a second of `clock`
-    (seconds, as ``loop.time``); what goes beyond is counted, and the count is written by `flush`.
+    """Log of refused connections, written to the logger ``gantry.negotiation``.
 
-    `on_suppressed` is called when a count begins, so that somebody flushes a second later.
+    It has at most `MAX_LINES_PER_SECOND` lines per second of `clock` (in seconds). Further refusals are counted, and
+    `flush` logs their number. `on_suppressed` is called at the first of them, to schedule `flush`.
     """
 
     __slots__ = ("_clock", "_lines", "_name", "_on_suppressed", "_second", "_suppressed")
@@ -32,6 +32,7 @@ class RefusalLog:
         self._suppressed = 0
 
     def refused(self, outcome: Outcome, peer: Peer, first_bytes: bytes, reason: str) -> None:
+        """Log one refusal."""
         level = _QUIET.get(outcome, logging.WARNING)
         if not logger.isEnabledFor(level):
             return
@@ -50,7 +51,7 @@ class RefusalLog:
         )
 
     def flush(self) -> None:
-        """Writes the count of the lines that were left out since the last time, if any."""
+        """Log the number of refusals that were suppressed since the last flush, if any."""
         if self._suppressed:
             logger.warning("listener %s: %d more connections refused", self._name, self._suppressed)
             self._suppressed = 0
@@ -60,7 +61,7 @@ class RefusalLog:
         if second != self._second:
             self._second, self._lines = second, 0
         self._lines += 1
-        return self._lines <= LINES_PER_SECOND
+        return self._lines <= MAX_LINES_PER_SECOND
 
     def _suppress(self) -> None:
         self._suppressed += 1

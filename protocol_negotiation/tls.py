@@ -1,4 +1,4 @@
-"""TLS on the listener: its modes, its files, and the context that new connections get."""
+"""TLS of a listener: modes, files, and the context of new connections."""
 
 import ssl
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from protocol_negotiation.peer import Tls
 
 
 class TlsMode(StrEnum):
-    """RocketMQ's ``tls.server.mode``: TLS refused, TLS and plaintext both taken, or plaintext refused."""
+    """RocketMQ's ``tls.server.mode``: TLS refused, TLS and plaintext accepted, or plaintext refused."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -20,7 +20,7 @@ class TlsMode(StrEnum):
 
 
 class ClientAuth(StrEnum):
-    """Whether clients are asked for a certificate, and whether they must have one."""
+    """Whether clients are asked for a certificate, and whether it is required."""
 
     NONE = "none"
     OPTIONAL = "optional"
@@ -28,12 +28,12 @@ class ClientAuth(StrEnum):
 
 
 class TlsError(Exception):
-    """The TLS files do not make a context; the message names the file."""
+    """The TLS files are invalid; the message names the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files: the certificate with its chain, its key, and the authorities that client certificates need."""
+    """PEM files: the certificate with its chain, its key, and the authorities of client certificates."""
 
     certificate: Path
     key: Path
@@ -43,7 +43,7 @@ class TlsFiles:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Every file that is read."""
+        """All files that are read."""
         return tuple(path for path in (self.certificate, self.key, self.client_ca) if path is not None)
 
 
@@ -55,10 +55,10 @@ _VERIFY_MODES = {
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """A context for the server's side: TLS 1.2 or later; ALPN h2 where the client offers it.
+    """Return a server context: TLS 1.2 or later, ALPN h2 if the client offers it.
 
-    A client that offers no ALPN, or another, is accepted: remoting clients send none. Reads files, so it blocks.
-    Raises TlsError.
+    Clients without ALPN, such as remoting clients, or with other protocols are accepted. Blocks, because it reads
+    files. Raises TlsError.
     """
     for path in files.paths:
         _check_readable(path)
@@ -82,7 +82,7 @@ def _check_readable(path: Path) -> None:
 
 def _load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
     try:
-        # Without a callback OpenSSL would ask the terminal for the password of an encrypted key, and wait.
+        # Without a callback, OpenSSL would prompt for the password of an encrypted key on the terminal, and block.
         context.load_cert_chain(files.certificate, files.key, lambda: files.key_password or "")
     except (OSError, ValueError) as error:
         raise TlsError(f"{files.certificate} with {files.key}: {_reason(error)}") from error
@@ -100,13 +100,13 @@ def _load_client_authorities(context: ssl.SSLContext, files: TlsFiles) -> None:
 
 
 def _reason(error: Exception) -> str:
-    # OpenSSL leaves some failures (a wrong key password among them) without a reason.
+    # Some failures of OpenSSL, such as a wrong key password, have no reason.
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
     return str(reason).replace("_", " ").lower()
 
 
 class Refresh(StrEnum):
-    """What `TlsSource.refresh` did; the values suit a metric's label."""
+    """Result of `TlsSource.refresh`; the values are metric labels."""
 
     UNCHANGED = "unchanged"
     RELOADED = "reloaded"
@@ -119,8 +119,8 @@ _Stamp = tuple[tuple[int, int, int, int], ...]
 class TlsSource:
     """The current context of a set of TLS files.
 
-    The constructor reads the files and raises TlsError. `context` is what new connections get; connections that
-    are established keep theirs.
+    The constructor reads the files and raises TlsError. `context` is for new connections; established connections
+    keep theirs. `error` is the error of the last refresh, if it failed.
     """
 
     __slots__ = ("_stamp", "context", "error", "files")
@@ -132,13 +132,13 @@ class TlsSource:
         self.context = server_context(files)
 
     def refresh(self) -> Refresh:
-        """Builds a new context when any file changed; to be called now and then.
+        """Create a new context if any file has changed; to be called periodically.
 
-        On failure the last good context stays, `error` says why, and the next call tries again. Stats and may read
-        files, so it blocks: a running loop calls it in a thread.
+        On failure, the last valid context stays, `error` is set, and the next call retries. Blocks, because it reads
+        files: on an event loop, call it in a thread.
         """
         try:
-            # Taken before the files are read: a change in between shows at the next call.
+            # Before the files are read, so that the next call detects a change in between.
             stamp = _stamp(self.files.paths)
             if stamp == self._stamp and self.error is None:
                 return Refresh.UNCHANGED
@@ -156,14 +156,14 @@ def _stamp(paths: Iterable[Path]) -> _Stamp:
 
 def _stamp_of(path: Path) -> tuple[int, int, int, int]:
     try:
-        # Follows links: Kubernetes renews a mounted secret by exchanging the link to its directory.
+        # Follows links, because Kubernetes updates a mounted secret by replacing the link to its directory.
         stat = path.stat()
     except OSError as error:
         raise TlsError(f"{path}: {error.strerror}") from error
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-# On the server's side ssl tells the name that the client asked for to this callback only.
+# On the server's side, ssl passes the client's SNI to this callback only.
 _server_names: WeakKeyDictionary[ssl.SSLObject, str] = WeakKeyDictionary()
 
 
@@ -172,8 +172,8 @@ def _remember_server_name(connection: Any, server_name: str | None, _: ssl.SSLCo
         _server_names[connection] = server_name
 
 
-def tls_facts(connection: ssl.SSLObject) -> Tls:
-    """What was agreed on a connection whose handshake is done."""
+def negotiated_tls(connection: ssl.SSLObject) -> Tls:
+    """Return the parameters of a connection whose handshake is complete."""
     cipher = connection.cipher()
     return Tls(
         version=connection.version() or "",
@@ -184,7 +184,7 @@ def tls_facts(connection: ssl.SSLObject) -> Tls:
     )
 
 
-# RFC 4514 section 3: the short names that every implementation knows.
+# RFC 4514 section 3: the short names that all implementations recognize.
 _SHORT_NAMES = {
     "commonName": "CN",
     "localityName": "L",
@@ -200,7 +200,7 @@ _SPECIAL = str.maketrans({character: f"\\{character}" for character in '\\"+,;<>
 
 
 def distinguished_name(certificate: Any) -> str | None:
-    """The subject of ``getpeercert()``'s answer in the form of RFC 4514; None without a certificate or subject."""
+    """Return the subject in the result of ``getpeercert()`` as in RFC 4514; None without certificate or subject."""
     subject = (certificate or {}).get("subject", ())
     return ",".join("+".join(_attribute(*pair) for pair in names) for names in reversed(subject)) or None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import anyio
 import anyio.to_thread
 
-from protocol_negotiation.advertised_address import in_container, unreachable
+from protocol_negotiation.advertised_address import in_container, reachability_warning
 from protocol_negotiation.detect import Protocol
 from protocol_negotiation.listener import Handlers, Listener, ListenerOptions
 from protocol_negotiation.negotiation import Outcome
@@ -207,7 +207,7 @@ class App:
         contained = in_container(os.environ)
         own = _own_addresses()
         for listener in self._listeners:
-            warning = unreachable(
+            warning = reachability_warning(
                 listener.options.advertise, listener.options.address, contained=contained, own_addresses=own
             )
             if warning is not None:

@@ -5,8 +5,8 @@ from protocol_negotiation.advertised_address import (
     AdvertiseRule,
     advertised,
     in_container,
+    reachability_warning,
     resolve,
-    unreachable,
 )
 from protocol_negotiation.networks import parse_network
 from protocol_negotiation.peer import HostPort, Peer
@@ -20,7 +20,7 @@ RULES = (rule("10.1.0.0/16", "inner:9000"), rule("10.0.0.0/8,fd00::/8", "middle"
 
 
 @pytest.mark.parametrize(
-    ("client", "advertise", "told"),
+    ("client", "advertise", "expected"),
     [
         ("192.0.2.7", Advertise(), "198.51.100.9:8080"),
         ("192.0.2.7", Advertise("mq.example.com"), "mq.example.com:8080"),
@@ -41,25 +41,27 @@ RULES = (rule("10.1.0.0/16", "inner:9000"), rule("10.0.0.0/8,fd00::/8", "middle"
         ("10.1.2.3", Advertise(None, (rule("::ffff:10.1.0.0/112", "mapped:1"),)), "mapped:1"),
     ],
 )
-def test_advertised(client: str, advertise: Advertise, told: str) -> None:
+def test_advertised_address_follows_the_rules_then_the_default_then_the_dialled_address(
+    client: str, advertise: Advertise, expected: str
+) -> None:
     peer = Peer(HostPort(client, 0), HostPort("198.51.100.9", 8080))
-    assert str(advertised(peer, advertise)) == told
+    assert str(advertised(peer, advertise)) == expected
 
 
 @pytest.mark.parametrize("address", ["", ":80", "a b", "host:x", "host:99999", "[::1", "1::2::3", "http://x"])
-def test_bad_addresses(address: str) -> None:
+def test_invalid_address_raises_value_error(address: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         Advertise(address)
     with pytest.raises(ValueError, match=r"."):
         rule("0.0.0.0/0", address)
 
 
-def test_resolve() -> None:
+def test_resolve_keeps_a_unix_socket() -> None:
     assert resolve("unix:/a", 5) == HostPort("unix:/a", 0)
 
 
 @pytest.mark.parametrize(
-    ("listen", "advertise", "contained", "own", "warned"),
+    ("listen", "advertise", "contained", "own_addresses", "warning"),
     [
         (":8080", Advertise(), False, (), None),
         (":8080", Advertise(), True, (), "private"),
@@ -83,19 +85,19 @@ def test_resolve() -> None:
         (":8080", Advertise("mq", (rule("10.0.0.0/8", "127.0.0.1"),)), False, (), "loopback"),
     ],
 )
-def test_unreachable(
-    listen: str, advertise: Advertise, contained: bool, own: tuple[str, ...], warned: str | None
+def test_reachability_warning_names_the_reason(
+    listen: str, advertise: Advertise, contained: bool, own_addresses: tuple[str, ...], warning: str | None
 ) -> None:
-    sentence = unreachable(advertise, HostPort.parse(listen), contained=contained, own_addresses=own)
-    if warned is None:
-        assert sentence is None
+    text = reachability_warning(advertise, HostPort.parse(listen), contained=contained, own_addresses=own_addresses)
+    if warning is None:
+        assert text is None
     else:
-        assert sentence is not None
-        assert warned in sentence
-        assert "`advertise`" in sentence
+        assert text is not None
+        assert warning in text
+        assert "`advertise`" in text
 
 
-def test_in_container() -> None:
+def test_in_container_recognizes_kubernetes_docker_and_podman() -> None:
     assert in_container({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, lambda _: False)
     assert in_container({}, lambda path: path == "/.dockerenv")
     assert in_container({}, lambda path: path == "/run/.containerenv")

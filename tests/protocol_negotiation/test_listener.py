@@ -467,7 +467,7 @@ def test_a_successors_socket_file_stays(run: Run, tmp_path: Path) -> None:
 def test_restart(run: Run) -> None:
     async def scene() -> None:
         async with listening() as stage:
-            with pytest.raises(RuntimeError, match="started already"):
+            with pytest.raises(RuntimeError, match="has been started already"):
                 await stage.listener.start()
             await stage.listener.close()
             await stage.listener.start()

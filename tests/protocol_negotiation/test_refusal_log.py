@@ -4,7 +4,7 @@ import pytest
 
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
-from protocol_negotiation.refusal_log import LINES_PER_SECOND, RefusalLog
+from protocol_negotiation.refusal_log import MAX_LINES_PER_SECOND, RefusalLog
 
 PEER = Peer(HostPort("192.0.2.7", 5), HostPort("198.51.100.9", 80), via=HostPort("10.0.0.1", 6))
 
@@ -21,15 +21,15 @@ def test_a_line(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_flood_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     now, flushes = [7.0], []
     log = RefusalLog("main", lambda: now[0], lambda: flushes.append(now[0]))
-    for _ in range(LINES_PER_SECOND + 90):
+    for _ in range(MAX_LINES_PER_SECOND + 90):
         log.refused(Outcome.UNKNOWN, PEER, b"", "")
-    assert len(caplog.messages) == LINES_PER_SECOND
+    assert len(caplog.messages) == MAX_LINES_PER_SECOND
     assert flushes == [7.0]
     now[0] = 8.0
     log.refused(Outcome.UNKNOWN, PEER, b"", "")
     log.flush()
     log.flush()
-    assert caplog.messages[LINES_PER_SECOND + 1 :] == ["listener main: 90 more connections refused"]
+    assert caplog.messages[MAX_LINES_PER_SECOND + 1 :] == ["listener main: 90 more connections refused"]
 
 
 def test_port_checks_are_quiet(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,8 +18,8 @@ from protocol_negotiation.tls import (
     TlsFiles,
     TlsSource,
     distinguished_name,
+    negotiated_tls,
     server_context,
-    tls_facts,
 )
 from tests.protocol_negotiation.kit import Authority
 
@@ -53,7 +53,7 @@ def serial(context: ssl.SSLContext, authority: Authority) -> object:
 def test_alpn(shared_authority: Authority, offered: tuple[str, ...], agreed: str | None) -> None:
     context = server_context(shared_authority.files("alpn"))
     server, _ = handshake(context, shared_authority.client_context(*offered))
-    facts = tls_facts(server)
+    facts = negotiated_tls(server)
     assert facts.alpn == agreed
     assert facts.version == "TLSv1.3"
     assert facts.cipher.startswith("TLS_")
@@ -66,7 +66,7 @@ def test_versions(shared_authority: Authority) -> None:
     client = shared_authority.client_context()
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     server, _ = handshake(context, client)
-    assert tls_facts(server).version == "TLSv1.2"
+    assert negotiated_tls(server).version == "TLSv1.2"
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
@@ -75,12 +75,12 @@ def test_client_certificate(shared_authority: Authority) -> None:
     for auth in (ClientAuth.OPTIONAL, ClientAuth.REQUIRED):
         context = server_context(shared_authority.files("mutual", auth))
         server, _ = handshake(context, shared_authority.client_context(certificate=certificate))
-        subject = tls_facts(server).subject
+        subject = negotiated_tls(server).subject
         assert subject is not None
         assert "CN=a\\,b" in subject
         assert "O=Orders" in subject
     context = server_context(shared_authority.files("mutual", ClientAuth.OPTIONAL))
-    assert tls_facts(handshake(context, shared_authority.client_context())[0]).subject is None
+    assert negotiated_tls(handshake(context, shared_authority.client_context())[0]).subject is None
     context = server_context(shared_authority.files("mutual", ClientAuth.REQUIRED))
     with pytest.raises(ssl.SSLError, match="PEER_DID_NOT_RETURN_A_CERTIFICATE"):
         handshake(context, shared_authority.client_context())
