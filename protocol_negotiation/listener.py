@@ -29,7 +29,9 @@ class Listener:
     ) -> None:
         unsupported = handlers.keys() - HANDED_OVER.keys()
         if unsupported:
-            raise ValueError(f"listener {options.name}: connections cannot be handed over as {', '.join(sorted(unsupported))}")
+            raise ValueError(
+                f"listener {options.name}: connections cannot be handed over as {', '.join(sorted(unsupported))}"
+            )
         if options.tls_mode is not TlsMode.DISABLED and tls is None:
             raise ValueError(f"listener {options.name}: TLS mode {options.tls_mode} needs a certificate and key")
         self.options = options
