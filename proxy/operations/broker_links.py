@@ -28,7 +28,7 @@ def pending(links: Iterable[ServerConnection]) -> int:
 def reachable(backend: ClusterBackend, replicas: Replicas) -> bool:
     """Whether some process of a broker is not known to be unreachable."""
     by_address: dict[str, list[ServerConnection]] = {address: [] for address in replicas.addresses.values()}
-    for link in backend.links:
+    for link in backend.server_connections:
         if link.address in by_address:
             by_address[link.address].append(link)
     return any(state(links) != "unreachable" for links in by_address.values())

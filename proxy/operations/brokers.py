@@ -50,7 +50,7 @@ def brokers(replica: Replica) -> list[Broker]:
     backend = replica.backend
     if isinstance(backend, EmbeddedBackend):
         return [_embedded(replica, backend)]
-    return [_broker(replica, backend, replicas) for _, replicas in sorted(backend.table.items())]
+    return [_broker(replica, backend, replicas) for _, replicas in sorted(backend.broker_table.items())]
 
 
 def name_servers(replica: Replica) -> list[NameServer]:
@@ -65,7 +65,7 @@ def name_servers(replica: Replica) -> list[NameServer]:
 
 def _broker(replica: Replica, backend: ClusterBackend, replicas: Replicas) -> Broker:
     addresses = [
-        _address(number, address, [link for link in backend.links if link.address == address])
+        _address(number, address, [link for link in backend.server_connections if link.address == address])
         for number, address in sorted(replicas.addresses.items())
     ]
     return Broker(

@@ -40,10 +40,10 @@ def _storage(replica: Replica) -> Iterator[Check]:
 def _cluster(backend: ClusterBackend) -> Iterator[Check]:
     """Without name servers what is known goes on; without brokers nothing does."""
     yield _name_servers(backend)
-    lost = [name for name, replicas in backend.table.items() if not reachable(backend, replicas)]
-    if not backend.table:
+    lost = [name for name, replicas in backend.broker_table.items() if not reachable(backend, replicas)]
+    if not backend.broker_table:
         yield Check(Aspect.BACKEND, "fail", "no broker is known: no name server has told of any")
-    elif len(lost) == len(backend.table):
+    elif len(lost) == len(backend.broker_table):
         yield Check(Aspect.BACKEND, "fail", "no broker can be reached")
     else:
         yield Check(Aspect.BACKEND, "pass")

@@ -109,7 +109,7 @@ async def _measure(width: int, seconds: float, profile: bool) -> tuple[float, fl
     channel = app._accept(Peer(HostPort("10.0.0.1", 50000), HostPort("10.0.0.2", 8080)))
     channel.connection_made(_Transport(answered))  # type: ignore[arg-type]
     broker = _Broker()
-    link = app.backend._link(_BROKER, channel, REQUESTS[310])
+    link = app.backend._server_for(_BROKER, channel, REQUESTS[310])
     broker.connection = RemotingConnection(app._wheel, lambda *_: None, lambda _: None, name=_BROKER)
     broker.connection.connection_made(_Transport(broker.take))  # type: ignore[arg-type]
     link.connection = broker.connection

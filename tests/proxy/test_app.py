@@ -52,7 +52,7 @@ async def test_without_a_cluster_it_serves_and_says_so(cluster: Cluster) -> None
     async with serving(cluster) as app:
         client = await Client.connect(app)
         answer = await client.ask(complete(REQUESTS[310]))
-        assert (answer.code, answer.remark) == (14, "no name server knows a broker broker-a")
+        assert (answer.code, answer.remark) == (14, "no name server lists a broker broker-a")
         await client.close()
 
 

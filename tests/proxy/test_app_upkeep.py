@@ -191,7 +191,7 @@ async def test_a_changed_certificate_is_shown_to_new_connections(
 async def test_who_left_one_group_is_made_known_again_without_it(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memberships, "_AGAIN", 0.02)
+    monkeypatch.setattr(memberships, "_RETRY_DELAY", 0.02)
     broker = await cluster.broker()
     cluster.topics["orders"] = ["broker-a"]
     async with serving(cluster) as app:

@@ -1,22 +1,22 @@
-"""The cluster backend: requests to brokers by name, over connections that many clients share."""
+"""The cluster backend: requests to brokers by name, over connections that clients share."""
 
 import asyncio
 import logging
 import math
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 
 from proxy.backends.cluster.membership import Membership
 from proxy.backends.cluster.name_servers import NameServers
+from proxy.backends.cluster.replica_selector import Reader, ReplicaSelector, reader
 from proxy.backends.cluster.route_cache import RouteCache
 from proxy.backends.cluster.server_connection import Reply, ServerConnection
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.client_registry import Groups
+from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.upstream import Upstreams
 from proxy.settings.cluster import ClusterSettings
 from remoting import command as commands
@@ -24,29 +24,25 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, UnsupportedRequest
-from remoting.requests import REQUESTS, Action, ReplicaChoice, RequestSpec
+from remoting.requests import REQUESTS, RequestSpec
 from remoting.routes import Replicas, TopicRoute
 from remoting.tasks import spawn, spawn_quietly
 from remoting.timeout_wheel import TimeoutWheel
 
-if TYPE_CHECKING:
-    from proxy.observability.metrics import Metrics
-
 _log = logging.getLogger("gantry.cluster")
 
-# Brokers drop connections that were silent for 120 s; the next request would pay for dialling.
+# Seconds between keepalive requests: brokers close connections without traffic for 120 s, and the next request would
+# have to wait for a new connection.
 _KEEPALIVE = 45.0
-# Readers whose broker's suggestion is remembered.
-_MAX_SUGGESTIONS = 100_000
-# Seconds for which a name that no name server knows is not asked for again, and how many are noted.
-_UNKNOWN_FOR = 1.0
+_KEEPALIVE_TIMEOUT = 10.0
+_KEEPALIVE_BODY = b'{"clientID":"gantry-keepalive","consumerDataSet":[],"producerDataSet":[]}'
+# Seconds for which an unknown broker name is not looked up again, and the maximum number of such names.
+_UNKNOWN_SECONDS = 1.0
 _MAX_UNKNOWN = 1_000
-# A master that could not be dialled is not tried again for reads that a slave can serve, in seconds.
-_AVOID = 1.0
 
 
 class ClusterBackend:
-    """Name servers and brokers. `start` it, `run` it for as long as it is used, `close` it."""
+    """The backend for a RocketMQ cluster. Call `start`, then `run` in a task while it is in use, then `close`."""
 
     def __init__(
         self, settings: ClusterSettings, wheel: TimeoutWheel, push: Push, upstreams: Upstreams | None = None
@@ -54,37 +50,30 @@ class ClusterBackend:
         self._loop = asyncio.get_running_loop()
         self._settings = settings
         self._wheel = wheel
-        # Counts our connections.
         self._upstreams = Upstreams() if upstreams is None else upstreams
         self._name_servers = NameServers(settings.namesrv, wheel, settings.connect_timeout, self._upstreams)
         self._routes = RouteCache(
             self._name_servers.route, self._loop.time, settings.route_refresh, settings.route_idle
         )
         self._table: dict[str, Replicas] = {}
-        self._links: dict[tuple[str, int, bool], ServerConnection] = {}
-        self._membership = Membership(self._new_link, self._addresses, push)
-        # Broker ids other than the master's which brokers told readers to go to, by what they read.
-        self._suggested: dict[tuple[str, str, str, str], int] = {}
+        self._servers: dict[tuple[str, int, bool], ServerConnection] = {}
+        self._membership = Membership(self._new_server, self._addresses, push)
+        self.selector = ReplicaSelector(self._loop.time)
         self._refreshing: asyncio.Task[None] | None = None
-        # When nobody knew a broker of this name, in seconds.
+        # By broker name, the time in seconds at which no name server listed it.
         self._unknown: dict[str, float] = {}
-        # When an address could not be reached last, in seconds.
-        self._failed: dict[str, float] = {}
-        # Requests that were not sent where they belonged, by reason; CONSUMER_SEND_MSG_BACK by where it went.
-        self.diverted: Counter[str] = Counter()
-        self.sent_back: Counter[str] = Counter()
 
     # Routes and brokers.
 
     async def start(self) -> None:
-        """Ask the name servers once; a cluster that is not there yet is no reason not to start."""
+        """Load the broker table; an unavailable cluster is logged and does not prevent the start."""
         try:
             await self.refresh_brokers()
         except RemotingError as error:
-            _log.warning("starting without a cluster: %s", error)
+            _log.warning("starting although the cluster is unavailable: %s", error)
 
     async def run(self) -> None:
-        """Keep brokers and routes fresh and connections alive, until cancelled."""
+        """Refresh brokers and routes and keep connections alive, until cancelled."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._every, self._settings.route_refresh, self._refresh)
             group.start_soon(self._every, _KEEPALIVE, self._keep_alive)
@@ -93,23 +82,23 @@ class ClusterBackend:
         """Close all connections."""
         self._membership.close()
         self._name_servers.close()
-        for link in self._links.values():
-            link.close()
+        for server in self._servers.values():
+            server.close()
 
     @property
     def name_servers(self) -> Sequence[ServerConnection]:
         """The connections to the name servers."""
-        return self._name_servers.links
+        return self._name_servers.connections
 
     @property
-    def table(self) -> Mapping[str, Replicas]:
-        """The brokers by name, as the name servers told last."""
+    def broker_table(self) -> Mapping[str, Replicas]:
+        """The brokers by name, from the name servers' last replies."""
         return self._table
 
     @property
-    def links(self) -> Collection[ServerConnection]:
-        """The connections that requests go over; memberships have their own."""
-        return self._links.values()
+    def server_connections(self) -> Collection[ServerConnection]:
+        """The connections for requests; memberships have their own."""
+        return self._servers.values()
 
     def cached_route(self, topic: str) -> TopicRoute | None:
         return self._routes.cached(topic)
@@ -127,7 +116,7 @@ class ClusterBackend:
         self._routes.remove(topic)
 
     async def refresh_brokers(self) -> None:
-        """Ask the name servers for all brokers, once for however many want it at the moment."""
+        """Load the broker table from the name servers; concurrent callers share one load."""
         await asyncio.shield(self._refreshing or self._start_refresh())
 
     def _start_refresh(self) -> "asyncio.Task[None]":
@@ -137,26 +126,28 @@ class ClusterBackend:
 
     async def _load_brokers(self) -> None:
         table = await self._name_servers.brokers()
-        # A name server that was just started knows no broker yet; those we talk to are there all the same.
-        silent = {name: known for name, known in self._table.items() if name not in table and self._is_live(known)}
-        former, self._table = self._table, {**silent, **table}
+        # A restarted name server lists no broker yet: brokers with an open connection stay in the table.
+        unlisted = {
+            name: replicas for name, replicas in self._table.items() if name not in table and self._is_live(replicas)
+        }
+        former, self._table = self._table, {**unlisted, **table}
         for name, replicas in table.items():
-            known = former[name].addresses.values() if name in former else ()
-            self._membership.appeared(name, set(replicas.addresses.values()).difference(known))
+            addresses = former[name].addresses.values() if name in former else ()
+            self._membership.register_at_new_addresses(name, set(replicas.addresses.values()).difference(addresses))
 
     def _is_live(self, replicas: Replicas) -> bool:
-        connected = {address for (address, *_), link in self._links.items() if link.connection is not None}
+        connected = {address for (address, *_), server in self._servers.items() if server.connection is not None}
         return not connected.isdisjoint(replicas.addresses.values())
 
     def _refreshed(self, task: asyncio.Task[None]) -> None:
         self._refreshing = None
-        # Every waiter gets its failure; without one it is of no consequence.
+        # Callers that wait receive the exception; without one, retrieve it to prevent asyncio's warning.
         _ = task.cancelled() or task.exception()
 
     async def _refresh(self) -> None:
         await self.refresh_brokers()
         await self._routes.refresh()
-        self._forget_links()
+        self._close_unlisted_servers()
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -164,7 +155,7 @@ class ClusterBackend:
             try:
                 await work()
             except RemotingError as error:
-                _log.warning("%s; going on with what is known", error)
+                _log.warning("refreshing brokers and routes failed, the former ones stay in use: %s", error)
 
     # Requests.
 
@@ -178,7 +169,7 @@ class ClusterBackend:
         else:
             self._send(replicas, spec, command, timeout, channel, future)
         if spec.poll is not None and replicas is not None and replicas.slaves:
-            future.add_done_callback(partial(self._note_suggestion, _reader(broker, command)))
+            future.add_done_callback(partial(self._note_reply, reader(broker, command)))
         return future
 
     def oneway(self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Channel | None) -> None:
@@ -186,10 +177,10 @@ class ClusterBackend:
         if replicas is None:
             spawn_quietly(self._oneway_unknown(broker, spec, command, channel))
             return
-        link = self._link(self._choose(replicas, spec, command)[0], channel, spec)
-        link.oneway(command)
-        if link.connection is not None and link.connection.congested and channel is not None:
-            link.connection.pause_until_drained(channel)
+        server = self._server_for(self.selector.select(replicas, spec, command)[0], channel, spec)
+        server.oneway(command)
+        if server.connection is not None and server.connection.congested and channel is not None:
+            server.connection.pause_until_drained(channel)
 
     def _send(
         self,
@@ -201,28 +192,28 @@ class ClusterBackend:
         future: Reply,
         tried: tuple[str, ...] = (),
     ) -> None:
-        """Send to the best of the brokers; those `tried` could not be reached or were lost before."""
+        """Send to the preferred replica; those in `tried` could not be reached or lost their connection before."""
         try:
-            addresses = self._choose(replicas, spec, command)
+            addresses = self.selector.select(replicas, spec, command)
         except RemotingError as error:
             future.set_exception(error)
             return
-        # A lone broker gets a second chance: perhaps only the connection was lost.
+        # A single replica is tried twice: perhaps only the connection was lost.
         untried = [address for address in addresses if address not in tried] if tried else addresses
         if not untried and (len(tried) > 1 or not spec.repeatable):
             future.set_exception(ServiceUnavailable(f"no broker of {replicas.name} can be reached now"))
             return
         address = untried[0] if untried else addresses[0]
-        link = self._link(address, channel, spec)
-        connection = link.connection
+        server = self._server_for(address, channel, spec)
+        connection = server.connection
         if connection is not None and not spec.repeatable:
-            # The path of every send.
+            # The hot path: every send.
             connection.request(command, timeout, future, self._lost)
         else:
             again = partial(self._again, spec, timeout, channel, (*tried, address), replicas.name)
-            link.request(command, timeout, future, again if spec.repeatable else self._lost, again)
+            server.request(command, timeout, future, again if spec.repeatable else self._lost, again)
         if connection is not None and connection.congested and channel is not None:
-            # A broker that does not keep up: the clients that ask it are read no further for now.
+            # The broker does not keep up: pause reading from the clients that send to it.
             connection.pause_until_drained(channel)
 
     def _again(
@@ -235,18 +226,18 @@ class ClusterBackend:
         command: RemotingCommand,
         future: Reply,
     ) -> None:
-        """A broker could not be reached, or was lost during a request that may be repeated: try the next."""
-        self.diverted["unreachable"] += 1
-        self._failed[tried[-1]] = self._loop.time()
+        """Try the next replica after one could not be reached, or was lost during a request that may be repeated."""
+        self.selector.diverted["unreachable"] += 1
+        self.selector.note_failure(tried[-1])
         self._refresh_soon()
         replicas = self._table.get(broker)
         if replicas is None:
-            future.set_exception(ServiceUnavailable(f"no name server knows the broker {broker} any more"))
+            future.set_exception(ServiceUnavailable(f"no name server lists the broker {broker} any more"))
         else:
             self._send(replicas, spec, command, timeout, channel, future, tried)
 
     def _lost(self, command: RemotingCommand, future: Reply) -> None:
-        self.diverted["lost"] += 1
+        self.selector.diverted["lost"] += 1
         self._refresh_soon()
         spec = REQUESTS.get(command.code)
         broker = command.fields.get(spec.broker, "") if spec is not None else ""
@@ -257,7 +248,7 @@ class ClusterBackend:
         )
 
     def _refresh_soon(self) -> None:
-        """A broker has gone: the name servers may know more already."""
+        """Refresh the broker table after a broker was lost, unless a refresh is in progress."""
         if self._refreshing is None:
             self._start_refresh()
 
@@ -289,72 +280,24 @@ class ClusterBackend:
             _log.info("request %s dropped: %s", spec.name, error)
 
     async def _find(self, broker: str) -> Replicas:
-        """A broker that was not known a moment ago."""
-        # A client that keeps asking for a broker that is no more must not keep the name servers busy.
-        asked = self._loop.time() - self._unknown.get(broker, -math.inf) >= _UNKNOWN_FOR
-        if asked:
+        """Return a broker that was not in the table, after a refresh. Raises ServiceUnavailable."""
+        # A client that repeats requests to a removed broker must not load the name servers.
+        refresh = self._loop.time() - self._unknown.get(broker, -math.inf) >= _UNKNOWN_SECONDS
+        if refresh:
             await self.refresh_brokers()
         replicas = self._table.get(broker)
         if replicas is None:
-            if asked:
+            if refresh:
                 if len(self._unknown) >= _MAX_UNKNOWN:
                     self._unknown.clear()
                 self._unknown[broker] = self._loop.time()
-            self.diverted["unknown_broker"] += 1
-            raise ServiceUnavailable(f"no name server knows a broker {broker}")
+            self.selector.diverted["unknown_broker"] += 1
+            raise ServiceUnavailable(f"no name server lists a broker {broker}")
         return replicas
 
-    def _choose(self, replicas: Replicas, spec: RequestSpec, command: RemotingCommand) -> list[str]:
-        """The addresses that may serve a request, the best first. Raises ServiceUnavailable, never empty."""
-        master, slaves = replicas.master, replicas.slaves
-        if spec.code == RequestCode.CONSUMER_SEND_MSG_BACK:
-            self.sent_back[_way_back(replicas)] += 1
-        if spec.replica is ReplicaChoice.MASTER or (
-            spec.replica is ReplicaChoice.ACTING_MASTER and not replicas.acting_master
-        ):
-            if master is None:
-                self.diverted["no_master"] += 1
-                raise ServiceUnavailable(
-                    f"the broker {replicas.name} has no master now; only the master serves {spec.name}"
-                )
-            return replicas.masters
-        if master is None:
-            if not slaves:
-                self.diverted["no_replica"] += 1
-                raise ServiceUnavailable(f"the broker {replicas.name} has no live replica now")
-            self.diverted["slave"] += 1
-            return slaves
-        if spec.replica is ReplicaChoice.ACTING_MASTER:
-            # A slave can do it only where there is no master at all.
-            return replicas.masters
-        if spec.poll is not None and self._suggested:
-            suggested = replicas.addresses.get(self._suggested.get(_reader(replicas.name, command), 0))
-            if suggested is not None and suggested != master:
-                return [suggested, master]
-        if spec.action is Action.UPDATE:
-            # A commit on a slave is overwritten by the master's: it takes no detour.
-            return replicas.masters
-        if slaves and self._is_avoided(master):
-            self.diverted["slave"] += 1
-            return [*slaves, master]
-        return replicas.all
-
-    def _is_avoided(self, address: str) -> bool:
-        failed = self._failed.get(address)
-        return failed is not None and self._loop.time() - failed < _AVOID
-
-    def _note_suggestion(self, reader: tuple[str, str, str, str], reply: Reply) -> None:
-        """Brokers tell readers which broker id to read from next; the client cannot pass that on to us."""
-        if reply.cancelled() or reply.exception() is not None:
-            return
-        suggested = reply.result().fields.get("suggestWhichBrokerId", "0")
-        if suggested != "0" and suggested.isdecimal():
-            if len(self._suggested) >= _MAX_SUGGESTIONS:
-                # Of readers that are gone; those that are not are told again.
-                self._suggested.clear()
-            self._suggested[reader] = int(suggested)
-        elif self._suggested:
-            self._suggested.pop(reader, None)
+    def _note_reply(self, reader: Reader, reply: Reply) -> None:
+        if not reply.cancelled() and reply.exception() is None:
+            self.selector.note_reply(reader, reply.result())
 
     # Membership.
 
@@ -372,17 +315,22 @@ class ClusterBackend:
     # Connections.
 
     def watch(self, metrics: "Metrics") -> None:
-        """Show what is counted here."""
-        metrics.counter("gantry_diverted", "Requests that could not go where they belong.", "reason", self.diverted)
+        """Register the backend's metrics."""
+        metrics.counter(
+            "gantry_diverted",
+            "Requests not routed to their primary target, by reason.",
+            "reason",
+            self.selector.diverted,
+        )
         metrics.counter(
             "gantry_send_back",
-            "CONSUMER_SEND_MSG_BACK requests by where they were sent: master, acting_master, none (refused).",
+            "CONSUMER_SEND_MSG_BACK requests by target: master, acting_master, none (rejected).",
             "route",
-            self.sent_back,
+            self.selector.sent_back,
         )
         metrics.counter(
             "gantry_route_cache",
-            "Look-ups of routes: hit, miss; loads from the name servers: refresh (of a known one), error.",
+            "Route look-ups (hit, miss) and loads from the name servers (refresh, error).",
             "event",
             self._routes.counts,
         )
@@ -392,58 +340,45 @@ class ClusterBackend:
         replicas = self._table.get(broker)
         return () if replicas is None else replicas.addresses.values()
 
-    def _link(self, address: str, channel: Channel | None, spec: RequestSpec) -> ServerConnection:
-        """The client's connection to a broker: always the same one, so that its requests keep their order.
+    def _server_for(self, address: str, channel: Channel | None, spec: RequestSpec) -> ServerConnection:
+        """Return the client's connection to a broker: always the same one, so that its requests keep their order.
 
-        Polls have connections of their own: their answers may be large, and nobody's sends shall wait
-        behind what somebody else reads.
+        Long polls use separate connections: their replies may be large, and sends must not wait behind them.
         """
         if spec.member and channel is not None:
-            lane = self._membership.link(channel, address)
-            if lane is not None:
-                return lane
+            membership_server = self._membership.server_for(channel, address)
+            if membership_server is not None:
+                return membership_server
         number = 0 if channel is None else channel.session.number % self._settings.connections_per_broker
         key = (address, number, spec.poll is not None)
-        link = self._links.get(key)
-        if link is None:
-            link = self._links[key] = self._new_link(address, _refuse, None)
-        return link
+        server = self._servers.get(key)
+        if server is None:
+            server = self._servers[key] = self._new_server(address, _refuse, None)
+        return server
 
-    def _new_link(
+    def _new_server(
         self, address: str, handler: Handler, on_lost: Callable[[ServerConnection], None] | None
     ) -> ServerConnection:
         return ServerConnection(address, self._wheel, handler, self._settings.connect_timeout, on_lost, self._upstreams)
 
-    def _forget_links(self) -> None:
-        """Close connections to addresses that no name server lists any more and that carry nothing."""
+    def _close_unlisted_servers(self) -> None:
+        """Close connections without in-flight requests to addresses that no name server lists any more."""
         listed = {address for replicas in self._table.values() for address in replicas.addresses.values()}
-        self._failed = {address: failed for address, failed in self._failed.items() if address in listed}
-        for key in [key for key in self._links if key[0] not in listed]:
-            link = self._links[key]
-            if link.connection is None or not link.connection.pending:
-                self._links.pop(key).close()
+        self.selector.keep_failures(listed)
+        for key in [key for key in self._servers if key[0] not in listed]:
+            server = self._servers[key]
+            if server.connection is None or not server.connection.pending:
+                self._servers.pop(key).close()
 
     async def _keep_alive(self) -> None:
         now = self._loop.time()
-        for link in self._links.values():
-            connection = link.connection
+        for server in self._servers.values():
+            connection = server.connection
             if connection is not None and now - connection.read_at > _KEEPALIVE / 2:
-                body = b'{"clientID":"gantry-keepalive","consumerDataSet":[],"producerDataSet":[]}'
-                reply = connection.request(commands.request(RequestCode.HEART_BEAT, body=body), 10.0)
+                heartbeat = commands.request(RequestCode.HEART_BEAT, body=_KEEPALIVE_BODY)
+                reply = connection.request(heartbeat, _KEEPALIVE_TIMEOUT)
                 reply.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
-def _way_back(replicas: Replicas) -> str:
-    """Which broker takes a message that a consumer sends back: the only one that may write it."""
-    if replicas.master is not None:
-        return "master"
-    return "acting_master" if replicas.acting_master and replicas.slaves else "none"
-
-
-def _reader(broker: str, command: RemotingCommand) -> tuple[str, str, str, str]:
-    fields = command.fields
-    return broker, fields.get("topic", ""), fields.get("queueId", ""), fields.get("consumerGroup", "")
-
-
 def _refuse(_: RemotingConnection, command: RemotingCommand) -> None:
-    raise UnsupportedRequest(f"request {command.code} concerns no client of this connection")
+    raise UnsupportedRequest(f"request {command.code} is for a client, and this connection registers none")

@@ -1,8 +1,8 @@
-"""Membership: makes our clients members of their groups at the brokers, as if they were connected there.
+"""Membership of our clients in their groups at the brokers, as if they were connected there.
 
-Because every broker knows them, the brokers' own machinery works for clients behind any number of
-replicas: retry topics, consumer lists, rebalance notices, transaction checks, the official tools.
-A replica that dies takes its connections along, and the brokers notice at once.
+Because every broker has all members, the brokers' own functions work for clients behind any number of replicas: retry
+topics, consumer lists, rebalance notifications, transaction checks, the official tools. When a replica dies, its
+connections close and the brokers drop its members at once.
 """
 
 import asyncio
@@ -11,239 +11,253 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from proxy.backends.cluster.membership_connections import MembershipConnection, MembershipConnections
+from proxy.backends.cluster.push_recipients import recipient
 from proxy.backends.cluster.server_connection import Reply, ServerConnection
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.client_registry import INNER_PRODUCER, Groups, Role
 from remoting import command as commands
-from remoting import messages, properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
-from remoting.errors import ConsumerNotOnline, UnsupportedRequest
 from remoting.tasks import spawn_quietly
 
 _log = logging.getLogger("gantry.membership")
 
-# A broker that does not answer must not hold a client's heartbeat up for longer, in seconds.
-_TIMEOUT = 2.0
-# After this time, in seconds, without a word the connection is given up.
-_GIVEN_UP = 10.0
-# After a broker was lost: how long until its members are enrolled again, in seconds.
-_AGAIN = 1.0
-# How often that is tried. After that it is for the name servers to say when it is back.
-_TRIES = 120
+# Seconds that a client's heartbeat waits for the reply of a slow broker.
+_REPLY_TIMEOUT = 2.0
+# Seconds without received bytes after which a connection with an unanswered request is closed.
+_CONNECTION_TIMEOUT = 10.0
+# Seconds between attempts to register the members again at a lost broker, and the number of attempts. After these, the
+# name servers report its return (`register_at_new_addresses`).
+_RETRY_DELAY = 1.0
+_MAX_RETRIES = 120
 
 
 class Registration:
-    """At which broker names one client has been enrolled.
+    """The names of the brokers at which one client is registered.
 
-    turn: brokers handle heartbeats and farewells on different threads, so one must be answered
-    before the next is sent.
+    lock: brokers handle HEART_BEAT and UNREGISTER_CLIENT on different threads, so one must be answered before the next
+    is sent.
     """
 
-    __slots__ = ("brokers", "turn")
+    __slots__ = ("brokers", "lock")
 
     def __init__(self) -> None:
         self.brokers: set[str] = set()
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
 
 
 class Membership:
-    """Our clients' membership at the brokers. What is told of a client is its session's last heartbeat."""
+    """Registers clients at brokers, with the last heartbeat of their sessions.
+
+    new_server: makes the connection to an address. addresses: returns a broker's addresses, masters and slaves. push:
+    receives the brokers' requests to clients.
+    """
 
     def __init__(
         self,
-        link: Callable[[str, Handler, Callable[[ServerConnection], None]], ServerConnection],
+        new_server: Callable[[str, Handler, Callable[[ServerConnection], None]], ServerConnection],
         addresses: Callable[[str], Iterable[str]],
         push: Push,
     ) -> None:
-        self._make_link = link
+        self._new_server = new_server
         self._addresses = addresses
         self._push = push
-        self._lanes = MembershipConnections()
-        self._links: dict[tuple[str, int], ServerConnection] = {}
-        self._enrolments: dict[Channel, Registration] = {}
-        self._recovering: set[tuple[str, int]] = set()
+        self._connections = MembershipConnections()
+        # By address and number of the membership connection.
+        self._servers: dict[tuple[str, int], ServerConnection] = {}
+        self._registrations: dict[Channel, Registration] = {}
+        self._retrying: set[tuple[str, int]] = set()
 
     async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
-        """Send the client's heartbeat to these brokers, masters and slaves; done when all have answered or failed."""
-        enrolment = self._enrolments.setdefault(channel, Registration())
-        async with enrolment.turn:
+        """Send the client's heartbeat to these brokers; return when each has answered or failed."""
+        registration = self._registrations.setdefault(channel, Registration())
+        async with registration.lock:
             if channel.closed:
-                # It went while its heartbeat waited for a route, and has been seen off already.
-                if self._lanes.lane(channel) is None:
-                    self._enrolments.pop(channel, None)
+                # It closed while its heartbeat waited for a route, and is unregistered already.
+                if self._connections.connection_of(channel) is None:
+                    self._registrations.pop(channel, None)
                 return
-            # A withdrawal that had the turn before has taken it for ended.
-            self._enrolments[channel] = enrolment
-            lane, left = self._lanes.seat(channel, groups)
-            enrolment.brokers.update(brokers)
-            if left is not None:
-                await self._withdraw(left, channel, _groups(left, channel), None)
-                brokers = enrolment.brokers
+            # An `unregister` that held the lock before may have removed the registration.
+            self._registrations[channel] = registration
+            connection, former = self._connections.assign(channel, groups)
+            registration.brokers.update(brokers)
+            if former is not None:
+                await self._unregister_from(former, channel, _groups(former, channel), None)
+                brokers = registration.brokers
             targets = [(name, address) for name in sorted(brokers) for address in self._addresses(name)]
-            await asyncio.gather(*(self._introduce(channel, lane, name, address) for name, address in targets))
+            await asyncio.gather(*(self._register_at(channel, connection, name, address) for name, address in targets))
 
     async def unregister(
         self, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None = None
     ) -> None:
-        """Tell every broker that the client has left these groups, in its own words where there are any.
+        """End the client's membership in these groups at every broker; return when each has answered or failed.
 
-        Done when all have answered or failed.
+        Sends `unregister_command`, the client's own request, if given.
         """
-        enrolment = self._enrolments.get(channel)
-        if enrolment is None:
+        registration = self._registrations.get(channel)
+        if registration is None:
             return
-        async with enrolment.turn:
-            lane = self._lanes.lane(channel)
-            if lane is not None:
-                await self._withdraw(lane, channel, groups, unregister_command)
-            if self._lanes.lane(channel) is None:
-                self._enrolments.pop(channel, None)
+        async with registration.lock:
+            connection = self._connections.connection_of(channel)
+            if connection is not None:
+                await self._unregister_from(connection, channel, groups, unregister_command)
+            if self._connections.connection_of(channel) is None:
+                self._registrations.pop(channel, None)
 
-    def link(self, channel: Channel, address: str) -> ServerConnection | None:
-        """The connection by which a broker knows the client, if it does."""
-        lane = self._lanes.lane(channel)
-        return None if lane is None else self._links.get((address, lane.number))
+    def server_for(self, channel: Channel, address: str) -> ServerConnection | None:
+        """Return the connection on which the client is registered at this address, or None."""
+        connection = self._connections.connection_of(channel)
+        return None if connection is None else self._servers.get((address, connection.number))
 
     def close(self) -> None:
-        """Close all lanes."""
-        for link in self._links.values():
-            link.close()
+        """Close all connections."""
+        for server in self._servers.values():
+            server.close()
 
     @property
     def connections(self) -> int:
-        """How many connections to brokers carry memberships."""
-        return len(self._links)
+        """The number of connections to brokers that carry memberships."""
+        return len(self._servers)
 
-    async def _introduce(self, channel: Channel, lane: MembershipConnection, broker: str, address: str) -> bool:
-        """Send a client's heartbeat to a broker; one that cannot be reached is told later (`_recover`)."""
+    async def _register_at(self, channel: Channel, connection: MembershipConnection, broker: str, address: str) -> bool:
+        """Send a client's heartbeat to a broker; retry in the background if it cannot be reached."""
         heartbeat = channel.session.heartbeat
-        if heartbeat is None or await self._tell(self._link(broker, address, lane), heartbeat):
+        if heartbeat is None or await self._send(self._server(broker, address, connection), heartbeat):
             return True
-        self._recover(broker, lane, address)
+        self._retry_later(broker, connection, address)
         return False
 
-    async def _tell(self, link: ServerConnection, command: RemotingCommand) -> bool:
-        """Send one membership request over a lane; true where it has reached the broker.
+    async def _send(self, server: ServerConnection, command: RemotingCommand) -> bool:
+        """Send one membership request; return whether it has reached the broker.
 
-        A slow broker's answer is not waited for to its end: telling it all again would only make it slower.
+        Waits for a slow broker's reply only up to _REPLY_TIMEOUT: sending the request again would slow it further.
         """
         future: Reply = asyncio.get_running_loop().create_future()
-        link.request(command.copy_with_response(), _GIVEN_UP, future)
+        server.request(command.copy_with_response(), _CONNECTION_TIMEOUT, future)
         name = RequestCode(command.code).name
-        await asyncio.wait((future,), timeout=_TIMEOUT)
+        await asyncio.wait((future,), timeout=_REPLY_TIMEOUT)
         if not future.done():
-            reached = link.connection is not None
+            reached = server.connection is not None
             if not reached:
-                # Still being dialled: it must not go out when others, a unregister_command perhaps, had the turn.
+                # The connection is not established yet: the request must not overtake a later one.
                 future.cancel()
-            # Not otherwise: should the broker stay silent until its time is up, it is given up.
+            # A sent request stays pending: if the broker sends nothing until its timeout, the connection is closed.
             future.add_done_callback(lambda late: late.cancelled() or late.exception())
-            _log.debug("%s takes its time for %s", link.address, name)
+            _log.debug("%s has not answered %s within %.0f s", server.address, name, _REPLY_TIMEOUT)
             return reached
         if (error := future.exception()) is not None:
-            _log.debug("%s has not been told %s: %s", link.address, name, error)
+            _log.debug("%s did not reach %s: %s", name, server.address, error)
             return False
         reply = future.result()
         if reply.code != 0:
-            _log.warning("%s refused %s: %s", link.address, name, reply.remark)
+            _log.warning("%s rejected %s: %s", server.address, name, reply.remark)
         return True
 
-    async def _withdraw(
-        self, lane: MembershipConnection, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None
+    async def _unregister_from(
+        self,
+        connection: MembershipConnection,
+        channel: Channel,
+        groups: Groups,
+        unregister_command: RemotingCommand | None,
     ) -> None:
-        requests = [unregister_command] if unregister_command is not None else _farewells(channel, groups)
-        # Only where there is a connection: a broker that has lost it has dropped its members by itself.
-        links = [link for (_, number), link in self._links.items() if number == lane.number and link.connection]
-        await asyncio.gather(*(self._tell(link, request) for request in requests for link in links))
-        # Not before the brokers have answered: they handle heartbeats and farewells on different
-        # threads, and a successor on this seat might be removed in its place.
-        if self._lanes.free(lane, channel, groups):
-            for key in [key for key in self._links if key[1] == lane.number]:
-                self._links.pop(key).close()
+        requests = [unregister_command] if unregister_command is not None else _unregister_commands(channel, groups)
+        # Only over open connections: a broker that has lost its connection has dropped the members by itself.
+        servers = [
+            server for (_, number), server in self._servers.items() if number == connection.number and server.connection
+        ]
+        await asyncio.gather(*(self._send(server, request) for request in requests for server in servers))
+        # Only after the replies: brokers handle HEART_BEAT and UNREGISTER_CLIENT on different threads, so the next
+        # client in this slot might be removed instead.
+        if self._connections.release(connection, channel, groups):
+            for key in [key for key in self._servers if key[1] == connection.number]:
+                self._servers.pop(key).close()
 
-    def _link(self, broker: str, address: str, lane: MembershipConnection) -> ServerConnection:
-        key = (address, lane.number)
-        link = self._links.get(key)
-        if link is None:
-            link = self._make_link(address, partial(self._pushed, lane, broker), partial(self._lost, broker, lane))
-            self._links[key] = link
-        return link
+    def _server(self, broker: str, address: str, connection: MembershipConnection) -> ServerConnection:
+        key = (address, connection.number)
+        server = self._servers.get(key)
+        if server is None:
+            handler, on_lost = partial(self._on_push, connection, broker), partial(self._on_lost, broker, connection)
+            server = self._servers[key] = self._new_server(address, handler, on_lost)
+        return server
 
-    # A broker was lost: its members are enrolled again, their own heartbeats come only every 30 s.
+    # After a broker was lost, its members are registered again: their own heartbeats come only every 30 s.
 
-    def _lost(self, broker: str, lane: MembershipConnection, link: ServerConnection) -> None:
-        if lane.held:
-            self._recover(broker, lane, link.address)
+    def _on_lost(self, broker: str, connection: MembershipConnection, server: ServerConnection) -> None:
+        if connection.slots_by_channel:
+            self._retry_later(broker, connection, server.address)
 
-    def _recover(self, broker: str, lane: MembershipConnection, address: str) -> None:
-        """See to it that a broker learns a lane's members again."""
-        key = (address, lane.number)
-        if key not in self._recovering:
-            self._recovering.add(key)
-            spawn_quietly(self._again(broker, lane, address))
+    def _retry_later(self, broker: str, connection: MembershipConnection, address: str) -> None:
+        """Start to register a connection's members at this address again, unless that is already in progress."""
+        key = (address, connection.number)
+        if key not in self._retrying:
+            self._retrying.add(key)
+            spawn_quietly(self._retry(broker, connection, address))
 
-    async def _again(self, broker: str, lane: MembershipConnection, address: str) -> None:
+    async def _retry(self, broker: str, connection: MembershipConnection, address: str) -> None:
         try:
-            # Not only while a name server lists it: a broker that was restarted is mostly back where it was.
-            for _ in range(_TRIES):
-                await asyncio.sleep(_AGAIN)
-                if not lane.held or await self._introduce_all(broker, lane, address):
+            # Also while no name server lists the address: a restarted broker usually returns to it.
+            for _ in range(_MAX_RETRIES):
+                await asyncio.sleep(_RETRY_DELAY)
+                if not connection.slots_by_channel or await self._register_members(broker, connection, address):
                     return
         finally:
-            self._recovering.discard((address, lane.number))
+            self._retrying.discard((address, connection.number))
 
-    def appeared(self, broker: str, addresses: Iterable[str]) -> None:
-        """A broker is there at these addresses, of which we did not know: it is told its members."""
-        lanes = {lane.number: lane for channel in self._enrolments if (lane := self._lanes.lane(channel)) is not None}
+    def register_at_new_addresses(self, broker: str, addresses: Iterable[str]) -> None:
+        """Register the broker's members in the background at addresses that were not listed before."""
+        connections = {
+            connection.number: connection
+            for channel in self._registrations
+            if (connection := self._connections.connection_of(channel)) is not None
+        }
         for address in addresses:
-            for lane in lanes.values():
-                if (address, lane.number) not in self._recovering:
-                    spawn_quietly(self._introduce_all(broker, lane, address))
+            for connection in connections.values():
+                if (address, connection.number) not in self._retrying:
+                    spawn_quietly(self._register_members(broker, connection, address))
 
-    async def _introduce_all(self, broker: str, lane: MembershipConnection, address: str) -> bool:
-        """Send the heartbeats of a lane's members at this broker; true where it has taken all of them."""
-        told = await asyncio.gather(*(self._introduce_again(one, broker, lane, address) for one in list(lane.held)))
-        return all(told)
+    async def _register_members(self, broker: str, connection: MembershipConnection, address: str) -> bool:
+        """Send the heartbeats of a connection's members at this broker; return whether all of them arrived."""
+        members = list(connection.slots_by_channel)
+        arrived = await asyncio.gather(
+            *(self._register_member(member, broker, connection, address) for member in members)
+        )
+        return all(arrived)
 
-    async def _introduce_again(self, channel: Channel, broker: str, lane: MembershipConnection, address: str) -> bool:
-        enrolment = self._enrolments.get(channel)
-        if enrolment is None or broker not in enrolment.brokers:
+    async def _register_member(
+        self, channel: Channel, broker: str, connection: MembershipConnection, address: str
+    ) -> bool:
+        registration = self._registrations.get(channel)
+        if registration is None or broker not in registration.brokers:
             return True
-        async with enrolment.turn:
-            # It may have left, or moved, while others had the turn.
-            if channel.closed or self._lanes.lane(channel) is not lane:
+        async with registration.lock:
+            # It may have left or moved while this waited for the lock.
+            if channel.closed or self._connections.connection_of(channel) is not connection:
                 return True
-            return await self._introduce(channel, lane, broker, address)
+            return await self._register_at(channel, connection, broker, address)
 
-    # What brokers ask of clients.
+    # Requests of brokers to clients.
 
-    def _pushed(
-        self, lane: MembershipConnection, broker: str, _: RemotingConnection, command: RemotingCommand
+    def _on_push(
+        self, connection: MembershipConnection, broker: str, _: RemotingConnection, command: RemotingCommand
     ) -> Reply | None:
-        find = _ADDRESSEES.get(command.code)
-        if find is None:
-            raise UnsupportedRequest(f"a broker cannot ask request {command.code} of a client")
-        channel = find(lane, command)
-        if channel is None or channel.closed:
-            raise ConsumerNotOnline("the client is not connected any more")
-        # Old brokers do not say who they are; the client needs the name to answer through any replica.
+        channel = recipient(connection, command)
+        # Old brokers do not send their name, which the client needs to answer through any replica.
         command.fields.setdefault("bname", broker)
         return self._push(channel, command)
 
 
-def _groups(lane: MembershipConnection, channel: Channel) -> Groups:
-    seats = lane.held.get(channel, ())
+def _groups(connection: MembershipConnection, channel: Channel) -> Groups:
+    slots = connection.slots_by_channel.get(channel, ())
     return Groups(
-        frozenset(group for role, group in seats if role is Role.PRODUCER),
-        frozenset(group for role, group in seats if role is Role.CONSUMER),
+        frozenset(group for role, group in slots if role is Role.PRODUCER),
+        frozenset(group for role, group in slots if role is Role.CONSUMER),
     )
 
 
-def _farewells(channel: Channel, groups: Groups) -> list[RemotingCommand]:
-    """UNREGISTER_CLIENT for each group, in the name of a client that cannot say it itself any more."""
+def _unregister_commands(channel: Channel, groups: Groups) -> list[RemotingCommand]:
+    """Return UNREGISTER_CLIENT for each group, for a client that has disconnected."""
     session = channel.session
     fields = [{"consumerGroup": group} for group in sorted(groups.consumers)]
     fields += [{"producerGroup": group} for group in sorted(groups.producers) if group != INNER_PRODUCER]
@@ -253,38 +267,3 @@ def _farewells(channel: Channel, groups: Groups) -> list[RemotingCommand]:
         request.header.update(language=session.language, version=session.version)
         requests.append(request)
     return requests
-
-
-def _consumer(field: str) -> Callable[[MembershipConnection, RemotingCommand], Channel | None]:
-    return lambda lane, command: lane.seats.get((Role.CONSUMER, command.fields.get(field, "")))
-
-
-def _checked_producer(lane: MembershipConnection, command: RemotingCommand) -> Channel | None:
-    """Who sent the half message: its PGROUP property says which group."""
-    half = messages.decode_messages(command.body)
-    group = properties.get(half[0].properties, properties.PRODUCER_GROUP) if half else None
-    return lane.seats.get((Role.PRODUCER, group or ""))
-
-
-def _subscriber(lane: MembershipConnection, command: RemotingCommand) -> Channel | None:
-    """The client that a broker names by its id."""
-    client_id = command.fields.get("clientId")
-    return next((channel for channel in lane.held if channel.session.client_id == client_id), None)
-
-
-def _requester(lane: MembershipConnection, command: RemotingCommand) -> Channel | None:
-    """Who waits for a reply: the replier put the client id into the reply's properties."""
-    client_id = properties.get(command.fields.get("properties", ""), properties.MESSAGE_REPLY_TO_CLIENT)
-    return next((channel for channel in lane.held if channel.session.client_id == client_id), None)
-
-
-_ADDRESSEES: dict[int, Callable[[MembershipConnection, RemotingCommand], Channel | None]] = {
-    RequestCode.CHECK_TRANSACTION_STATE: _checked_producer,
-    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: _consumer("consumerGroup"),
-    RequestCode.RESET_CONSUMER_CLIENT_OFFSET: _consumer("group"),
-    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: _consumer("group"),
-    RequestCode.GET_CONSUMER_RUNNING_INFO: _consumer("consumerGroup"),
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: _consumer("consumerGroup"),
-    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: _requester,
-    RequestCode.NOTIFY_UNSUBSCRIBE_LITE: _subscriber,
-}

@@ -1,10 +1,9 @@
-"""Lanes: which of our connections to a broker stands for which client. Sans-io.
+"""Assignment of clients to membership connections, which register them at a broker. Sans-io.
 
-A broker keeps a group's members by connection: two members of one group need two connections,
-while one connection can stand for any number of clients that share no group. So the n-th lane
-carries at most one member of each group, and a broker sees as many connections as its largest
-group has members here. What a broker pushes over a lane about a group is for the lane's one
-member of that group.
+A broker keeps a group's members by connection: two members of one group need two connections, while one connection can
+register any number of clients that share no group. So each membership connection has at most one member of each group,
+and a broker sees as many connections as its largest group has members here. A broker's request about a group goes to
+the connection's only member of that group.
 """
 
 from dataclasses import dataclass, field
@@ -12,93 +11,95 @@ from dataclasses import dataclass, field
 from proxy.core.channel import Channel
 from proxy.core.client_registry import INNER_PRODUCER, Groups, Role
 
-Seat = tuple[Role, str]
+# The place of a client in a group.
+Slot = tuple[Role, str]
 
 
 @dataclass(slots=True)
 class MembershipConnection:
-    """One connection per broker address; `seats` are its members by role and group, `held` the reverse."""
+    """The slots of one connection to each broker address, by slot and by channel."""
 
     number: int
-    seats: dict[Seat, Channel] = field(default_factory=dict)
-    held: dict[Channel, set[Seat]] = field(default_factory=dict)
+    slots: dict[Slot, Channel] = field(default_factory=dict)
+    slots_by_channel: dict[Channel, set[Slot]] = field(default_factory=dict)
 
-    def fits(self, channel: Channel, seats: set[Seat]) -> bool:
-        """True where none of these seats is another's."""
-        return all(self.seats.get(seat, channel) is channel for seat in seats)
+    def has_room(self, channel: Channel, slots: set[Slot]) -> bool:
+        """Return whether none of these slots belongs to another client."""
+        return all(self.slots.get(slot, channel) is channel for slot in slots)
 
-    def take(self, channel: Channel, seats: set[Seat]) -> None:
-        """Seat a client here."""
-        self.seats.update(dict.fromkeys(seats, channel))
-        self.held.setdefault(channel, set()).update(seats)
+    def take(self, channel: Channel, slots: set[Slot]) -> None:
+        """Give slots to a client."""
+        self.slots.update(dict.fromkeys(slots, channel))
+        self.slots_by_channel.setdefault(channel, set()).update(slots)
 
-    def give(self, channel: Channel, seats: set[Seat]) -> None:
-        """Free seats of a client."""
-        held = self.held.get(channel, set())
-        for seat in held & seats:
-            del self.seats[seat]
-        held -= seats
-        if not held:
-            self.held.pop(channel, None)
+    def free(self, channel: Channel, slots: set[Slot]) -> None:
+        """Free slots of a client."""
+        taken = self.slots_by_channel.get(channel, set())
+        for slot in taken & slots:
+            del self.slots[slot]
+        taken -= slots
+        if not taken:
+            self.slots_by_channel.pop(channel, None)
 
 
 class MembershipConnections:
-    """Seats for clients, on as few lanes as possible."""
+    """Slots for clients, on as few connections as possible."""
 
     def __init__(self) -> None:
-        self._lanes: list[MembershipConnection] = []
-        self._of: dict[Channel, MembershipConnection] = {}
+        self._connections: list[MembershipConnection] = []
+        self._by_channel: dict[Channel, MembershipConnection] = {}
 
-    def lane(self, channel: Channel) -> MembershipConnection | None:
-        """The client's lane."""
-        return self._of.get(channel)
+    def connection_of(self, channel: Channel) -> MembershipConnection | None:
+        """Return the client's connection."""
+        return self._by_channel.get(channel)
 
-    def seat(self, channel: Channel, groups: Groups) -> tuple[MembershipConnection, MembershipConnection | None]:
-        """Seat a client for these groups besides those it has; (its lane, the lane it had to leave or None).
+    def assign(self, channel: Channel, groups: Groups) -> tuple[MembershipConnection, MembershipConnection | None]:
+        """Give a client slots for these groups; return its connection and, if it had to move, the former one.
 
-        A client stays on one lane. It moves when it joins a group of which somebody else is on it.
+        A client has a single connection. It moves when it joins a group that has another member on its connection.
         """
-        wanted = _seats(groups)
-        present = self._of.get(channel)
-        if present is not None:
-            if present.fits(channel, wanted):
-                present.take(channel, wanted)
-                return present, None
-            wanted |= self.seats(channel)
-        lane = self._vacant(channel, wanted)
-        lane.take(channel, wanted)
-        self._of[channel] = lane
-        return lane, present
+        slots = _slots(groups)
+        current = self._by_channel.get(channel)
+        if current is not None:
+            if current.has_room(channel, slots):
+                current.take(channel, slots)
+                return current, None
+            slots |= self.slots_of(channel)
+        connection = self._connection_with_room(channel, slots)
+        connection.take(channel, slots)
+        self._by_channel[channel] = connection
+        return connection, current
 
-    def _vacant(self, channel: Channel, wanted: set[Seat]) -> MembershipConnection:
-        """The first lane with these seats free."""
-        for lane in self._lanes:
-            # Not back to a lane that it is still leaving: its seats there are about to be freed.
-            if channel not in lane.held and lane.fits(channel, wanted):
-                return lane
-        lane = MembershipConnection(len(self._lanes))
-        self._lanes.append(lane)
-        return lane
+    def _connection_with_room(self, channel: Channel, slots: set[Slot]) -> MembershipConnection:
+        """Return the first connection with these slots free, or a new one."""
+        for connection in self._connections:
+            # Not one that the client is still leaving: its slots there are about to be freed.
+            if channel not in connection.slots_by_channel and connection.has_room(channel, slots):
+                return connection
+        connection = MembershipConnection(len(self._connections))
+        self._connections.append(connection)
+        return connection
 
-    def seats(self, channel: Channel) -> set[Seat]:
-        """The seats that a client has on its lane."""
-        lane = self._of.get(channel)
-        return set() if lane is None else set(lane.held.get(channel, ()))
+    def slots_of(self, channel: Channel) -> set[Slot]:
+        """Return the client's slots on its connection."""
+        connection = self._by_channel.get(channel)
+        return set() if connection is None else set(connection.slots_by_channel.get(channel, ()))
 
-    def free(self, lane: MembershipConnection, channel: Channel, groups: Groups | None = None) -> bool:
-        """Give seats of a client (None: all) to others; true when the lane is empty now."""
-        lane.give(channel, lane.held.get(channel, set()) if groups is None else _seats(groups))
-        if self._of.get(channel) is lane and channel not in lane.held:
-            del self._of[channel]
-        return not lane.held
+    def release(self, connection: MembershipConnection, channel: Channel, groups: Groups | None = None) -> bool:
+        """Free a client's slots for these groups (None: all); return whether the connection is empty."""
+        taken = connection.slots_by_channel.get(channel, set())
+        connection.free(channel, taken if groups is None else _slots(groups))
+        if self._by_channel.get(channel) is connection and channel not in connection.slots_by_channel:
+            del self._by_channel[channel]
+        return not connection.slots_by_channel
 
     def __len__(self) -> int:
-        return sum(bool(lane.seats) for lane in self._lanes)
+        return sum(bool(connection.slots) for connection in self._connections)
 
 
-def _seats(groups: Groups) -> set[Seat]:
+def _slots(groups: Groups) -> set[Slot]:
     return {(Role.CONSUMER, group) for group in groups.consumers} | {
-        # Every Java client is in it and no broker asks it anything: it must not cost each client a lane.
+        # Every Java client is in INNER_PRODUCER, and no broker sends requests about it: no slot is needed.
         (Role.PRODUCER, group)
         for group in groups.producers
         if group != INNER_PRODUCER

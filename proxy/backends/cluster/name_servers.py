@@ -1,4 +1,4 @@
-"""The name servers: asked for routes and for the list of brokers, told what a tool has deleted, and nothing else."""
+"""Requests to the name servers: routes, the list of brokers, and deletion of topics."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,41 +14,42 @@ from remoting.routes import Replicas, TopicRoute, merge_clusters, merge_routes, 
 from remoting.tasks import spawn
 from remoting.timeout_wheel import TimeoutWheel
 
-# Seconds that slower name servers get once one has answered.
-_STRAGGLER = 1.0
-# Standard JSON instead of fastjson's dialect, whatever our version tells the name server.
+# Seconds to wait for further name servers after the first reply.
+_STRAGGLER_TIMEOUT = 1.0
+# Request standard JSON instead of fastjson's dialect, whatever version our requests carry.
 _STANDARD_JSON = {"acceptStandardJsonOnly": "true"}
 
 
 class NameServers:
-    """All name servers of a cluster. They do not talk to each other, so any may know less than the others."""
+    """All name servers of a cluster. They do not communicate, so each may lack brokers that another one lists."""
 
     def __init__(
         self, addresses: Sequence[str], wheel: TimeoutWheel, timeout: float, upstreams: Upstreams | None = None
     ) -> None:
-        self._links = [ServerConnection(address, wheel, _refuse, timeout, upstreams=upstreams) for address in addresses]
+        self._servers = [
+            ServerConnection(address, wheel, _refuse, timeout, upstreams=upstreams) for address in addresses
+        ]
         self._timeout = timeout
 
     @property
-    def links(self) -> Sequence[ServerConnection]:
+    def connections(self) -> Sequence[ServerConnection]:
         """The connections, one for each name server."""
-        return self._links
+        return self._servers
 
     async def route(self, topic: str) -> TopicRoute:
-        """A topic's route, joined from what all name servers know of it.
+        """Return a topic's route, merged from all name servers that answer within a second of the first.
 
-        One that was just restarted knows the brokers that have registered with it so far, so its
-        word alone would make queues disappear. Whoever answers a second later than the first is not
-        waited for. Raises TopicNotExist when at least one of them answered and none knows the
-        topic, otherwise ServiceUnavailable.
+        A restarted name server only lists the brokers that have registered with it again; alone, its route would lack
+        queues. Raises TopicNotExist if at least one name server answered and none has the topic, otherwise
+        ServiceUnavailable.
         """
-        tasks = [spawn(self._route(link, topic)) for link in self._links]
+        tasks = [spawn(self._route(server, topic)) for server in self._servers]
         done, late = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         while late and not any(task.exception() is None for task in done):
             more, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
             done |= more
         if late:
-            more, late = await asyncio.wait(late, timeout=_STRAGGLER)
+            more, late = await asyncio.wait(late, timeout=_STRAGGLER_TIMEOUT)
             done |= more
         for task in late:
             task.cancel()
@@ -58,54 +59,54 @@ class NameServers:
             return merge_routes(routes)
         if any(isinstance(outcome, TopicNotExist) for outcome in outcomes):
             raise TopicNotExist(f"no route info of topic {topic}")
-        trouble = "; ".join(map(str, outcomes))
-        raise ServiceUnavailable(f"no name server can be asked for the route of {topic}: {trouble}")
+        reasons = "; ".join(map(str, outcomes))
+        raise ServiceUnavailable(f"no name server returned the route of {topic}: {reasons}")
 
-    async def _route(self, link: ServerConnection, topic: str) -> TopicRoute:
-        reply = await self._ask(link, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, **_STANDARD_JSON})
+    async def _route(self, server: ServerConnection, topic: str) -> TopicRoute:
+        reply = await self._ask(server, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, **_STANDARD_JSON})
         if reply.code == ResponseCode.SUCCESS:
             return parse(topic, reply.body)
         if reply.code == ResponseCode.TOPIC_NOT_EXIST:
             raise TopicNotExist(f"no route info of topic {topic}")
-        raise ServiceUnavailable(f"{link.address} answered {reply.code}: {reply.remark}")
+        raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
 
     async def brokers(self) -> dict[str, Replicas]:
-        """All brokers that any reachable name server knows. Raises ServiceUnavailable when none answers."""
-        answers = await asyncio.gather(*map(self._view, self._links), return_exceptions=True)
+        """Return the brokers of all name servers that answer. Raises ServiceUnavailable if none answers."""
+        answers = await asyncio.gather(*map(self._view, self._servers), return_exceptions=True)
         views = [answer for answer in answers if not isinstance(answer, BaseException)]
         if not views:
             raise ServiceUnavailable(f"no name server can be reached: {'; '.join(map(str, answers))}")
         return merge_clusters(views)
 
-    async def _view(self, link: ServerConnection) -> dict[str, Replicas]:
-        reply = await self._ask(link, RequestCode.GET_BROKER_CLUSTER_INFO, {})
+    async def _view(self, server: ServerConnection) -> dict[str, Replicas]:
+        reply = await self._ask(server, RequestCode.GET_BROKER_CLUSTER_INFO, {})
         if reply.code != ResponseCode.SUCCESS:
-            raise ServiceUnavailable(f"{link.address} answered {reply.code}: {reply.remark}")
+            raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
         return parse_cluster(reply.body)
 
     async def delete_topic(self, topic: str) -> None:
-        """Take a deleted topic out of all of them. Raises ServiceUnavailable where one still has it.
+        """Remove a deleted topic from all name servers. Raises ServiceUnavailable if one of them failed.
 
-        Brokers cannot: a name server keeps what a broker no longer reports (RocketMQ's
-        deleteTopicWithBrokerRegistration, off by default).
+        A name server keeps topics that brokers no longer report (RocketMQ's deleteTopicWithBrokerRegistration is off
+        by default).
         """
-        await asyncio.gather(*(self._delete_topic(link, topic) for link in self._links))
+        await asyncio.gather(*(self._delete_topic(server, topic) for server in self._servers))
 
-    async def _delete_topic(self, link: ServerConnection, topic: str) -> None:
-        reply = await self._ask(link, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
+    async def _delete_topic(self, server: ServerConnection, topic: str) -> None:
+        reply = await self._ask(server, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
         if reply.code != ResponseCode.SUCCESS:
-            raise ServiceUnavailable(f"{link.address} answered {reply.code}: {reply.remark}")
+            raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
 
     def close(self) -> None:
         """Close all connections."""
-        for link in self._links:
-            link.close()
+        for server in self._servers:
+            server.close()
 
-    async def _ask(self, link: ServerConnection, code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
+    async def _ask(self, server: ServerConnection, code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
         future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
-        link.request(commands.request(code, dict(fields)), self._timeout, future)
+        server.request(commands.request(code, dict(fields)), self._timeout, future)
         return await future
 
 
 def _refuse(_: RemotingConnection, command: RemotingCommand) -> None:
-    raise UnsupportedRequest(f"a name server has no business asking {command.code}")
+    raise UnsupportedRequest(f"request {command.code} of a name server is not supported")

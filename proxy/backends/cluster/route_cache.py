@@ -1,4 +1,4 @@
-"""The route cache: a warm route never waits for a name server, and an old one beats none."""
+"""The route cache: cached routes are returned without waiting, and stay in use while name servers are unavailable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,14 +8,14 @@ from remoting.errors import RemotingError, TopicNotExist
 from remoting.routes import TopicRoute
 from remoting.tasks import spawn
 
-# How long an unknown topic is not asked for again, in seconds: a producer may be about to create it.
-_UNKNOWN_FOR = 1.0
-# Routes that are refreshed at the same time, and entries beyond which unknown topics are not noted.
-_AT_ONCE = 32
-_MAX = 20_000
-# A topic that was there is not given up before this, in seconds: a name server that has just been
-# started knows no topic until the brokers register again.
-_DOUBT = 60.0
+# Seconds for which an unknown topic is not loaded again; short, as a producer may be about to create it.
+_UNKNOWN_SECONDS = 1.0
+# Maximum number of concurrent refreshes, and of entries beyond which unknown topics are not cached.
+_MAX_REFRESHES = 32
+_MAX_ENTRIES = 20_000
+# Seconds for which a cached route is kept although the name servers do not have the topic: a restarted name server has
+# no topics until the brokers register again.
+_KEEP_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -26,10 +26,10 @@ class _Entry:
 
 
 class RouteCache:
-    """Routes by topic. `load` asks for one; `clock` gives seconds.
+    """Routes by topic. `load` loads one; `clock` is in seconds.
 
-    An entry is loaded again in the background every `refresh` seconds while it is in use, and
-    dropped after `idle` seconds without use. When loading fails, the known route stays in force.
+    An entry is loaded again in the background every `refresh` seconds while it is in use, and dropped after `idle`
+    seconds without use. If loading fails, the former route stays in use.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class RouteCache:
         self.counts = {"hit": 0, "miss": 0, "refresh": 0, "error": 0}
 
     def cached(self, topic: str) -> TopicRoute | None:
-        """The route at hand."""
+        """Return the cached route or None."""
         entry = self._entries.get(topic)
         if entry is None:
             return None
@@ -57,7 +57,10 @@ class RouteCache:
         return entry.route
 
     async def get(self, topic: str) -> TopicRoute:
-        """The route, loaded if need be, once for all who wait. Raises TopicNotExist, ServiceUnavailable."""
+        """Return the route, loading it if necessary; concurrent callers share one load.
+
+        Raises TopicNotExist, ServiceUnavailable.
+        """
         entry = self._entries.get(topic)
         now = self._clock()
         self.counts["miss"] += entry is None or entry.route is None
@@ -66,25 +69,25 @@ class RouteCache:
             if entry.route is not None:
                 self.counts["hit"] += 1
                 return entry.route
-            if now - entry.loaded < _UNKNOWN_FOR:
+            if now - entry.loaded < _UNKNOWN_SECONDS:
                 raise TopicNotExist(f"no route info of topic {topic}")
         return await asyncio.shield(self._start(topic))
 
     def remove(self, topic: str) -> None:
-        """The topic is no more: its route is not at hand any longer."""
+        """Remove a topic's route."""
         self._entries.pop(topic, None)
 
     async def refresh(self) -> None:
-        """Load again what is in use and old, drop what is not in use."""
+        """Reload old routes and drop unused ones."""
         now = self._clock()
         for topic in [topic for topic, entry in self._entries.items() if now - entry.used > self._idle]:
             del self._entries[topic]
         for topic in [topic for topic, entry in self._entries.items() if entry.route is None]:
             del self._entries[topic]
         old = [topic for topic, entry in self._entries.items() if now - entry.loaded >= self._refresh / 2]
-        for start in range(0, len(old), _AT_ONCE):
-            part = old[start : start + _AT_ONCE]
-            await asyncio.gather(*(self._start(topic) for topic in part), return_exceptions=True)
+        for start in range(0, len(old), _MAX_REFRESHES):
+            batch = old[start : start + _MAX_REFRESHES]
+            await asyncio.gather(*(self._start(topic) for topic in batch), return_exceptions=True)
 
     def _start(self, topic: str) -> "asyncio.Task[TopicRoute]":
         task = self._loading.get(topic)
@@ -94,22 +97,22 @@ class RouteCache:
         return task
 
     async def _fetch(self, topic: str) -> TopicRoute:
-        known = self._entries.get(topic)
-        used = self._clock() if known is None else known.used
-        if known is not None:
+        former = self._entries.get(topic)
+        used = self._clock() if former is None else former.used
+        if former is not None:
             self.counts["refresh"] += 1
         try:
             route = await self._load(topic)
         except TopicNotExist:
-            if known is not None and known.route is not None and self._clock() - known.loaded < _DOUBT:
-                return known.route
-            if topic in self._entries or len(self._entries) < _MAX:
+            if former is not None and former.route is not None and self._clock() - former.loaded < _KEEP_SECONDS:
+                return former.route
+            if topic in self._entries or len(self._entries) < _MAX_ENTRIES:
                 self._entries[topic] = _Entry(None, self._clock(), used)
             raise
         except RemotingError:
             self.counts["error"] += 1
-            if known is not None and known.route is not None:
-                return known.route
+            if former is not None and former.route is not None:
+                return former.route
             raise
         else:
             self._entries[topic] = _Entry(route, self._clock(), used)

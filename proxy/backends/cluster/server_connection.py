@@ -1,4 +1,4 @@
-"""A link: one connection to one server, dialled when it is needed and again after it was lost."""
+"""A connection to one server, opened on demand and again after it was lost."""
 
 import asyncio
 import logging
@@ -17,19 +17,19 @@ _log = logging.getLogger("gantry.cluster")
 
 Reply = asyncio.Future[RemotingCommand]
 
-# Oneway requests beyond these are dropped while a connection is dialled.
+# Maximum number of requests that wait for a connection; further oneway requests are dropped.
 _MAX_WAITING = 10_000
 
-# Ours to a broker: many clients' requests share it, so the bounds of a single client do not fit.
+# Many clients' requests share the connection, so the limits of a single client do not apply.
 _LIMITS = Limits(requests=1_000_000, polls=1_000_000, request_bytes=2**40, hard_buffer=2**40)
 
 
 class Upstream(RemotingConnection):
-    """Our end of a connection to a server.
+    """The client side of a connection to a server.
 
-    Its answers are read while our requests wait to be written: a broker that cannot write reads no
-    further either, so both ends would wait for each other. And one that says nothing at all while a
-    request runs out of time is given up, with all its requests.
+    Replies are read even while requests wait to be written: a broker that cannot write also stops reading, so both
+    sides would wait for each other. A connection without received bytes during a request's whole timeout is aborted
+    with all of its requests.
     """
 
     __slots__ = ()
@@ -43,15 +43,15 @@ class Upstream(RemotingConnection):
 
     def on_request_timeout(self, timeout: float) -> None:
         if self.loop.time() - self.read_at >= timeout and not self.closed:
-            _log.warning("%s has said nothing for %.0f s and is given up", self.name, timeout)
+            _log.warning("closing the connection to %s: no bytes received for %.0f s", self.name, timeout)
             self.abort(CloseCause.UNRESPONSIVE)
 
 
 class ServerConnection:
-    """Requests to one address over one connection, in the order in which they were made.
+    """Requests to one address over one connection, in order.
 
-    Requests made while the connection is being dialled wait for it. `unreachable`, where given with
-    a request, takes the request over when dialling failed, that is when it was certainly not served.
+    Requests wait while the connection is being established. If that fails, the request was certainly not served, and
+    its `unreachable` callback, if given, takes it over.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ServerConnection:
         self._connect_timeout = connect_timeout
         self._on_lost = on_lost
         self._upstreams = Upstreams() if upstreams is None else upstreams
-        # The connection, if there is one now.
+        # The open connection, or None.
         self.connection: RemotingConnection | None = None
         self._waiting: deque[Callable[[RemotingConnection | None], None]] = deque()
         self._dialling: asyncio.Task[None] | None = None
@@ -84,7 +84,7 @@ class ServerConnection:
         lost: LostHandler | None = None,
         unreachable: LostHandler | None = None,
     ) -> None:
-        """Send a request whose answer goes to `future`; see RemotingConnection.request."""
+        """Send a request whose reply is set on `future`; see RemotingConnection.request."""
         if self.connection is not None:
             self.connection.request(command, timeout, future, lost)
             return
@@ -102,7 +102,7 @@ class ServerConnection:
         self._dial(dialled)
 
     def oneway(self, command: RemotingCommand) -> None:
-        """Send a request that nobody answers; it is dropped where the server cannot be reached."""
+        """Send a oneway request; it is dropped if the server cannot be reached."""
         if self.connection is not None:
             self.connection.oneway(command)
         else:
@@ -110,7 +110,7 @@ class ServerConnection:
                 self._dial(lambda connection: None if connection is None else connection.oneway(command))
 
     def close(self) -> None:
-        """Close the connection; the link is of no use afterwards."""
+        """Close the connection for the last time."""
         self._closed = True
         if self._dialling is not None:
             self._dialling.cancel()
@@ -133,7 +133,7 @@ class ServerConnection:
         except (OSError, TimeoutError) as error:
             self.failed_at = asyncio.get_running_loop().time()
             self._upstreams.failed += 1
-            _log.warning("cannot reach %s: %s", self.address, str(error) or "no answer in time")
+            _log.warning("cannot connect to %s: %s", self.address, str(error) or "timed out")
         finally:
             self._dialling = None
             self.connection = connection
@@ -160,6 +160,6 @@ class ServerConnection:
         if connection.cause is CloseCause.UNRESPONSIVE:
             self.failed_at = connection.loop.time()
         if not self._closed:
-            _log.info("the connection to %s ended: %s", self.address, connection.cause)
+            _log.info("connection to %s closed: %s", self.address, connection.cause)
             if self._on_lost is not None:
                 self._on_lost(self)

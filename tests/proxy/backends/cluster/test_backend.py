@@ -88,11 +88,11 @@ async def test_who_serves_a_request(
         with pytest.raises(ServiceUnavailable, match="broker-a has no master now") as caught:
             await reply
         assert caught.value.code == 14
-        assert backend.diverted == {"no_master": 1}
+        assert backend.selector.diverted == {"no_master": 1}
     else:
         assert await by(ask(backend, code)) == f"broker-a/{served}"
         slave = 0 not in ids and code in (PULL, MAX_OFFSET, POP, SEND_BACK)
-        assert backend.diverted == ({"slave": 1} if slave else {})
+        assert backend.selector.diverted == ({"slave": 1} if slave else {})
 
 
 async def test_a_broker_that_no_name_server_knows(cluster: Cluster) -> None:
@@ -102,7 +102,7 @@ async def test_a_broker_that_no_name_server_knows(cluster: Cluster) -> None:
         await ask(backend, SEND)
     backend.oneway("broker-a", REQUESTS[15], complete(REQUESTS[15]), None)
     await settle()
-    assert backend.diverted == {"unknown_broker": 2}
+    assert backend.selector.diverted == {"unknown_broker": 2}
 
 
 async def test_an_unknown_broker_is_asked_for_at_most_once_a_second(cluster: Cluster) -> None:
@@ -113,7 +113,7 @@ async def test_an_unknown_broker_is_asked_for_at_most_once_a_second(cluster: Clu
     async def after(seconds: float) -> int:
         """How often the name server has been asked, when a request comes after this time."""
         backend._unknown = {name: since - seconds for name, since in backend._unknown.items()}
-        with pytest.raises(ServiceUnavailable, match="no name server knows a broker broker-a"):
+        with pytest.raises(ServiceUnavailable, match="no name server lists a broker broker-a"):
             await ask(backend, SEND)
         return len(cluster.names[0].received) - asked
 
@@ -149,9 +149,9 @@ async def test_a_master_that_cannot_be_reached_is_replaced_by_its_slave_for_read
     await cluster.broker(number=1)
     backend = await cluster.backend()
     assert await by(ask(backend, code)) == served
-    assert backend.diverted["unreachable"] == 1
+    assert backend.selector.diverted["unreachable"] == 1
     assert await by(ask(backend, code)) == served
-    assert backend.diverted["unreachable"] == 1, "it is not tried again at once"
+    assert backend.selector.diverted["unreachable"] == 1, "it is not tried again at once"
 
 
 @pytest.mark.parametrize("code", ESCAPE)
@@ -179,7 +179,7 @@ async def test_what_a_master_keeps_is_asked_of_the_slave_that_acts_as_such(clust
         await cluster.broker(number=number)
     backend = await cluster.backend()
     assert await by(ask(backend, code)) == "broker-a/1"
-    assert backend.diverted == {"slave": 1}
+    assert backend.selector.diverted == {"slave": 1}
     master = await cluster.broker(number=0)
     await learn(backend)
     assert await by(ask(backend, code)) == "broker-a/0"
@@ -242,7 +242,7 @@ async def test_a_send_under_way_when_the_connection_is_lost_is_not_sent_twice(cl
     with pytest.raises(ConnectionLost, match="may have been served"):
         await reply
     assert (master.codes.count(SEND), slave.codes.count(SEND)) == (1, 0)
-    assert backend.diverted["lost"] == 1
+    assert backend.selector.diverted["lost"] == 1
 
 
 @pytest.mark.parametrize("code", [PULL, MAX_OFFSET])
@@ -337,7 +337,7 @@ async def test_a_oneway_without_a_master_is_refused_where_a_master_is_needed(clu
     backend = await cluster.backend()
     with pytest.raises(ServiceUnavailable):
         backend.oneway("broker-a", REQUESTS[37], complete(REQUESTS[37]), None)
-    assert backend.diverted == {"no_master": 1}
+    assert backend.selector.diverted == {"no_master": 1}
 
 
 async def test_a_oneway_to_a_broker_that_has_just_appeared(cluster: Cluster) -> None:
@@ -353,7 +353,7 @@ async def test_a_congested_broker_holds_the_clients_that_ask_it(cluster: Cluster
     backend = await cluster.backend(connections_per_broker=1)
     client, other = FakeChannel(), FakeChannel()
     await ask(backend, SEND, client)
-    ((_, link),) = backend._links.items()
+    ((_, link),) = backend._servers.items()
     assert link.connection is not None
     link.connection.pause_writing()
     for _ in range(3):
@@ -372,7 +372,7 @@ async def test_silent_connections_are_kept_alive(cluster: Cluster) -> None:
     await ask(backend, SEND)
     await backend._keep_alive()
     assert RequestCode.HEART_BEAT not in broker.codes, "it was not silent"
-    ((_, link),) = backend._links.items()
+    ((_, link),) = backend._servers.items()
     assert link.connection is not None
     link.connection.read_at -= 60
     await backend._keep_alive()
@@ -503,8 +503,8 @@ def dialling(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
         return await dial(link)
 
     monkeypatch.setattr(ServerConnection, "_open", later)
-    monkeypatch.setattr(membership, "_TIMEOUT", 0.05)
-    monkeypatch.setattr(membership, "_AGAIN", 0.01)
+    monkeypatch.setattr(membership, "_REPLY_TIMEOUT", 0.05)
+    monkeypatch.setattr(membership, "_RETRY_DELAY", 0.01)
     return free
 
 
@@ -544,7 +544,7 @@ async def test_a_client_that_closes_while_its_lane_is_dialled_leaves_no_ghost(
 async def test_a_client_that_closes_before_its_lane_is_there_is_seen_off_when_it_comes_in_time(
     cluster: Cluster, dialling: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(membership, "_TIMEOUT", 5)
+    monkeypatch.setattr(membership, "_REPLY_TIMEOUT", 5)
     broker = await cluster.broker()
     backend = await cluster.backend()
     dialling.clear()

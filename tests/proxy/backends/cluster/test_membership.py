@@ -205,7 +205,7 @@ async def test_brokers_are_to_answer_even_where_the_client_wants_no_answer(bench
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership, "_TIMEOUT", 0.02)
+    monkeypatch.setattr(membership, "_REPLY_TIMEOUT", 0.02)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -309,12 +309,12 @@ async def test_who_moves_is_told_at_all_its_brokers_again(bench: Bench) -> None:
 
 
 def test_again_is_soon() -> None:
-    assert 0 < membership._AGAIN < 5
+    assert 0 < membership._RETRY_DELAY < 5
 
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership, "_AGAIN", 0)
+    monkeypatch.setattr(membership, "_RETRY_DELAY", 0)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -363,7 +363,7 @@ async def test_a_lost_broker_is_given_up_when_nobody_is_left_to_enroll(bench: Be
 
 @pytest.mark.usefixtures("at_once")
 async def test_a_lost_broker_is_not_tried_for_ever(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership, "_TRIES", 3)
+    monkeypatch.setattr(membership, "_MAX_RETRIES", 3)
     await bench.join(client("c1"), "g", at=("broker-b",))
     bench.down = {"b:1"}
     bench.links[0].lose()
@@ -396,7 +396,7 @@ async def test_a_broker_that_takes_its_time_is_not_told_again(bench: Bench) -> N
 
 @pytest.mark.usefixtures("at_once")
 async def test_a_broker_is_tried_once_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership, "_TRIES", 3)
+    monkeypatch.setattr(membership, "_MAX_RETRIES", 3)
     c1, c2 = client("c1"), client("c2")
     await bench.join(c1, "g", at=("broker-b",))
     await bench.join(c2, "g", at=("broker-b",))
@@ -404,7 +404,7 @@ async def test_a_broker_is_tried_once_at_a_time(bench: Bench, monkeypatch: pytes
     lost, other = bench.links
     for link in (lost, lost, other):
         link.lose()
-    bench.membership.appeared("broker-b", ["b:1"])
+    bench.membership.register_at_new_addresses("broker-b", ["b:1"])
     await bench.join(c1, "g", at=("broker-b",))
     await settle()
     assert (lost.told, other.told) == (["+c1"] * (1 + 1 + 3), ["+c2"] * (1 + 3))
@@ -478,8 +478,8 @@ async def test_a_broker_that_appears_at_a_new_address_is_told_its_members(bench:
     await bench.join(client("c2"), "g", at=("broker-a", "broker-b"))
     before = len(bench.links)
     bench.brokers["broker-a"] = ["a:3"]
-    bench.membership.appeared("broker-a", ["a:3"])
-    bench.membership.appeared("broker-c", ["c:1"])
+    bench.membership.register_at_new_addresses("broker-a", ["a:3"])
+    bench.membership.register_at_new_addresses("broker-c", ["c:1"])
     await settle()
     new = bench.links[before:]
     assert sorted((link.address, *link.told) for link in new) == [("a:3", "+c1"), ("a:3", "+c2")]
@@ -535,10 +535,10 @@ async def test_a_client_is_reached_where_it_is_known(bench: Bench) -> None:
     await bench.join(c1, "g", at=("broker-b",))
     await bench.join(c2, "g", at=("broker-b",))
     address = bench.links[0].address
-    found: list[object] = [bench.membership.link(channel, address) for channel in (c1, c2)]
+    found: list[object] = [bench.membership.server_for(channel, address) for channel in (c1, c2)]
     assert found == list[object](bench.links)
-    assert bench.membership.link(c1, "elsewhere:1") is None
-    assert bench.membership.link(unknown, address) is None
+    assert bench.membership.server_for(c1, "elsewhere:1") is None
+    assert bench.membership.server_for(unknown, address) is None
 
 
 async def test_a_broker_that_says_who_it_is_is_believed(bench: Bench) -> None:

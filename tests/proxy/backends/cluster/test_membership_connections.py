@@ -16,22 +16,22 @@ def consumers(*groups: str) -> Groups:
 def test_clients_that_share_no_group_share_a_lane() -> None:
     lanes = MembershipConnections()
     a, b = FakeChannel(), FakeChannel()
-    assert lanes.seat(a, consumers("g")) == (lanes.lane(a), None)
-    assert lanes.seat(b, Groups(frozenset("g"), frozenset("h"))) == (lanes.lane(a), None)
+    assert lanes.assign(a, consumers("g")) == (lanes.connection_of(a), None)
+    assert lanes.assign(b, Groups(frozenset("g"), frozenset("h"))) == (lanes.connection_of(a), None)
     assert len(lanes) == 1
 
 
 def test_members_of_one_group_are_kept_apart() -> None:
     lanes = MembershipConnections()
     clients = [FakeChannel() for _ in range(5)]
-    numbers = [lanes.seat(client, consumers("g"))[0].number for client in clients]
+    numbers = [lanes.assign(client, consumers("g"))[0].number for client in clients]
     assert numbers == [0, 1, 2, 3, 4]
 
 
 def test_every_java_client_is_in_the_inner_group_and_that_costs_nothing() -> None:
     lanes = MembershipConnections()
     for _ in range(5):
-        lane, _ = lanes.seat(FakeChannel(), Groups(frozenset([INNER_PRODUCER]), frozenset()))
+        lane, _ = lanes.assign(FakeChannel(), Groups(frozenset([INNER_PRODUCER]), frozenset()))
         assert lane.number == 0
     assert len(lanes) == 0
 
@@ -39,46 +39,46 @@ def test_every_java_client_is_in_the_inner_group_and_that_costs_nothing() -> Non
 def test_a_client_moves_when_its_new_group_is_taken_here_and_holds_both_seats_until_it_has_left() -> None:
     lanes = MembershipConnections()
     first, second = FakeChannel(), FakeChannel()
-    lanes.seat(first, consumers("g"))
-    home, _ = lanes.seat(second, consumers("h"))
-    lane, left = lanes.seat(second, consumers("g"))
+    lanes.assign(first, consumers("g"))
+    home, _ = lanes.assign(second, consumers("h"))
+    lane, left = lanes.assign(second, consumers("g"))
     assert left is home
-    assert lanes.lane(second) is lane
+    assert lanes.connection_of(second) is lane
     assert lane is not home
-    assert lanes.seats(second) == {(Role.CONSUMER, "g"), (Role.CONSUMER, "h")}
-    assert lanes.seat(FakeChannel(), consumers("h"))[0].number == 2, "the seat it leaves is not free yet"
-    assert not lanes.free(home, second), "first is still there"
-    assert lanes.seat(FakeChannel(), consumers("h"))[0] is home
-    assert lanes.lane(second) is lane
+    assert lanes.slots_of(second) == {(Role.CONSUMER, "g"), (Role.CONSUMER, "h")}
+    assert lanes.assign(FakeChannel(), consumers("h"))[0].number == 2, "the seat it leaves is not free yet"
+    assert not lanes.release(home, second), "first is still there"
+    assert lanes.assign(FakeChannel(), consumers("h"))[0] is home
+    assert lanes.connection_of(second) is lane
 
 
 def test_a_client_on_the_move_does_not_turn_back_to_the_lane_it_is_leaving() -> None:
     lanes = MembershipConnections()
     first, other, mover = FakeChannel(), FakeChannel(), FakeChannel()
-    lanes.seat(first, consumers("g"))
-    lanes.seat(other, consumers("i"))
-    home, _ = lanes.seat(mover, consumers("h"))
-    lane, _ = lanes.seat(mover, consumers("g"))
-    lanes.seat(FakeChannel(), consumers("j", "i"))
-    lanes.free(home, first)
-    lanes.free(home, other)
-    again, _ = lanes.seat(mover, consumers("j"))
+    lanes.assign(first, consumers("g"))
+    lanes.assign(other, consumers("i"))
+    home, _ = lanes.assign(mover, consumers("h"))
+    lane, _ = lanes.assign(mover, consumers("g"))
+    lanes.assign(FakeChannel(), consumers("j", "i"))
+    lanes.release(home, first)
+    lanes.release(home, other)
+    again, _ = lanes.assign(mover, consumers("j"))
     assert again is not home
-    lanes.free(home, mover)
-    assert lanes.seats(mover) == {(Role.CONSUMER, group) for group in "ghj"}
+    lanes.release(home, mover)
+    assert lanes.slots_of(mover) == {(Role.CONSUMER, group) for group in "ghj"}
     assert lane is not home
 
 
 def test_freed_seats_are_for_others() -> None:
     lanes = MembershipConnections()
     first, second = FakeChannel(), FakeChannel()
-    lane, _ = lanes.seat(first, consumers("g", "h"))
-    assert not lanes.free(lane, first, consumers("g"))
-    assert lanes.lane(first) is lane
-    assert lanes.seat(second, consumers("g"))[0] is lane
-    assert not lanes.free(lane, first)
-    assert lanes.lane(first) is None
-    assert lanes.free(lane, second, consumers("g"))
+    lane, _ = lanes.assign(first, consumers("g", "h"))
+    assert not lanes.release(lane, first, consumers("g"))
+    assert lanes.connection_of(first) is lane
+    assert lanes.assign(second, consumers("g"))[0] is lane
+    assert not lanes.release(lane, first)
+    assert lanes.connection_of(first) is None
+    assert lanes.release(lane, second, consumers("g"))
     assert len(lanes) == 0
 
 
@@ -97,21 +97,21 @@ class LanesKeepMembersApart(RuleBasedStateMachine):
     @rule(number=Client, groups=AllGroups)
     def seat(self, number: int, groups: Groups) -> None:
         client = self.clients[number]
-        before = self.lanes.lane(client)
-        lane, left = self.lanes.seat(client, groups)
+        before = self.lanes.connection_of(client)
+        lane, left = self.lanes.assign(client, groups)
         assert left is (before if before is not lane else None)
         if left is not None:
-            self.lanes.free(left, client)
+            self.lanes.release(left, client)
         self.model[number] |= {(Role.CONSUMER, group) for group in groups.consumers}
         self.model[number] |= {(Role.PRODUCER, group) for group in groups.producers - {INNER_PRODUCER}}
 
     @rule(number=Client, groups=st.none() | AllGroups)
     def free(self, number: int, groups: Groups | None) -> None:
         client = self.clients[number]
-        lane = self.lanes.lane(client)
+        lane = self.lanes.connection_of(client)
         if lane is None:
             return
-        empty = self.lanes.free(lane, client, groups)
+        empty = self.lanes.release(lane, client, groups)
         gone = (
             set(self.model[number])
             if groups is None
@@ -119,21 +119,21 @@ class LanesKeepMembersApart(RuleBasedStateMachine):
             | {(Role.PRODUCER, group) for group in groups.producers}
         )
         self.model[number] -= gone
-        assert empty == (not lane.held)
+        assert empty == (not lane.slots_by_channel)
 
     @invariant()
     def everybody_has_its_seats_on_its_own_lane_and_nobody_elses(self) -> None:
         for number, client in enumerate(self.clients):
-            assert self.lanes.seats(client) == self.model[number]
-            lane = self.lanes.lane(client)
+            assert self.lanes.slots_of(client) == self.model[number]
+            lane = self.lanes.connection_of(client)
             if lane is not None:
-                assert {seat for seat, holder in lane.seats.items() if holder is client} == self.model[number]
+                assert {seat for seat, holder in lane.slots.items() if holder is client} == self.model[number]
 
     @invariant()
     def a_lane_has_one_member_of_each_group(self) -> None:
         for seat in set().union(*self.model.values()):
             holders = [number for number, seats in self.model.items() if seat in seats]
-            assert len({id(self.lanes.lane(self.clients[number])) for number in holders}) == len(holders)
+            assert len({id(self.lanes.connection_of(self.clients[number])) for number in holders}) == len(holders)
 
     @invariant()
     def there_are_no_fewer_lanes_than_the_largest_group_has_members(self) -> None:
@@ -151,5 +151,5 @@ def test_there_are_as_many_lanes_as_the_largest_group_has_members(sizes: dict[st
     lanes = MembershipConnections()
     for group, size in sizes.items():
         for _ in range(size):
-            lanes.seat(FakeChannel(), Groups(frozenset([INNER_PRODUCER]), frozenset(group)))
+            lanes.assign(FakeChannel(), Groups(frozenset([INNER_PRODUCER]), frozenset(group)))
     assert len(lanes) == max(sizes.values())

@@ -154,7 +154,7 @@ async def test_unknown_topics_are_not_refreshed_but_asked_for_again() -> None:
 
 
 async def test_unknown_topics_are_noted_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(route_cache, "_MAX", 3)
+    monkeypatch.setattr(route_cache, "_MAX_ENTRIES", 3)
     bench = Bench()
     await bench.cache.get("known")
     bench.name_server.answer = UNKNOWN
@@ -178,7 +178,7 @@ async def test_routes_are_refreshed_some_at_a_time() -> None:
     bench.name_server.free.clear()
     refreshing = asyncio.ensure_future(bench.cache.refresh())
     await settle()
-    assert bench.name_server.asked == 100 + route_cache._AT_ONCE
+    assert bench.name_server.asked == 100 + route_cache._MAX_REFRESHES
     bench.name_server.free.set()
     await refreshing
     assert bench.name_server.asked == 200
