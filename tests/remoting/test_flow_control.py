@@ -1,0 +1,171 @@
+from collections.abc import Callable
+
+import pytest
+
+from remoting import command as commands
+from remoting import flow_control
+from remoting.connection import CloseCause
+from remoting.errors import (
+    ServiceUnavailable,
+)
+from remoting.flow_control import Limits
+from tests.remoting.fake_transport import Side, peer_request, run_ready
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_reads_pause_at_the_limit_of_in_flight_requests() -> None:
+    side = Side(limits=Limits(requests=2))
+    side.receive(peer_request(1))
+    assert side.transport.is_reading()
+    side.receive(peer_request(2), peer_request(3))
+    assert not side.transport.is_reading()
+    assert side.connection.in_flight == 2, "the third request waits in the backlog"
+    side.replies[0].set_result(commands.success())
+    await run_ready()
+    await run_ready()
+    assert side.connection.in_flight == 2
+    assert not side.transport.is_reading()
+    side.replies[1].set_result(commands.success())
+    await run_ready()
+    assert side.transport.is_reading()
+    assert len(side.replies) == 3
+
+
+async def test_long_polls_raise_the_limit_of_in_flight_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    # So long that only the test itself lets it elapse.
+    monkeypatch.setattr(flow_control, "_POLL_DETECTION_TIME", 1_000.0)
+    side = Side(limits=Limits(requests=2, polls=5))
+    side.receive(*map(peer_request, range(1, 8)))
+    served = []
+    for _ in range(3):
+        side.connection.raise_limit_for_polls()
+        served.append(side.connection.in_flight)
+        assert side.connection._full_since is not None
+        side.connection._full_since -= 1_000.0
+        side.connection.raise_limit_for_polls()
+        await run_ready()
+    assert served == [2, 4, 5], "each detection time at the limit raises it by two, up to five"
+    assert not side.transport.is_reading()
+    for reply in list(side.replies)[:4]:
+        reply.set_result(commands.success())
+    await run_ready()
+    await run_ready()
+    assert side.connection.in_flight == 2, "the limit is the initial one again"
+
+
+async def test_reads_pause_at_the_limit_of_in_flight_bytes() -> None:
+    first, second = peer_request(1, bytes(99)), peer_request(2)
+    size = sum(len(command.encode()) - 8 + len(command.body) for command in (first, second))
+    for spare, reading in ((1, True), (0, False)):
+        side = Side(limits=Limits(request_bytes=size + spare))
+        side.receive(first)
+        assert side.transport.is_reading()
+        side.receive(second)
+        assert side.transport.is_reading() is reading, "headers count as well"
+        side.replies[1].set_result(commands.success())
+        await run_ready()
+        assert side.transport.is_reading()
+
+
+async def test_oneway_requests_are_in_flight_until_their_reply_ends() -> None:
+    side = Side(limits=Limits(requests=2))
+    side.receive(peer_request(1, oneway=True), peer_request(2, oneway=True))
+    assert not side.transport.is_reading()
+    assert side.connection.in_flight == 2
+    side.replies[0].set_result(commands.success())
+    await run_ready()
+    assert side.transport.is_reading()
+    side.replies[1].set_exception(ServiceUnavailable("gone"))
+    await run_ready()
+    assert side.connection.in_flight == 0
+    assert side.transport.written == []
+
+
+async def test_oneway_requests_without_a_reply_are_not_in_flight() -> None:
+    side = Side(lambda *_: None, limits=Limits(requests=1))
+    side.receive(peer_request(1, oneway=True))
+    assert side.transport.is_reading()
+
+
+async def test_reads_pause_while_the_write_buffer_is_full() -> None:
+    side = Side(limits=Limits(buffer=1000))
+    assert side.transport.high == 1000
+    side.connection.pause_writing()
+    assert not side.transport.is_reading()
+    side.connection.resume_writing()
+    assert side.transport.is_reading()
+
+
+@pytest.mark.parametrize(("buffered", "closed"), [(5000, False), (5001, True)])
+async def test_a_write_buffer_over_the_hard_limit_closes_the_connection(buffered: int, closed: bool) -> None:
+    side = Side(limits=Limits(buffer=1000, hard_buffer=5000))
+    side.connection.pause_writing()
+    side.transport.buffer_size = buffered
+    side.connection.oneway(commands.request(1))
+    await run_ready()
+    assert side.transport.aborted is closed
+    assert side.connection.closed is closed
+    assert side.connection.cause is (CloseCause.SLOW_READER if closed else None)
+
+
+async def test_sources_of_a_congested_connection_pause_until_it_drains() -> None:
+    broker, first, second = Side(), Side(), Side()
+    broker.connection.pause_until_drained(first.connection)
+    assert first.transport.is_reading()
+    broker.connection.pause_writing()
+    broker.connection.pause_until_drained(first.connection)
+    broker.connection.pause_until_drained(first.connection)
+    broker.connection.pause_until_drained(second.connection)
+    assert not first.transport.is_reading()
+    assert not second.transport.is_reading()
+    broker.connection.resume_writing()
+    assert first.transport.is_reading()
+    assert second.transport.is_reading()
+
+
+async def test_a_source_is_paused_once_however_often_it_is_reported() -> None:
+    broker, client = Side(), Side()
+    for _ in range(2):
+        broker.connection.pause_writing()
+        broker.connection.pause_until_drained(client.connection)
+        broker.connection.pause_until_drained(client.connection)
+        assert not client.transport.is_reading()
+        broker.connection.resume_writing()
+        assert client.transport.is_reading()
+
+
+async def test_sources_resume_when_the_congested_connection_ends() -> None:
+    broker, client = Side(), Side()
+    broker.connection.pause_writing()
+    broker.connection.pause_until_drained(client.connection)
+    broker.connection.connection_lost(None)
+    assert client.transport.is_reading()
+    assert not broker.connection.congested
+
+
+async def test_reads_resume_only_when_no_limit_applies() -> None:
+    client, broker = Side(limits=Limits(requests=1)), Side()
+    client.receive(peer_request(1))
+    client.connection.pause_writing()
+    broker.connection.pause_writing()
+    broker.connection.pause_until_drained(client.connection)
+    releases: list[Callable[[], None]] = [
+        lambda: client.replies[0].set_result(commands.success()),
+        client.connection.resume_writing,
+        broker.connection.resume_writing,
+    ]
+    for release in releases:
+        assert not client.transport.is_reading()
+        release()
+        await run_ready()
+    assert client.transport.is_reading()
+
+
+async def test_a_closing_transport_is_neither_paused_nor_resumed() -> None:
+    side = Side()
+    side.connection.pause()
+    side.transport.closing = True
+    side.connection.resume()
+    side.connection.pause()
+    assert not side.transport.is_reading()
