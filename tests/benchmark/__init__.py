@@ -1,1 +1,1 @@
-"""Benchmarks: what a proxy costs between clients and broker, next to the official Java proxy."""
+"""Benchmarks: cost of a proxy between clients and broker, compared with the official Java proxy."""

@@ -1,4 +1,4 @@
-"""Runs the loads of one protocol against its subjects, which take turns."""
+"""Run the loads of one protocol against its subjects, in turns."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ ENDS_WITH_THE_TOPIC = {"pop-ack"}
 
 @dataclass(frozen=True)
 class Plan:
-    """How much to run."""
+    """Number and length of runs."""
 
     rounds: int
     seconds: float
@@ -59,12 +59,12 @@ class Comparison:
         return self._topic(f"mixed-{subject.name}", size)
 
     def _prepare(self, size: int) -> None:
-        """Create the topics and store the messages that consumers will read."""
+        """Create the topics and store the messages for consumers."""
         kinds = {operation.topic for operation in self.section.operations}
         for kind in sorted(kinds - {"mixed"}):
             self.kit.add_topic(self._topic(kind, size))
         if "mixed" in kinds:
-            # One group for all runs of a subject: each leaves the topic empty to it.
+            # One group for all runs of a subject: each run leaves the topic empty for it.
             for subject in self.subjects:
                 self.kit.add_topic(self._mixed(subject, size))
                 self.kit.add_group(self._mixed(subject, size))
@@ -96,7 +96,7 @@ class Comparison:
                 say(f"{subject.name} does not support {operation.name}: {result.first_error}", progress=True)
 
     def _warm_up(self) -> None:
-        """Give just-in-time compilers and caches what they need."""
+        """Warm up just-in-time compilers and caches."""
         size = self.plan.sizes[0]
         for subject in self.subjects:
             for operation in self.section.operations:
@@ -110,11 +110,11 @@ class Comparison:
             return self.plan.warmup_messages
         if operation.drains:
             return min(self.plan.warmup_messages, self.plan.messages)
-        # A pull carries many messages, and it is requests that warm a proxy.
+        # A pull returns many messages, and requests warm up a proxy.
         return self.plan.warmup_messages * PULL_BATCH // 4
 
     def _compare(self, operation: Operation, size: int) -> list[Row]:
-        """The rows of one operation and size, one for each subject."""
+        """Return the rows of one operation and size, one for each subject."""
         subjects = [subject for subject in self.subjects if operation.load(subject.name)]
         samples: dict[str, list[Sample]] = {subject.name: [] for subject in subjects}
         for number in range(self.plan.rounds):
@@ -131,14 +131,14 @@ class Comparison:
         return Row(operation, size, subject, None, remark)
 
     def _measure(self, operation: Operation, size: int, subject: Attributes) -> list[Sample]:
-        """One measured run; no sample if it met errors."""
+        """Run one measurement; return no sample if it met errors."""
         before = cpu_seconds(subject.pid) if subject.pid else 0.0
         result = self._load(operation, size, subject, **self._limits(operation, subject))
         spent = cpu_seconds(subject.pid) - before if subject.pid else 0.0
         where = f"{operation.name} {size} {subject.name}"
         if failure := self._failure(operation, result):
             if subject.name == "rust":
-                self.remarks[subject.name, operation.name] = failure  # a rival's trouble is no failure of ours
+                self.remarks[subject.name, operation.name] = failure  # Errors of a rival are no failure of Gantry.
             else:
                 self.failures.append(f"{where}: {failure}")
             say(f"{where}: {failure}", progress=True)
@@ -148,7 +148,7 @@ class Comparison:
         return [found]
 
     def _limits(self, operation: Operation, subject: Attributes) -> dict[str, float]:
-        """What ends a measured run."""
+        """Return the limits of a measured run."""
         if not operation.drains:
             return {"seconds": self.plan.seconds, "warmup": RUN_WARMUP_SECONDS}
         if operation.load(subject.name) in ENDS_WITH_THE_TOPIC:
@@ -163,7 +163,7 @@ class Comparison:
         return ""
 
     def _load(self, operation: Operation, size: int, subject: Attributes, **limits: float) -> Result:
-        """Run the generator, readers of stored messages with a group of their own."""
+        """Run the generator; readers of stored messages use their own group."""
         self._groups += 1
         topic, group = self._topic(operation.topic, size), f"{self.section.name}-{self._groups}"
         if operation.topic == "read":
@@ -183,7 +183,7 @@ class Comparison:
 
 
 def sample(result: Result, subject: Attributes, spent: float) -> Sample:
-    """The measurements of one run."""
+    """Return the measurements of one run."""
     return Sample(
         cpu_us_per_message=None if subject.pid is None else spent * 1e6 / max(1, result.all_messages),
         messages_per_second=result.messages_per_second,
@@ -195,6 +195,6 @@ def sample(result: Result, subject: Attributes, spent: float) -> Sample:
 
 
 def describe(found: Sample) -> str:
-    """A sample in a few words."""
+    """Describe a sample in a few words."""
     cpu = "" if found.cpu_us_per_message is None else f"{found.cpu_us_per_message:.1f} µs/message, "
     return f"{cpu}{found.messages_per_second:.0f}/s, p50 {found.p50_ms:.2f} ms, p99 {found.p99_ms:.2f} ms"

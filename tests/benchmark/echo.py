@@ -41,7 +41,7 @@ READY_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Idle:
-    """What connections with one open stream, on which nothing happens, cost a server."""
+    """Cost of idle connections with one open stream."""
 
     subject: str
     connections: int
@@ -50,14 +50,14 @@ class Idle:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the servers did."""
+    """Measurements of the servers."""
 
     rows: list[Row]
     idle: list[Idle]
 
     @property
     def missed(self) -> list[str]:
-        """The aims that our transport misses."""
+        """Return the targets that our transport misses."""
         ours = self._cpu(MANY_IN_FLIGHT, OURS)
         one, reference = self._cpu(ONE_IN_FLIGHT, OURS), self._cpu(ONE_IN_FLIGHT, REFERENCE)
         found = []
@@ -72,11 +72,11 @@ class Outcome:
         return found.cpu_us_per_message if found else None
 
     def as_json(self) -> list[dict[str, object]]:
-        """The rows as the output file has them."""
+        """Return the rows in the form of the output file."""
         return [*map(as_json, self.rows), *({"operation": "echo-idle", **vars(one)} for one in self.idle)]
 
     def closing_line(self) -> str:
-        """The figures of the aims."""
+        """Return the figures of the targets."""
         parts = []
         for operation in (MANY_IN_FLIGHT, ONE_IN_FLIGHT):
             each = ((name, self._cpu(operation, name)) for name in SUBJECTS)
@@ -88,7 +88,7 @@ class Outcome:
         return "; ".join(parts)
 
     def table(self) -> str:
-        """The rows as Markdown tables."""
+        """Return the rows as Markdown tables."""
         known = Found(self.rows)
         lines = [
             "| echo | bytes | clients | server | CPU µs/message | of grpc-go's | messages/s | p50 ms | p99 ms "
@@ -143,7 +143,7 @@ def server(name: str) -> Iterator[Attributes]:
 
 
 def measure(rounds: int, seconds: float, names: tuple[str, ...] = SUBJECTS) -> Outcome:
-    """Run all cases against all servers in turns; the load generator is built before."""
+    """Run all cases against all servers in turns; the load generator is built first."""
     with ExitStack() as stack:
         subjects = [stack.enter_context(server(name)) for name in names]
         rows = [row for operation, size in CASES for row in _compare(operation, size, subjects, rounds, seconds)]
@@ -174,7 +174,7 @@ def _run(operation: Operation, size: int, subject: Attributes, seconds: float) -
 
 
 def _idle(name: str) -> Idle:
-    """The growth of a fresh server that has answered calls before."""
+    """Return the growth of a fresh server that has answered calls before."""
     raise_file_limit(IDLE_CONNECTIONS)
     with server(name) as subject:
         assert subject.pid

@@ -2,9 +2,9 @@
 
     python -m tests.benchmark.echo_server inprocess|immediate|grpcio HOST:PORT
 
-`immediate` is `inprocess` with the unary method as a plain function, as the hot ones of the service are.
+`immediate` is `inprocess` with the unary method as a plain function, like the hot methods of the service.
 
-Messages stay the bytes that they are, so that only the transport counts. The service is that of load/echo.go.
+Messages stay bytes, so that only the transport counts. The service is that of load/echo.go.
 """
 
 import argparse
@@ -28,30 +28,30 @@ STREAM_SIZE = 100
 
 
 async def unary(request: bytes, _: Any) -> bytes:
-    """The message itself."""
+    """Return the message."""
     return request
 
 
 async def stream(request: bytes, _: Any) -> AsyncIterator[bytes]:
-    """The message a hundred times."""
+    """Yield the message a hundred times."""
     for _number in range(STREAM_SIZE):
         yield request
 
 
 async def hold(requests: AsyncIterator[bytes], _: Any) -> AsyncIterator[bytes]:
-    """Each message as it comes, for as long as the client likes."""
+    """Yield each message as it arrives, until the client ends the stream."""
     async for request in requests:
         yield request
 
 
 @immediate
 def immediate_unary(request: bytes, _: Any) -> bytes:
-    """The message itself, without a task."""
+    """Return the message, without a task."""
     return request
 
 
 def service(unary: Callable[[bytes, Any], Any]) -> grpc.GenericRpcHandler:
-    """The methods, without a codec."""
+    """Return the methods, without a codec."""
     return grpc.method_handlers_generic_handler(
         "benchmark.Echo",
         {
@@ -64,7 +64,7 @@ def service(unary: Callable[[bytes, Any], Any]) -> grpc.GenericRpcHandler:
 
 @asynccontextmanager
 async def inprocess(address: str, unary: Callable[[bytes, Any], Any] = unary) -> AsyncIterator[None]:
-    """Our own, behind the listener that sniffs the protocol."""
+    """Serve on our transport, behind the listener that detects the protocol."""
     server = Server()
     server.add_generic_rpc_handlers((service(unary),))
     options = ListenerOptions(name="echo", address=HostPort.parse(address), tls_mode=TlsMode.DISABLED)
@@ -79,7 +79,7 @@ async def inprocess(address: str, unary: Callable[[bytes, Any], Any] = unary) ->
 
 @asynccontextmanager
 async def grpcio(address: str) -> AsyncIterator[None]:
-    """grpc.aio's own server."""
+    """Serve on grpc.aio's server."""
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((service(unary),))
     server.add_insecure_port(address)
@@ -98,11 +98,11 @@ TRANSPORTS: dict[str, Callable[[str], AbstractAsyncContextManager[None]]] = {
 
 
 async def serve(transport: str, address: str) -> None:
-    """Serve until told to stop."""
+    """Serve until stopped."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     async with TRANSPORTS[transport](address):
-        # Whoever started us holds the other end: when it dies, we do not stay.
+        # The parent holds the other end: when it dies, this process ends.
         loop.add_reader(sys.stdin, ended.set)
         await ended.wait()
         loop.remove_reader(sys.stdin)

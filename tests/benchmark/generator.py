@@ -26,7 +26,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Result:
-    """What one run of the generator measured."""
+    """Measurements of one run of the generator."""
 
     messages: int
     all_messages: int
@@ -41,14 +41,14 @@ class Result:
     pop_latency: Latency | None = None
 
     def checked(self, what: str) -> "Result":
-        """The result itself, or an exception if there were errors."""
+        """Return the result. Raises an exception if there were errors."""
         if self.errors:
             raise BenchmarkError(f"{what}: {self.errors} errors, the first: {self.first_error}")
         return self
 
 
 def build() -> None:
-    """Build the generator; Go keeps what did not change."""
+    """Build the generator; Go reuses unchanged objects."""
     PROGRAM.parent.mkdir(parents=True, exist_ok=True)
     try:
         subprocess.run(["go", "build", "-o", str(PROGRAM), "."], cwd=SOURCE, check=True)
@@ -67,7 +67,7 @@ def run(operation: str, subject: Attributes, **options: str | float) -> Result:
 
 @contextmanager
 def started(operation: str, subject: Attributes, **options: str | float) -> Iterator[subprocess.Popen[str]]:
-    """Run one load in the background; it is ended if it still runs when the block is left."""
+    """Run one load in the background; end it when the block is left."""
     command = [str(PROGRAM), operation, *_addresses(operation, subject)]
     for name, value in options.items():
         command.append(f"--{name.replace('_', '-')}={value}")
@@ -86,7 +86,7 @@ def _addresses(operation: str, subject: Attributes) -> list[str]:
 
 
 def parse(line: str) -> Result:
-    """The result in the generator's line of JSON."""
+    """Parse the generator's line of JSON."""
     found: dict[str, Any] = json.loads(line)
     pops = found.get("pop_latency_ms")
     return Result(

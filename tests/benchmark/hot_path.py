@@ -1,9 +1,9 @@
-"""One forwarded request inside one process, no sockets: what the code itself costs.
+"""One forwarded request inside one process, without sockets: the cost of the code itself.
 
     python -m tests.benchmark.hot_path [--seconds 3] [--profile]
 
-A client's frames go into its channel, a stand-in broker answers each at once. Prints the CPU time per
-request of SEND_MESSAGE_V2 with 1 and with 32 frames per read.
+A client's frames go into its channel; a fake broker answers each at once. Prints the CPU time per request of
+SEND_MESSAGE_V2 with 1 and with 32 frames per read.
 """
 
 import argparse
@@ -42,7 +42,7 @@ _FIELDS = {
 
 
 class _Transport:
-    """Takes what is written and gives it to `sink`."""
+    """Passes written bytes to `sink`."""
 
     def __init__(self, sink: Callable[[bytes], None]) -> None:
         self.write = sink
@@ -92,7 +92,7 @@ class _Broker:
 
 
 async def _measure(width: int, seconds: float, profile: bool) -> tuple[float, float]:
-    """CPU time per request in µs: everything, and of it the stand-ins' part."""
+    """Return CPU time per request in µs: in all, and of the fakes."""
     app = App(load(None, {"cluster": {"namesrv": "127.0.0.1:9876"}, "listen": ":0"}))
     assert isinstance(app.backend, ClusterBackend)
     app.backend._table = {"broker-a": Replicas("broker-a", "c", {0: _BROKER})}
@@ -133,7 +133,7 @@ async def _measure(width: int, seconds: float, profile: bool) -> tuple[float, fl
 
 
 def _stand_ins(broker: _Broker, width: int) -> float:
-    """What broker and client cost here by themselves, µs per request."""
+    """Return the cost of fake broker and client alone, µs per request."""
     chunk = b"".join(map(_request, range(width)))
     rounds = max(1, 20_000 // width)
     broker._decoder = FrameDecoder()

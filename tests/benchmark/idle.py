@@ -1,4 +1,4 @@
-"""Open idle connections that only send heartbeats: memory per connection, and whether all are answered."""
+"""Open idle connections that only send heartbeats: memory per connection, and number of answers."""
 
 import argparse
 import resource
@@ -16,7 +16,7 @@ TOPIC = "bench-idle"
 
 
 def raise_file_limit(connections: int) -> None:
-    """Allow this process and its children a file for each connection."""
+    """Allow this process and its children a file descriptor for each connection."""
     needed = connections + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -28,7 +28,7 @@ def raise_file_limit(connections: int) -> None:
 
 
 def peak_rss(process: subprocess.Popen[str], pid: int) -> float:
-    """The most memory a subject uses until the load ends."""
+    """Return the peak memory of a subject during the load."""
     peak = 0.0
     while process.poll() is None:
         peak = max(peak, rss_mb(pid))
@@ -37,7 +37,7 @@ def peak_rss(process: subprocess.Popen[str], pid: int) -> float:
 
 
 def measure(subject: Attributes, args: argparse.Namespace) -> tuple[Result, float]:
-    """Run the idle connections; return what they saw and the growth of memory in MB."""
+    """Run the idle connections; return their result and the growth of memory in MB."""
     before = rss_mb(subject.pid) if subject.pid else 0.0
     options = {"interval": args.interval, "groups": args.groups, "timeout": args.timeout}
     with generator.started(
@@ -51,7 +51,7 @@ def measure(subject: Attributes, args: argparse.Namespace) -> tuple[Result, floa
 
 
 def report(result: Result, growth: float, spent: float, args: argparse.Namespace) -> None:
-    """Print what was found."""
+    """Report the result."""
     counts = result.counts
     say(f"connections: {args.connections}, opened in {counts.get('connect_ms', 0) / 1000:.1f} s")
     if args.subject != "none":
@@ -71,7 +71,7 @@ def report(result: Result, growth: float, spent: float, args: argparse.Namespace
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The options of the command line."""
+    """Parse the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmark.idle", description=__doc__)
     parser.add_argument("--subject", default="gantry", choices=("gantry", "java", "none"))
     parser.add_argument("--connections", type=int, default=10000)

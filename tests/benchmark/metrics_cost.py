@@ -1,9 +1,9 @@
-"""What the metrics cost: one observed request, and one scrape.
+"""Cost of the metrics: one observed request, and one scrape.
 
     python -m tests.benchmark.metrics_cost [--seconds 2] [--topics 1000]
 
-The hot path is measured in turns with metrics and without (an observer that does nothing), so the difference means
-something on a machine that has other work to do.
+The hot path is measured in turns with metrics and with an observer that does nothing, so the difference holds on a busy
+machine.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _PEER = Peer(HostPort("10.0.0.1", 50000), HostPort("10.0.0.2", 8080))
 
 
 def _observations(topics: int, count: int) -> list[Observation]:
-    """Sends and receives of both protocols, over some topics, as brokers answer them."""
+    """Return sends and receives of both protocols, over some topics, with brokers' answers."""
     dice = random.Random(1)
     found = []
     for _ in range(count):
@@ -47,7 +47,7 @@ def _nothing(_: Observation) -> None:
 
 
 def _per_request(observe: Callable[[Observation], None], seen: list[Observation], seconds: float) -> float:
-    """CPU time in µs."""
+    """Return CPU time in µs."""
     count, begin = 0, time.process_time()
     while time.process_time() - begin < seconds:
         for one in seen:

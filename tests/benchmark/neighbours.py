@@ -1,7 +1,7 @@
-"""Watch a good client beside bad ones: its latency, and the memory that the proxy spends on the bad ones.
+"""Watch a good client beside bad ones: its latency, and the proxy's memory for the bad ones.
 
-A slow reader asks for big messages and never reads them. A flood sends without end; an unread one leaves the
-answers in its socket, a drained one throws them away.
+A slow reader requests big messages and never reads them. A flood sends without end; an unread one leaves the answers in
+its socket, a drained one discards them.
 """
 
 import argparse
@@ -52,7 +52,7 @@ SCENARIOS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the good client and the proxy went through in one scenario."""
+    """Measurements of the good client and the proxy in one scenario."""
 
     name: str
     good: Result
@@ -61,7 +61,7 @@ class Outcome:
 
 
 class PeakMemory:
-    """Follows the memory of a process in a thread; the peak counts."""
+    """The peak memory of a process, sampled in a thread."""
 
     def __init__(self, pid: int | None) -> None:
         self.peak = 0.0
@@ -70,7 +70,7 @@ class PeakMemory:
 
     @contextmanager
     def watching(self) -> Iterator["PeakMemory"]:
-        """Watch while the block runs."""
+        """Sample while the block runs."""
         thread = threading.Thread(target=self._watch)
         thread.start()
         try:
@@ -122,7 +122,7 @@ def observe(subject: Attributes, neighbours: tuple[Neighbour, ...], baseline: fl
 
 
 def settled(subject: Attributes, alone: Outcome) -> bool:
-    """Wait until the servers have worked off what the neighbours left, so that scenarios do not mix."""
+    """Wait until the servers have processed the neighbours' backlog, so that scenarios do not mix."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < deadline:
         probe = generator.run("send-sync", subject, topic=GOOD_TOPIC, connections=GOOD_CLIENTS, seconds=1, timeout=5)
@@ -132,7 +132,7 @@ def settled(subject: Attributes, alone: Outcome) -> bool:
 
 
 def observe_all(subject: Attributes, baseline: float, seconds: float) -> tuple[list[Outcome], list[str]]:
-    """Run every scenario from a quiet start; return the outcomes and why scenarios were left out."""
+    """Run every scenario from a quiet start; return the outcomes, and reasons for skipped scenarios."""
     outcomes: list[Outcome] = []
     for neighbours in SCENARIOS:
         if outcomes and not settled(subject, outcomes[0]):
@@ -143,7 +143,7 @@ def observe_all(subject: Attributes, baseline: float, seconds: float) -> tuple[l
 
 
 def _activity(neighbour: Neighbour, output: str) -> str:
-    """What a neighbour got done."""
+    """Describe the work of a neighbour."""
     if not output:
         raise BenchmarkError(f"the {neighbour.name} failed")
     found = generator.parse(output)
@@ -154,7 +154,7 @@ def _activity(neighbour: Neighbour, output: str) -> str:
 
 
 def failures(outcomes: list[Outcome], bound: float) -> Iterator[str]:
-    """What must not happen."""
+    """Return violations of the limits."""
     for one in outcomes:
         if one.good.errors:
             yield f"{one.name}: the good client met {one.good.errors} errors, the first: {one.good.first_error}"
@@ -163,7 +163,7 @@ def failures(outcomes: list[Outcome], bound: float) -> Iterator[str]:
 
 
 def table(outcomes: list[Outcome]) -> str:
-    """The outcomes as a Markdown table."""
+    """Return the outcomes as a Markdown table."""
     lines = [
         "| good client | messages/s | p50 ms | p99 ms | max ms | RSS growth MB | neighbours |",
         "|---|---:|---:|---:|---:|---:|---|",
@@ -178,7 +178,7 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The options of the command line."""
+    """Parse the options of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.benchmark.neighbours",
         description=__doc__,

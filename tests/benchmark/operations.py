@@ -1,4 +1,4 @@
-"""The loads of the comparison, and what Gantry must reach in each."""
+"""The loads of the comparison, and Gantry's targets in each."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ CPU_RATIO_LIMIT = 0.5
 
 @dataclass(frozen=True)
 class Aims:
-    """What is asked of Gantry beside the official Java proxy."""
+    """Targets for Gantry beside the official Java proxy."""
 
     cpu_ratio: float | None = None
     """The share of Java's CPU time per message that it may take."""
@@ -34,7 +34,7 @@ class Operation:
     aims: Aims = Aims()
 
     def load(self, subject: str) -> str:
-        """The generator's operation for a subject; empty where there is none."""
+        """Return the generator's operation for a subject; empty if there is none."""
         return self.direct if subject == "none" else self.name
 
 

@@ -43,7 +43,7 @@ class Finding:
     cpu_ratio_to_rust: float | None
 
     def failures(self) -> Iterable[str]:
-        """What is not as good as it must be."""
+        """Return the missed targets."""
         where, aims = f"{self.operation.name} {self.size}", self.operation.aims
         if aims.cpu_ratio is not None and self.cpu_ratio > aims.cpu_ratio:
             yield f"{where}: CPU per message is {self.cpu_ratio:.2f} of Java's, over {aims.cpu_ratio}"
@@ -59,7 +59,7 @@ class Finding:
 
 
 def middle(samples: list[Sample]) -> Sample:
-    """The median of each measurement; memory is that of the last run."""
+    """Return the median of each measurement; memory is that of the last run."""
     cpu = [one.cpu_us_per_message for one in samples if one.cpu_us_per_message is not None]
     return Sample(
         cpu_us_per_message=round(median(cpu), 2) if cpu else None,
@@ -72,7 +72,7 @@ def middle(samples: list[Sample]) -> Sample:
 
 
 def as_json(row: Row) -> dict[str, object]:
-    """A row as the output file has it."""
+    """Return a row in the form of the output file."""
     found: dict[str, object] = {
         "operation": row.operation.name,
         "size": row.size,
@@ -85,18 +85,18 @@ def as_json(row: Row) -> dict[str, object]:
 
 
 class Found:
-    """The samples of rows, to look up."""
+    """The samples of rows, by operation, size and subject."""
 
     def __init__(self, rows: list[Row]) -> None:
         self._samples = {(row.operation, row.size, row.subject): row.sample for row in rows}
 
     def sample(self, operation: Operation, size: int, subject: str) -> Sample | None:
-        """What a subject did; None where it was not measured."""
+        """Return a subject's sample; None if it was not measured."""
         return self._samples.get((operation, size, subject))
 
 
 def findings(rows: list[Row]) -> list[Finding]:
-    """Gantry beside Java, wherever both were measured."""
+    """Return Gantry beside Java, wherever both were measured."""
     known, found = Found(rows), []
     for operation, size in dict.fromkeys((row.operation, row.size) for row in rows):
         none, java, rust, ours = (known.sample(operation, size, name) for name in ("none", "java", "rust", "gantry"))
@@ -109,19 +109,19 @@ def findings(rows: list[Row]) -> list[Finding]:
 
 
 def cpu_ratio(found: Sample | None, other: Sample | None) -> float | None:
-    """How many times the other's CPU time per message."""
+    """Return the ratio of CPU times per message."""
     if not found or not other or found.cpu_us_per_message is None or not other.cpu_us_per_message:
         return None
     return found.cpu_us_per_message / other.cpu_us_per_message
 
 
 def added(found: Sample | None, direct: Sample | None) -> float | None:
-    """What a proxy adds to the 99th percentile of the way without one."""
+    """Return the latency that a proxy adds to the 99th percentile of the direct path."""
     return found.p99_ms - direct.p99_ms if found and direct else None
 
 
 def table(rows: list[Row]) -> str:
-    """The rows as a Markdown table; ratios are to Java."""
+    """Return the rows as a Markdown table; ratios are to Java."""
     known = Found(rows)
     lines = [
         "| operation | bytes | clients | subject | CPU µs/message | of Java's | messages/s | p50 ms | p99 ms "
@@ -157,12 +157,12 @@ def _cells(subject: str, found: Sample, java: Sample | None, none: Sample | None
 
 
 def number(value: float | None, digits: int) -> str:
-    """A cell of a table; empty without a value."""
+    """Return a cell of a table; empty without a value."""
     return "" if value is None else f"{value:.{digits}f}"
 
 
 def closing_line(rows: list[Row], compared: list[Finding]) -> str:
-    """The outcome of one protocol in one line of figures."""
+    """Return the outcome of one protocol in one line of figures."""
     if not compared:
         return f"{len(rows)} rows; nothing to compare: the java and gantry subjects did not both run"
     parts = [f"gantry/java CPU per message {_span([one.cpu_ratio for one in compared])} ({_by_operation(compared)})"]

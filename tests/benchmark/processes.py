@@ -8,7 +8,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def tree(pid: int) -> list[int]:
-    """The process and its living descendants."""
+    """Return the process and its living descendants."""
     found = [pid]
     for parent in found:
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
@@ -17,19 +17,19 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of the process, its living descendants and its ended children so far."""
+    """Return user and system time of the process, its living descendants and its ended children."""
     # utime, stime, cutime and cstime are the fields 14 to 17 of the line.
     return sum(int(field) for member in tree(pid) for field in _stat(member)[11:15]) / TICKS
 
 
 def rss_mb(pid: int) -> float:
-    """Resident memory of the process and its living descendants in MB."""
+    """Return resident memory of the process and its living descendants in MB."""
     pages = sum(int(fields[21]) for member in tree(pid) if (fields := _stat(member)))
     return round(pages * PAGE / 1e6, 1)
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the command name; none when the process is gone."""
+    """Return the fields of /proc/PID/stat after the command name; none for an ended process."""
     return _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
 
 

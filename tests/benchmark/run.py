@@ -1,9 +1,8 @@
-"""Compare Gantry with the official Java proxy, the Rust rival and no proxy at all, over remoting and over gRPC,
-and its bare gRPC transport with grpcio and grpc-go;
-and what watching costs.
+"""Compare Gantry with the official Java proxy, the Rust rival and no proxy, over remoting and gRPC; its bare gRPC
+transport with grpcio and grpc-go; and its cost with all observability on and off.
 
-Each operation runs several times for each subject, in rotating order; medians count. The exit code is 1
-when an aim is missed (`operations.py` lists them) or when a load met errors.
+Each operation runs several times for each subject, in rotating order; medians count. The exit code is 1 if a target is
+missed (`operations.py` lists them) or a load met errors.
 """
 
 import argparse
@@ -37,7 +36,7 @@ PARTS = (*(section.name for section in SECTIONS), "watching", "echo")
 
 
 class Report:
-    """What the parts found: sections of the output file, failures, closing lines."""
+    """Results of the parts: sections of the output file, failures, closing lines."""
 
     def __init__(self) -> None:
         self.data: dict[str, Any] = {"cpus": os.cpu_count()}
@@ -46,12 +45,12 @@ class Report:
         self.closing: list[str] = []
 
     def add(self, name: str, rows: list[dict[str, object]], closing: str) -> None:
-        """Take the rows of a part and its closing line."""
+        """Add the rows of a part and its closing line."""
         self.data[name] = rows
         self.closing.append(f"{name}: {closing}")
 
     def finish(self, path: Path, *, quick: bool) -> int:
-        """Write the file, print what went wrong and the figures; return the exit code."""
+        """Write the file, print failures and figures; return the exit code."""
         self.data |= {"failures": self.failures, "missed": self.missed}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.data, indent=2, ensure_ascii=False) + "\n")
@@ -64,7 +63,7 @@ class Report:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The options of the command line."""
+    """Parse the options of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.benchmark.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -88,7 +87,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def chosen(text: str, known: tuple[str, ...], what: str) -> list[str]:
-    """The names in a list on the command line, in their usual order."""
+    """Return the names in a list on the command line, in their usual order."""
     wanted = set(text.split(","))
     if unknown := wanted - set(known):
         raise BenchmarkError(f"no {what} {', '.join(sorted(unknown))}")
@@ -96,7 +95,7 @@ def chosen(text: str, known: tuple[str, ...], what: str) -> list[str]:
 
 
 def plan_of(args: argparse.Namespace) -> Plan:
-    """How much the command line asks for."""
+    """Return the amount of work that the command line requests."""
     return Plan(
         rounds=args.rounds,
         seconds=args.seconds,
@@ -107,7 +106,7 @@ def plan_of(args: argparse.Namespace) -> Plan:
 
 
 def sections_of(args: argparse.Namespace) -> list[Section]:
-    """The sections with the operations and subjects that are asked for."""
+    """Return the sections with the requested operations and subjects."""
     parts = chosen(args.only, PARTS, "part")
     operations = chosen(args.operations, OPERATIONS, "operation")
     subjects = chosen(args.subjects, SUBJECTS, "subject")

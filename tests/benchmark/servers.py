@@ -30,12 +30,12 @@ DEFAULT_GANTRY = shlex.join([sys.executable, "-m", "proxy", "serve"])
 
 
 class BenchmarkError(Exception):
-    """A failure to report in one line."""
+    """A failure for a report of one line."""
 
 
 @dataclass(frozen=True)
 class Attributes:
-    """What stands between the load generator and the broker."""
+    """A process between the load generator and the broker."""
 
     name: str
     route: str
@@ -68,7 +68,7 @@ class Kit:
 
 
 def _peers(*words: str) -> str:
-    # In a session of its own, the stopping survives an interrupt from the terminal.
+    # In its own session, stopping survives an interrupt from the terminal.
     command = [sys.executable, str(PEERS), *words]
     done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
     if done.returncode:
@@ -78,9 +78,9 @@ def _peers(*words: str) -> str:
 
 @contextmanager
 def kit(java: bool, rust: bool = False) -> Iterator[Kit]:
-    """Start name server, broker and, if asked for, the official Java proxy and the Rust rival on free ports.
+    """Start name server, broker and, on request, the official Java proxy and the Rust rival on free ports.
 
-    The rival is optional: where it cannot be built, the rest starts without it.
+    The rival is optional: if it cannot be built, the rest starts without it.
     """
     with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as directory:
         words = ["--dir", directory]
@@ -147,7 +147,7 @@ def _becomes_ready(process: subprocess.Popen[bytes], port: int) -> bool:
 
 
 def _route_code(port: int) -> int:
-    """The response code of a route request."""
+    """Return the response code of a route request."""
     fields = {"topic": READY_TOPIC, "acceptStandardJsonOnly": "true"}
     header = json.dumps(
         {"code": ROUTE_REQUEST, "language": "JAVA", "version": 493, "opaque": 1, "flag": 0, "extFields": fields}
@@ -160,7 +160,7 @@ def _route_code(port: int) -> int:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask a server to stop; kill it if it does not."""
+    """Stop a server; kill it after a timeout."""
     process.terminate()
     try:
         process.wait(STOP_SECONDS)
@@ -171,7 +171,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def one_subject(name: str, command: str) -> Iterator[tuple[Kit, Attributes]]:
-    """Start the kit and the one subject that is wanted."""
+    """Start the kit and one subject."""
     with kit(java=name == "java") as running:
         if name != "gantry":
             yield running, running.subjects[name]
@@ -181,7 +181,7 @@ def one_subject(name: str, command: str) -> Iterator[tuple[Kit, Attributes]]:
 
 
 def add_gantry_option(parser: argparse.ArgumentParser) -> None:
-    """Let the command line say how Gantry is started."""
+    """Add the options that change how Gantry is started."""
     parser.add_argument(
         "--gantry-command",
         default=DEFAULT_GANTRY,
@@ -194,7 +194,7 @@ def end_on_sigterm() -> None:
     """Let SIGTERM unwind the program, so that the servers are stopped."""
 
     def leave(number: int, _: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the stopping
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # A second SIGTERM must not interrupt stopping.
         sys.exit(128 + number)
 
     signal.signal(signal.SIGTERM, leave)

@@ -1,8 +1,8 @@
-"""What watching costs: Gantry with everything on that operators look at and rule by, beside Gantry with it off.
+"""Cost of observation: Gantry with all observability and rules on, beside Gantry with them off.
 
-On are: traffic records, the admin API with the live page looked at each second, metrics scraped every five seconds,
-traces of one request in a hundred, JSON logs, a rules file of several rules that let everything pass. Metrics are
-counted in both; they cannot be turned off.
+On: traffic records, the admin API with the live page polled each second, metrics scraped every five seconds, traces of
+one request in a hundred, JSON logs, a rules file whose rules let everything pass. Metrics are counted in both; they
+cannot be turned off.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ share = 0.01
 [rules]
 file = "{directory}/rules.toml"
 """
-# None of them has anything to say of the load.
+# None of these rules matches the load.
 _RULES = """
 [[rule]]
 name = "private"
@@ -82,7 +82,7 @@ class Row:
 
     @property
     def kept(self) -> float:
-        """The share of the throughput that is left."""
+        """Return the remaining share of the throughput."""
         return self.rate["on"] / self.rate["off"]
 
 
@@ -94,7 +94,7 @@ class Outcome:
 
     @property
     def missed(self) -> list[str]:
-        """Where it costs too much."""
+        """Return the operations above the limit."""
         return [
             f"watching {row.operation}: {1 - row.kept:.0%} of the throughput, over {MAX_LOST:.0%}"
             for row in self.rows
@@ -102,15 +102,15 @@ class Outcome:
         ]
 
     def as_json(self) -> list[dict[str, object]]:
-        """The rows as the output file has them."""
+        """Return the rows in the form of the output file."""
         return [{**vars(row), "kept": round(row.kept, 3)} for row in self.rows]
 
     def closing_line(self) -> str:
-        """The figures of the aim."""
+        """Return the figures of the target."""
         return "throughput kept: " + ", ".join(f"{row.operation} {row.kept:.2f}" for row in self.rows)
 
     def table(self) -> str:
-        """The rows as a Markdown table."""
+        """Return the rows as a Markdown table."""
         lines = [
             "| watching | clients | messages/s off | on | kept | CPU µs/message off | on | p99 ms off | on |",
             "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
@@ -125,7 +125,7 @@ class Outcome:
 
 
 def measure(running: Kit, command: str, rounds: int, seconds: float) -> Outcome:
-    """Run all operations against both in turns; the load generator is built before."""
+    """Run all operations against both in turns; the load generator is built first."""
     running.add_topic("watching")
     running.add_group("watching")
     stored = generator.run("send-async", running.subjects["none"], topic="watching", size=_SIZE, messages=_STORED)
@@ -178,7 +178,7 @@ def _gantry(running: Kit, command: str, name: str, settings: str) -> Iterator[At
 
 @contextmanager
 def _watched(running: Kit, command: str) -> Iterator[Attributes]:
-    """Gantry with everything on, and somebody who looks at it all."""
+    """Start Gantry with everything on, and the clients of its observability."""
     admin = f"{HOST}:{free_port()}"
     (running.directory / "rules.toml").write_text(_RULES)
     with _collector() as collector:
@@ -192,7 +192,7 @@ def _watched(running: Kit, command: str) -> Iterator[Attributes]:
 
 @contextmanager
 def _looking(admin: str) -> Iterator[None]:
-    """A browser with the live page, and Prometheus."""
+    """Poll as a browser with the live page and as Prometheus."""
     over = threading.Event()
     looked = [0]
 
@@ -200,7 +200,7 @@ def _looking(admin: str) -> Iterator[None]:
         turn = since = 0
         while not over.wait(1.0):
             with contextlib.suppress(OSError):
-                # As the page asks: for the seconds that it does not have yet.
+                # The page requests only the seconds that it lacks.
                 for second in json.loads(_read(f"http://{admin}/v1/live?since={since}"))["seconds"]:
                     since = second["at"]
                 if turn % 5 == 0:
@@ -226,7 +226,7 @@ def _read(url: str) -> bytes:
 
 @contextmanager
 def _collector() -> Iterator[str]:
-    """Takes spans and throws them away."""
+    """Serve a collector that discards spans."""
 
     class Take(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -235,7 +235,7 @@ def _collector() -> Iterator[str]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer((HOST, 0), Take)
     thread = threading.Thread(target=server.serve_forever)

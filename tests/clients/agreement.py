@@ -1,17 +1,17 @@
-"""Whether a replica's traffic records and its metrics say the same of the same requests, to the last one.
+"""Compare a replica's traffic records with its metrics, to the last request.
 
-The metrics are Prometheus' text, scraped when nothing was connected or under way any more; the records are those that
-the replica had written when it ended, added up by the analytics' own transform. Both say what there was of
+The metrics are Prometheus' text, scraped after all connections and requests ended; the records are those that the
+replica had written at its end, summed by the analytics' own transform. Compared are
 
 - requests, by protocol, code, response and topic, and errors by protocol and code;
-- messages by protocol and by what was done with them, and bytes of bodies by protocol, code and direction;
-- messages and bytes that came in, by topic, and went out, by topic and consumer group;
-- connections that opened and closed, by protocol, listener and cause.
+- messages by protocol and action, and bytes of bodies by protocol, code and direction;
+- messages and bytes in, by topic, and out, by topic and consumer group;
+- connections opened and closed, by protocol, listener and cause.
 
-Records name topics as clients did. What the metrics fold on purpose is folded here in the same way (`_Fold`): a topic
-that does not exist, or cannot, is none; and beyond the number of rows that are kept (`metrics/requests.py`),
-requests about further topics are of the topic `__other__`. The replica must neither drop series (`metrics.top`,
-`metrics.idle`) nor leave records out (`traffic.sample`).
+Records name topics as clients did. Metrics fold some topics, and `_Fold` does the same here: a topic that does not
+exist, or cannot, has no name; and beyond the maximum number of rows (`metrics/requests.py`), requests of further topics
+belong to the topic `__other__`. The replica must neither drop series (`metrics.top`, `metrics.idle`) nor sample records
+(`traffic.sample`).
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ Counts = Counter[tuple[str, ...]]
 
 
 class Count(StrEnum):
-    """What both have counted; the values name what the keys of the `Counts` are."""
+    """Counts of both sources; the values name the keys of the `Counts`."""
 
     REQUESTS = "requests by protocol, code, response and topic"
     ERRORS = "errors by protocol and code"
@@ -50,7 +50,7 @@ class Count(StrEnum):
 
 Counted = Mapping[Count, Counts]
 
-# What makes a topic none, by protocol and response.
+# Responses after which a topic has no name, by protocol.
 _NO_TOPIC = {
     ("remoting", str(int(ResponseCode.TOPIC_NOT_EXIST))),
     ("grpc", str(int(Code.TOPIC_NOT_FOUND))),
@@ -67,15 +67,15 @@ _CODES = {
 }
 _ACTIONS = {code: action for action, codes in _CODES.items() for code in codes.split()}
 _ROW = ("protocol", "code", "response", "topic")
-# Differences of one kind that are told one by one.
+# Maximum number of differences of one kind in the report.
 _TOLD = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How much the records hold, and in what they and the metrics differ: sentences, none where all is the same.
+    """Number of compared records, and the differences as sentences, none if equal.
 
-    topics: those of the metrics' series; connections: those that opened.
+    topics: those of the metrics' series; connections: opened ones.
     """
 
     requests: int
@@ -96,7 +96,7 @@ class Agreement:
 
 
 def compare(spark: SparkSession, metrics: str, directory: str) -> Agreement:
-    """How the metrics (text) agree with the records in a directory (path or URI). Raises NoRecords."""
+    """Compare the metrics (text) with the records in a directory (path or URI). Raises NoRecords."""
     samples = Samples(metrics)
     requests, connections = (read(spark, directory, name, thorough=True) for name in ("requests", "connections"))
     theirs = _of_metrics(samples)
@@ -132,7 +132,7 @@ def _unlike(what: Count, metrics: Counts, records: Counts) -> Iterator[str]:
 
 
 class Samples:
-    """The samples of a text that Prometheus reads."""
+    """The samples of a text in Prometheus' format."""
 
     def __init__(self, text: str) -> None:
         self._named: dict[str, list[Any]] = {}
@@ -141,7 +141,7 @@ class Samples:
                 self._named.setdefault(sample.name, []).append(sample)
 
     def sums(self, name: str, *labels: str, **wanted: str) -> Counts:
-        """A sample's values added up by these labels, of the series that have the wanted label values."""
+        """Sum a sample by these labels, over the series with the given label values."""
         counts: Counts = Counter()
         for sample in self._named.get(name, ()):
             if wanted.items() <= sample.labels.items():
@@ -172,7 +172,7 @@ def _of_metrics(samples: Samples) -> Counted:
 
 
 class _Fold:
-    """What the metrics make of a topic. known: the rows they have, `_ROW` of each."""
+    """The metrics' folding of topics. known: their rows, `_ROW` of each."""
 
     def __init__(self, known: Iterable[tuple[str, ...]]) -> None:
         self._known = frozenset(known)
@@ -191,7 +191,7 @@ def _of_records(requests: DataFrame, connections: DataFrame, fold: _Fold) -> Cou
         protocol, code, response = row.protocol, row.code, str(row.response)
         topic, action = fold(protocol, code, response, row.topic), _ACTIONS.get(code)
         counted[Count.REQUESTS][protocol, code, response, topic] += row.requests
-        # RIP-46, which names this family, has the codes of remoting in lower case.
+        # RIP-46, which names this family, writes the codes of remoting in lower case.
         counted[Count.ERRORS][protocol, code.lower() if protocol == "remoting" else code] += row.errors
         counted[Count.BODY_BYTES][protocol, code, "in"] += row.bytes_in
         counted[Count.BODY_BYTES][protocol, code, "out"] += row.bytes_out

@@ -1,15 +1,15 @@
-"""What `make clients` does: every official client through the one port, plain and TLS.
+"""`make clients`: every official client through the one port, plain and TLS.
 
     python -m tests.clients.run [--backend cluster|embedded] [--only TEXT …] [--list]
 
 The backend is a real cluster of two brokers, or the embedded broker.
 
-The port is the route of remoting and of gRPC clients alike. Those that verify its certificate trust the
-authority that signed it. Clients that name no broker have a door to the second one: the proxy's second listener.
+Remoting and gRPC clients use the same port. Clients that verify its certificate trust the authority that signed it.
+Clients that name no broker reach the second broker through the proxy's second listener.
 
-The proxy keeps traffic records. When it has ended, the analytics count them, and every count must be that of the
-proxy's metrics (`agreement.py`). They are read when all clients are gone and nothing is under way: after that, nothing
-is counted any more. Broker, tools and clients that go round the proxy are in neither.
+The proxy keeps traffic records. After its end the analytics count them, and every count must equal the proxy's metrics
+(`agreement.py`), which are scraped after all clients have gone and no request is in flight. Traffic of brokers, tools
+and clients that bypass the proxy is in neither.
 """
 
 import argparse
@@ -32,20 +32,20 @@ from tests.cluster.servers import HOST, PEERS, Cluster, Failed, Gantry
 from tests.ports import free_port
 
 _MATRIX = PEERS.with_name("matrix")
-# Messages of the trace topic are looked for, and SQL filters are used, by rows of the matrix.
+# Rows of the matrix query messages of the trace topic, and use SQL filters.
 _CLUSTER = ("--second-broker", "--fast-timers")
-# How it ends.
+# Seconds to stop.
 _CLOSING = re.compile(r"(\d+) passed, (\d+) failed")
 _AUTHORITY = "authority.pem"
 _RECORDS = "traffic"
-# What must be none before the metrics are final.
+# Gauges that must be zero before the metrics are final.
 _LEFT = ("gantry_connections", "gantry_requests_under_way")
-# Seconds that connections and requests of clients that have ended may go on, and between two looks.
+# Seconds that connections and requests of finished clients may linger, and seconds between two checks.
 _TIMEOUT, _POLL_INTERVAL = 60.0, 0.5
 
 
 def main() -> int:
-    """Run the matrix; 0 where every row has passed, and records and metrics agree."""
+    """Run the matrix; return 0 if every row passed, and records and metrics agree."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", choices=("cluster", "embedded"), default="cluster")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="rows whose label holds this text")
@@ -53,7 +53,7 @@ def main() -> int:
     parser.add_argument("--json", default="build/clients.jsonl", metavar="FILE")
     parser.add_argument("--list", action="store_true", help="print the labels of the rows and run nothing")
     options = parser.parse_args()
-    # The servers must not outlive a run that is ended from outside.
+    # SIGTERM must stop the servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     Path(options.json).parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gantry-clients-") as name:
@@ -66,7 +66,7 @@ def main() -> int:
             status, passed, failed = _rows(_matrix(directory, gantry.address, options.only, *words))
             metrics = _last_metrics(f"http://{HOST}:{metrics_port}/metrics")
         if not passed + failed:
-            # Nothing was recorded.
+            # There are no records.
             print("\n0 passed, 0 failed")
             return status
         agreement = _agreement(metrics, directory / _RECORDS)
@@ -76,9 +76,9 @@ def main() -> int:
 
 
 def _rows(matrix: list[str]) -> tuple[int, int, int]:
-    """Run the matrix: its exit status (no rows at all are wrong, too), and how many rows have passed, and failed.
+    """Run the matrix; return its exit status (1 without rows), and the numbers of passed and failed rows.
 
-    Raises Failed where it does not come to its end.
+    Raises Failed if the matrix does not finish.
     """
     closing = None
     with subprocess.Popen(matrix, stdout=subprocess.PIPE, text=True) as process:
@@ -122,7 +122,7 @@ def _before_a_cluster(directory: Path, observed: str) -> Iterator[Gantry]:
 @contextmanager
 def _embedded(directory: Path, observed: str) -> Iterator[Gantry]:
     port = free_port()
-    # Transactions are asked about as soon as by the cluster.
+    # The same transaction check interval as in the cluster.
     config = f"""
         {observed}
         {_tls(directory)}
@@ -143,7 +143,7 @@ _BACKENDS = {"cluster": _before_a_cluster, "embedded": _embedded}
 
 
 def _observed(directory: Path, port: int) -> str:
-    """What has everything recorded, and every topic and group shown until the end."""
+    """Return the settings that record everything, and keep every topic and group in the metrics until the end."""
     return f"""
         metrics_listen = "{HOST}:{port}"
 
@@ -158,9 +158,9 @@ def _observed(directory: Path, port: int) -> str:
 
 
 def _last_metrics(url: str) -> str:
-    """The metrics once nobody is connected and nothing under way. Raises Failed where that does not come.
+    """Return the metrics when there are no connections and no requests in flight. Raises Failed after a timeout.
 
-    An rpc whose connection is lost is counted some turns of the loop later: hence two looks.
+    An rpc whose connection is lost is counted some loop turns later: hence two checks.
     """
     deadline = time.monotonic() + _TIMEOUT
     quiet = False
@@ -186,7 +186,7 @@ def _agreement(metrics: str, records: Path) -> Agreement:
 
 
 def _tls(directory: Path) -> str:
-    """The table of a new certificate, signed by the authority."""
+    """Return the settings of a new certificate, signed by the authority."""
     authority = trustme.CA()
     certificate = authority.issue_cert(HOST)
     authority.cert_pem.write_to_path(directory / _AUTHORITY)

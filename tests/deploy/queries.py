@@ -1,31 +1,31 @@
-"""What a PromQL expression wants: metrics, and the labels that it expects of each."""
+"""Requirements of a PromQL expression: metrics, and the labels of each."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import promql_parser as promql
 
-# Grafana puts these in.
+# Variables that Grafana replaces.
 _MACROS = {"$__rate_interval": "5m", "$__interval": "1m", "$__range": "1h"}
 _AGGREGATE = promql.AggregateExpr
 
 
 class Use(NamedTuple):
-    """One selector: its metric, the labels that it or an aggregation of it names."""
+    """One selector: its metric, and the labels that it or an aggregation of it names."""
 
     metric: str
     labels: frozenset[str]
 
 
 def parse(expression: str) -> Any:
-    """The tree. Raises ValueError."""
+    """Parse an expression. Raises ValueError."""
     for macro, value in _MACROS.items():
         expression = expression.replace(macro, value)
     return promql.parse(expression)
 
 
 def uses(node: Any, wanted: frozenset[str] = frozenset()) -> Iterator[Use]:
-    """Every selector in a tree, with the labels that are wanted of it from above."""
+    """Yield every selector of a tree, with the labels that outer expressions require of it."""
     if isinstance(node, promql.VectorSelector):
         own = {matcher.name for matcher in node.matchers.matchers}
         assert node.name is not None
@@ -55,7 +55,7 @@ def _grouped(node: Any) -> frozenset[str]:
 
 
 def labels(node: Any) -> frozenset[str]:
-    """The labels of a recording rule's result: those that its outermost aggregation keeps."""
+    """Return the labels of a recording rule's result: those that its outermost aggregation keeps."""
     if isinstance(node, _AGGREGATE):
         return _grouped(node)
     if isinstance(node, promql.BinaryExpr):

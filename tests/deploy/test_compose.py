@@ -1,4 +1,4 @@
-"""The Compose file, as compose-go (which Docker Compose is made with) understands it."""
+"""The Compose file, parsed by compose-go, the library of Docker Compose."""
 
 import json
 from pathlib import Path
@@ -8,10 +8,10 @@ import pytest
 
 from protocol_negotiation.advertised_address import advertised
 from protocol_negotiation.peer import HostPort, Peer
-from tests.deploy.kit import DEPLOY, drain_seconds, run, settings
+from tests.deploy.files import DEPLOY, drain_seconds, run, settings
 from tests.tools import compose
 
-# Whoever needs the tools first builds them.
+# The first test that needs the tools builds them.
 pytestmark = pytest.mark.timeout(900)
 
 GANTRY = DEPLOY / "compose" / "gantry.toml"
@@ -23,7 +23,7 @@ def project() -> dict[str, Any]:
     return found
 
 
-def test_everything_is_there(project: dict[str, Any]) -> None:
+def test_all_objects_are_present(project: dict[str, Any]) -> None:
     services = {"namesrv", "broker", "gantry-1", "gantry-2", "access-point", "prometheus", "grafana"}
     assert set(project["services"]) == services
     assert all(Path(config["file"]).is_file() for config in project["configs"].values())
@@ -36,7 +36,7 @@ def test_images_have_tags(project: dict[str, Any]) -> None:
         assert tag[0].isdigit() or tag[0] == "v"
 
 
-def test_nothing_is_published_to_the_world(project: dict[str, Any]) -> None:
+def test_ports_are_published_on_loopback_only(project: dict[str, Any]) -> None:
     ports = [port for service in project["services"].values() for port in service.get("ports", ())]
     assert ports
     assert {port["host_ip"] for port in ports} == {"127.0.0.1"}
@@ -51,7 +51,7 @@ def test_replicas_are_alike_and_confined(project: dict[str, Any]) -> None:
     assert Path(one["build"]["context"], one["build"]["dockerfile"]) == DEPLOY / "Containerfile"
 
 
-def test_there_is_time_for_a_drain(project: dict[str, Any]) -> None:
+def test_stop_timeout_covers_a_drain(project: dict[str, Any]) -> None:
     grace = project["services"]["gantry-1"]["stop_grace_period"]
     assert grace == "30s"
     assert drain_seconds(settings(GANTRY)) < 30
@@ -59,10 +59,10 @@ def test_there_is_time_for_a_drain(project: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("client", "told"),
-    # The host, whose connections come by the gateway; a container; somebody whom HAProxy let in from elsewhere.
+    # The host, whose connections come by the gateway; a container; a remote client behind HAProxy.
     [("172.30.8.1", "127.0.0.1:8080"), ("172.30.8.9", "access-point:8080"), ("192.0.2.7", "127.0.0.1:8080")],
 )
-def test_each_client_is_told_what_it_can_dial(client: str, told: str) -> None:
+def test_each_client_gets_a_reachable_address(client: str, told: str) -> None:
     (item,) = settings(GANTRY).listen
     peer = Peer(HostPort(client, 50000), HostPort("172.30.8.4", 8080))
     assert str(advertised(peer, item.advertised)) == told

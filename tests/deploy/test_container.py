@@ -1,4 +1,4 @@
-"""The Containerfile, judged by hadolint, and its build steps, done without a container engine."""
+"""The Containerfile, checked by hadolint, and its build steps, run without a container engine."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from protocol_negotiation.peer import HostPort
-from tests.deploy.kit import DEPLOY, ROOT, run
+from tests.deploy.files import DEPLOY, ROOT, run
 from tests.ports import free_port
 from tests.proxy.tools.doctor.kit import codes, visit
 
@@ -25,7 +25,7 @@ Instruction = tuple[str, str]
 
 
 def instructions() -> Iterator[list[Instruction]]:
-    """The instructions of each stage, as (name, arguments)."""
+    """Return the instructions of each stage, as (name, arguments)."""
     text = re.sub(r"^\s*#.*\n", "", FILE.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     stage: list[Instruction] = []
     for line in filter(str.strip, text.splitlines()):
@@ -44,19 +44,19 @@ def arguments(stage: list[Instruction], name: str) -> list[str]:
     return [words for kind, words in stage if kind == name]
 
 
-def test_hadolint_has_nothing_to_say() -> None:
+def test_hadolint_reports_nothing() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
     assert run(hadolint, "--failure-threshold", "ignore", "Containerfile") == ""
 
 
-def test_it_does_not_run_as_root() -> None:
+def test_image_does_not_run_as_root() -> None:
     assert arguments(IMAGE, "USER") == ["10001:10001"]
     assert "--uid 10001" in arguments(IMAGE, "RUN")[0]
 
 
-def test_it_stops_gracefully() -> None:
+def test_image_stops_gracefully() -> None:
     assert arguments(IMAGE, "STOPSIGNAL") == ["SIGTERM"]
-    # As its first process, so that the signal gets there.
+    # Gantry is the first process, so that it receives the signal.
     assert json.loads(arguments(IMAGE, "ENTRYPOINT")[0]) == ["gantry"]
 
 
@@ -67,11 +67,11 @@ def test_the_bases_are_pinned_and_the_same() -> None:
 
 
 def sources() -> list[str]:
-    """What the build copies from the repository."""
+    """Return the files that the build copies from the repository."""
     return [word for words in arguments(BUILD, "COPY") for word in words.split()[:-1]]
 
 
-def test_what_is_copied_is_not_ignored() -> None:
+def test_copied_files_are_not_ignored() -> None:
     allowed = re.findall(r"^!(.*)$", (DEPLOY / "Containerfile.dockerignore").read_text(), re.MULTILINE)
     assert sorted(allowed) == sorted(sources())
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -82,7 +82,7 @@ def test_what_is_copied_is_not_ignored() -> None:
 
 
 def locked(file: Path) -> dict[str, str]:
-    """Version by name."""
+    """Return versions by name."""
     return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", file.read_text(), re.MULTILINE))
 
 
@@ -99,7 +99,7 @@ def test_every_dependency_is_locked() -> None:
     ).keys()
 
 
-def test_the_image_has_the_versions_that_are_tested() -> None:
+def test_image_has_the_tested_versions() -> None:
     tested = locked(ROOT / "requirements.lock")
     shipped = locked(DEPLOY / "requirements.lock") | locked(DEPLOY / "build.lock")
     assert {name: version for name, version in shipped.items() if tested.get(name, version) != version} == {}
@@ -118,7 +118,7 @@ def test_every_requirement_has_hashes(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The root of what the build stage makes: its RUN steps, in a directory instead of a container."""
+    """Run the RUN steps of the build stage in a directory instead of a container; yield its root."""
     root = tmp_path_factory.mktemp("image")
     shims = root / "shims"
     for folder in (shims, root / "src", root / "opt", root / "dist"):
@@ -154,7 +154,7 @@ def _copy(source: Path, to: Path, name: str) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_what_the_build_makes_serves(built: Path, tmp_path: Path) -> None:
+def test_built_image_serves(built: Path, tmp_path: Path) -> None:
     port = free_port()
     environment = {"PATH": f"{built}/opt/gantry/bin:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
     command = ["gantry", "serve", "--listen", f"127.0.0.1:{port}", "--embedded", str(tmp_path / "store")]
@@ -184,12 +184,12 @@ def test_what_the_build_makes_serves(built: Path, tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         _, rest = process.communicate(timeout=60)
     assert process.returncode == 0, rest
-    # The root file system is read-only there.
+    # The root file system is read-only in the container.
     assert list((tmp_path / "work").iterdir()) == []
 
 
 def _healthy(environment: dict[str, str], port: int) -> None:
-    """The image's own health check, at this port; and at one where nobody listens."""
+    """Run the image's health check at this port, and at a closed port."""
     (check,) = arguments(IMAGE, "HEALTHCHECK")
     words: list[str] = json.loads(check.partition("CMD ")[2])
     for at, status in ((port, 0), (free_port(), 1)):

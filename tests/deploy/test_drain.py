@@ -1,4 +1,4 @@
-"""What happens between SIGTERM and the end, in its order."""
+"""The order of events between SIGTERM and the end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ DELAY = 3600.0
 
 
 async def poll(opened: Opened, seconds: int) -> RemotingCommand:
-    """A pull of a topic that is empty."""
+    """Pull from an empty topic."""
     fields = {
         "consumerGroup": "workers",
         "topic": "orders",
@@ -46,7 +46,7 @@ async def poll(opened: Opened, seconds: int) -> RemotingCommand:
 
 
 async def receive(rpcs: rpc.Rpcs, seconds: int) -> list[Any]:
-    """A receive of a topic that is empty: the statuses that come."""
+    """Receive from an empty topic; return the statuses."""
     request = ReceiveMessageRequest(
         group=Resource(name="workers"),
         message_queue=MessageQueue(topic=Resource(name="orders"), id=-1),
@@ -67,7 +67,7 @@ async def until(check: Callable[[], Awaitable[bool]]) -> None:
 
 @pytest.fixture
 def delayed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """The drain's delay is over when this is set: how long a machine takes to see what is still served is no matter."""
+    """Return an event that ends the drain's delay: the time of the checks on a slow machine does not matter."""
     over, sleep = asyncio.Event(), anyio.sleep
 
     async def delay(seconds: float) -> None:
@@ -77,14 +77,14 @@ def delayed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     return over
 
 
-async def test_the_whole_drain(tmp_path: Path, delayed: asyncio.Event) -> None:
+async def test_drain_runs_in_order(tmp_path: Path, delayed: asyncio.Event) -> None:
     app = App(
         Settings(
             listen=[{"address": "127.0.0.1:0"}],
             embedded={"directory": tmp_path, "sync": "os"},
             admin={"listen": "off"},
             drain_delay=DELAY,
-            # Longer than anything here is waited for.
+            # Longer than any wait of this test.
             drain_timeout=120.0,
         )
     )
@@ -105,7 +105,7 @@ async def test_the_whole_drain(tmp_path: Path, delayed: asyncio.Event) -> None:
                 await asyncio.sleep(0.02)
         stop.set()
 
-        # First, health alone says no; whoever comes is served as before.
+        # First only health changes; clients are served as before.
         async def unready() -> bool:
             return (await wire.get(line, "/readyz")).status == 503
 
@@ -118,20 +118,20 @@ async def test_the_whole_drain(tmp_path: Path, delayed: asyncio.Event) -> None:
         assert not remoting_poll.done()
         assert not grpc_poll.done()
 
-        # Then nobody new is let in, and long polls return at once, long before their time.
+        # Then new connections are refused, and long polls return at once, long before their timeout.
         delayed.set()
         assert (await remoting_poll).code == ResponseCode.GO_AWAY
         assert await grpc_poll in ([Code.MESSAGE_NOT_FOUND], [])
         assert (await wire.ask_route(asking, "orders", NEW)).code == ResponseCode.GO_AWAY
         with pytest.raises(Unreachable):
             await wire.ask_route(line, "orders", NEW)
-        # Nothing is under way, so the end does not wait for the deadline.
+        # Without requests in flight the end does not wait for the deadline.
         async with asyncio.timeout(30):
             await serving
 
 
-async def test_the_deadline(tmp_path: Path) -> None:
-    """A client that knows no GO_AWAY, and waits, is cut off at the end of drain_timeout at the latest."""
+async def test_drain_ends_at_its_deadline(tmp_path: Path) -> None:
+    """A waiting client that does not know GO_AWAY is disconnected at the end of drain_timeout."""
     app = App(
         Settings(
             listen=[{"address": "127.0.0.1:0"}],

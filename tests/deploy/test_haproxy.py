@@ -1,4 +1,4 @@
-"""HAProxy before two replicas, with the configuration that we ship: a drain of either is nothing to a client."""
+"""HAProxy before two replicas, with the shipped configuration: clients do not notice the drain of a replica."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from remoting.codes import GO_AWAY_VERSION, RequestCode, ResponseCode
 from remoting.errors import ConnectionLost
 from tests.cluster.client import Client, send_fields, v2
 from tests.cluster.servers import Gantry, accepts, eventually
-from tests.deploy.kit import DEPLOY, run
+from tests.deploy.files import DEPLOY, run
 from tests.ports import free_port
 from tests.proxy.embedded.embedded_cluster import EmbeddedCluster
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 FILE = DEPLOY / "haproxy.cfg"
 TOPIC = "orders"
-# Longer than the two checks, a second apart, by which HAProxy sees that a replica drains.
+# Longer than the two checks, a second apart, after which HAProxy marks a draining replica.
 CONFIG = """
 drain_delay = 5.0
 drain_timeout = 10.0
@@ -37,12 +37,12 @@ trusted_proxies = ["127.0.0.0/8"]
 """
 
 
-def test_haproxy_takes_it() -> None:
+def test_haproxy_accepts_the_configuration() -> None:
     run("haproxy", "-c", "-q", "-f", FILE, GANTRY_1="127.0.0.1:1", GANTRY_2="127.0.0.1:2")
 
 
 class HAProxy:
-    """A process with our configuration."""
+    """A process with the shipped configuration."""
 
     def __init__(self, *replicas: Gantry) -> None:
         self.port, self._status = free_port(), free_port()
@@ -60,7 +60,7 @@ class HAProxy:
             process.wait()
 
     def states(self) -> list[str]:
-        """What it thinks of the replicas."""
+        """Return HAProxy's states of the replicas."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._status}/;json", timeout=30) as answer:
             rows = json.load(answer)
         found = []
@@ -71,12 +71,14 @@ class HAProxy:
         return found
 
     def ready(self) -> bool:
-        """It listens, and has seen both replicas well: it takes them for well before its first check, too."""
+        """Wait until HAProxy listens and both replicas have passed a check: it assumes them healthy before its first
+        one.
+        """
         return accepts(self.port) and accepts(self._status) and self.states() == ["UP", "UP"]
 
 
 class Sender:
-    """Sends without a pause; `failures` are what an application would have seen."""
+    """Sends without a pause; `failures` are those that an application would see."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -85,7 +87,7 @@ class Sender:
 
 
 async def send_remoting(address: str, sender: Sender) -> None:
-    """As clients from 5.3.2 on do: told GO_AWAY they connect again, and repeat what they wanted."""
+    """Send as clients from 5.3.2 on do: after GO_AWAY they reconnect and repeat the request."""
     while True:
         async with Client(address, version=GO_AWAY_VERSION + 2) as client:
             answered = 0
@@ -158,7 +160,7 @@ async def test_a_drain_of_either_replica_fails_no_send(tmp_path: Path) -> None:
                         await eventually(haproxy.ready, "the replica's return", 60)
                 assert (remoting.failures, grpc.failures) == ([], [])
                 assert remoting.moves
-                # Their drain has been seen.
+                # HAProxy has noticed the drain.
                 one.kill()
                 two.kill()
 
@@ -175,7 +177,7 @@ CREATE = {
 
 
 async def progress(*senders: Sender) -> None:
-    """Wait until everybody has sent some more, and nothing has failed."""
+    """Wait until every sender has sent more messages without a failure."""
     before = [sender.sent for sender in senders]
 
     def moved() -> bool:

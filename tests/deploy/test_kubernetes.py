@@ -1,4 +1,6 @@
-"""The manifests: rendered by kustomize, checked against Kubernetes' own schemas, and what schemas cannot know."""
+"""The manifests: rendered by kustomize, validated by Kubernetes' schemas, with further rules that schemas cannot
+express.
+"""
 
 from typing import Any
 
@@ -7,19 +9,19 @@ import pytest
 import yaml
 
 from proxy.core.health import PATHS
-from tests.deploy.kit import DEPLOY, drain_seconds, run, settings
+from tests.deploy.files import DEPLOY, drain_seconds, run, settings
 from tests.tools import kustomize
 
-# Whoever needs the tools first builds them.
+# The first test that needs the tools builds them.
 pytestmark = pytest.mark.timeout(900)
 
-# The oldest that knows a lifecycle's sleep, and the newest.
+# The oldest version with a lifecycle's sleep, and the newest.
 VERSIONS = ("1.30", "1.33", "1.37")
 
 
 @pytest.fixture(scope="module")
 def manifests() -> dict[str, Any]:
-    """Rendered, by kind."""
+    """Return the rendered manifests by kind."""
     documents = list(yaml.safe_load_all(run(kustomize(), "build", "kubernetes")))
     found = {document["kind"]: document for document in documents}
     assert len(found) == len(documents)
@@ -38,7 +40,7 @@ def container(pod: dict[str, Any]) -> dict[str, Any]:
     return dict(found)
 
 
-def test_everything_is_there(manifests: dict[str, Any]) -> None:
+def test_all_objects_are_present(manifests: dict[str, Any]) -> None:
     assert set(manifests) == {
         "ConfigMap",
         "Deployment",
@@ -50,7 +52,7 @@ def test_everything_is_there(manifests: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_schemas_hold(manifests: dict[str, Any], version: str) -> None:
+def test_manifests_match_the_schemas(manifests: dict[str, Any], version: str) -> None:
     for document in manifests.values():
         kubernetes_validate.validate(document, version, strict=True)
 
@@ -66,7 +68,7 @@ def test_selectors_find_the_pods(manifests: dict[str, Any]) -> None:
     assert all(selector and selector.items() <= labels for selector in selectors)
 
 
-def test_the_pod_security_standard_restricted(pod: dict[str, Any], container: dict[str, Any]) -> None:
+def test_pods_meet_the_restricted_security_standard(pod: dict[str, Any], container: dict[str, Any]) -> None:
     own = container["securityContext"]
     assert own == {
         "allowPrivilegeEscalation": False,
@@ -102,13 +104,13 @@ def test_ports_are_those_of_the_configuration(manifests: dict[str, Any], contain
     assert named == ports.keys()
 
 
-def test_the_configuration_is_what_is_mounted(manifests: dict[str, Any], pod: dict[str, Any]) -> None:
+def test_configuration_is_mounted(manifests: dict[str, Any], pod: dict[str, Any]) -> None:
     config = manifests["ConfigMap"]
     assert config["data"]["gantry.toml"] == (DEPLOY / "kubernetes" / "gantry.toml").read_text()
     assert [volume["configMap"]["name"] for volume in pod["volumes"]] == [config["metadata"]["name"]]
 
 
-def test_there_is_time_for_a_drain(pod: dict[str, Any], container: dict[str, Any]) -> None:
+def test_stop_timeout_covers_a_drain(pod: dict[str, Any], container: dict[str, Any]) -> None:
     found = settings(DEPLOY / "kubernetes" / "gantry.toml")
     before = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert pod["terminationGracePeriodSeconds"] > before + drain_seconds(found)
@@ -116,7 +118,7 @@ def test_there_is_time_for_a_drain(pod: dict[str, Any], container: dict[str, Any
     assert found.drain_delay > probe["periodSeconds"] * probe["failureThreshold"]
 
 
-def test_a_rollout_never_has_less_than_it_began_with(manifests: dict[str, Any]) -> None:
+def test_rollout_keeps_the_number_of_replicas(manifests: dict[str, Any]) -> None:
     assert manifests["Deployment"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
     assert manifests["HorizontalPodAutoscaler"]["spec"]["minReplicas"] >= 2
 

@@ -1,4 +1,4 @@
-"""The rules and the dashboard: judged by promtool, and held to the metrics that there are."""
+"""The alert rules and the dashboard: checked by promtool, and against the existing metrics."""
 
 import asyncio
 import importlib
@@ -19,7 +19,7 @@ from proxy.app import App
 from proxy.observability.metrics.family import Family
 from remoting.requests import REQUESTS
 from tests.deploy import queries
-from tests.deploy.kit import DEPLOY, ROOT, run
+from tests.deploy.files import DEPLOY, ROOT, run
 from tests.deploy.queries import Use
 from tests.ports import free_port
 from tests.proxy.backends.cluster.servers import running
@@ -28,12 +28,12 @@ from tests.proxy.replica import Client, serving
 from tests.proxy.tools.doctor.kit import create_topic, replica, visit
 from tests.tools import promtool
 
-# Whoever needs the tools first builds them.
+# The first test that needs the tools builds them.
 pytestmark = pytest.mark.timeout(900)
 
 RULES = sorted((DEPLOY / "prometheus").glob("*.yaml"))
 DASHBOARD = json.loads((DEPLOY / "grafana" / "gantry.json").read_text())
-# What Prometheus itself adds.
+# Labels that Prometheus adds.
 TARGET = frozenset(("job", "instance"))
 EXTERNAL = {"up": TARGET}
 
@@ -49,7 +49,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Every query with where it stands."""
+    """Return every query with its place."""
     for rule in rules():
         yield rule.get("alert") or rule["record"], rule["expr"]
     for panel in panels():
@@ -60,16 +60,16 @@ def expressions() -> Iterator[tuple[str, str]]:
 # Promtool.
 
 
-def test_promtool_takes_the_rules() -> None:
+def test_promtool_accepts_the_rules() -> None:
     said = run(promtool(), "check", "rules", "--lint=all", "--lint-fatal", *RULES)
     assert said.count("SUCCESS") == len(RULES)
 
 
-def test_the_alerts_fire_when_they_should() -> None:
+def test_alerts_fire_in_their_scenarios() -> None:
     assert "SUCCESS" in run(promtool(), "test", "rules", "alerts.test.yaml", cwd=ROOT / "tests" / "deploy")
 
 
-# Those whose silence is played, too: what they look at moves all the time, or is there all the time.
+# Alerts whose silence is tested too: their metrics always exist or always change.
 QUIET = {
     "GantryDown",
     "GantryEventLoopLag",
@@ -80,7 +80,7 @@ QUIET = {
 }
 
 
-def test_every_alert_is_played() -> None:
+def test_every_alert_has_a_scenario() -> None:
     played = yaml.safe_load((ROOT / "tests" / "deploy" / "alerts.test.yaml").read_text())["tests"]
     cases = [(case["alertname"], bool(case.get("exp_alerts"))) for test in played for case in test["alert_rule_test"]]
     alerts = {rule["alert"] for rule in rules() if "alert" in rule}
@@ -88,26 +88,26 @@ def test_every_alert_is_played() -> None:
     assert {name for name, fires in cases if not fires} == QUIET
 
 
-def test_promtool_takes_the_configuration(tmp_path: Path) -> None:
+def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
     text = (DEPLOY / "compose" / "prometheus.yml").read_text()
     file = tmp_path / "prometheus.yml"
     file.write_text(text.replace("/etc/prometheus/rules", str(DEPLOY / "prometheus")))
     assert "2 rule files found" in run(promtool(), "check", "config", file)
 
 
-def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
+def test_every_alert_has_severity_and_remedy() -> None:
     for rule in rules():
         if "alert" in rule:
             assert rule["labels"]["severity"] in ("warning", "critical")
             assert rule["annotations"].keys() == {"summary", "description"}
 
 
-# What there is.
+# Existing metrics.
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, frozenset[str]]:
-    """What Prometheus gets of live replicas, one before a cluster and one embedded, after traffic: labels by name."""
+    """Scrape live replicas after traffic, one before a cluster and one embedded; return labels by metric."""
     return asyncio.run(_scrape(tmp_path_factory.mktemp("store")))
 
 
@@ -141,7 +141,7 @@ async def _metrics(port: int) -> dict[str, frozenset[str]]:
 
     found: dict[str, frozenset[str]] = {}
     for family in text_string_to_metric_families(await asyncio.to_thread(get)):
-        # A family without a series yet has its name, and nobody knows its labels.
+        # A family without series has a name, and unknown labels.
         found.setdefault(family.name + ("_total" if family.type == "counter" else ""), frozenset())
         for sample in family.samples:
             found[sample.name] = found.get(sample.name, frozenset()) | sample.labels.keys()
@@ -149,7 +149,7 @@ async def _metrics(port: int) -> dict[str, frozenset[str]]:
 
 
 def declared() -> dict[str, frozenset[str]]:
-    """Labels of every family, as it says itself."""
+    """Return the declared labels of every family."""
     modules = [
         importlib.import_module(found.name)
         for found in pkgutil.walk_packages(proxy.__path__, "proxy.")
@@ -163,7 +163,7 @@ def recorded() -> dict[str, frozenset[str]]:
     return {rule["record"]: queries.labels(queries.parse(rule["expr"])) for rule in rules() if "record" in rule}
 
 
-def test_every_query_asks_for_what_there_is(shown: dict[str, frozenset[str]]) -> None:
+def test_queries_use_existing_metrics_and_labels(shown: dict[str, frozenset[str]]) -> None:
     families = declared()
     known = {
         **{name: labels | families.get(name, frozenset()) | TARGET for name, labels in shown.items()},
@@ -180,8 +180,8 @@ def test_every_query_asks_for_what_there_is(shown: dict[str, frozenset[str]]) ->
     assert wrong == []
 
 
-def test_the_check_notices_what_is_wrong() -> None:
-    """The check's own check."""
+def test_query_check_detects_wrong_queries() -> None:
+    """The check itself fails for wrong queries."""
     expression = 'sum by (broker) (rate(gantry_requests_total{topic="a"}[$__rate_interval])) / nothing_at_all'
     assert list(queries.uses(queries.parse(expression))) == [
         Use("gantry_requests_total", frozenset(("broker", "topic"))),
@@ -200,10 +200,10 @@ def test_annotations_name_labels_that_alerts_have() -> None:
         assert named <= have, rule["alert"]
 
 
-# The dashboard's form.
+# Form of the dashboard.
 
 
-def test_panels_say_what_they_show_and_do_not_overlap() -> None:
+def test_panels_have_descriptions_and_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]
@@ -237,7 +237,7 @@ def test_legends_name_labels_that_the_query_keeps() -> None:
             assert named <= kept, panel["title"]
 
 
-def test_variables_ask_for_what_there_is(shown: dict[str, frozenset[str]]) -> None:
+def test_variables_use_existing_metrics(shown: dict[str, frozenset[str]]) -> None:
     for variable in DASHBOARD["templating"]["list"]:
         if variable["type"] == "query":
             found = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"])

@@ -1,6 +1,6 @@
-"""Programs from the Go registry that judge files of the project: promtool, kustomize, and Compose's own parser.
+"""Programs from the Go registry that check files of the project: promtool, kustomize, and Compose's own parser.
 
-`sources/go.mod` pins them. They are built once, all together, into a cache.
+`sources/go.mod` pins them. They are built once, together, into a cache.
 """
 
 import hashlib
@@ -11,28 +11,28 @@ from pathlib import Path
 
 _SOURCES = Path(__file__).with_name("sources")
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gantry-tools"
-# promtool with all of Prometheus' service discoveries would be several hundred megabytes of cloud SDKs.
+# With all of its service discoveries, promtool would need several hundred megabytes of cloud SDKs.
 _TAGS = "remove_all_sd"
 
 
 def promtool() -> Path:
-    """Prometheus' checker of metrics, configuration and rules."""
+    """Return the path of Prometheus' checker of metrics, configuration and rules."""
     return install() / "promtool"
 
 
 def kustomize() -> Path:
-    """Renders Kubernetes manifests."""
+    """Return the path of kustomize, which renders Kubernetes manifests."""
     return install() / "kustomize"
 
 
 def compose() -> Path:
-    """compose-go's command: reads a Compose file as Docker Compose does, and prints what it understood."""
-    # Its package is called just this.
+    """Return the path of compose-go's command, which parses a Compose file as Docker Compose does and prints it."""
+    # The name of its package.
     return install() / "cmd"
 
 
 def install() -> Path:
-    """The folder of all programs. Builds them where the cache has none of these versions: minutes, once.
+    """Return the folder of all programs; build them if the cache lacks these versions, which takes minutes once.
 
     Raises CalledProcessError.
     """
@@ -45,7 +45,7 @@ def install() -> Path:
             scratch.mkdir()
             build = ["go", "build", "-tags", _TAGS, "-o", f"{scratch}{os.sep}", "tool"]
             subprocess.run(build, cwd=_SOURCES, check=True)
-            # Somebody else may have been faster; both are the same.
+            # Another process may have been faster; both results are the same.
             if not target.exists():
                 scratch.rename(target)
     return target

@@ -1,4 +1,4 @@
-"""Where things are, and running a judge."""
+"""Paths and helpers for tests of deployment files."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ DEPLOY = ROOT / "deploy"
 
 
 def run(*command: object, cwd: Path = DEPLOY, **environment: str) -> str:
-    """What a program says; it has to succeed."""
+    """Run a program and return its output; fail unless it succeeds."""
     done = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
@@ -26,10 +26,10 @@ def run(*command: object, cwd: Path = DEPLOY, **environment: str) -> str:
 
 
 def settings(file: Path) -> Settings:
-    """A configuration of ours, as Gantry reads it."""
+    """Load a configuration file as Gantry does."""
     return load(file, {})
 
 
 def drain_seconds(found: Settings) -> float:
-    """How long a replica with these settings may take to go, farewells included."""
+    """Return the maximum seconds that a replica with these settings needs to stop, farewells included."""
     return found.drain_delay + 1 + found.drain_timeout + 2
