@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from docs.generate.pages import COMMAND, FOLDER, stale, write
+from docs.generate.pages import COMMAND, stale, write
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -13,10 +13,10 @@ def main(arguments: list[str] | None = None) -> int:
     if options.check:
         names = stale()
         for name in names:
-            print(f"docs/reference/{name} is stale: run {COMMAND}", file=sys.stderr)
+            print(f"{name} is stale: run {COMMAND}", file=sys.stderr)
         return 1 if names else 0
     names = write()
-    print(f"{FOLDER.name}: {', '.join(names) or 'nothing'} changed")
+    print(f"generated: {', '.join(names) or 'nothing'} changed")
     return 0
 
 

@@ -38,7 +38,7 @@ def sentence(text: str) -> str:
     if not text:
         return ""
     first = text.partition(" ")[0]
-    plain = first.isalpha() and first.islower()
+    plain = first.rstrip(",:;").isalpha() and first.islower()
     text = text[0].upper() + text[1:] if plain else text
     return text if text.endswith((".", "?", ":")) else f"{text}."
 
