@@ -1,4 +1,4 @@
-"""h2spec: every section of RFC 9113 and RFC 7541, judged by frames. Its own report is what is read."""
+"""h2spec: cases for all sections of RFC 9113 and RFC 7541, read from its JUnit report."""
 
 import re
 import subprocess
@@ -6,48 +6,50 @@ import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tests.conformance.judges import Result
-from tests.conformance.process import Server
+from tests.conformance.programs import Result
+from tests.conformance.server_process import Server
 
-# Without --strict; with it there is one more. Fewer would mean that the judge ended early.
+# Number of cases without --strict, which adds one. A lower number would mean that h2spec ended early.
 CASES = 145
 _TIME_LIMIT = 900.0
 _CLOSING_LINE = re.compile(r"^(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed$", re.MULTILINE)
 
 
-class JudgeFailed(Exception):
-    """The judge itself gave no verdict."""
+class H2specFailed(Exception):
+    """h2spec itself failed."""
 
 
 def run(programs: Path, server: Server, *, tls: bool) -> tuple[list[Result], str]:
-    """Every case, and the judge's closing line. A skipped case has not passed. Raises JudgeFailed."""
+    """Run all cases; return their results and h2spec's closing line. Raises H2specFailed. A skipped case has failed."""
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
-        words = ["-p", str(server.tls if tls else server.plain), "--strict", "-j", report.name]
-        words += ["--tls", "--insecure"] if tls else []
-        done = subprocess.run([programs / "h2spec", *words], capture_output=True, text=True, timeout=_TIME_LIMIT)
-        closing = _CLOSING_LINE.search(done.stdout)
+        arguments = ["-p", str(server.tls if tls else server.plain), "--strict", "-j", report.name]
+        arguments += ["--tls", "--insecure"] if tls else []
+        process = subprocess.run([programs / "h2spec", *arguments], capture_output=True, text=True, timeout=_TIME_LIMIT)
+        closing = _CLOSING_LINE.search(process.stdout)
         if closing is None:
-            raise JudgeFailed(f"h2spec ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            raise H2specFailed(
+                f"h2spec ended with {process.returncode}:\n{process.stdout[-2000:]}{process.stderr[-2000:]}"
+            )
         results = _read(Path(report.name), "tls" if tls else "plain")
     total, passed = int(closing[1]), int(closing[2])
     if (len(results), sum(result.passed for result in results)) != (total, passed):
-        raise JudgeFailed(f"h2spec's report does not agree with its closing line: {closing[0]}")
+        raise H2specFailed(f"h2spec's report does not agree with its closing line: {closing[0]}")
     return results, closing[0]
 
 
-def _read(report: Path, way: str) -> list[Result]:
+def _read(report: Path, connection: str) -> list[Result]:
     results = []
     for suite in ElementTree.parse(report).getroot():
         for number, case in enumerate(suite, 1):
-            complaint = next(iter(case), None)
-            name = f"h2spec {way} {suite.get('package')}/{number}: {case.get('classname')}"
-            results.append(Result(name, complaint is None, _note(complaint)))
+            failure = next(iter(case), None)
+            name = f"h2spec {connection} {suite.get('package')}/{number}: {case.get('classname')}"
+            results.append(Result(name, failure is None, _note(failure)))
     return results
 
 
-def _note(complaint: ElementTree.Element | None) -> str:
-    if complaint is None:
+def _note(failure: ElementTree.Element | None) -> str:
+    if failure is None:
         return ""
-    # The last line of a failure says what came instead.
-    lines = (complaint.text or "").splitlines()
-    return f"{complaint.tag}: {lines[-1]}" if lines else complaint.tag
+    # The last line of a failure is the actual event.
+    lines = (failure.text or "").splitlines()
+    return f"{failure.tag}: {lines[-1]}" if lines else failure.tag

@@ -1,20 +1,20 @@
-"""grpc-go's interop client: a process per case, which exits with 0 where the server did everything right.
+"""grpc-go's interop client: one process per case, which exits with 0 if the case has passed.
 
-All cases of its list but those that log in with an account at Google.
+These are all of its cases, except those that need an account at Google.
 """
 
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.conformance.judges import Result
-from tests.conformance.process import SERVER_NAME, Server
+from tests.conformance.programs import Result
+from tests.conformance.server_process import SERVER_NAME, Server
 
 _ORCA = '-service_config_json={"loadBalancingConfig":[{"test_backend_metrics_load_balancer":{}}]}'
 _SOAK = ("-soak_iterations=200", "-soak_num_threads=8", "-soak_overall_timeout_seconds=60")
 _TIME_LIMIT = 90.0
 
-# Case and the flags that it needs. The soaks send and take large messages on eight threads at once.
+# Cases and their flags. The soak cases exchange large messages on eight threads.
 CASES: dict[str, tuple[str, ...]] = {
     "empty_unary": (),
     "large_unary": (),
@@ -39,25 +39,30 @@ CASES: dict[str, tuple[str, ...]] = {
 
 
 def names() -> Iterator[tuple[str, str, bool]]:
-    """Name of the row, case, and whether it runs over TLS."""
-    for way, tls in (("plain", False), ("tls", True)):
+    """Yield name of the result, case, and whether it runs over TLS."""
+    for connection, tls in (("plain", False), ("tls", True)):
         for case in CASES:
-            yield f"interop {way} {case}", case, tls
+            yield f"interop {connection} {case}", case, tls
 
 
 def run(programs: Path, server: Server, name: str, case: str, *, tls: bool) -> Result:
-    """One case."""
-    words = [f"-test_case={case}", "-server_host=127.0.0.1", *CASES[case]]
-    words += [f"-server_port={server.tls if tls else server.plain}"]
+    """Run one case."""
+    arguments = [f"-test_case={case}", "-server_host=127.0.0.1", *CASES[case]]
+    arguments += [f"-server_port={server.tls if tls else server.plain}"]
     if tls:
-        words += ["-use_tls", "-use_test_ca", f"-ca_file={server.authority}", f"-server_host_override={SERVER_NAME}"]
+        arguments += [
+            "-use_tls",
+            "-use_test_ca",
+            f"-ca_file={server.authority}",
+            f"-server_host_override={SERVER_NAME}",
+        ]
     try:
-        done = subprocess.run([programs / "client", *words], capture_output=True, text=True, timeout=_TIME_LIMIT)
+        process = subprocess.run([programs / "client", *arguments], capture_output=True, text=True, timeout=_TIME_LIMIT)
     except subprocess.TimeoutExpired:
         return Result(name, False, f"not finished after {_TIME_LIMIT:.0f} s")
-    return Result(name, done.returncode == 0, _complaint(done.stderr) if done.returncode else "")
+    return Result(name, process.returncode == 0, _failure(process.stderr) if process.returncode else "")
 
 
-def _complaint(said: str) -> str:
-    fatal = [line for line in said.splitlines() if "FATAL" in line]
-    return (fatal or said.splitlines() or ["no word"])[-1]
+def _failure(output: str) -> str:
+    fatal = [line for line in output.splitlines() if "FATAL" in line]
+    return (fatal or output.splitlines() or ["no output"])[-1]

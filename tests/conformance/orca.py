@@ -1,7 +1,7 @@
-"""Load reports (gRFC A51): what the cases ``orca_per_rpc`` and ``orca_oob`` ask of a server.
+"""Load reports (gRFC A51), for the cases ``orca_per_rpc`` and ``orca_oob``.
 
 The report that a client reads is ``xds.data.orca.v3.OrcaLoadReport``: field 1 CPU and 2 memory (double), 4 the
-request's costs and 5 utilizations (both map<string, double>). Two scalars and two maps need no generated code.
+request's costs and 5 utilizations (both map<string, double>). It is encoded here without generated code.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ import grpc
 
 from tests.conformance.protos.grpc.testing.messages_pb2 import TestOrcaReport
 
-# The trailing metadata of a call that has a report.
+# Key of the trailing metadata of a call with a report.
 METADATA_KEY = "endpoint-load-metrics-bin"
 _SERVICE = "xds.service.orca.v3.OpenRcaService"
-# Seconds. Clients ask for one report a second or so, and a server may send more.
+# Seconds between reports. Clients request about one per second, and a server may send more.
 _INTERVAL = 0.2
 
 
 def encode(report: TestOrcaReport) -> bytes:
-    """The report as a serialized OrcaLoadReport."""
+    """Return the report as a serialized OrcaLoadReport."""
     return b"".join(
         (
             _double(1, report.cpu_utilization),
@@ -40,19 +40,19 @@ def _doubles(field: int, values: Mapping[str, float]) -> bytes:
 
 
 def _entry(field: int, name: bytes, value: float) -> bytes:
-    # One byte holds each length: the names of the cases are a few letters.
+    # Lengths fit one byte, as the names in the cases are short.
     entry = bytes((1 << 3 | 2, len(name))) + name + bytes((2 << 3 | 1,)) + struct.pack("<d", value)
     return bytes((field << 3 | 2, len(entry))) + entry
 
 
 class OutOfBand:
-    """The server's own report, streamed to whoever asks for it."""
+    """The server's report, streamed to clients on request."""
 
     def __init__(self) -> None:
         self.report = TestOrcaReport()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """``OpenRcaService``, without (de)serializers: requests, which name an interval, are not looked at."""
+        """Return the handler of ``OpenRcaService``. It has no (de)serializers, as the requested interval is ignored."""
         stream: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_stream_rpc_method_handler(self._stream)
         return grpc.method_handlers_generic_handler(_SERVICE, {"StreamCoreMetrics": stream})
 

@@ -1,7 +1,6 @@
-"""What the other judges do not look at, seen from outside, frame by frame: plain HTTP, and compressed messages.
+"""Cases that the external programs do not cover, by raw frames: requests that are not gRPC, compression, deadlines.
 
-The compression cases of the interop suite are here because grpc-go's client has none, and because only the wire tells
-whether a message was compressed.
+grpc-go's client has no compression cases of the interop suite, and only frames show whether a message is compressed.
 """
 
 import ssl
@@ -9,10 +8,9 @@ from collections.abc import Callable, Iterator
 
 import grpc
 
-from tests.attacks.raw import Answer, Client, data, message
-from tests.conformance import probe
-from tests.conformance.judges import Result
-from tests.conformance.process import SERVER_NAME, Server
+from tests.attacks.raw_client import Client, Response, data, message
+from tests.conformance import probe_service
+from tests.conformance.programs import Result
 from tests.conformance.protos.grpc.testing.messages_pb2 import (
     BoolValue,
     Payload,
@@ -23,12 +21,13 @@ from tests.conformance.protos.grpc.testing.messages_pb2 import (
     StreamingOutputCallRequest,
     StreamingOutputCallResponse,
 )
+from tests.conformance.server_process import SERVER_NAME, Server
 
 _UNARY = "/grpc.testing.TestService/UnaryCall"
-_HANG = f"/{probe.SERVICE}/Hang"
+_HANG = f"/{probe_service.SERVICE}/Hang"
 _STREAMING_INPUT = "/grpc.testing.TestService/StreamingInputCall"
 _STREAMING_OUTPUT = "/grpc.testing.TestService/StreamingOutputCall"
-# The sizes that doc/interop-test-descriptions.md of grpc/grpc gives.
+# Sizes from doc/interop-test-descriptions.md of grpc/grpc.
 _REQUEST_SIZE, _RESPONSE_SIZE = 271_828, 314_159
 _INPUT_SIZES, _OUTPUT_SIZES = (27_182, 45_904), (31_415, 92_653)
 _GZIP, _ACCEPT_GZIP = ("grpc-encoding", "gzip"), ("grpc-accept-encoding", "identity, gzip")
@@ -37,29 +36,29 @@ _LARGE = SimpleRequest(response_size=_RESPONSE_SIZE, payload=Payload(body=bytes(
 Case = Callable[[Client], None]
 
 
-def _equal(found: object, expected: object) -> None:
-    assert found == expected, f"{found}, not {expected}"
+def _equal(actual: object, expected: object) -> None:
+    assert actual == expected, f"{actual} instead of {expected}"
 
 
-def _status(answer: Answer, expected: grpc.StatusCode) -> None:
-    assert answer.http_status == 200, _told(answer)
-    assert answer.grpc_status == expected.value[0], _told(answer)
+def _status(response: Response, expected: grpc.StatusCode) -> None:
+    assert response.http_status == 200, _describe(response)
+    assert response.grpc_status == expected.value[0], _describe(response)
 
 
-def _told(answer: Answer) -> str:
-    return f"headers {answer.headers}, reset {answer.reset}"
+def _describe(response: Response) -> str:
+    return f"headers {response.headers}, reset {response.reset}"
 
 
-def _sizes(answer: Answer) -> list[tuple[bool, int]]:
-    """Whether each message came compressed, and the size of its payload."""
-    _status(answer, grpc.StatusCode.OK)
+def _sizes(response: Response) -> list[tuple[bool, int]]:
+    """Return whether each message was compressed, and the size of its payload."""
+    _status(response, grpc.StatusCode.OK)
     return [
         (compressed, len(StreamingOutputCallResponse.FromString(body).payload.body))
-        for compressed, body in answer.messages
+        for compressed, body in response.messages
     ]
 
 
-# RFC 9110 sections 15.5.6 and 15.5.16; by doc/PROTOCOL-HTTP2.md of grpc/grpc no other content-type is gRPC's.
+# RFC 9110 sections 15.5.6 and 15.5.16; doc/PROTOCOL-HTTP2.md of grpc/grpc defines gRPC's content-types.
 
 
 def _plain(method: str, content_type: str | None, status: int) -> Case:
@@ -69,9 +68,9 @@ def _plain(method: str, content_type: str | None, status: int) -> Case:
             fields["content-type"] = content_type
         ends = method in ("GET", "HEAD")
         client.send(client.headers(1, fields.items(), end=ends) + (b"" if ends else data(1, b"hello", end=True)))
-        answer = client.answer(1)
-        assert answer.http_status == status, _told(answer)
-        assert bool(answer.body) == (method != "HEAD"), "the refusal says why, but to HEAD"
+        response = client.response(1)
+        assert response.http_status == status, _describe(response)
+        assert bool(response.body) == (method != "HEAD"), "the rejection has a body, except for HEAD"
 
     return case
 
@@ -79,19 +78,19 @@ def _plain(method: str, content_type: str | None, status: int) -> Case:
 def _content_type(content_type: str) -> Case:
     def case(client: Client) -> None:
         client.send(client.call(1, _UNARY, b"", ("content-type", content_type)))
-        _status(client.answer(1), grpc.StatusCode.OK)
+        _status(client.response(1), grpc.StatusCode.OK)
 
     return case
 
 
-# doc/compression.md of grpc/grpc, and the interop cases of these names.
+# doc/compression.md of grpc/grpc, and interop cases of the same names.
 
 
 def _client_compressed_unary(client: Client) -> None:
     for stream, compressed in ((1, True), (3, False)):
         client.send(client.headers(stream, client.request(_UNARY, _GZIP)))
         client.upload(stream, message(_LARGE, compressed=compressed))
-        _equal(_sizes(client.answer(stream)), [(False, _RESPONSE_SIZE)])
+        _equal(_sizes(client.response(stream)), [(False, _RESPONSE_SIZE)])
 
 
 def _client_compressed_streaming(client: Client) -> None:
@@ -100,9 +99,9 @@ def _client_compressed_streaming(client: Client) -> None:
         StreamingInputCallRequest(payload=Payload(body=bytes(size))).SerializeToString() for size in _INPUT_SIZES
     )
     client.upload(1, message(first, compressed=True) + message(second))
-    answer = client.answer(1)
-    _status(answer, grpc.StatusCode.OK)
-    received = StreamingInputCallResponse.FromString(answer.messages[0][1])
+    response = client.response(1)
+    _status(response, grpc.StatusCode.OK)
+    received = StreamingInputCallResponse.FromString(response.messages[0][1])
     _equal(received.aggregated_payload_size, sum(_INPUT_SIZES))
 
 
@@ -110,7 +109,7 @@ def _server_compressed_unary(client: Client) -> None:
     for stream, compressed in ((1, True), (3, False)):
         request = SimpleRequest(response_size=_RESPONSE_SIZE, response_compressed=BoolValue(value=compressed))
         client.send(client.call(stream, _UNARY, request.SerializeToString(), _ACCEPT_GZIP))
-        _equal(_sizes(client.answer(stream)), [(compressed, _RESPONSE_SIZE)])
+        _equal(_sizes(client.response(stream)), [(compressed, _RESPONSE_SIZE)])
 
 
 def _server_compressed_streaming(client: Client) -> None:
@@ -122,29 +121,29 @@ def _server_compressed_streaming(client: Client) -> None:
         ]
     )
     client.send(client.call(1, _STREAMING_OUTPUT, request.SerializeToString(), _ACCEPT_GZIP))
-    answer = client.answer(1)
-    _equal(answer.headers[0].get("grpc-encoding"), "gzip")
-    _equal(_sizes(answer), [(True, first), (False, second)])
+    response = client.response(1)
+    _equal(response.headers[0].get("grpc-encoding"), "gzip")
+    _equal(_sizes(response), [(True, first), (False, second)])
 
 
 def _not_accepted(client: Client) -> None:
     request = SimpleRequest(response_size=_RESPONSE_SIZE, response_compressed=BoolValue(value=True))
     client.send(client.call(1, _UNARY, request.SerializeToString()))
-    _equal(_sizes(client.answer(1)), [(False, _RESPONSE_SIZE)])
+    _equal(_sizes(client.response(1)), [(False, _RESPONSE_SIZE)])
 
 
 def _unknown_encoding(client: Client) -> None:
     client.send(client.headers(1, client.request(_UNARY, ("grpc-encoding", "snappy"))))
     client.send(data(1, b"\1" + message(b"?")[1:], end=True))
-    answer = client.answer(1)
-    _status(answer, grpc.StatusCode.UNIMPLEMENTED)
-    accepted = {name.strip() for name in answer.headers[0].get("grpc-accept-encoding", "").split(",")}
+    response = client.response(1)
+    _status(response, grpc.StatusCode.UNIMPLEMENTED)
+    accepted = {name.strip() for name in response.headers[0].get("grpc-accept-encoding", "").split(",")}
     assert {"identity", "gzip"} <= accepted, f"accepts {accepted}"
 
 
 def _flag_without_encoding(client: Client) -> None:
     client.send(client.headers(1, client.request(_UNARY)) + data(1, message(b"", compressed=True), end=True))
-    _status(client.answer(1), grpc.StatusCode.INTERNAL)
+    _status(client.response(1), grpc.StatusCode.INTERNAL)
 
 
 def _concurrent_large_unary(client: Client) -> None:
@@ -153,16 +152,16 @@ def _concurrent_large_unary(client: Client) -> None:
         client.send(client.headers(stream, client.request(_UNARY)))
         client.upload(stream, message(_LARGE))
     for stream in streams:
-        _equal(_sizes(client.answer(stream, 30)), [(False, _RESPONSE_SIZE)])
+        _equal(_sizes(client.response(stream, 30)), [(False, _RESPONSE_SIZE)])
 
 
 def _deadlines(client: Client) -> None:
-    """The client does nothing at the deadline: it is for the server to end the calls, all that are due."""
+    """The client does not react to the deadline, so the server has to end the calls."""
     streams = range(1, 40, 2)
     for stream in streams:
         client.send(client.call(stream, _HANG, b"", ("grpc-timeout", "200m")))
     for stream in streams:
-        _status(client.answer(stream), grpc.StatusCode.DEADLINE_EXCEEDED)
+        _status(client.response(stream), grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 CASES: dict[str, Case] = {
@@ -188,14 +187,14 @@ CASES: dict[str, Case] = {
 
 
 def names() -> Iterator[tuple[str, str, bool]]:
-    """Name of the row, case, and whether it runs over TLS."""
-    for way, tls in (("plain", False), ("tls", True)):
+    """Yield name of the result, case, and whether it runs over TLS."""
+    for connection, tls in (("plain", False), ("tls", True)):
         for case in CASES:
-            yield f"wire {way} {case}", case, tls
+            yield f"wire {connection} {case}", case, tls
 
 
 def run(server: Server, name: str, case: str, *, tls: bool) -> Result:
-    """One case, on a connection of its own."""
+    """Run one case on a new connection."""
     try:
         with Client(
             server.tls if tls else server.plain, context=_trusting(server) if tls else None, server_name=SERVER_NAME

@@ -1,7 +1,7 @@
-"""The test service of the gRPC interop suite, written for grpc.aio's servicer API, as any servicer of ours is.
+"""The test service of the gRPC interop suite, a servicer for grpc.aio's API.
 
-What it has to do: doc/interop-test-descriptions.md of grpc/grpc. One field it cannot honour, ``expect_compressed``:
-grpc.aio tells a servicer nothing about the encoding of what it received, so `wire` looks at that from outside.
+Its behaviour is specified in doc/interop-test-descriptions.md of grpc/grpc. It ignores the field ``expect_compressed``,
+as grpc.aio does not report the encoding of a request to servicers; `wire_cases` covers that from the client's side.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
-class Registers(Protocol):
-    """The part of grpc.aio.Server that the servers of both transports have."""
+class Registrar(Protocol):
+    """The part of grpc.aio.Server that the servers of both transports implement."""
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[grpc.GenericRpcHandler]) -> None: ...
 
 
-def register(server: Registers) -> None:
-    """Adds the test service, and the service that streams its load reports."""
+def register(server: Registrar) -> None:
+    """Add the test service, and the service that streams its load reports."""
     reports = orca.OutOfBand()
     add_TestServiceServicer_to_server(TestService(reports), cast(grpc.aio.Server, server))
     server.add_generic_rpc_handlers((reports.handler(),))
@@ -112,7 +112,7 @@ class TestService(TestServiceServicer):
 
 
 async def _echo_metadata(context: Context) -> list[tuple[str, str | bytes]]:
-    """Sends the initial metadata back that is to be echoed; returns the trailing metadata that is."""
+    """Echo the initial metadata; return the trailing metadata to echo."""
     sent = [(key, value) for key, value in context.invocation_metadata() or () if key in (INITIAL_KEY, TRAILING_KEY)]
     initial = [(key, value) for key, value in sent if key == INITIAL_KEY]
     if initial:
@@ -128,12 +128,12 @@ async def _echo_status(context: Context, status: EchoStatus) -> None:
 async def _answers(
     context: Context, parameters: Iterable[ResponseParameters]
 ) -> AsyncIterator[StreamingOutputCallResponse]:
-    for one in parameters:
-        if one.interval_us:
-            await asyncio.sleep(one.interval_us / 1e6)
-        if not one.compressed.value:
+    for response in parameters:
+        if response.interval_us:
+            await asyncio.sleep(response.interval_us / 1e6)
+        if not response.compressed.value:
             context.disable_next_message_compression()
-        yield StreamingOutputCallResponse(payload=await _payload(context, one.size))
+        yield StreamingOutputCallResponse(payload=await _payload(context, response.size))
 
 
 async def _payload(context: Context, size: int) -> Payload:

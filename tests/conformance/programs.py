@@ -1,4 +1,4 @@
-"""The judges from the Go registry: `judges/go.mod` pins them, and they are built once into a cache."""
+"""h2spec and grpc-go's interop client: pinned by `go_tools/go.mod`, and built once into a cache."""
 
 import hashlib
 import os
@@ -7,13 +7,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-_SOURCES = Path(__file__).with_name("judges")
+_SOURCES = Path(__file__).with_name("go_tools")
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gantry-conformance"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One case on one transport. `note`: what the judge had to complain about."""
+    """The result of one case on one transport. `note`: the reason for a failure."""
 
     case: str
     passed: bool
@@ -21,9 +21,9 @@ class Result:
 
 
 def install() -> Path:
-    """The folder of the programs ``h2spec`` and ``client``, the latter being grpc-go's interop client.
+    """Return the directory of the programs ``h2spec`` and ``client`` (grpc-go's interop client).
 
-    Builds them where the cache has none of these versions. Raises CalledProcessError.
+    Builds these versions unless they are in the cache. Raises CalledProcessError.
     """
     digest = hashlib.sha256(b"".join((_SOURCES / name).read_bytes() for name in ("go.mod", "go.sum")))
     target = _CACHE / digest.hexdigest()[:12]
@@ -33,7 +33,7 @@ def install() -> Path:
             scratch = Path(name) / "bin"
             scratch.mkdir()
             subprocess.run(["go", "build", "-o", f"{scratch}{os.sep}", "tool"], cwd=_SOURCES, check=True)
-            # Somebody else may have been faster; both are the same.
+            # A concurrent build may have finished first, with the same result.
             if not target.exists():
                 scratch.rename(target)
     return target

@@ -1,6 +1,6 @@
-"""A raw HTTP/2 client: it sends what it is told, right or wrong, and shows what comes back.
+"""A raw HTTP/2 client, which sends arbitrary bytes and records the received frames.
 
-Frames are RFC 9113 section 4.1. Nothing is kept up that a client has to keep up but the SETTINGS acknowledgement.
+Frames are those of RFC 9113 section 4.1. The client observes no rules by itself, except that it acknowledges SETTINGS.
 """
 
 import gzip
@@ -24,7 +24,7 @@ Headers = Iterable[tuple[str, str]]
 
 
 class Kind(IntEnum):
-    """RFC 9113 section 6."""
+    """Frame types of RFC 9113 section 6."""
 
     DATA = 0
     HEADERS = 1
@@ -44,7 +44,7 @@ PADDED = 0x8
 
 
 class Code(IntEnum):
-    """RFC 9113 section 7."""
+    """Error codes of RFC 9113 section 7."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -63,7 +63,7 @@ class Code(IntEnum):
 
 
 class Setting(IntEnum):
-    """RFC 9113 section 6.5.2."""
+    """SETTINGS parameters of RFC 9113 section 6.5.2."""
 
     HEADER_TABLE_SIZE = 1
     ENABLE_PUSH = 2
@@ -74,7 +74,7 @@ class Setting(IntEnum):
 
 
 class Frame(NamedTuple):
-    """One frame that was received."""
+    """A received frame."""
 
     kind: int
     flags: int
@@ -108,14 +108,14 @@ def window_update(stream: int, increment: int) -> bytes:
 
 
 def message(body: bytes, *, compressed: bool = False) -> bytes:
-    """A gRPC message with its prefix; `compressed`: by gzip."""
+    """Return a length-prefixed gRPC message; `compressed`: by gzip."""
     body = gzip.compress(body) if compressed else body
     return struct.pack("!BI", compressed, len(body)) + body
 
 
 @dataclass
-class Answer:
-    """What came back on one stream. `reset` is the code of RST_STREAM."""
+class Response:
+    """The response on one stream. `reset` is the code of RST_STREAM."""
 
     headers: list[dict[str, str]] = field(default_factory=list)
     body: bytes = b""
@@ -132,26 +132,28 @@ class Answer:
 
     @property
     def grpc_status(self) -> int | None:
-        """From the trailers, or from headers that are trailers as well."""
-        found = self.headers[-1].get("grpc-status") if self.headers else None
-        return int(found) if found is not None else None
+        """Status of the trailers, or of a response of trailers only."""
+        status = self.headers[-1].get("grpc-status") if self.headers else None
+        return int(status) if status is not None else None
 
     @property
     def messages(self) -> list[tuple[bool, bytes]]:
-        """The gRPC messages: whether each came compressed, and what it holds (by gzip, if it is)."""
-        found, rest = [], self.body
+        """The gRPC messages: whether each is compressed by gzip, and its decompressed content."""
+        messages, rest = [], self.body
         while rest:
             flag, length = struct.unpack("!BI", rest[:5])
             body, rest = rest[5 : 5 + length], rest[5 + length :]
-            found.append((bool(flag), gzip.decompress(body) if flag else body))
-        return found
+            messages.append((bool(flag), gzip.decompress(body) if flag else body))
+        return messages
 
 
 class Client:
-    """One connection. `with` it.
+    """One connection; a context manager.
 
-    `window`: SETTINGS_INITIAL_WINDOW_SIZE and the connection's window; large unless it matters. `context` makes it TLS.
-    `receive_buffer`: bytes that the kernel takes for us, where little is to be taken.
+    window: SETTINGS_INITIAL_WINDOW_SIZE and the connection's window.
+    context: for TLS.
+    receive_buffer: size of the socket's receive buffer, for clients that read slowly.
+    preface: send the client's preface.
     """
 
     def __init__(
@@ -175,11 +177,11 @@ class Client:
         self._encoder, self._decoder = hpack.Encoder(), hpack.Decoder()
         self._received = bytearray()
         self._block = b""
-        self.answers: dict[int, Answer] = {}
+        self.responses: dict[int, Response] = {}
         self.goaway: Frame | None = None
         self.closed = False
         self.settings: dict[int, int] = {}
-        # What we may still send, by stream; stream 0 is the connection. Only `upload` keeps to it.
+        # The server's windows by stream; stream 0 is the connection. Only `upload` observes them.
         self._windows: dict[int, int] = {0: 0xFFFF}
         if preface:
             self._socket.sendall(PREFACE + settings({Setting.INITIAL_WINDOW_SIZE: window}))
@@ -192,14 +194,14 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    # What to send.
+    # Encoding of requests.
 
     def block(self, headers: Headers, *, literal: bool = False) -> bytes:
-        """A field block; `literal`: without Huffman coding."""
+        """Return a field block; `literal`: without Huffman coding."""
         return self._encoder.encode(list(headers), huffman=not literal)
 
     def request(self, path: str, *more: tuple[str, str], method: str = "POST") -> Headers:
-        """The fields of a gRPC request; `more` may replace some."""
+        """Return the fields of a gRPC request; `more` may replace some."""
         fields = {":method": method, ":scheme": self._scheme, ":path": path, ":authority": "gantry.test"}
         return (fields | {"content-type": "application/grpc", "te": "trailers"} | dict(more)).items()
 
@@ -207,25 +209,25 @@ class Client:
         return frame(Kind.HEADERS, END_HEADERS | END_STREAM * end, stream, self.block(headers))
 
     def call(self, stream: int, path: str, body: bytes, *more: tuple[str, str]) -> bytes:
-        """A whole unary request."""
+        """Return the frames of a unary request."""
         return self.headers(stream, self.request(path, *more)) + data(stream, message(body), end=True)
 
     # Sending and receiving.
 
     def send(self, octets: bytes) -> bool:
-        """Sends all, and reads nothing meanwhile; False where the server has closed the connection."""
+        """Send without reading; return False if the server has closed the connection."""
         try:
             self._socket.sendall(octets)
         except (ConnectionError, ssl.SSLError):
             return False
         return True
 
-    def hang_up(self) -> None:
-        """Closes this side; the server may go on."""
+    def close_sending(self) -> None:
+        """Close the sending side."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def blast(self, octets: bytes, seconds: float = 30.0) -> None:
-        """Sends and reads at the same time, until all is sent, or the server says GOAWAY or closes."""
+        """Send and read concurrently until everything is sent, or the server sends GOAWAY or closes the connection."""
         rest, deadline = memoryview(octets), time.monotonic() + seconds
         self._socket.setblocking(False)
         try:
@@ -239,7 +241,7 @@ class Client:
             self._socket.settimeout(30)
 
     def upload(self, stream: int, octets: bytes, *, end: bool = True, seconds: float = 30.0) -> None:
-        """DATA as the server's windows allow; TimeoutError if they do not."""
+        """Send DATA as the server's windows allow. Raises TimeoutError if they do not."""
         self.until(lambda client: client.settings)
         rest = octets
         while rest:
@@ -249,33 +251,33 @@ class Client:
             chunk, rest = rest[:size], rest[size:]
             for owner in (0, stream):
                 self._windows[owner] = self._windows.get(owner, 0) - len(chunk)
-            # And reads: a server whose answers are not taken may stop to read as well.
+            # Read as well: a server whose responses are not read may stop reading.
             self.blast(data(stream, chunk, end=end and not rest), seconds)
 
     def window(self, stream: int) -> int:
-        """Bytes that the server takes on a stream now."""
+        """Return the bytes that the windows of a stream and of the connection admit."""
         initial = self.settings.get(Setting.INITIAL_WINDOW_SIZE, 0xFFFF)
         return min(self._windows[0], initial + self._windows.get(stream, 0))
 
     def until(self, condition: "Callable[[Client], object]", seconds: float = 30.0) -> bool:
-        """Reads until the condition holds (True), or the connection ends or time is up (False, unless it holds)."""
+        """Read until the condition holds, the connection ends or time is up; return whether the condition holds."""
         deadline = time.monotonic() + seconds
         while not condition(self):
-            left = deadline - time.monotonic()
-            if self.closed or left <= 0:
+            remaining = deadline - time.monotonic()
+            if self.closed or remaining <= 0:
                 return bool(condition(self))
-            if self._pending() or select.select([self._socket], [], [], left)[0]:
+            if self._pending() or select.select([self._socket], [], [], remaining)[0]:
                 self._read()
         return True
 
-    def answer(self, stream: int, seconds: float = 30.0) -> Answer:
-        """The whole answer on a stream; TimeoutError if it does not come."""
-        if not self.until(lambda client: stream in client.answers and client.answers[stream].finished, seconds):
-            raise TimeoutError(f"stream {stream}: {self.answers.get(stream)}, {self.goaway}, closed: {self.closed}")
-        return self.answers[stream]
+    def response(self, stream: int, seconds: float = 30.0) -> Response:
+        """Read a whole response. Raises TimeoutError if it is not complete in time."""
+        if not self.until(lambda client: stream in client.responses and client.responses[stream].finished, seconds):
+            raise TimeoutError(f"stream {stream}: {self.responses.get(stream)}, {self.goaway}, closed: {self.closed}")
+        return self.responses[stream]
 
-    def fate(self, seconds: float = 30.0) -> Code | None:
-        """The error code of GOAWAY; None where the connection ends, or time is up, without one."""
+    def goaway_code(self, seconds: float = 30.0) -> Code | None:
+        """Read until GOAWAY; return its error code, or None if the connection ends or time is up before."""
         self.until(lambda client: client.goaway, seconds)
         return self.goaway.code if self.goaway is not None else None
 
@@ -288,7 +290,7 @@ class Client:
         except BlockingIOError:
             return 0
         except ConnectionError:
-            # What the server said before it closed is still to be read.
+            # Frames that the server sent before it closed may still be in the socket.
             self.until(lambda client: client.closed)
             self.closed = True
             return 0
@@ -311,30 +313,32 @@ class Client:
             del self._received[: 9 + length]
             self._handle(Frame(kind, flags, stream, payload))
 
-    def _handle(self, got: Frame) -> None:
-        match got.kind:
+    def _handle(self, received: Frame) -> None:
+        match received.kind:
             case Kind.GOAWAY:
-                self.goaway = got
-            case Kind.SETTINGS if not got.flags & ACK:
-                self.settings |= dict(struct.iter_unpack("!HI", got.payload))
+                self.goaway = received
+            case Kind.SETTINGS if not received.flags & ACK:
+                self.settings |= dict(struct.iter_unpack("!HI", received.payload))
                 self.send(frame(Kind.SETTINGS, ACK))
             case Kind.HEADERS | Kind.CONTINUATION:
-                self._fields(got)
+                self._fields(received)
             case Kind.DATA:
-                self._answer(got.stream).body += got.payload
+                self._response(received.stream).body += received.payload
             case Kind.RST_STREAM:
-                self._answer(got.stream).reset = got.code
+                self._response(received.stream).reset = received.code
             case Kind.WINDOW_UPDATE:
-                self._windows[got.stream] = self._windows.get(got.stream, 0) + int.from_bytes(got.payload)
-        if got.kind in (Kind.HEADERS, Kind.DATA) and got.flags & END_STREAM:
-            self._answer(got.stream).ended = True
+                self._windows[received.stream] = self._windows.get(received.stream, 0) + int.from_bytes(
+                    received.payload
+                )
+        if received.kind in (Kind.HEADERS, Kind.DATA) and received.flags & END_STREAM:
+            self._response(received.stream).ended = True
 
-    def _fields(self, got: Frame) -> None:
-        self._block += got.payload
-        if got.flags & END_HEADERS:
+    def _fields(self, received: Frame) -> None:
+        self._block += received.payload
+        if received.flags & END_HEADERS:
             fields = self._decoder.decode(self._block)
             self._block = b""
-            self._answer(got.stream).headers.append({str(name): str(value) for name, value in fields})
+            self._response(received.stream).headers.append({str(name): str(value) for name, value in fields})
 
-    def _answer(self, stream: int) -> Answer:
-        return self.answers.setdefault(stream, Answer())
+    def _response(self, stream: int) -> Response:
+        return self.responses.setdefault(stream, Response())

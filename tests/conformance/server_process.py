@@ -1,4 +1,4 @@
-"""Starts `server` and looks at the process: its ports, its memory, what it had to say."""
+"""The process of `server`: start and stop, ports, CPU time, memory and log."""
 
 import json
 import subprocess
@@ -12,18 +12,22 @@ from pathlib import Path
 import trustme
 
 ROOT = Path(__file__).resolve().parents[2]
-# What the certificate is for; clients are told to expect it.
+# Name in the certificate, which clients are configured to expect.
 SERVER_NAME = "interop.gantry.test"
 _STOP_SECONDS = 60.0
 
 
 class ServerFailed(AssertionError):
-    """The server did not start, end, or keep quiet; the message holds the end of its log."""
+    """The server did not start or stop properly, or logged a traceback; the message has the end of its log."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A running server on 127.0.0.1. `plain` and `tls` are ports, `authority` the PEM file to trust."""
+    """A running server on 127.0.0.1.
+
+    plain, tls: ports.
+    authority: PEM file of the CA to trust.
+    """
 
     transport: str
     plain: int
@@ -36,20 +40,20 @@ class Server:
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def work(self) -> float:
-        """Seconds of processor time that it has had (clock_getcpuclockid(3): the process' clock is made of its pid)."""
+    def cpu_seconds(self) -> float:
+        """Return the process's CPU time (clock_getcpuclockid(3): the clock's id is derived from the pid)."""
         return time.clock_gettime((~self.process.pid << 3) | 2)
 
     def memory(self) -> int:
-        """Resident bytes."""
+        """Return the resident bytes."""
         return self._status("VmRSS")
 
     def peak_memory(self) -> int:
-        """The most resident bytes since `forget_peak`."""
+        """Return the maximum of resident bytes since `reset_peak`."""
         return self._status("VmHWM")
 
-    def forget_peak(self) -> None:
-        """proc(5): writing 5 to clear_refs resets the peak."""
+    def reset_peak(self) -> None:
+        """Reset `peak_memory` (proc(5): by writing 5 to clear_refs)."""
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     def _status(self, name: str) -> int:
@@ -58,19 +62,19 @@ class Server:
 
 
 @contextmanager
-def serving(transport: str, directory: Path, *, largest: int | None = None, quiet: bool = True) -> Iterator[Server]:
-    """A server process with a certificate of its own in `directory`. Raises ServerFailed also when it ends badly.
+def serving(transport: str, directory: Path, *, max_message: int | None = None, quiet: bool = True) -> Iterator[Server]:
+    """Run a server process with a new certificate in `directory`. Raises ServerFailed if it fails to start or stop.
 
-    `largest`: bytes of a message that is received, else the transport's default. `quiet`: no client may make our
-    transport log a traceback; False where servicers raise on purpose.
+    max_message: limit of received messages in bytes, else the transport's default.
+    quiet: fail if Gantry's transport has logged a traceback; False for servicers that raise on purpose.
     """
     certificate, key, authority = _issue(directory)
     log = directory / f"{transport}.log"
-    words = ["--transport", transport, "--certificate", str(certificate), "--key", str(key)]
-    words += ["--largest", str(largest)] if largest is not None else []
+    arguments = ["--transport", transport, "--certificate", str(certificate), "--key", str(key)]
+    arguments += ["--max-message", str(max_message)] if max_message is not None else []
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.conformance.server", *words],
+            [sys.executable, "-m", "tests.conformance.server", *arguments],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -98,7 +102,7 @@ def _stop(process: "subprocess.Popen[str]", transport: str, log: Path) -> None:
         status = process.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
-        raise ServerFailed(f"{transport} did not end after SIGTERM:\n{_tail(log)}") from None
+        raise ServerFailed(f"{transport} did not stop after SIGTERM:\n{_tail(log)}") from None
     if status:
         raise ServerFailed(f"{transport} ended with {status}:\n{_tail(log)}")
 

@@ -1,6 +1,6 @@
-"""A second service for the tests: what a servicer sees of a call, and the ways in which it may end one.
+"""A service that reports what its servicer sees of a call, and ends calls in different ways.
 
-Methods take and give JSON, so that nothing has to be generated. On either transport the answers must be equal.
+Methods use JSON, without generated code. Responses must be equal on both transports.
 """
 
 import asyncio
@@ -11,19 +11,19 @@ from typing import Any
 
 import grpc
 
-from tests.conformance.interop import Registers
+from tests.conformance.interop_service import Registrar
 
 SERVICE = "gantry.test.Probe"
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-def register(server: Registers) -> None:
-    """Adds the service."""
+def register(server: Registrar) -> None:
+    """Add the service."""
     server.add_generic_rpc_handlers((Probe().handler(),))
 
 
 class Probe:
-    """Its handlers, and what the calls left behind."""
+    """Handlers of the service, and counts of hanging and cancelled calls."""
 
     def __init__(self) -> None:
         self._hanging = 0
@@ -36,8 +36,8 @@ class Probe:
             "End": unary(self._end),
             "Hang": unary(self._hang),
             "Hanging": unary(self._report),
-            "Unserializable": unary(self._describe, response_serializer=_refuse),
-            "Undeserializable": unary(self._describe, request_deserializer=_refuse),
+            "Unserializable": unary(self._describe, response_serializer=_reject),
+            "Undeserializable": unary(self._describe, request_deserializer=_reject),
             "Collect": grpc.stream_unary_rpc_method_handler(self._collect),
             "Echo": grpc.stream_stream_rpc_method_handler(self._echo),
             "EndStream": grpc.unary_stream_rpc_method_handler(self._end_stream),
@@ -76,7 +76,7 @@ class Probe:
         return b",".join([request async for request in requests])
 
     async def _echo(self, _: AsyncIterable[bytes], context: Context) -> None:
-        """By the calls of the context instead of iterators."""
+        """Echo by methods of the context instead of iterators."""
         while (request := await context.read()) is not grpc.aio.EOF:
             await context.write(request)
         context.set_trailing_metadata((("echoed", "all"),))
@@ -88,7 +88,7 @@ class Probe:
 
 @dataclass
 class _Status(grpc.Status):
-    """What grpcio-status makes of a google.rpc.Status."""
+    """The grpc.Status that grpcio-status makes of a google.rpc.Status."""
 
     code: grpc.StatusCode
     details: str
@@ -144,8 +144,8 @@ _ENDINGS: dict[str, Callable[[Context], Awaitable[None]]] = {
 }
 
 
-def _refuse(_: bytes) -> bytes:
-    raise ValueError("not to be had")
+def _reject(_: bytes) -> bytes:
+    raise ValueError("rejected by the serializer")
 
 
 def _text(value: str | bytes) -> str:
