@@ -37,9 +37,9 @@ from proxy.frontends.grpc_frontend import GrpcService
 from proxy.observability import logs
 from proxy.observability import metrics as prometheus
 from proxy.observability.metrics import Metrics
-from proxy.observability.metrics.core import watch
-from proxy.observability.metrics.server_push import Pushes
-from proxy.observability.metrics.transactions import Transactions
+from proxy.observability.metrics.core_gauges import register as register_core_gauges
+from proxy.observability.metrics.server_push import CountedPush
+from proxy.observability.metrics.transactions import CountedTransactions
 from proxy.replication.heartbeat_sync import HeartbeatSync
 from proxy.replication.sync_topic import SyncTopic
 from proxy.settings.listen import ListenSettings
@@ -94,7 +94,7 @@ class App:
         self._wheel = TimeoutWheel(loop.time)
         self._limits = _limits(settings)
         self.tracing = _trace(settings)
-        transactions = Transactions(forward)
+        transactions = CountedTransactions(forward)
         self.metrics.add(transactions.read)
         self.core = Messaging(
             settings,
@@ -125,7 +125,7 @@ class App:
         self._leaving: set[asyncio.Task[None]] = set()
         # Last: nothing that fails after it leaves a store open.
         directory = settings.embedded.directory
-        pushes = Pushes(relay)
+        pushes = CountedPush(relay)
         self.metrics.add(pushes.read)
         self._node = None if directory is None else Node(settings, directory, pushes)
         self.backend: ClusterBackend | EmbeddedBackend = (
@@ -399,7 +399,7 @@ class App:
 
     def _watch(self) -> None:
         metrics = self.metrics
-        watch(metrics, self.core)
+        register_core_gauges(metrics, self.core)
         if isinstance(self.backend, ClusterBackend):
             self.backend.watch(metrics)
         if self.tracing is not None:

@@ -19,13 +19,13 @@ _ENVOY_TEXT = """
 Statistics under the names of Envoy's RocketMQ filter, `rocketmq.<stat_prefix>.<name>` at `/stats`, and the same values
 under Prometheus names.
 """
-_ENVOY = {family.shown_name for family in FAMILIES.values()} | {TIME_FAMILY.shown_name}
+_ENVOY = {family.series_name for family in FAMILIES.values()} | {TIME_FAMILY.series_name}
 _KINDS = {"gantry": "Gantry", "rocketmq": "RIP-46", "process": "Process"}
 
 
 async def families() -> dict[str, Family]:
     """Return every metric by name: of a replica with every feature on, of either backend, and of the parent."""
-    found = {family.shown_name: family for family in (WORKERS, EXITS)}
+    found = {family.series_name: family for family in (WORKERS, EXITS)}
     with tempfile.TemporaryDirectory() as folder:
         everything: dict[str, Any] = {
             "embedded": {"directory": folder},
@@ -36,7 +36,7 @@ async def families() -> dict[str, Family]:
         choices: tuple[dict[str, Any], ...] = ({}, everything)
         for more in choices:
             app = App(Settings(**more))
-            found |= {family.shown_name: family for family, _ in app.metrics.snapshot()}
+            found |= {family.series_name: family for family, _ in app.metrics.snapshot()}
             app.backend.close()
             if app.tracing is not None:
                 app.tracing.close()
@@ -49,13 +49,13 @@ async def page() -> str:
     sections = []
     for prefix, title in _KINDS.items():
         rows = [
-            (code(name), family.kind.value, codes(family.labels), family.text)
+            (code(name), family.kind.value, codes(family.labels), family.help)
             for name, family in sorted(found.items())
             if name.startswith(f"{prefix}_") and name not in _ENVOY
         ]
         sections.append(f"## {title}\n\n{table(('metric', 'type', 'labels', 'description'), rows)}")
-    envoy = [(code(stat.name), code(FAMILIES[stat.name].shown_name), stat.text) for stat in STATS]
-    envoy.append((code(REQUEST_TIME), code(TIME_FAMILY.shown_name), TIME_FAMILY.text.partition(". ")[2]))
+    envoy = [(code(stat.name), code(FAMILIES[stat.name].series_name), stat.help) for stat in STATS]
+    envoy.append((code(REQUEST_TIME), code(TIME_FAMILY.series_name), TIME_FAMILY.help.partition(". ")[2]))
     head = ("Envoy's name", "Prometheus name", "description")
     sections.append(f"## Envoy\n{_ENVOY_TEXT}\n{table(head, envoy)}")
     return markdown.page("Metrics reference", _INTRODUCTION, *sections)

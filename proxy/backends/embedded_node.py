@@ -38,7 +38,7 @@ class Node:
     def watch(self, metrics: Metrics) -> None:
         """Register the broker's metrics."""
         broker, store = self.backend.broker, self.store
-        metrics.envoy.answers = lambda: metrics.requests.served("remoting")
+        metrics.envoy.responses = lambda: metrics.requests.served("remoting")
         metrics.gauge("gantry_embedded_topics", "Topics of the embedded broker.", lambda: len(broker.topics))
         metrics.gauge(
             "gantry_embedded_log_bytes", "Bytes on disk of the embedded broker's log.", lambda: store.log_bytes

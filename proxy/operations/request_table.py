@@ -4,12 +4,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from proxy.observability.metrics.requests import CodeSum
+from proxy.observability.metrics.request_counts import CodeTotals
 from proxy.operations.replica import Replica
 from proxy.operations.values import Answer
 from remoting.requests import REQUESTS
 
-_NOTHING = CodeSum()
+_NOTHING = CodeTotals()
 
 
 class Request(Answer):
@@ -58,6 +58,6 @@ def requests(replica: Replica) -> list[Request]:
     return rows
 
 
-def _counts(of: CodeSum) -> dict[str, int | float | None]:
+def _counts(of: CodeTotals) -> dict[str, int | float | None]:
     average = round(of.seconds / of.answered * 1000, 3) if of.answered else None
     return {"answered": of.answered, "failed": of.failed, "average_milliseconds": average}

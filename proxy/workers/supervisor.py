@@ -163,7 +163,7 @@ class Supervisor(Collector):
         self._settings = settings
         self._drain_seconds = settings.drain_delay + settings.drain_timeout
         self.workers = [Worker(number, command, self._feed, self._route) for number in range(settings.workers)]
-        self._ledger = SeriesAggregator(settings.metrics.top, settings.metrics.idle)
+        self._aggregator = SeriesAggregator(settings.metrics.top, settings.metrics.idle)
         # The ledger is written in the event loop and read in the threads of the HTTP server.
         self._lock = threading.Lock()
         self._exits: Counter[tuple[str, ...]] = Counter()
@@ -218,7 +218,7 @@ class Supervisor(Collector):
                 _log.error("%s cannot be started: %s", worker.name, error)
                 status = 1
             with self._lock:
-                self._ledger.forget(worker.name)
+                self._aggregator.remove_source(worker.name)
             self._tell_gone(worker)
             if self._stop.is_set():
                 return
@@ -268,7 +268,7 @@ class Supervisor(Collector):
 
     def _feed(self, name: str, snapshot: Snapshot) -> None:
         with self._lock:
-            self._ledger.feed(name, snapshot)
+            self._aggregator.add_snapshot(name, snapshot)
 
     def _own(self) -> Iterator[tuple[Family, dict[tuple[str, ...], float]]]:
         ready = sum(worker.ready for worker in self.workers)
@@ -281,7 +281,7 @@ class Supervisor(Collector):
         settings = self._settings
         with self._lock:
             node = settings.replica or socket.gethostname()
-            return list(families(self._ledger.series(), settings.metrics.cluster, node))
+            return list(families(self._aggregator.series(), settings.metrics.cluster, node))
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -39,7 +39,7 @@ _CLOSING = re.compile(r"(\d+) passed, (\d+) failed")
 _AUTHORITY = "authority.pem"
 _RECORDS = "traffic"
 # Gauges that must be zero before the metrics are final.
-_LEFT = ("gantry_connections", "gantry_requests_under_way")
+_LEFT = ("gantry_connections", "gantry_requests_in_flight")
 # Seconds that connections and requests of finished clients may linger, and seconds between two checks.
 _TIMEOUT, _POLL_INTERVAL = 60.0, 0.5
 

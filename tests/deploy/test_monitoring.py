@@ -156,7 +156,7 @@ def declared() -> dict[str, frozenset[str]]:
         if "samples" not in found.name and not found.name.endswith("__main__")
     ]
     values = [value for module in modules for value in vars(module).values()]
-    return {value.shown_name: frozenset(value.labels) for value in values if isinstance(value, Family)}
+    return {value.series_name: frozenset(value.labels) for value in values if isinstance(value, Family)}
 
 
 def recorded() -> dict[str, frozenset[str]]:

@@ -17,7 +17,7 @@ from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.client_registry import Groups
 from proxy.observability.metrics import Metrics
-from proxy.observability.metrics.upstream import Upstreams
+from proxy.observability.metrics.upstream import UpstreamCounts
 from proxy.settings.cluster import ClusterSettings
 from remoting import command as commands
 from remoting.codes import RequestCode
@@ -45,12 +45,12 @@ class ClusterBackend:
     """The backend for a RocketMQ cluster. Call `start`, then `run` in a task while it is in use, then `close`."""
 
     def __init__(
-        self, settings: ClusterSettings, wheel: TimeoutWheel, push: Push, upstreams: Upstreams | None = None
+        self, settings: ClusterSettings, wheel: TimeoutWheel, push: Push, upstreams: UpstreamCounts | None = None
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._settings = settings
         self._wheel = wheel
-        self._upstreams = Upstreams() if upstreams is None else upstreams
+        self._upstreams = UpstreamCounts() if upstreams is None else upstreams
         self._name_servers = NameServers(settings.namesrv, wheel, settings.connect_timeout, self._upstreams)
         self._routes = RouteCache(
             self._name_servers.route, self._loop.time, settings.route_refresh, settings.route_idle

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from proxy.backends.cluster.server_connection import ServerConnection
-from proxy.observability.metrics.upstream import Upstreams
+from proxy.observability.metrics.upstream import UpstreamCounts
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -24,7 +24,7 @@ class NameServers:
     """All name servers of a cluster. They do not communicate, so each may lack brokers that another one lists."""
 
     def __init__(
-        self, addresses: Sequence[str], wheel: TimeoutWheel, timeout: float, upstreams: Upstreams | None = None
+        self, addresses: Sequence[str], wheel: TimeoutWheel, timeout: float, upstreams: UpstreamCounts | None = None
     ) -> None:
         self._servers = [
             ServerConnection(address, wheel, _refuse, timeout, upstreams=upstreams) for address in addresses

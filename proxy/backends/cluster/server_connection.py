@@ -5,7 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from proxy.observability.metrics.upstream import Upstreams
+from proxy.observability.metrics.upstream import UpstreamCounts
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, Handler, RemotingConnection
 from remoting.errors import ServiceUnavailable
@@ -61,14 +61,14 @@ class ServerConnection:
         handler: Handler,
         connect_timeout: float,
         on_lost: Callable[["ServerConnection"], None] | None = None,
-        upstreams: Upstreams | None = None,
+        upstreams: UpstreamCounts | None = None,
     ) -> None:
         self.address = address
         self._wheel = wheel
         self._handler = handler
         self._connect_timeout = connect_timeout
         self._on_lost = on_lost
-        self._upstreams = Upstreams() if upstreams is None else upstreams
+        self._upstreams = UpstreamCounts() if upstreams is None else upstreams
         # The open connection, or None.
         self.connection: RemotingConnection | None = None
         self._waiting: deque[Callable[[RemotingConnection | None], None]] = deque()
@@ -154,7 +154,7 @@ class ServerConnection:
         return connection
 
     def _lost(self, connection: RemotingConnection) -> None:
-        self._upstreams.ended(connection)
+        self._upstreams.closed(connection)
         if self.connection is connection:
             self.connection = None
         if connection.cause is CloseCause.UNRESPONSIVE:

@@ -1,7 +1,7 @@
-"""Metrics: counted in plain objects by the event loop, put into form when somebody asks.
+"""Metrics: counted in plain objects on the event loop, formatted when they are collected.
 
-A `Family` says what is counted, beside the code that counts it. `Metrics` gathers what one process has counted as a
-snapshot; a `Ledger` makes one set of series of the snapshots of one process or of several.
+A `Family` describes a metric, beside the code that counts it. `Metrics` takes snapshots of the families of one process.
+`SeriesAggregator` merges the snapshots of one or several processes into one set of time series.
 """
 
 from proxy.observability.metrics.exposition import serve

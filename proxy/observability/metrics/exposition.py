@@ -1,4 +1,4 @@
-"""The series as prometheus_client wants them, and served over HTTP."""
+"""Exposition of time series by prometheus_client, and over HTTP."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -12,50 +12,50 @@ from prometheus_client.samples import Exemplar
 from protocol_negotiation.peer import HostPort
 from proxy.observability.metrics.family import Distribution, Family, Kind, Labels, Samples
 
-# What RIP-46 names has the labels of RIP-46.
+# Prefix of the metrics of RIP-46, which also have RIP-46's constant labels.
 _RIP46 = "rocketmq_"
 
 
 def families(series: Iterable[tuple[Family, Samples]], cluster: str, node: str) -> Iterator[Metric]:
-    """Every family with its samples. cluster, node: who we are, for the families that RIP-46 names."""
-    ours = {"cluster": cluster, "node_type": "proxy", "node_id": node}
+    """Yield a prometheus_client metric for each family. `cluster` and `node` are labels of RIP-46's metrics."""
+    rip46_labels = {"cluster": cluster, "node_type": "proxy", "node_id": node}
     for family, samples in series:
-        constant = ours if family.name.startswith(_RIP46) else {}
+        constant = rip46_labels if family.name.startswith(_RIP46) else {}
         labels = (*constant, *family.labels)
-        shown = {(*constant.values(), *map(_clean, key)): value for key, value in samples.items()}
-        yield _MAKERS[family.kind](family, labels, shown)
+        labelled = {(*constant.values(), *map(_clean, key)): value for key, value in samples.items()}
+        yield _MAKERS[family.kind](family, labels, labelled)
 
 
 def _clean(value: str) -> str:
-    # What a client wrote may not be text at all.
+    # Names from clients may contain surrogates, which UTF-8 cannot encode.
     return value.encode("utf-8", "replace").decode()
 
 
 def _counter(family: Family, labels: Labels, samples: Samples) -> Metric:
-    shown = CounterMetricFamily(family.name, family.text, labels=labels)
+    metric = CounterMetricFamily(family.name, family.help, labels=labels)
     for key, value in samples.items():
-        shown.add_metric(key, value)  # type: ignore[arg-type]  # a counter's values are numbers
-    return shown
+        metric.add_metric(key, value)  # type: ignore[arg-type]  # values of counters are numbers
+    return metric
 
 
 def _gauge(family: Family, labels: Labels, samples: Samples) -> Metric:
-    shown = GaugeMetricFamily(family.name, family.text, labels=labels)
+    metric = GaugeMetricFamily(family.name, family.help, labels=labels)
     for key, value in samples.items():
-        shown.add_metric(key, value)  # type: ignore[arg-type]  # as above
-    return shown
+        metric.add_metric(key, value)  # type: ignore[arg-type]  # values of gauges are numbers
+    return metric
 
 
 def _histogram(family: Family, labels: Labels, samples: Samples) -> Metric:
-    shown = HistogramMetricFamily(family.name, family.text, labels=labels)
+    metric = HistogramMetricFamily(family.name, family.help, labels=labels)
     bounds = [*(_bound(bound) for bound in family.bounds), "+Inf"]
     for key, value in samples.items():
         assert isinstance(value, Distribution)
         buckets = [
-            (bound, float(count), _exemplar(value, slot))
-            for slot, (bound, count) in enumerate(zip(bounds, accumulate(value.counts), strict=True))
+            (bound, float(count), _exemplar(value, bucket))
+            for bucket, (bound, count) in enumerate(zip(bounds, accumulate(value.counts), strict=True))
         ]
-        shown.add_metric(key, buckets, value.total)  # type: ignore[arg-type]  # None for an exemplar does as well
-    return shown
+        metric.add_metric(key, buckets, value.total)  # type: ignore[arg-type]  # an exemplar may be None
+    return metric
 
 
 _MAKERS: dict[Kind, Callable[[Family, Labels, Samples], Metric]] = {
@@ -69,17 +69,23 @@ def _bound(value: float) -> str:
     return "+Inf" if value == math.inf else repr(float(value))
 
 
-def _exemplar(value: Distribution, slot: int) -> Exemplar | None:
-    found = value.exemplars.get(slot)
-    return None if found is None else Exemplar({"trace_id": found[0]}, found[1], found[2])
+def _exemplar(value: Distribution, bucket: int) -> Exemplar | None:
+    exemplar = value.exemplars.get(bucket)
+    if exemplar is None:
+        return None
+    trace_id, seconds, time = exemplar
+    return Exemplar({"trace_id": trace_id}, seconds, time)
 
 
 def serve(collector: Collector, address: str) -> Callable[[], None]:
-    """Serve the metrics over HTTP, in a thread of its own; returns how to stop it. Raises OSError."""
-    where = HostPort.parse(address)
+    """Serve the metrics over HTTP in a separate thread and return a function that stops it.
+
+    Raises OSError if the address cannot be bound.
+    """
+    listen = HostPort.parse(address)
     registry = CollectorRegistry()
     registry.register(collector)
-    server, thread = start_http_server(where.port, where.host or "0.0.0.0", registry)
+    server, thread = start_http_server(listen.port, listen.host or "0.0.0.0", registry)
 
     def stop() -> None:
         server.shutdown()

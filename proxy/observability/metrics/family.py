@@ -1,4 +1,4 @@
-"""What a metric is, said once, beside the code that counts it."""
+"""Metric families, their values and snapshots."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """As Prometheus calls them."""
+    """Types of metrics, by Prometheus' names."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -14,7 +14,7 @@ class Kind(StrEnum):
 
 
 class Merge(StrEnum):
-    """What a gauge of several processes comes to. Counters and histograms are always added."""
+    """Ways to merge the gauges of several processes. Counters and histograms are always added."""
 
     SUM = "sum"
     MAX = "max"
@@ -23,62 +23,72 @@ class Merge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric, with its labels.
+    """A metric and its labels.
 
-    name: a counter's without `_total`. text: what it counts, and so what makes it move. bounds: the upper bounds of a
-    histogram's buckets but the last one, which has none.
+    Attributes:
+        name: name of the metric; of a counter, without `_total`.
+        help: HELP text for operators: the counted events or values, and their unit.
+        labels: names of the labels.
+        merge: way to merge a gauge of several processes.
+        bounds: upper bounds of a histogram's buckets; the last bucket has none.
     """
 
     name: str
     kind: Kind
-    text: str
+    help: str
     labels: tuple[str, ...] = ()
     merge: Merge = Merge.SUM
     bounds: tuple[float, ...] = ()
 
     @property
-    def shown_name(self) -> str:
-        """The name as queries have it."""
+    def series_name(self) -> str:
+        """Name of the time series in queries."""
         return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
 
 
-# A request that stands for its bucket: trace id, seconds, when (seconds since 1970).
+# An example request of a bucket: trace id, seconds, time in seconds since 1970.
 Exemplar = tuple[str, float, float]
 
 
 @dataclass(slots=True)
 class Distribution:
-    """A histogram's value. counts: per bucket, each without those below. exemplars: by bucket."""
+    """Value of a histogram.
+
+    Attributes:
+        counts: number of observations by bucket, not cumulative.
+        total: sum of the observations.
+        exemplars: by index of the bucket.
+    """
 
     counts: list[int]
     total: float = 0.0
     exemplars: dict[int, Exemplar] = field(default_factory=dict)
 
     @classmethod
-    def over(cls, bounds: Sequence[float]) -> "Distribution":
-        """An empty one."""
+    def empty(cls, bounds: Sequence[float]) -> "Distribution":
+        """Return a distribution without observations."""
         return cls([0] * (len(bounds) + 1))
 
     def add(self, other: "Distribution") -> None:
-        """Take another's in."""
-        self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        """Add the observations of another distribution with the same bounds."""
+        self.counts = [count + added for count, added in zip(self.counts, other.counts, strict=True)]
         self.total += other.total
         self.exemplars |= other.exemplars
 
-    def since(self, former: "Distribution") -> "Distribution":
-        """What came after `former`; all of it where `former` cannot have come before."""
-        counts = [now - then for now, then in zip(self.counts, former.counts, strict=True)]
+    def since(self, previous: "Distribution") -> "Distribution":
+        """Return the observations after `previous`; all of them if a count has fallen, which a restart causes."""
+        counts = [count - former for count, former in zip(self.counts, previous.counts, strict=True)]
         if min(counts) < 0:
             return Distribution(list(self.counts), self.total, self.exemplars)
-        return Distribution(counts, self.total - former.total, self.exemplars)
+        return Distribution(counts, self.total - previous.total, self.exemplars)
 
     def copy(self) -> "Distribution":
-        """As it is now."""
+        """Return a copy that does not change."""
         return Distribution(list(self.counts), self.total, dict(self.exemplars))
 
 
 Value = float | Distribution
 Labels = tuple[str, ...]
-# What one process has counted since it started, and its gauges now.
+# Counters since the start of a process and its current gauges, by label values.
 Samples = Mapping[Labels, Value]
 Snapshot = Sequence[tuple[Family, Samples]]

@@ -1,4 +1,4 @@
-"""Negotiations: what accepted connections turned out to be, and how TLS went."""
+"""Metrics of protocol detection and TLS handshakes."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -10,25 +10,20 @@ from proxy.observability.metrics.family import Family, Kind, Labels, Samples
 NEGOTIATIONS = Family(
     "gantry_negotiations",
     Kind.COUNTER,
-    "Accepted connections by what they turned out to be, or why they were refused.",
+    "Accepted connections, by detected protocol or by the reason for which they were rejected.",
     ("listener", "outcome"),
 )
-HANDSHAKES = Family(
-    "gantry_tls_handshakes",
-    Kind.COUNTER,
-    "TLS handshakes that clients completed, by version.",
-    ("version",),
-)
+HANDSHAKES = Family("gantry_tls_handshakes", Kind.COUNTER, "Completed TLS handshakes, by TLS version.", ("version",))
 FAILED_HANDSHAKES = Family(
     "gantry_tls_failures",
     Kind.COUNTER,
-    "TLS handshakes that failed, by OpenSSL's reason; lost: the client left; timeout: it was not done in time.",
+    "Failed TLS handshakes, by reason: OpenSSL's, `lost` if the client disconnected, or `timeout`.",
     ("reason",),
 )
 
 
-class Negotiations:
-    """Counts outcomes. failures: TLS handshakes that failed, by reason, as the listeners keep them."""
+class NegotiationCounts:
+    """Counts of outcomes and handshakes. failures: failed handshakes by reason, one mapping per listener."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[Labels] = Counter()
@@ -36,13 +31,13 @@ class Negotiations:
         self.failures: list[Mapping[str, int]] = []
 
     def __call__(self, outcome: Outcome, peer: Peer, _: bytes) -> None:
-        """What a listener calls."""
+        """Negotiation listener: count an outcome."""
         self.outcomes[peer.listener, outcome.value] += 1
         if peer.tls is not None:
             self.handshakes[peer.tls.version] += 1
 
     def read(self) -> Iterator[tuple[Family, Samples]]:
-        """Every family of this module."""
+        """Yield the families of this module."""
         failures: Counter[str] = Counter()
         for counts in self.failures:
             failures.update(counts)

@@ -1,11 +1,11 @@
-"""The ledger: what several processes have counted, as one, in series that never go backwards.
+"""Aggregation of the snapshots of several processes into time series that never decrease.
 
-Processes hand in snapshots, and what has been added since the last one is written to the series. So a process may end
-without its counts being lost (Prometheus would take the fall for a restart, and the whole rest for new), and the
-series that is chosen for a count never changes afterwards: a topic that loses its series has what comes from then on
-counted as `__other__`, and one that gains a series begins it with what came now. Nothing is counted twice, nothing
-moves from one series to another. A series that was dropped and comes back begins anew, as after a restart; that can
-hide an increase only from a query that looks further back than the idle time.
+Each snapshot of a process is compared with its previous one, and the increase is added to the series. A process may
+therefore end without a decrease of the sums, which Prometheus would take for a restart and count the whole remainder
+again. An increase is assigned to a series when it is added and is never moved: a topic that loses its series is counted
+as `__other__` from then on, and a topic that gains one starts with the increase of that snapshot. Nothing is counted
+twice. A series that was dropped and returns starts at zero, as after a restart; that can hide an increase only from
+queries over more than the idle time.
 """
 
 import time
@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from proxy.observability.metrics.family import Distribution, Family, Kind, Labels, Merge, Samples, Snapshot, Value
-from proxy.observability.metrics.label_limiter import Shown
+from proxy.observability.metrics.label_limiter import LabelLimiter
 
 # Labels whose values clients choose, or that change as brokers come and go.
 LIMITED = frozenset({"topic", "consumer_group", "broker", "language", "version"})
 
 _Series = dict[Labels, Value]
 _MERGES: Mapping[Merge, Callable[[float, float], float]] = {
-    Merge.SUM: lambda one, other: one + other,
+    Merge.SUM: lambda first, second: first + second,
     Merge.MAX: max,
     Merge.MIN: min,
 }
@@ -29,59 +29,62 @@ _MERGES: Mapping[Merge, Callable[[float, float], float]] = {
 
 @dataclass(slots=True)
 class _Source:
-    """One process: what it said last."""
+    """The last snapshot of a process: counters and histograms, and gauges, by family name."""
 
     counted: dict[str, Samples] = field(default_factory=dict)
     gauges: dict[str, Samples] = field(default_factory=dict)
 
 
 class SeriesAggregator:
-    """Series of all processes. most, idle: see `Shown`, for each of the labels in `LIMITED`. clock: seconds."""
+    """Time series of all processes.
 
-    def __init__(self, most: int, idle: float, clock: Callable[[], float] = time.monotonic) -> None:
+    max_values, idle: limits of the values of each label in `LIMITED`, see `LabelLimiter`. clock: returns seconds.
+    """
+
+    def __init__(self, max_values: int, idle: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._families: dict[str, Family] = {}
         self._sources: dict[str, _Source] = {}
         self._series: defaultdict[str, _Series] = defaultdict(dict)
-        self._shown = {label: Shown(most, idle) for label in LIMITED}
+        self._limiters = {label: LabelLimiter(max_values, idle) for label in LIMITED}
 
-    def feed(self, source: str, snapshot: Snapshot) -> None:
-        """Take in what a process has counted since it started."""
-        known = self._sources.setdefault(source, _Source())
-        news: list[tuple[Family, _Series]] = []
+    def add_snapshot(self, source: str, snapshot: Snapshot) -> None:
+        """Add the increase since the source's previous snapshot."""
+        previous = self._sources.setdefault(source, _Source())
+        increases: list[tuple[Family, _Series]] = []
         for family, samples in snapshot:
             self._families[family.name] = family
             if family.kind is Kind.GAUGE:
-                known.gauges[family.name] = samples
-                news.append((family, dict(samples)))
+                previous.gauges[family.name] = samples
+                increases.append((family, dict(samples)))
             else:
-                news.append((family, _news(samples, known.counted.get(family.name, {}))))
-                known.counted[family.name] = samples
-        self._choose(news)
-        for family, added in news:
+                increases.append((family, _increase(samples, previous.counted.get(family.name, {}))))
+                previous.counted[family.name] = samples
+        self._update_limiters(increases)
+        for family, increase in increases:
             if family.kind is not Kind.GAUGE:
-                self._add(family, added)
+                self._add(family, increase)
 
-    def forget(self, source: str) -> None:
-        """A process has ended: what it counted stays, its gauges go, and its successor begins at nothing."""
+    def remove_source(self, source: str) -> None:
+        """Remove a process that has ended: its counts remain, its gauges do not, and its successor starts at zero."""
         self._sources.pop(source, None)
 
     def series(self) -> Iterator[tuple[Family, Samples]]:
-        """Everything, as it is to be shown."""
+        """Yield every family with its time series."""
         for family in list(self._families.values()):
-            yield family, self._merged(family) if family.kind is Kind.GAUGE else self._series[family.name]
+            yield family, self._merged_gauge(family) if family.kind is Kind.GAUGE else self._series[family.name]
 
-    def _choose(self, news: list[tuple[Family, _Series]]) -> None:
-        """Decide, before anything is written, whose series it is written to."""
+    def _update_limiters(self, increases: list[tuple[Family, _Series]]) -> None:
+        """Select the label values with series of their own, before any increase is added."""
         traffic: dict[str, defaultdict[str, float]] = {label: defaultdict(float) for label in LIMITED}
-        for family, added in news:
+        for family, increase in increases:
             for position, label in enumerate(family.labels):
                 if label in LIMITED:
-                    for key, value in added.items():
+                    for key, value in increase.items():
                         traffic[label][key[position]] += _amount(value)
         now = self._clock()
-        for label, shown in self._shown.items():
-            dropped = shown.note(traffic[label], now)
+        for label, limiter in self._limiters.items():
+            dropped = limiter.update(traffic[label], now)
             if dropped:
                 self._drop(label, dropped)
 
@@ -93,38 +96,38 @@ class SeriesAggregator:
                 for key in [key for key in series if key[position] in values]:
                     del series[key]
 
-    def _add(self, family: Family, added: _Series) -> None:
+    def _add(self, family: Family, increase: _Series) -> None:
         series = self._series[family.name]
-        for key, value in added.items():
-            name = self._name(family, key)
-            known = series.get(name)
-            if known is None and name != key and not _amount(value):
-                # Nothing came of somebody who is not shown.
+        for key, value in increase.items():
+            limited = self._limit(family, key)
+            current = series.get(limited)
+            if current is None and limited != key and not _amount(value):
+                # No series for `OTHER` before it has traffic.
                 continue
             if isinstance(value, Distribution):
-                if isinstance(known, Distribution):
-                    known.add(value)
+                if isinstance(current, Distribution):
+                    current.add(value)
                 else:
-                    series[name] = value.copy()
+                    series[limited] = value.copy()
             else:
-                series[name] = value + known if isinstance(known, float | int) else value
+                series[limited] = value + current if isinstance(current, float | int) else value
 
-    def _merged(self, family: Family) -> Samples:
+    def _merged_gauge(self, family: Family) -> Samples:
         merge = _MERGES[family.merge]
         merged: dict[Labels, Value] = {}
         for source in self._sources.values():
             for key, value in source.gauges.get(family.name, {}).items():
                 assert not isinstance(value, Distribution)
-                name = self._name(family, key)
-                known = merged.get(name)
-                merged[name] = merge(known, value) if isinstance(known, float | int) else value
+                limited = self._limit(family, key)
+                current = merged.get(limited)
+                merged[limited] = merge(current, value) if isinstance(current, float | int) else value
         return merged
 
-    def _name(self, family: Family, key: Labels) -> Labels:
+    def _limit(self, family: Family, key: Labels) -> Labels:
         if LIMITED.isdisjoint(family.labels):
             return key
         return tuple(
-            self._shown[label].name(value) if label in LIMITED else value
+            self._limiters[label].label(value) if label in LIMITED else value
             for label, value in zip(family.labels, key, strict=True)
         )
 
@@ -133,15 +136,15 @@ def _amount(value: Value) -> float:
     return sum(value.counts) if isinstance(value, Distribution) else value
 
 
-def _news(samples: Samples, former: Samples) -> _Series:
-    """What came since, by label values; all of it where a count is lower than it was, so that it must be another."""
-    news: _Series = {}
+def _increase(samples: Samples, previous: Samples) -> _Series:
+    """Return the increase by label values. A count below the previous one was restarted, and all of it is new."""
+    increase: _Series = {}
     for key, value in samples.items():
-        then = former.get(key)
+        former = previous.get(key)
         if isinstance(value, Distribution):
-            news[key] = value.since(then) if isinstance(then, Distribution) else value
-        elif isinstance(then, float | int) and value >= then:
-            news[key] = value - then
+            increase[key] = value.since(former) if isinstance(former, Distribution) else value
+        elif isinstance(former, float | int) and value >= former:
+            increase[key] = value - former
         else:
-            news[key] = value
-    return news
+            increase[key] = value
+    return increase

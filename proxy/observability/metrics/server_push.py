@@ -1,4 +1,4 @@
-"""Pushes: what brokers ask of clients, and tell them."""
+"""Metrics of the requests that brokers push to clients."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ from remoting.requests import REQUESTS
 PUSHES = Family(
     "gantry_pushes",
     Kind.COUNTER,
-    "Requests of brokers that were passed on to clients; CHECK_TRANSACTION_STATE asks what became of a transaction.",
+    "Requests from brokers relayed to clients, by request code; CHECK_TRANSACTION_STATE is a transaction check.",
     ("protocol", "code"),
 )
 
 
-class Pushes:
-    """A push that counts what it passes on."""
+class CountedPush:
+    """A `Push` that counts the requests it relays."""
 
     def __init__(self, push: Push) -> None:
         self._push = push
@@ -31,5 +31,5 @@ class Pushes:
         return self._push(channel, command)
 
     def read(self) -> Iterator[tuple[Family, Samples]]:
-        """The family of this module."""
+        """Yield the family of this module."""
         yield PUSHES, dict(self._counts)

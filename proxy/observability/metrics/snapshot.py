@@ -1,4 +1,4 @@
-"""Snapshots as bytes: what a worker tells the process that serves the metrics of all."""
+"""Encoding of snapshots as JSON, between worker processes and the process that serves the metrics of all."""
 
 from typing import Any
 
@@ -8,40 +8,40 @@ from proxy.observability.metrics.family import Distribution, Family, Kind, Merge
 
 
 def encode(snapshot: Snapshot) -> bytes:
-    """A snapshot as JSON."""
-    return orjson.dumps([[_family(family), _samples(samples)] for family, samples in snapshot])
+    """Encode a snapshot."""
+    return orjson.dumps([[_encode_family(family), _encode_samples(samples)] for family, samples in snapshot])
 
 
 def decode(data: bytes) -> Snapshot:
-    """The snapshot in what `encode` made. Raises ValueError for anything else."""
+    """Decode a snapshot. Raises ValueError if `data` is not the result of `encode`."""
     try:
         return [
             (
                 Family(name, Kind(kind), text, tuple(labels), Merge(merge), tuple(bounds)),
-                {tuple(key): _value(value) for key, value in samples},
+                {tuple(key): _decode_value(value) for key, value in samples},
             )
             for (name, kind, text, labels, merge, bounds), samples in orjson.loads(data)
         ]
     except (TypeError, KeyError, ValueError) as error:
-        raise ValueError(f"not a snapshot: {error}") from None
+        raise ValueError(f"invalid metrics snapshot: {error}") from None
 
 
-def _family(family: Family) -> list[Any]:
-    return [family.name, family.kind, family.text, family.labels, family.merge, family.bounds]
+def _encode_family(family: Family) -> list[Any]:
+    return [family.name, family.kind, family.help, family.labels, family.merge, family.bounds]
 
 
-def _samples(samples: Any) -> list[Any]:
-    return [[key, _plain(value)] for key, value in samples.items()]
+def _encode_samples(samples: Any) -> list[Any]:
+    return [[key, _encode_value(value)] for key, value in samples.items()]
 
 
-def _plain(value: Value) -> Any:
+def _encode_value(value: Value) -> Any:
     if isinstance(value, Distribution):
         return [value.counts, value.total, list(value.exemplars.items())]
     return value
 
 
-def _value(plain: Any) -> Value:
-    if isinstance(plain, list):
-        counts, total, exemplars = plain
-        return Distribution(counts, total, {slot: tuple(exemplar) for slot, exemplar in exemplars})
-    return float(plain)
+def _decode_value(encoded: Any) -> Value:
+    if isinstance(encoded, list):
+        counts, total, exemplars = encoded
+        return Distribution(counts, total, {bucket: tuple(exemplar) for bucket, exemplar in exemplars})
+    return float(encoded)

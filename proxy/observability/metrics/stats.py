@@ -1,6 +1,6 @@
-"""`/stats` as Envoy has it: text and JSON, `filter`, `usedonly`, `type`, `format`, `histogram_buckets`.
+"""Envoy's `/stats`: text and JSON, with `filter`, `usedonly`, `type`, `format` and `histogram_buckets`.
 
-Written from the documentation of Envoy's admin interface (operations/admin.rst), held to what its server answers.
+Follows the documentation of Envoy's admin interface (operations/admin.rst); tests compare it with Envoy's responses.
 """
 
 import math
@@ -13,23 +13,23 @@ from typing import Any
 import orjson
 import re2  # type: ignore[import-untyped]
 
-from proxy.observability.metrics.envoy import REQUEST_TIME, STATS, Envoy, Type
+from proxy.observability.metrics.envoy import REQUEST_TIME, STATS, EnvoyStatistics, StatType
 from proxy.observability.metrics.family import Distribution
-from proxy.observability.metrics.requests import BOUNDS
+from proxy.observability.metrics.request_families import BOUNDS
 
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 1.0)
 _MILLISECONDS = tuple(bound * 1000 for bound in BOUNDS)
-_LONGEST_FILTER = 1000
+_MAX_FILTER_LENGTH = 1000
 _USAGE = "usage: /stats?format=(json|prometheus|text)"
 _BUCKETS_USAGE = "usage: /stats?histogram_buckets=(cumulative|disjoint|none)"
 
 
 class BadQuery(Exception):
-    """A parameter of the query cannot be; the text says which (HTTP: 400)."""
+    """An invalid query parameter (HTTP 400); the message names it, in Envoy's words."""
 
 
 class Format(StrEnum):
-    """What an answer looks like."""
+    """Format of the response."""
 
     TEXT = "text"
     JSON = "json"
@@ -37,7 +37,7 @@ class Format(StrEnum):
 
 
 class Buckets(StrEnum):
-    """How a histogram is shown: as quantiles, or by bucket."""
+    """Representation of histograms: quantiles (NONE), or counts by bucket."""
 
     NONE = "none"
     CUMULATIVE = "cumulative"
@@ -46,22 +46,22 @@ class Buckets(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The parameters of `/stats`. type: None for all; filter: RE2, found anywhere in the name."""
+    """Parameters of `/stats`. filter: RE2 expression, searched for in the name; type: None for all types."""
 
     filter: Any = None
     usedonly: bool = False
-    type: Type | None = None
+    type: StatType | None = None
     format: Format = Format.TEXT
     buckets: Buckets = Buckets.NONE
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str]) -> "Query":
-        """From what stands behind the question mark; what is unknown is left aside. Raises BadQuery."""
+        """Parse the query parameters, ignoring unknown ones. Raises BadQuery if a value is invalid."""
         kind = parameters.get("type", "All")
-        if kind not in ("All", *Type):
+        if kind not in ("All", *StatType):
             raise BadQuery("invalid &type= param")
-        shape = parameters.get("format", Format.TEXT)
-        if shape not in list(Format):
+        response_format = parameters.get("format", Format.TEXT)
+        if response_format not in list(Format):
             raise BadQuery(_USAGE)
         buckets = parameters.get("histogram_buckets", Buckets.NONE)
         if buckets not in list(Buckets):
@@ -69,13 +69,13 @@ class Query:
         return cls(
             _compiled(parameters.get("filter")),
             "usedonly" in parameters,
-            None if kind == "All" else Type(kind),
-            Format(shape),
+            None if kind == "All" else StatType(kind),
+            Format(response_format),
             Buckets(buckets),
         )
 
-    def wants(self, name: str, kind: Type, used: bool) -> bool:
-        """Whether a statistic is to be shown."""
+    def selects(self, name: str, kind: StatType, used: bool) -> bool:
+        """Return whether a statistic is part of the response."""
         return (
             (used or not self.usedonly)
             and (self.type is None or self.type is kind)
@@ -84,45 +84,45 @@ class Query:
 
 
 def _compiled(pattern: str | None) -> Any:
-    # RE2, as in Envoy: whatever is asked for takes time in proportion to the names.
+    # RE2, as in Envoy: every expression is searched for in linear time.
     if pattern is None:
         return None
     options = re2.Options()
     options.log_errors = False
     try:
-        if len(pattern) <= _LONGEST_FILTER:
+        if len(pattern) <= _MAX_FILTER_LENGTH:
             return re2.compile(pattern, options)
     except re2.error:
         pass
     raise BadQuery("Invalid re2 regex")
 
 
-def render_text(envoy: Envoy, prefix: str, query: Query) -> str:
-    """The text form: a line for each statistic, sorted, histograms last. prefix: `stat_prefix`."""
+def render_text(envoy: EnvoyStatistics, prefix: str, query: Query) -> str:
+    """Return one line per statistic, sorted, with the histograms last. `prefix` is `stat_prefix`."""
     lines = [f"{name}: {value}\n" for name, value in _numbers(envoy, prefix, query)]
     for name, interval, total in _histograms(envoy, prefix, query):
         lines.append(f"{name}: {_summary(interval, total, query.buckets)}\n")
     return "".join(lines)
 
 
-def render_json(envoy: Envoy, prefix: str, query: Query) -> bytes:
-    """The JSON form: `{"stats": […]}`; histograms are one element behind the others."""
+def render_json(envoy: EnvoyStatistics, prefix: str, query: Query) -> bytes:
+    """Return `{"stats": […]}`, whose last element has the histograms."""
     stats: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in _numbers(envoy, prefix, query)]
-    found = list(_histograms(envoy, prefix, query))
-    if found and query.buckets is Buckets.NONE:
-        shown = {
+    histograms = list(_histograms(envoy, prefix, query))
+    if histograms and query.buckets is Buckets.NONE:
+        quantiles = {
             "supported_quantiles": [_percent(quantile) for quantile in _QUANTILES],
             "computed_quantiles": [
-                {"name": name, "values": _quantile_values(interval, total)} for name, interval, total in found
+                {"name": name, "values": _quantile_values(interval, total)} for name, interval, total in histograms
             ],
         }
-        stats.append({"histograms": shown})
-    elif found:
+        stats.append({"histograms": quantiles})
+    elif histograms:
         stats.append(
             {
                 "histograms": [
                     {"name": name, "buckets": _bucket_values(interval, total, query.buckets)}
-                    for name, interval, total in found
+                    for name, interval, total in histograms
                 ]
             }
         )
@@ -133,18 +133,18 @@ def _root(prefix: str) -> str:
     return f"rocketmq.{prefix}."
 
 
-def _numbers(envoy: Envoy, prefix: str, query: Query) -> Iterator[tuple[str, int]]:
+def _numbers(envoy: EnvoyStatistics, prefix: str, query: Query) -> Iterator[tuple[str, int]]:
     values = envoy.values()
     for stat in sorted(STATS, key=lambda stat: stat.name):
         name = _root(prefix) + stat.name
-        if query.wants(name, stat.type, max(values[stat.used], values[stat.name]) > 0):
+        if query.selects(name, stat.type, max(values[stat.used_with], values[stat.name]) > 0):
             yield name, values[stat.name]
 
 
-def _histograms(envoy: Envoy, prefix: str, query: Query) -> Iterator[tuple[str, Distribution, Distribution]]:
+def _histograms(envoy: EnvoyStatistics, prefix: str, query: Query) -> Iterator[tuple[str, Distribution, Distribution]]:
     interval, total = envoy.request_time()
     name = _root(prefix) + REQUEST_TIME
-    if query.wants(name, Type.HISTOGRAMS, any(total.counts)):
+    if query.selects(name, StatType.HISTOGRAMS, any(total.counts)):
         yield name, interval, total
 
 
@@ -157,13 +157,13 @@ def _summary(interval: Distribution, total: Distribution, buckets: Buckets) -> s
             for quantile in _QUANTILES
         )
     return " ".join(
-        f"B{bound:g}({now},{ever})"
-        for bound, now, ever in zip(_MILLISECONDS, *_counts(interval, total, buckets), strict=True)
+        f"B{bound:g}({in_interval},{in_total})"
+        for bound, in_interval, in_total in zip(_MILLISECONDS, *_counts(interval, total, buckets), strict=True)
     )
 
 
 def _quantile_values(interval: Distribution, total: Distribution) -> list[dict[str, float | None]]:
-    # orjson writes a value that is no number as null, as Envoy does.
+    # orjson encodes NaN as null, as Envoy does.
     return [
         {"cumulative": _quantile(total, quantile), "interval": _quantile(interval, quantile)} for quantile in _QUANTILES
     ]
@@ -171,30 +171,30 @@ def _quantile_values(interval: Distribution, total: Distribution) -> list[dict[s
 
 def _bucket_values(interval: Distribution, total: Distribution, buckets: Buckets) -> list[dict[str, float]]:
     return [
-        {"upper_bound": bound, "interval": now, "cumulative": ever}
-        for bound, now, ever in zip(_MILLISECONDS, *_counts(interval, total, buckets), strict=True)
+        {"upper_bound": bound, "interval": in_interval, "cumulative": in_total}
+        for bound, in_interval, in_total in zip(_MILLISECONDS, *_counts(interval, total, buckets), strict=True)
     ]
 
 
 def _counts(interval: Distribution, total: Distribution, buckets: Buckets) -> tuple[list[int], list[int]]:
-    """Of the buckets that have an upper bound."""
-    both = (interval.counts[:-1], total.counts[:-1])
+    """Return the counts of the buckets that have an upper bound, of the interval and in total."""
+    bounded = (interval.counts[:-1], total.counts[:-1])
     if buckets is Buckets.CUMULATIVE:
-        return list(accumulate(both[0])), list(accumulate(both[1]))
-    return both
+        return list(accumulate(bounded[0])), list(accumulate(bounded[1]))
+    return bounded
 
 
 def _quantile(distribution: Distribution, quantile: float) -> float:
-    """Milliseconds, by interpolation within the bucket; beyond the last bound it is that bound."""
+    """Return a quantile in milliseconds, interpolated within its bucket; at most the last bound."""
     count = sum(distribution.counts)
     if not count:
         return math.nan
     rank, below = quantile * count, 0
     lower = 0.0
-    for upper, found in zip(_MILLISECONDS, distribution.counts, strict=False):
-        if found and below + found >= rank:
-            return lower + (upper - lower) * max(rank - below, 0.0) / found
-        below, lower = below + found, upper
+    for upper, in_bucket in zip(_MILLISECONDS, distribution.counts, strict=False):
+        if in_bucket and below + in_bucket >= rank:
+            return lower + (upper - lower) * max(rank - below, 0.0) / in_bucket
+        below, lower = below + in_bucket, upper
     return lower
 
 

@@ -1,4 +1,4 @@
-"""Transactions: what producers said became of theirs."""
+"""Metrics of ended transactions."""
 
 from collections import Counter
 from collections.abc import Awaitable, Iterator
@@ -11,15 +11,15 @@ from remoting.command import RemotingCommand
 ENDED = Family(
     "gantry_transactions",
     Kind.COUNTER,
-    "END_TRANSACTION requests and EndTransaction rpcs, by what became of the transaction: commit, rollback, unknown.",
+    "END_TRANSACTION requests and EndTransaction rpcs, by outcome of the transaction: commit, rollback or unknown.",
     ("protocol", "outcome"),
 )
-# commitOrRollback of the header (MessageSysFlag of the Java code).
+# commitOrRollback in the header (RocketMQ's MessageSysFlag).
 _OUTCOMES = {"8": "commit", "12": "rollback"}
 
 
-class Transactions:
-    """Handles END_TRANSACTION as `handling` does, and counts its outcome."""
+class CountedTransactions:
+    """A handler of END_TRANSACTION that counts the outcomes and delegates to another handler."""
 
     def __init__(self, handling: Handling) -> None:
         self._handling = handling
@@ -31,5 +31,5 @@ class Transactions:
         return self._handling(core, context)
 
     def read(self) -> Iterator[tuple[Family, Samples]]:
-        """The family of this module."""
+        """Yield the family of this module."""
         yield ENDED, dict(self._counts)

@@ -1,4 +1,4 @@
-"""Connections to brokers and name servers: the open ones, and what those that are closed had counted."""
+"""Metrics of the connections to brokers and name servers."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,59 +7,62 @@ from proxy.observability.metrics.family import Family, Kind, Samples
 from remoting.connection import RemotingConnection
 
 OPEN = Family("gantry_upstream_connections", Kind.GAUGE, "Open connections to brokers and name servers.")
-OPENED = Family(
-    "gantry_upstream_connections_opened", Kind.COUNTER, "Connections to brokers and name servers that were made."
-)
+OPENED = Family("gantry_upstream_connections_opened", Kind.COUNTER, "Connections opened to brokers and name servers.")
 CLOSED = Family(
     "gantry_upstream_connections_closed",
     Kind.COUNTER,
-    "Connections to brokers and name servers that ended, by cause.",
+    "Closed connections to brokers and name servers, by cause.",
     ("cause",),
 )
-FAILED = Family("gantry_upstream_dial_failures", Kind.COUNTER, "Connections to brokers and name servers that failed.")
+FAILED = Family("gantry_upstream_dial_failures", Kind.COUNTER, "Failed attempts to connect to a broker or name server.")
 BYTES = Family(
-    "gantry_upstream_bytes", Kind.COUNTER, "Bytes read from brokers and name servers and written there.", ("direction",)
+    "gantry_upstream_bytes",
+    Kind.COUNTER,
+    "Bytes read from brokers and name servers (in) and written to them (out).",
+    ("direction",),
 )
+# Counts that each connection keeps itself.
 _SUMS = ("received_bytes", "sent_bytes", "answers", "undecodable")
 
 
-class Upstreams:
-    """Counts our own connections as links make and lose them."""
+class UpstreamCounts:
+    """Counts of upstream connections, and sums of their own counts. failed: number of failed attempts to connect."""
 
     def __init__(self) -> None:
-        self.made = self.failed = 0
-        self.closed: Counter[str] = Counter()
+        self.failed = 0
+        self._opened = 0
+        self._closed: Counter[str] = Counter()
         self._open: set[RemotingConnection] = set()
-        self._past: Counter[str] = Counter()
+        self._closed_sums: Counter[str] = Counter()
 
     def opened(self, connection: RemotingConnection) -> None:
-        """A connection was made."""
-        self.made += 1
+        """Count a connection that has opened."""
+        self._opened += 1
         self._open.add(connection)
 
-    def ended(self, connection: RemotingConnection) -> None:
-        """A connection is gone."""
+    def closed(self, connection: RemotingConnection) -> None:
+        """Count a connection that has closed."""
         if connection in self._open:
             self._open.remove(connection)
-            self.closed[str(connection.cause)] += 1
+            self._closed[str(connection.cause)] += 1
             for name in _SUMS:
-                self._past[name] += getattr(connection, name)
+                self._closed_sums[name] += getattr(connection, name)
 
     def answers(self) -> int:
-        """Answers to requests of ours."""
+        """Return the number of responses received."""
         return self._sum("answers")
 
     def undecodable(self) -> int:
-        """Frames and headers that could not be."""
+        """Return the number of invalid frames and headers received."""
         return self._sum("undecodable")
 
     def _sum(self, name: str) -> int:
-        return self._past[name] + sum(int(getattr(connection, name)) for connection in self._open)
+        return self._closed_sums[name] + sum(int(getattr(connection, name)) for connection in self._open)
 
     def read(self) -> Iterator[tuple[Family, Samples]]:
-        """Every family of this module."""
+        """Yield the families of this module."""
         yield OPEN, {(): len(self._open)}
-        yield OPENED, {(): self.made}
-        yield CLOSED, {(cause,): count for cause, count in self.closed.items()}
+        yield OPENED, {(): self._opened}
+        yield CLOSED, {(cause,): count for cause, count in self._closed.items()}
         yield FAILED, {(): self.failed}
         yield BYTES, {("in",): self._sum("received_bytes"), ("out",): self._sum("sent_bytes")}

@@ -6,10 +6,10 @@ import pytest
 from prometheus_client import generate_latest
 from pyspark.sql import SparkSession
 
-from proxy.observability.metrics import requests
+from proxy.observability.metrics import request_counts
 from proxy.observability.metrics.label_limiter import OTHER
 from tests.clients.agreement import compare
-from tests.proxy.observability.metrics.kit import observation
+from tests.proxy.observability.metrics.samples import observation
 from tests.proxy.observability.records.test_app import grpc_work, remoting_work, replica
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
@@ -54,7 +54,7 @@ async def test_records_and_metrics_of_a_replica_agree(spark: SparkSession, tmp_p
 async def test_records_and_metrics_agree_beyond_the_row_limit_of_metrics(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "_MAX_ROWS", 4)
+    monkeypatch.setattr(request_counts, "_MAX_ROWS", 4)
     async with replica(tmp_path) as app:
         await remoting_work(app)
         await grpc_work(app)

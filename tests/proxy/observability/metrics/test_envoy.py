@@ -1,4 +1,4 @@
-"""Every statistic of Envoy's filter, provoked: what a client or broker does, and which statistics move."""
+"""Statistics of Envoy's filter that requests and responses move."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,12 +20,12 @@ from remoting.frame import encode_prefix
 from remoting.requests import REQUESTS
 from tests.proxy.backends.cluster.servers import Cluster
 from tests.proxy.messages import complete
-from tests.proxy.observability.metrics.kit import observation, shown
+from tests.proxy.observability.metrics.samples import observation, samples_of
 from tests.proxy.replica import Client, serving, soon
 
 pytestmark = pytest.mark.anyio
 
-_HELD = frozenset(
+_UNANSWERED = frozenset(
     {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.POP_MESSAGE, RequestCode.GET_ROUTEINFO_BY_TOPIC}
 )
 _RULES = """
@@ -37,19 +37,22 @@ match.topics = ["orders"]
 
 
 def values(app: App) -> dict[str, int]:
-    """Every statistic that is not 0, as `/stats` says it."""
-    found = orjson.loads(render_json(app.metrics.envoy, "test", Query.parse({"usedonly": ""})))["stats"]
-    return {one["name"].removeprefix("rocketmq.test."): one["value"] for one in found if "name" in one and one["value"]}
+    """Return every statistic in `/stats` that is not 0."""
+    stats = orjson.loads(render_json(app.metrics.envoy, "test", Query.parse({"usedonly": ""})))["stats"]
+    return {
+        stat["name"].removeprefix("rocketmq.test."): stat["value"] for stat in stats if "name" in stat and stat["value"]
+    }
 
 
 async def until(check: Callable[[], object]) -> None:
+    """Wait up to 30 s for a condition."""
     async with asyncio.timeout(30):
         while not check():
             await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
-async def served(cluster: Cluster, answer: Any = None, **more: Any) -> AsyncIterator[tuple[App, Client]]:
+async def serving_client(cluster: Cluster, answer: Any = None, **more: Any) -> AsyncIterator[tuple[App, Client]]:
     await cluster.broker(answer=answer)
     cluster.topics["orders"] = ["broker-a"]
     async with serving(cluster, **more) as app:
@@ -71,29 +74,29 @@ ANSWERED = [
 
 
 @pytest.mark.parametrize(("code", "name"), ANSWERED)
-async def test_a_request_is_answered(cluster: Cluster, code: int, name: str) -> None:
-    async with served(cluster) as (app, client):
+async def test_an_answered_request_moves_its_statistics(cluster: Cluster, code: int, name: str) -> None:
+    async with serving_client(cluster) as (app, client):
         before = values(app)
         answer = await client.ask(complete(REQUESTS[code]))
         after = values(app)
         moved = {key: value - before.get(key, 0) for key, value in after.items() if value != before.get(key)}
-        # How many answers of brokers that takes is not Envoy's, nor the client's, to know.
+        # The number of brokers' responses that a request takes varies.
         moved = {key: value for key, value in moved.items() if key not in ("response", "response_decoding_success")}
         outcome = "response_error" if answer.code else "response_success"
         assert moved == {"request": 1, "request_decoding_success": 1, name: 1, outcome: 1}
 
 
-async def test_a_broker_answers(cluster: Cluster) -> None:
-    async with served(cluster) as (app, client):
+async def test_a_brokers_response_moves_response_and_request_time(cluster: Cluster) -> None:
+    async with serving_client(cluster) as (app, client):
         before = values(app)["response"]
         await client.ask(complete(REQUESTS[RequestCode.SEND_MESSAGE_V2]))
-        found = values(app)
-        assert (found["response"], found["response_decoding_success"], found["response_success"]) == (
+        after = values(app)
+        assert (after["response"], after["response_decoding_success"], after["response_success"]) == (
             before + 1,
             before + 1,
             1,
         )
-        assert shown(app.metrics, "gantry_envoy_request_seconds_count") == {(): 1}
+        assert samples_of(app.metrics, "gantry_envoy_request_seconds_count") == {(): 1}
         interval, total = app.metrics.envoy.request_time()
         assert (sum(interval.counts), sum(total.counts)) == (0, 1)
         app.metrics.envoy.flush()
@@ -103,53 +106,53 @@ async def test_a_broker_answers(cluster: Cluster) -> None:
         assert sum(app.metrics.envoy.request_time()[0].counts) == 0
 
 
-async def test_the_embedded_broker_answers(tmp_path: Path) -> None:
+async def test_the_embedded_brokers_responses_are_counted(tmp_path: Path) -> None:
     app = App(Settings(embedded={"directory": tmp_path}, admin={"listen": "off"}))
     app.metrics.observe(observation(broker="broker-a", broker_seconds=0.001))
     app.metrics.observe(observation("HEART_BEAT", topic=None))
-    found = values(app)
+    after = values(app)
     app.backend.close()
-    assert (found["response"], found["response_decoding_success"]) == (1, 1)
+    assert (after["response"], after["response_decoding_success"]) == (1, 1)
 
 
-async def test_a_broker_refuses(cluster: Cluster) -> None:
-    refusal = commands.response(ResponseCode.TOPIC_NOT_EXIST, remark="no")
-    async with served(cluster, answer=lambda _: refusal) as (app, client):
+async def test_an_error_from_a_broker_moves_response_error(cluster: Cluster) -> None:
+    error = commands.response(ResponseCode.TOPIC_NOT_EXIST, remark="no")
+    async with serving_client(cluster, answer=lambda _: error) as (app, client):
         await client.ask(complete(REQUESTS[RequestCode.SEND_MESSAGE_V2]))
         assert values(app)["response_error"] == 1
         assert "response_success" not in values(app)
 
 
 @pytest.mark.parametrize("last", [True, False])
-async def test_a_client_sends_what_cannot_be_read(cluster: Cluster, last: bool) -> None:
-    async with served(cluster) as (app, _):
+async def test_an_undecodable_request_moves_request_decoding_error(cluster: Cluster, last: bool) -> None:
+    async with serving_client(cluster) as (app, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", app.addresses[0].port)
         good = orjson.dumps({"code": 105, "opaque": 1, "flag": 0, "extFields": {"topic": "orders"}})
-        # With an opaque it can be answered, without it the connection has to go.
+        # A request with an opaque is answered; without one the connection is closed.
         bad = orjson.dumps({"code": "x"} if last else {"code": "x", "opaque": 7})
         writer.write(b"".join(encode_prefix(0, len(header), 0) + header for header in (good, bad)))
         await until(lambda: values(app).get("request_decoding_error") == 1)
         await until(lambda: values(app).get("response_success") == 1)
-        found = values(app)
-        assert (found["request"], found["request_decoding_success"]) == (2, 1)
+        after = values(app)
+        assert (after["request"], after["request_decoding_success"]) == (2, 1)
         writer.close()
         await writer.wait_closed()
         if last:
             await until(lambda: app.metrics.connections.causes("remoting")["protocol"] == 1)
             assert values(app)["request_decoding_error"] == 1
-        assert shown(app.metrics, "gantry_undecodable_requests_total") == {(): 1}
+        assert samples_of(app.metrics, "gantry_undecodable_requests_total") == {(): 1}
         reader.feed_eof()
 
 
-async def test_a_broker_sends_what_cannot_be_read(cluster: Cluster) -> None:
-    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_an_undecodable_response_moves_response_decoding_error(cluster: Cluster) -> None:
+    async def send_invalid_frame(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
-        # A frame of 8 bytes with a header of 16 millions.
+        # A frame of 8 bytes that announces a header of 16 MiB.
         writer.write(b"\x00\x00\x00\x08\x00\xff\xff\xff" + bytes(8))
         await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(babble, "127.0.0.1", 0)
+    server = await asyncio.start_server(send_invalid_frame, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server:
         cluster.table["broker-a"] = {"0": f"127.0.0.1:{port}"}
@@ -157,17 +160,17 @@ async def test_a_broker_sends_what_cannot_be_read(cluster: Cluster) -> None:
             client = await Client.connect(app)
             before = values(app)["response_decoding_success"]
             assert (await client.ask(complete(REQUESTS[RequestCode.SEND_MESSAGE_V2]))).code
-            found = values(app)
-            assert found["response_decoding_error"] == 1
-            assert found["response"] == before + 1
-            assert found["response_error"] == 1
+            after = values(app)
+            assert after["response_decoding_error"] == 1
+            assert after["response"] == before + 1
+            assert after["response_error"] == 1
             await client.close()
 
 
-async def test_maintenance(cluster: Cluster, tmp_path: Path) -> None:
+async def test_a_maintenance_rejection_moves_maintenance_failure(cluster: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "rules.toml"
     file.write_text(_RULES)
-    async with served(cluster, rules={"file": file}) as (app, client):
+    async with serving_client(cluster, rules={"file": file}) as (app, client):
         await client.ask(complete(REQUESTS[RequestCode.SEND_MESSAGE_V2], b="orders"))
         assert values(app)["maintenance_failure"] == 1
 
@@ -180,19 +183,21 @@ ACTIVE = [
 
 
 @pytest.mark.parametrize(("code", "name"), ACTIVE)
-async def test_a_broker_takes_its_time(cluster: Cluster, code: int, name: str) -> None:
-    async with served(cluster, answer=lambda command: None if command.code in _HELD else commands.success()) as (
+async def test_requests_that_wait_for_a_broker_are_active(cluster: Cluster, code: int, name: str) -> None:
+    async with serving_client(
+        cluster, answer=lambda command: None if command.code in _UNANSWERED else commands.success()
+    ) as (
         app,
         client,
     ):
-        asked = client.connection.request(complete(REQUESTS[code]), 30.0)
-        # Before it is there, there may be no connection to cut.
+        reply = client.connection.request(complete(REQUESTS[code]), 30.0)
+        # There is a connection to cut once the broker has the request.
         await cluster.servers[0].until(lambda broker: code in broker.codes)
         gauges = {key: value for key, value in values(app).items() if key.endswith(("active", "pending"))}
         assert gauges == {"request_active": 1, name: 1}
         assert values(app)["request"] == 1
         cluster.servers[0].cut()
-        assert (await soon(asked)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert (await soon(reply)).code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert "request_active" not in values(app)
         assert values(app)["request"] == 1
 
@@ -206,29 +211,29 @@ PENDING = [
 
 
 @pytest.mark.parametrize(("code", "field", "names"), PENDING)
-async def test_name_servers_take_their_time(
+async def test_requests_that_wait_for_the_name_servers_are_pending(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, code: int, field: str, names: set[str]
 ) -> None:
-    tell = cluster._tell
+    answer = cluster._tell
 
-    def hesitate(command: RemotingCommand, table: Any) -> Any:
-        return None if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC else tell(command, table)
+    def leave_routes_unanswered(command: RemotingCommand, table: Any) -> Any:
+        return None if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC else answer(command, table)
 
-    async with served(cluster) as (app, client):
-        monkeypatch.setattr(cluster, "_tell", hesitate)
+    async with serving_client(cluster) as (app, client):
+        monkeypatch.setattr(cluster, "_tell", leave_routes_unanswered)
         request = complete(REQUESTS[code], **{field: "elsewhere"})
-        # Without the broker's name the topic's route says where it goes.
+        # Without a broker name, the request waits for the topic's route.
         request.fields.pop(REQUESTS[code].broker, None)
-        asked = client.connection.request(request, 30.0)
+        reply = client.connection.request(request, 30.0)
         await until(lambda: app.core.in_flight)
         gauges = {key: value for key, value in values(app).items() if key.endswith(("active", "pending"))}
         assert gauges == dict.fromkeys({"request_active", "total_pending", *names}, 1)
         await client.close()
-        asked.add_done_callback(lambda done: done.exception())
+        reply.add_done_callback(lambda done: done.exception())
 
 
-async def test_grpc_is_not_envoys(cluster: Cluster) -> None:
-    async with served(cluster) as (app, _):
+async def test_grpc_connections_are_not_counted(cluster: Cluster) -> None:
+    async with serving_client(cluster) as (app, _):
         reader, writer = await soon(asyncio.open_connection("127.0.0.1", app.addresses[0].port))
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         await soon(reader.read(9))
@@ -237,8 +242,8 @@ async def test_grpc_is_not_envoys(cluster: Cluster) -> None:
         assert "request" not in values(app)
 
 
-def test_every_statistic_is_provoked_here() -> None:
-    """This module's tests name each of them, so that one that is added has its test."""
+def test_every_statistic_is_named_in_this_module() -> None:
+    """A statistic that is added needs a test here."""
     source = Path(__file__).read_text()
     names = {stat.name for stat in STATS} | {REQUEST_TIME}
     assert len(names) == 27
@@ -247,10 +252,7 @@ def test_every_statistic_is_provoked_here() -> None:
     assert {name for name in names - {REQUEST_TIME} if f'"{name}"' not in source} == set()
 
 
-# What /stats shows of them is another module's business; what it does not understand:
-
-
 @pytest.mark.parametrize("query", [{"filter": "("}, {"format": "xml"}, {"type": "Some"}, {"histogram_buckets": "x"}])
-def test_a_query_that_cannot_be(query: dict[str, str]) -> None:
+def test_an_invalid_query_raises_bad_query(query: dict[str, str]) -> None:
     with pytest.raises(BadQuery):
         Query.parse(query)

@@ -6,19 +6,19 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.observability.metrics.process import BUILD, LAG, PAUSE, Probe
-from tests.proxy.observability.metrics.kit import read
+from proxy.observability.metrics.process import BUILD, LAG, PAUSE, ProcessProbe
+from tests.proxy.observability.metrics.samples import read
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_loop_that_is_held_up_is_late() -> None:
-    probe = Probe()
+async def test_a_blocked_event_loop_is_measured_as_lag() -> None:
+    probe = ProcessProbe()
     with probe.running():
         async with asyncio.timeout(30):
             while not sum(read(probe.read(), LAG)[()].counts):
                 await asyncio.sleep(0.01)
-        time.sleep(0.6)  # noqa: ASYNC251  # this is what is measured
+        time.sleep(0.6)  # noqa: ASYNC251  # blocks the loop on purpose
         before = read(probe.read(), LAG)[()]
         async with asyncio.timeout(30):
             while sum(read(probe.read(), LAG)[()].counts) == sum(before.counts):
@@ -31,15 +31,15 @@ async def test_a_loop_that_is_held_up_is_late() -> None:
 
 @pytest.fixture
 def no_other_collections() -> Iterator[None]:
-    """Python collects nothing by itself."""
+    """Disable automatic garbage collection."""
     gc.disable()
     yield
     gc.enable()
 
 
 @pytest.mark.usefixtures("no_other_collections")
-async def test_collections_are_measured_while_it_runs() -> None:
-    probe = Probe()
+async def test_garbage_collections_are_measured_while_the_probe_runs() -> None:
+    probe = ProcessProbe()
     counts = [sum(read(probe.read(), PAUSE)["2",].counts)]
     with probe.running():
         for _ in range(2):
@@ -51,15 +51,15 @@ async def test_collections_are_measured_while_it_runs() -> None:
     assert read(probe.read(), PAUSE)["2",].total > 0
 
 
-async def test_somebody_is_called_now_and_then() -> None:
+async def test_on_period_is_called_periodically() -> None:
     called = asyncio.Event()
-    with Probe(called.set, period=0.25).running():
+    with ProcessProbe(called.set, period=0.25).running():
         async with asyncio.timeout(30):
             await called.wait()
 
 
-async def test_the_process_itself() -> None:
-    probe = Probe()
+async def test_build_and_process_metrics_are_read() -> None:
+    probe = ProcessProbe()
     with probe.running():
         families = list(probe.read())
     ((version, python, loop), value) = next(iter(read(families, BUILD).items()))
@@ -69,7 +69,7 @@ async def test_the_process_itself() -> None:
         type(asyncio.get_running_loop()).__module__.partition(".")[0],
         1,
     )
-    shown = {family.shown_name: samples for family, samples in families}
-    assert shown["process_resident_memory_bytes"][()] > 2**20  # type: ignore[operator]
-    assert shown["process_open_fds"][()] > 2  # type: ignore[operator]
-    assert shown["process_cpu_seconds_total"][()] > 0  # type: ignore[operator]
+    series = {family.series_name: samples for family, samples in families}
+    assert series["process_resident_memory_bytes"][()] > 2**20  # type: ignore[operator]
+    assert series["process_open_fds"][()] > 2  # type: ignore[operator]
+    assert series["process_cpu_seconds_total"][()] > 0  # type: ignore[operator]

@@ -4,7 +4,7 @@ from proxy.observability.metrics.family import Distribution, Family, Kind, Merge
 from proxy.observability.metrics.snapshot import decode, encode
 
 
-def test_it_arrives_as_it_was_sent() -> None:
+def test_a_snapshot_round_trips() -> None:
     snapshot: Snapshot = [
         (Family("closed", Kind.COUNTER, "Closed.", ("cause",)), {("idle",): 3.0, ("peer",): 0.0}),
         (Family("up", Kind.GAUGE, "Up.", merge=Merge.MAX), {(): 1.0}),
@@ -17,6 +17,6 @@ def test_it_arrives_as_it_was_sent() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[1]", b'[[["a","nothing","",[],"sum",[]],[]]]', b"[[[1],[]]]", b"3"])
-def test_nothing_else_is_a_snapshot(data: bytes) -> None:
-    with pytest.raises(ValueError, match="not a snapshot"):
+def test_decode_rejects_other_data(data: bytes) -> None:
+    with pytest.raises(ValueError, match="invalid metrics snapshot"):
         decode(data)

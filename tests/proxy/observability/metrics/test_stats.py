@@ -6,12 +6,12 @@ import pytest
 from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.envoy import STATS
 from proxy.observability.metrics.stats import BadQuery, Query
-from tests.proxy.observability.metrics.kit import observation
+from tests.proxy.observability.metrics.samples import observation
 
 
 @pytest.fixture
 def metrics() -> Metrics:
-    """Three requests: 4, 4 and 40 ms, of which the last one came in another interval than the others."""
+    """Metrics of three requests: 4, 4 and 40 ms; the last one after the others' interval."""
     metrics = Metrics()
     metrics.envoy.flush()
     for seconds in (0.004, 0.004):
@@ -21,12 +21,12 @@ def metrics() -> Metrics:
     return metrics
 
 
-def asked(metrics: Metrics, **query: str) -> str:
+def stats(metrics: Metrics, **query: str) -> str:
     return metrics.stats(Query.parse(query))[1].decode()
 
 
 def test_the_text_has_every_statistic_sorted_and_histograms_last(metrics: Metrics) -> None:
-    lines = asked(metrics).splitlines()
+    lines = stats(metrics).splitlines()
     names = [line.partition(": ")[0].removeprefix("rocketmq.gantry.") for line in lines]
     assert names == [*sorted(stat.name for stat in STATS), "request_time_ms"]
     assert "rocketmq.gantry.send_message_v2: 2" in lines
@@ -36,34 +36,34 @@ def test_the_text_has_every_statistic_sorted_and_histograms_last(metrics: Metric
     )
 
 
-def test_before_anything_came_there_are_no_values() -> None:
+def test_without_requests_there_are_no_values() -> None:
     metrics = Metrics()
-    assert asked(metrics).endswith("rocketmq.gantry.request_time_ms: No recorded values\n")
-    assert asked(metrics, usedonly="") == ""
+    assert stats(metrics).endswith("rocketmq.gantry.request_time_ms: No recorded values\n")
+    assert stats(metrics, usedonly="") == ""
     metrics.observe(observation())
-    assert "P0(nan,2.5)" in asked(metrics)
+    assert "P0(nan,2.5)" in stats(metrics)
 
 
-def test_only_what_was_used(metrics: Metrics) -> None:
+def test_usedonly_selects_statistics_that_were_written(metrics: Metrics) -> None:
     names = [
-        line.partition(": ")[0].removeprefix("rocketmq.gantry.") for line in asked(metrics, usedonly="").split("\n")
+        line.partition(": ")[0].removeprefix("rocketmq.gantry.") for line in stats(metrics, usedonly="").split("\n")
     ]
     assert "send_message_v2" in names
-    # It was written, though it is 0 again.
+    # 0 again, but it was written.
     assert "send_message_v2_active" in names
     assert "pop_message" not in names
 
 
-def test_a_filter_is_found_anywhere(metrics: Metrics) -> None:
+def test_a_filter_matches_anywhere_in_the_name(metrics: Metrics) -> None:
     assert (
-        asked(metrics, filter="_v[12]$") == "rocketmq.gantry.send_message_v1: 0\nrocketmq.gantry.send_message_v2: 2\n"
+        stats(metrics, filter="_v[12]$") == "rocketmq.gantry.send_message_v1: 0\nrocketmq.gantry.send_message_v2: 2\n"
     )
-    assert asked(metrics, filter="^send") == ""
+    assert stats(metrics, filter="^send") == ""
 
 
-def test_no_filter_takes_long(metrics: Metrics) -> None:
-    """Backtracking would take longer than the universe has."""
-    assert asked(metrics, filter="(.*)*(.*)*(.*)*(.*)*!") == ""
+def test_filters_take_linear_time(metrics: Metrics) -> None:
+    """A backtracking engine would not finish."""
+    assert stats(metrics, filter="(.*)*(.*)*(.*)*(.*)*!") == ""
     with pytest.raises(BadQuery, match="Invalid re2 regex"):
         Query.parse({"filter": "a" * 1001})
 
@@ -71,11 +71,11 @@ def test_no_filter_takes_long(metrics: Metrics) -> None:
 @pytest.mark.parametrize(
     ("kind", "count"), [("All", 27), ("Counters", 17), ("Gauges", 9), ("Histograms", 1), ("TextReadouts", 0)]
 )
-def test_by_type(metrics: Metrics, kind: str, count: int) -> None:
-    assert len(asked(metrics, type=kind).splitlines()) == count
+def test_type_selects_statistics(metrics: Metrics, kind: str, count: int) -> None:
+    assert len(stats(metrics, type=kind).splitlines()) == count
 
 
-def test_json(metrics: Metrics) -> None:
+def test_json_has_numbers_and_quantiles(metrics: Metrics) -> None:
     kind, body = metrics.stats(Query.parse({"format": "json", "filter": "heartbeat|time"}))
     assert kind == "application/json"
     first, second = orjson.loads(body)["stats"]
@@ -85,30 +85,32 @@ def test_json(metrics: Metrics) -> None:
     (computed,) = histograms["computed_quantiles"]
     assert computed["name"] == "rocketmq.gantry.request_time_ms"
     assert computed["values"][2] == {"cumulative": 4.375, "interval": 3.75}
-    assert asked(metrics, format="json", filter="nothing") == '{"stats":[]}'
+    assert stats(metrics, format="json", filter="nothing") == '{"stats":[]}'
 
 
-def test_json_has_null_for_no_number() -> None:
+def test_json_has_null_for_nan() -> None:
     metrics = Metrics()
     metrics.observe(observation())
-    (found,) = orjson.loads(asked(metrics, format="json", type="Histograms"))["stats"]
-    values = found["histograms"]["computed_quantiles"][0]["values"]
+    (element,) = orjson.loads(stats(metrics, format="json", type="Histograms"))["stats"]
+    values = element["histograms"]["computed_quantiles"][0]["values"]
     assert {value["interval"] for value in values} == {None}
     assert not any(math.isnan(value["cumulative"]) for value in values)
 
 
 @pytest.mark.parametrize(("buckets", "counts"), [("cumulative", (2, 2, 3)), ("disjoint", (2, 0, 1))])
-def test_buckets(metrics: Metrics, buckets: str, counts: tuple[int, int, int]) -> None:
-    (found,) = orjson.loads(asked(metrics, format="json", type="Histograms", histogram_buckets=buckets))["stats"]
-    (histogram,) = found["histograms"]
-    by_bound = {one["upper_bound"]: (one["interval"], one["cumulative"]) for one in histogram["buckets"]}
+def test_histogram_buckets_are_cumulative_or_disjoint(
+    metrics: Metrics, buckets: str, counts: tuple[int, int, int]
+) -> None:
+    (element,) = orjson.loads(stats(metrics, format="json", type="Histograms", histogram_buckets=buckets))["stats"]
+    (histogram,) = element["histograms"]
+    by_bound = {bucket["upper_bound"]: (bucket["interval"], bucket["cumulative"]) for bucket in histogram["buckets"]}
     assert tuple(by_bound[bound][1] for bound in (5.0, 25.0, 50.0)) == counts
     assert by_bound[5.0] == (2, 2)
-    text = asked(metrics, type="Histograms", histogram_buckets=buckets)
+    text = stats(metrics, type="Histograms", histogram_buckets=buckets)
     assert f" B5(2,2) B10({counts[1]},{counts[1]}) " in text
 
 
-def test_as_prometheus(metrics: Metrics) -> None:
+def test_the_prometheus_format_has_the_families(metrics: Metrics) -> None:
     kind, body = metrics.stats(Query.parse({"format": "prometheus"}))
     assert kind.startswith("text/plain; version=0.0.4")
     assert b"gantry_envoy_send_message_v2_total 2.0" in body

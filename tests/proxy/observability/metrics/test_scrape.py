@@ -1,4 +1,4 @@
-"""What an operator's Prometheus gets from a replica that clients of both protocols use."""
+"""A scrape of a replica that clients of both protocols use."""
 
 import subprocess
 from collections.abc import Iterator
@@ -26,14 +26,14 @@ def process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Process]
 
 
 @pytest.mark.external
-def test_promtool_accepts_what_is_served(process: Process) -> None:
+def test_promtool_accepts_the_served_metrics(process: Process) -> None:
     process.gantry("topics", "create", "orders")
     for _ in range(8):
         process.send("orders")
     process.gantry("receive", "orders", "--group", "g", "--max", "8", "--wait", "10s")
     process.wait(lambda: process.sum("rocketmq_messages_out_total", consumer_group="g") == 8)
     text = process.text()
-    # Names, help texts, types and labels, as Prometheus' authors would have them.
+    # Checks names, help texts, types and labels against Prometheus' conventions.
     done = subprocess.run([promtool(), "check", "metrics"], input=text, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     parse: Any = open_metrics.text_string_to_metric_families

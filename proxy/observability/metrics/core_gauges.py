@@ -1,4 +1,4 @@
-"""What the core knows of itself: what is under way, and who is connected as what."""
+"""Gauges of the messaging core: in-flight requests and group members."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -8,20 +8,28 @@ from proxy.core.messaging import Messaging
 from proxy.observability.metrics.family import Family, Kind, Labels, Samples
 from proxy.observability.metrics.registry import Metrics
 
-UNDER_WAY = Family(
-    "gantry_requests_under_way",
+IN_FLIGHT = Family(
+    "gantry_requests_in_flight",
     Kind.GAUGE,
-    "Commands without an answer yet, of remoting clients and, on behalf of gRPC clients, our own.",
+    "Commands without an answer yet: requests of remoting clients, and commands that gRPC calls translate to.",
     ("protocol",),
 )
-POLLS = Family("gantry_long_polls", Kind.GAUGE, "Of these, polls, which may wait for messages.", ("protocol",))
+POLLS = Family(
+    "gantry_long_polls",
+    Kind.GAUGE,
+    "In-flight commands that are long polls, which may wait for messages.",
+    ("protocol",),
+)
 UPSTREAM = Family(
-    "gantry_upstream_requests_under_way", Kind.GAUGE, "Of these, those that a broker has been given.", ("broker",)
+    "gantry_upstream_requests_in_flight",
+    Kind.GAUGE,
+    "In-flight commands that were sent to a broker, by broker.",
+    ("broker",),
 )
 PRODUCERS = Family(
     "rocketmq_producer_connections",
     Kind.GAUGE,
-    "Clients of this proxy that are in a producer group.",
+    "Clients of this proxy that are in at least one producer group.",
     ("language", "version"),
 )
 CONSUMERS = Family(
@@ -33,29 +41,27 @@ CONSUMERS = Family(
 _MODES = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push"}
 
 
-def watch(metrics: Metrics, core: Messaging) -> None:
-    """Show it."""
+def register(metrics: Metrics, core: Messaging) -> None:
+    """Add the gauges of a core to the metrics."""
     metrics.envoy.in_flight = lambda: core.in_flight
-    metrics.gauge("gantry_request_bytes", "Bodies of requests under way.", lambda: core.budget.used)
-    metrics.gauge(
-        "gantry_clients", "Clients in the registry, those behind other proxies included.", lambda: len(core.registry)
-    )
+    metrics.gauge("gantry_request_bytes", "Bytes of the bodies of in-flight requests.", lambda: core.budget.used)
+    metrics.gauge("gantry_clients", "Registered clients, including those of other proxies.", lambda: len(core.registry))
     metrics.add(lambda: _requests(core))
     metrics.add(lambda: _members(core.registry.local()))
 
 
 def _requests(core: Messaging) -> Iterator[tuple[Family, Samples]]:
-    found: Counter[Labels] = Counter({("remoting",): 0, ("grpc",): 0})
-    polls = found.copy()
+    in_flight: Counter[Labels] = Counter({("remoting",): 0, ("grpc",): 0})
+    polls = in_flight.copy()
     brokers: Counter[Labels] = Counter()
     for context in core.in_flight:
         protocol = context.channel.protocol
-        found[protocol,] += 1
+        in_flight[protocol,] += 1
         if context.spec is not None and context.spec.poll is not None:
             polls[protocol,] += 1
         if context.broker is not None:
             brokers[context.broker,] += 1
-    yield UNDER_WAY, found
+    yield IN_FLIGHT, in_flight
     yield POLLS, polls
     yield UPSTREAM, brokers
 
@@ -67,11 +73,11 @@ def _members(members: Iterable[Member]) -> Iterator[tuple[Family, Samples]]:
         channel = member.channel
         assert channel is not None
         identity = channel.identity
-        what = identity.language or "", identity.version or ""
+        sdk = identity.language or "", identity.version or ""
         if member.producers:
-            producers[what] += 1
-        for group, part in member.consumer_data.items():
-            mode = _MODES.get(str(part.data.get("consumeType")), "pop")
-            consumers[(group, *what, mode)] += 1
+            producers[sdk] += 1
+        for group, consumer in member.consumer_data.items():
+            mode = _MODES.get(str(consumer.data.get("consumeType")), "pop")
+            consumers[(group, *sdk, mode)] += 1
     yield PRODUCERS, producers
     yield CONSUMERS, consumers
