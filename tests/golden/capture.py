@@ -1,11 +1,10 @@
-"""Record one frame of every request code, as official software writes it.
+"""Record one frame of each request code, as written by official software.
 
     python -m tests.golden.capture
 
-It starts a cluster and Gantry, puts a recorder between Gantry and the official clients, takes what
-the broker asks of clients from the broker itself, and lets RocketMQ's own classes write the rest
-(Frames.java). Nothing of Gantry's own code reads or writes these frames: the expectations in
-frames.json come from the few lines here.
+It starts a cluster and Gantry, and records the requests of official clients between them and Gantry, and the requests
+of a broker to its clients at the broker. RocketMQ's own classes write the other frames (Frames.java). Gantry's code
+neither reads nor writes the frames: the decoder of the expectations in frames.json is in this file.
 """
 
 import asyncio
@@ -31,10 +30,10 @@ from tests.cluster.test_transactions import _half
 from tests.ports import free_port
 
 HERE = Path(__file__).resolve().parent
-# The codes that a binary header cuts, by what is left of them.
-_CUT = {int(code) & 0xFFFF: int(code) for code in RequestCode if code > 0x7FFF}
+# Codes that a binary header truncates, by their truncated value.
+_TRUNCATED_CODES = {int(code) & 0xFFFF: int(code) for code in RequestCode if code > 0x7FFF}
 
-# Kinds and modes of the kit's official client that together send most codes.
+# Message kinds and consumer modes with which the official client sends most codes.
 _RUNS = (
     ("normal", "push", ("--refuse", "1")),
     ("batch", "push", ()),
@@ -55,13 +54,13 @@ class Collection:
         self.frames: dict[tuple[int, int], tuple[bytes, str]] = {}
 
     def add(self, frame: bytes, origin: str) -> None:
-        """Keep a request's frame, unless there is one like it."""
+        """Add the frame of a request, unless its code and encoding have one already."""
         header = read(frame)
         if not header["flag"] & 1 and header["code"] in set(map(int, RequestCode)):
             self.frames.setdefault((header["code"], frame[4]), (frame, origin))
 
     def tap(self, origin: str) -> Callable[[bytes], None]:
-        """Takes chunks of one direction of one connection."""
+        """Return a function that collects the frames in the chunks of one direction of a connection."""
         buffer = bytearray()
 
         def take(data: bytes) -> None:
@@ -73,19 +72,19 @@ class Collection:
         return take
 
     def write(self) -> None:
-        """All frames, and what is in them."""
+        """Write all frames and their contents."""
         for old in HERE.glob("*.bin"):
             old.unlink()
-        found: dict[str, Any] = {}
+        contents: dict[str, Any] = {}
         for (code, encoding), (frame, origin) in sorted(self.frames.items()):
             name = f"{code}-{RequestCode(code).name}{'-binary' if encoding else ''}.bin"
             (HERE / name).write_bytes(frame)
-            found[name] = {"origin": origin, **read(frame)}
-        (HERE / "frames.json").write_text(json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+            contents[name] = {"origin": origin, **read(frame)}
+        (HERE / "frames.json").write_text(json.dumps(contents, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
 
 
 def read(frame: bytes) -> dict[str, Any]:
-    """What is in a frame, by the wire's description alone."""
+    """Decode a frame by the description of the protocol."""
     size = int.from_bytes(frame[5:8], "big")
     raw, body = frame[8 : 8 + size], frame[8 + size :]
     header = json.loads(raw) if frame[4] == 0 else _binary(raw)
@@ -112,7 +111,7 @@ def _binary(raw: bytes) -> dict[str, Any]:
         value = int.from_bytes(raw[start : start + 4], "big")
         fields[name], start = raw[start + 4 : start + 4 + value].decode(), start + 4 + value
     return {
-        "code": _CUT.get(code, code),
+        "code": _TRUNCATED_CODES.get(code, code),
         "language": languages[language],
         "version": version,
         "opaque": opaque,
@@ -123,7 +122,7 @@ def _binary(raw: bytes) -> dict[str, Any]:
 
 
 class _Recorder:
-    """A relay to Gantry that collects what clients send."""
+    """A relay to Gantry that collects the frames of clients."""
 
     def __init__(self, target: Gantry, port: int, collection: Collection) -> None:
         self.target, self.port, self.collection = target, port, collection
@@ -179,7 +178,7 @@ async def _clients(cluster: Cluster, directory: Path, collection: Collection) ->
 
 
 class _Tapped(RemotingConnection):
-    """A connection that shows what it receives."""
+    """A connection that passes received bytes to `tap`."""
 
     tap: Callable[[bytes], None]
 
@@ -193,30 +192,30 @@ class _TappedClient(Client):
 
 
 async def _broker(cluster: Cluster, collection: Collection) -> None:
-    """What a broker asks of a client, from the broker itself."""
+    """Collect the requests of a broker to a client, at the broker."""
     _Tapped.tap = staticmethod(collection.tap("the broker"))
     topic, group, producers = await create_topic(cluster.broker, "golden"), unique("group"), unique("producers")
-    async with _TappedClient(cluster.broker) as one, Client(cluster.broker) as tool:
+    async with _TappedClient(cluster.broker) as client, Client(cluster.broker) as tool:
         empty = commands.success
-        one.answers = {
+        client.answers = {
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: lambda _: empty(body=b'{"messageQueueTable":{}}'),
             RequestCode.GET_CONSUMER_RUNNING_INFO: lambda _: empty(body=b"{}"),
             RequestCode.CONSUME_MESSAGE_DIRECTLY: lambda _: empty(body=b'{"consumeResult":"CR_SUCCESS"}'),
         }
-        await one.heartbeat({group: [topic]}, [producers])
-        async with Client(cluster.broker) as two:
-            await two.heartbeat({group: [topic]})
-        sent = await one.send(topic, b"golden", {"UNIQ_KEY": unique("A")})
-        await _half(one, topic, producers, b"half")
-        await one.get(RequestCode.UPDATE_CONSUMER_OFFSET, queue_fields(topic, consumerGroup=group, commitOffset=1))
+        await client.heartbeat({group: [topic]}, [producers])
+        async with Client(cluster.broker) as other:
+            await other.heartbeat({group: [topic]})
+        sent = await client.send(topic, b"golden", {"UNIQ_KEY": unique("A")})
+        await _half(client, topic, producers, b"half")
+        await client.get(RequestCode.UPDATE_CONSUMER_OFFSET, queue_fields(topic, consumerGroup=group, commitOffset=1))
         await tool.get(222, {"topic": topic, "group": group, "timestamp": 0, "isForce": True})
         await tool.get(223, {"topic": topic, "group": group, "clientAddr": ""})
-        whom = {"consumerGroup": group, "clientId": one.client_id}
-        await tool.get(RequestCode.GET_CONSUMER_RUNNING_INFO, {**whom, "jstackEnable": False})
+        target = {"consumerGroup": group, "clientId": client.client_id}
+        await tool.get(RequestCode.GET_CONSUMER_RUNNING_INFO, {**target, "jstackEnable": False})
         await tool.get(
-            RequestCode.CONSUME_MESSAGE_DIRECTLY, {**whom, "msgId": sent.fields["msgId"], "brokerName": "broker-a"}
+            RequestCode.CONSUME_MESSAGE_DIRECTLY, {**target, "msgId": sent.fields["msgId"], "brokerName": "broker-a"}
         )
-        reply = f"CORRELATION_ID\x01c\x02REPLY_TO_CLIENT\x01{one.client_id}\x02TTL\x013000\x02MSG_TYPE\x01reply\x02"
+        reply = f"CORRELATION_ID\x01c\x02REPLY_TO_CLIENT\x01{client.client_id}\x02TTL\x013000\x02MSG_TYPE\x01reply\x02"
         fields = {
             "producerGroup": "repliers",
             "topic": "DefaultCluster_REPLY_TOPIC",
@@ -229,15 +228,15 @@ async def _broker(cluster: Cluster, collection: Collection) -> None:
             "properties": reply,
         }
         await tool.get(RequestCode.SEND_REPLY_MESSAGE, fields, b"reply")
-        await one.push(RequestCode.CHECK_TRANSACTION_STATE)
+        await client.push(RequestCode.CHECK_TRANSACTION_STATE)
 
 
-# Programs of RocketMQ's own classes, and the kit's folder of jars that have them: 5.4.0, and 5.5.0.
+# Programs that use RocketMQ's own classes, and the folder with the jars of these classes: 5.4.0 and 5.5.0.
 _PROGRAMS = (("Frames.java", "server"), ("LiteFrames.java", "bench"))
 
 
 def _java(directory: Path, collection: Collection) -> None:
-    """What no official client sends, from RocketMQ's own header classes."""
+    """Collect the requests that no official client sends, written by RocketMQ's own header classes."""
     jars = json.loads(subprocess.run([PEERS, "install"], capture_output=True, text=True, check=True).stdout)
     for source, folder in _PROGRAMS:
         for encoding in ("JSON", "ROCKETMQ"):

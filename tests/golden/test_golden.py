@@ -1,4 +1,4 @@
-"""One frame of every request code, recorded from official software: read as it was meant, and written back alike."""
+"""Frames of all request codes, recorded from official software, are decoded and encoded without loss."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ def _decode(data: bytes) -> RemotingCommand:
     return decode(frame)
 
 
-def _meaning(command: RemotingCommand) -> dict[str, Any]:
+def _contents(command: RemotingCommand) -> dict[str, Any]:
     return {
         "code": command.code,
         "language": command.language,
@@ -44,12 +44,12 @@ def test_every_request_code_has_a_frame() -> None:
 
 
 @pytest.mark.parametrize("name", _FRAMES)
-def test_a_recorded_frame_is_read_as_it_was_meant(name: str) -> None:
-    assert _meaning(_decode((_HERE / name).read_bytes())) == _expected(name)
+def test_a_recorded_frame_is_decoded_as_expected(name: str) -> None:
+    assert _contents(_decode((_HERE / name).read_bytes())) == _expected(name)
 
 
 @pytest.mark.parametrize("name", _FRAMES)
-def test_a_recorded_frame_passes_the_table(name: str) -> None:
+def test_a_recorded_frame_satisfies_the_request_table(name: str) -> None:
     command = _decode((_HERE / name).read_bytes())
     spec = REQUESTS[command.code]
     assert spec.required <= command.fields.keys()
@@ -58,21 +58,21 @@ def test_a_recorded_frame_passes_the_table(name: str) -> None:
 
 @pytest.mark.parametrize("encoding", list(SerializeType), ids=lambda encoding: encoding.name)
 @pytest.mark.parametrize("name", _FRAMES)
-def test_a_recorded_frame_is_written_back_alike(name: str, encoding: SerializeType) -> None:
+def test_a_recorded_frame_is_encoded_without_loss(name: str, encoding: SerializeType) -> None:
     command = _decode((_HERE / name).read_bytes())
     command.serialize_type = encoding
-    again = _decode(command.encode() + command.body)
-    assert again.serialize_type == encoding
+    encoded = _decode(command.encode() + command.body)
+    assert encoded.serialize_type == encoding
     expected = _expected(name)
     if encoding is SerializeType.ROCKETMQ:
-        # There an empty text is none.
+        # The binary header has no empty texts.
         expected["remark"] = expected["remark"] or None
         expected["fields"] = {key: value for key, value in expected["fields"].items() if value}
-    assert _meaning(again) == expected
+    assert _contents(encoded) == expected
 
 
 @pytest.mark.parametrize("name", _FRAMES)
-def test_a_recorded_frame_may_come_in_pieces(name: str) -> None:
+def test_a_recorded_frame_may_arrive_in_two_chunks(name: str) -> None:
     data = (_HERE / name).read_bytes()
     whole = FrameDecoder().feed(data)
     for split in range(1, len(data), max(1, len(data) // 50)):

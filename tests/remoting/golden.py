@@ -1,4 +1,4 @@
-"""What the real Java classes of RocketMQ 5.4.0 wrote: made by a program that called them and printed the results."""
+"""Output of the Java classes of RocketMQ 5.4.0, printed by a program that called them."""
 
 # MessageDecoder.encode(MessageExt, false) of MESSAGE in test_messages.py, with IPv4 and with IPv6 hosts.
 STORED_V4 = bytes.fromhex(
@@ -21,8 +21,8 @@ STORED_LONG_TOPIC = bytes.fromhex(
     "54545454545454545454545454545454545454545454545454000a54414753015461674102"
 )
 
-# MessageExtEncoder.encode of a message whose body is MessageDecoder.encodeMessages of two and that has the
-# sys flags INNER_BATCH_FLAG and NEED_UNWRAP_FLAG.
+# MessageExtEncoder.encode of a message whose body is MessageDecoder.encodeMessages of two messages, with the sys flags
+# INNER_BATCH_FLAG and NEED_UNWRAP_FLAG.
 STORED_INNER_BATCH = bytes.fromhex(
     "000000c5daa320a700000000000000030000000500000000000000000000000000000000000000c00000018bcfe5687b0a00"
     "00070000c8220000018bcfe569c8c0a8010900002a9f0000000200000000000000000000005f0000002f0000000000000000"
@@ -73,8 +73,8 @@ MSG_OFFSET_INFO = "0 3 40,42;1 0 5;2 0 6"
 ORDER_COUNT_INFO = "0 3 1;0 qo3%42 4"
 EXTRA_INFO = "40 1700000000789 60000 999 2 broker-a 3 42"
 
-# A POP answer for TopicTest, and what MQClientAPIImpl.processPopResponse made of it: POP_CK, reconsume times,
-# 1ST_POP_TIME of each message; with the three offset fields above, and without them.
+# The body of a response to POP for TopicTest, and the result of MQClientAPIImpl.processPopResponse: POP_CK, reconsume
+# times and 1ST_POP_TIME of each message, with the three offset fields above and without them.
 POP_BODY = bytes.fromhex(
     "0000007adaa320a72292e2c400000003fffffff90000000000000028000000123456789a000000000000018bcfe5687b0a00"
     "00070000c8220000018bcfe569c8c0a8010900002a9f00000002000000000000004d0000000c68656c6c6f20e4bda0e5a5bd"
@@ -112,8 +112,8 @@ BATCH_ACK = (
     b'0,"t":"TopicTest"}],"brokerName":"broker-a"}'
 )
 
-# RemotingCommand.encode, in both serialize types: a SEND_MESSAGE_V2 with a remark and a body, a POP_MESSAGE with
-# nothing, an answer TOPIC_NOT_EXIST.
+# RemotingCommand.encode, in both serialize types: a SEND_MESSAGE_V2 with a remark and a body, an empty
+# POP_MESSAGE, a response TOPIC_NOT_EXIST.
 SEND_JSON = bytes.fromhex(
     "000001360000012d7b22636f6465223a3331302c226578744669656c6473223a7b2261223a227067222c2262223a22546f70"
     "696354657374222c2263223a22544257313032222c2264223a2234222c2265223a2233222c2266223a2230222c2267223a22"
@@ -142,8 +142,8 @@ SEND_ROCKETMQ = bytes.fromhex(
 POP_ROCKETMQ = bytes.fromhex("00000019010000150d720001dffffffffb000000000000000000000000")
 ANSWER_ROCKETMQ = bytes.fromhex("000000210100001d00110001df0000000900000003000000086e6f20746f70696300000000")
 
-# fastjson 1.2.83: TopicRouteData.encode; ResetOffsetBody.encode; JSON.toJSONString of a HeartbeatData in which two
-# consumers share one SubscriptionData, and of a map in which a list is found twice.
+# fastjson 1.2.83: TopicRouteData.encode; ResetOffsetBody.encode; JSON.toJSONString of a HeartbeatData whose two
+# consumers share one SubscriptionData, and of a map that contains a list twice.
 ROUTE = (
     b'{"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},"brokerName":"broker-a",'
     b'"cluster":"DefaultCluster","enableActingMaster":false}],"filterServerTable":{},"queueDatas":[{"'
@@ -161,6 +161,6 @@ HEARTBEAT_WITH_REFERENCE = (
 # fastjson2 2.0.43 escapes names in paths.
 ESCAPED_REFERENCE = b'{"a.b-c%d":["x"],"again":{"$ref":"$.a\\\\.b\\\\-c\\\\%d"}}'
 
-# MessageDecoder.string2messageProperties of the first gives the second.
+# MessageDecoder.string2messageProperties maps the first to the second.
 PROPERTIES = "A\x01\x02B\x01x\x02\x01v\x02C\x01\x01\x02D\x01y\x01z\x02B\x01last\x02E\x02F\x01f"
 PROPERTY_MAP = {"B": "last", "C": "\x01", "D": "y\x01z", "F": "f"}

@@ -20,13 +20,13 @@ ACK = BatchAck("group", "TopicTest", Retry.NORMAL, 40, 3, 1, 1700000000789, 6000
 BODY = BatchAckBody("broker-a", (ACK,))
 
 
-def test_a_batch_ack_is_read_and_written_as_java_does() -> None:
+def test_batch_acks_match_java() -> None:
     assert BatchAckBody.decode(golden.BATCH_ACK) == BODY
     assert orjson.loads(BODY.encode()) == orjson.loads(golden.BATCH_ACK)
     assert list(ACK.queue_offsets()) == [40, 42, 49]
 
 
-def test_long_names_are_read_too() -> None:
+def test_decode_accepts_long_names() -> None:
     raw = b"""{"brokerName":"b","acks":[{"consumerGroup":"g","topic":"t","retry":"1","startOffset":7,
         "queueId":"2","bitSet":"BQ=="}]}"""
     [ack] = BatchAckBody.decode(raw).acks
@@ -39,11 +39,11 @@ ACKS = st.builds(
 
 
 @given(st.builds(BatchAckBody, NAMES, st.lists(ACKS, max_size=3).map(tuple)))
-def test_encode_then_decode_a_batch_ack(body: BatchAckBody) -> None:
+def test_encode_then_decode_returns_the_same_body(body: BatchAckBody) -> None:
     assert BatchAckBody.decode(body.encode()) == body
 
 
-def test_handles_are_brought_together_by_checkpoint() -> None:
+def test_batch_acks_groups_handles_by_checkpoint() -> None:
     first = replace(HANDLE, retry=Retry.NORMAL)
     handles = [first, replace(first, queue_offset=40), replace(first, queue_id=4), replace(first, pop_time=1)]
     acks = batch_acks("T", "g", handles)
@@ -77,7 +77,7 @@ def test_an_offset_outside_of_its_checkpoint_is_a_body_error(offset: int) -> Non
         {"c": 1},
     ],
 )
-def test_wrong_acks(change: dict[str, object]) -> None:
+def test_an_invalid_ack_is_a_body_error(change: dict[str, object]) -> None:
     entry = orjson.loads(golden.BATCH_ACK)["acks"][0]
     with pytest.raises(BodyError):
         BatchAckBody.decode(orjson.dumps({"brokerName": "b", "acks": [{**entry, **change}]}))
@@ -86,6 +86,6 @@ def test_wrong_acks(change: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "raw", [b"", b"[]", b"{}", b'{"brokerName":"b","acks":{"a":1}}', b'{"brokerName":"b","acks":[1]}']
 )
-def test_wrong_batch_acks(raw: bytes) -> None:
+def test_an_invalid_body_is_a_body_error(raw: bytes) -> None:
     with pytest.raises(BodyError):
         BatchAckBody.decode(raw)

@@ -72,7 +72,7 @@ SEND_FIELDS = {
 
 
 @pytest.mark.parametrize(("raw", "serialize_type"), [(golden.SEND_JSON, 0), (golden.SEND_ROCKETMQ, 1)])
-def test_a_request_from_java(raw: bytes, serialize_type: int) -> None:
+def test_decode_a_request_of_java(raw: bytes, serialize_type: int) -> None:
     command = read(raw)
     assert command.code == RequestCode.SEND_MESSAGE_V2
     assert command.opaque == 4711
@@ -87,7 +87,7 @@ def test_a_request_from_java(raw: bytes, serialize_type: int) -> None:
 
 
 @pytest.mark.parametrize("raw", [golden.ANSWER_JSON, golden.ANSWER_ROCKETMQ])
-def test_an_answer_from_java(raw: bytes) -> None:
+def test_decode_a_response_of_java(raw: bytes) -> None:
     command = read(raw)
     assert command.code == ResponseCode.TOPIC_NOT_EXIST
     assert command.is_response
@@ -97,28 +97,28 @@ def test_an_answer_from_java(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("raw", [golden.POP_JSON, golden.POP_ROCKETMQ])
-def test_a_pop_from_java(raw: bytes) -> None:
-    """The binary header has no room for the code: Java cuts it to 3442."""
+def test_decode_a_pop_of_java(raw: bytes) -> None:
+    """The code does not fit the binary header: Java truncates it to 3442."""
     command = read(raw)
     assert command.code == RequestCode.POP_MESSAGE
     assert command.opaque == -5
 
 
 @pytest.mark.parametrize("raw", [golden.SEND_ROCKETMQ, golden.POP_ROCKETMQ, golden.ANSWER_ROCKETMQ])
-def test_binary_is_written_as_java_does(raw: bytes) -> None:
+def test_binary_headers_are_encoded_like_java(raw: bytes) -> None:
     command = read(raw)
     assert command.encode() + command.body == raw
 
 
 @pytest.mark.parametrize("raw", [golden.SEND_JSON, golden.POP_JSON, golden.ANSWER_JSON])
-def test_json_keeps_everything(raw: bytes) -> None:
+def test_json_headers_are_encoded_without_loss(raw: bytes) -> None:
     command = read(raw)
     again = read(command.encode() + command.body)
     assert (again.header, again.body) == (command.header, command.body)
     assert command.header["serializeTypeCurrentRPC"] == "JSON"
 
 
-def test_binary_by_hand() -> None:
+def test_decode_a_binary_header_byte_for_byte() -> None:
     command = read(BINARY)
     assert (command.header, command.fields) == ({**REQUEST, "extFields": {"b": "T"}}, {"b": "T"})
     assert command.encode() == BINARY
@@ -136,14 +136,14 @@ ALIASES = {
 
 
 @pytest.mark.parametrize(("alias", "code"), ALIASES.items())
-def test_aliases_of_the_pop_family(alias: int, code: RequestCode) -> None:
+def test_truncated_codes_are_restored(alias: int, code: RequestCode) -> None:
     binary = commands.decode((1, alias.to_bytes(2, "big") + bytes(19), b""))
     assert binary.code == code
     assert binary.encode()[8:10] == alias.to_bytes(2, "big")
     assert decode_json({**REQUEST, "code": alias}).code == alias
 
 
-def test_a_code_without_an_alias_stays() -> None:
+def test_other_negative_codes_are_kept() -> None:
     assert commands.decode((1, b"\xff\xff" + bytes(19), b"")).code == -1
 
 
@@ -151,7 +151,7 @@ def test_a_code_without_an_alias_stays() -> None:
 
 
 @given(COMMANDS)
-def test_encode_then_decode_is_the_same(command: RemotingCommand) -> None:
+def test_encode_then_decode_returns_the_same_command(command: RemotingCommand) -> None:
     command.header["extFields"] = command.fields
     again = read(command.encode() + command.body)
     assert (again.header, again.fields) == (command.header, command.fields)
@@ -159,7 +159,7 @@ def test_encode_then_decode_is_the_same(command: RemotingCommand) -> None:
 
 
 @given(st.dictionaries(TEXT, st.recursive(TEXT | INT32 | st.none(), st.lists, max_leaves=3)))
-def test_unknown_header_keys_travel_on(extra: dict[str, Any]) -> None:
+def test_unknown_header_keys_are_kept(extra: dict[str, Any]) -> None:
     header = {**extra, **REQUEST, "extFields": {"signature": "s"}}
     assert read(decode_json(header).encode()).header == header
 
@@ -167,7 +167,7 @@ def test_unknown_header_keys_travel_on(extra: dict[str, Any]) -> None:
 # Leniency.
 
 
-def test_ext_fields_become_strings() -> None:
+def test_values_of_ext_fields_become_strings() -> None:
     fields = {"a": "x", "b": 1, "c": True, "d": False, "e": None, "f": 1.5, "g": [1], "h": {"i": None}}
     command = decode_json({**REQUEST, "extFields": fields})
     expected = {"a": "x", "b": "1", "c": "true", "d": "false", "f": "1.5", "g": "[1]", "h": '{"i":null}'}
@@ -176,14 +176,14 @@ def test_ext_fields_become_strings() -> None:
 
 
 @pytest.mark.parametrize("header", [REQUEST, {**REQUEST, "extFields": None}])
-def test_ext_fields_may_be_absent_and_set_later(header: dict[str, Any]) -> None:
+def test_missing_ext_fields_can_be_set_later(header: dict[str, Any]) -> None:
     command = decode_json(header)
     assert command.fields == {}
     command.fields["b"] = "T"
     assert read(command.encode()).fields == {"b": "T"}
 
 
-def test_a_flag_may_be_absent() -> None:
+def test_a_missing_flag_is_zero() -> None:
     command = decode_json({"code": 1, "opaque": 2})
     assert not command.is_response
     assert not command.is_oneway
@@ -201,7 +201,7 @@ def test_a_flag_may_be_absent() -> None:
         ({"version": True, "language": ""}, 0, "OTHER"),
     ],
 )
-def test_odd_versions_and_languages(change: dict[str, Any], version: int, language: str) -> None:
+def test_invalid_versions_and_languages_have_defaults(change: dict[str, Any], version: int, language: str) -> None:
     command = decode_json({**REQUEST, **change})
     assert (command.version, command.language) == (version, language)
 
@@ -217,26 +217,26 @@ def test_odd_versions_and_languages(change: dict[str, Any], version: int, langua
         {"remark": 5},
     ],
 )
-def test_what_json_allowed_can_still_be_written_in_binary(change: dict[str, Any]) -> None:
+def test_invalid_versions_and_languages_can_be_encoded_in_binary(change: dict[str, Any]) -> None:
     command = decode_json({**REQUEST, **change})
     command.serialize_type = 1
     assert read(command.encode()).opaque == 7
 
 
-def test_a_binary_header_without_values() -> None:
+def test_decode_a_binary_header_without_remark_and_fields() -> None:
     command = commands.decode((1, bytes(21), b""))
     assert command.remark is None
     assert command.fields == {}
 
 
-def test_binary_keys_twice_and_empty_values() -> None:
+def test_decode_binary_keeps_the_last_value_and_drops_empty_ones() -> None:
     pair, empty = "0001 62 00000001 ", "0001 63 00000000"
     fields = bytes.fromhex(pair + "31" + pair + "32" + empty)
     raw = bytes(17) + len(fields).to_bytes(4, "big") + fields
     assert commands.decode((1, raw, b"")).fields == {"b": "2"}
 
 
-def test_an_unknown_language_byte() -> None:
+def test_decode_an_unknown_language_byte() -> None:
     assert commands.decode((1, bytes([0, 1, 99]) + bytes(18), b"")).language == "OTHER"
 
 
@@ -267,7 +267,7 @@ def test_an_unknown_language_byte() -> None:
         ({**REQUEST, "extFields": 5, "flag": 1}, None),
     ],
 )
-def test_wrong_headers(header: object, opaque: int | None) -> None:
+def test_an_invalid_header_is_a_header_error(header: object, opaque: int | None) -> None:
     with pytest.raises(HeaderError) as caught:
         decode_json(header)
     assert caught.value.opaque == opaque
@@ -276,7 +276,7 @@ def test_wrong_headers(header: object, opaque: int | None) -> None:
 @pytest.mark.parametrize(
     "raw", [b"", b"{", b"nonsense", b'{"code":1', b"\xff", b'{"opaque":"\\ud800"}', b"[" * 100_000]
 )
-def test_headers_that_are_not_json(raw: bytes) -> None:
+def test_a_header_that_is_not_json_is_a_header_error(raw: bytes) -> None:
     with pytest.raises(HeaderError) as caught:
         commands.decode((0, raw, b""))
     assert caught.value.opaque is None
@@ -299,14 +299,14 @@ def test_headers_that_are_not_json(raw: bytes) -> None:
         "00000000 00000008 0001 61 00000001 ff",
     ],
 )
-def test_wrong_binary_headers(tail: str) -> None:
+def test_an_invalid_binary_header_is_a_header_error(tail: str) -> None:
     with pytest.raises(HeaderError) as caught:
         commands.decode((1, bytes(13) + bytes.fromhex(tail), b""))
     assert caught.value.opaque is None
 
 
 @given(st.integers(0, 1), st.binary())
-def test_garbage_is_a_header_error(serialize_type: int, raw: bytes) -> None:
+def test_garbage_raises_only_header_errors(serialize_type: int, raw: bytes) -> None:
     with suppress(HeaderError):
         commands.decode((serialize_type, raw, b""))
 
@@ -320,7 +320,7 @@ KEYS = ["code", "language", "version", "opaque", "flag", "remark", "extFields"]
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), JSON_VALUES), st.integers(0, 1))
-def test_any_header_is_an_error_or_can_be_written(header: dict[str, Any], serialize_type: int) -> None:
+def test_every_decoded_header_can_be_encoded(header: dict[str, Any], serialize_type: int) -> None:
     with suppress(HeaderError):
         command = decode_json({**REQUEST, **header})
         command.serialize_type = serialize_type
@@ -331,7 +331,7 @@ def test_any_header_is_an_error_or_can_be_written(header: dict[str, Any], serial
 # Making commands.
 
 
-def test_request_and_answer() -> None:
+def test_answer_takes_opaque_and_encoding_of_the_request() -> None:
     request = commands.request(RequestCode.HEART_BEAT, {"a": "b"}, b"body", oneway=True)
     assert request.is_oneway
     assert not request.is_response
@@ -342,7 +342,7 @@ def test_request_and_answer() -> None:
     assert commands.response(ResponseCode.SYSTEM_BUSY, remark="later").remark == "later"
 
 
-def test_integer_fields() -> None:
+def test_integer_reads_a_field_or_names_it() -> None:
     command = commands.request(RequestCode.PULL_MESSAGE, {"queueId": "-1", "topic": "T"})
     assert command.integer("queueId") == -1
     for name in ("topic", "queueOffset"):
@@ -350,15 +350,15 @@ def test_integer_fields() -> None:
             command.integer(name)
 
 
-def test_repr_shows_no_values() -> None:
+def test_repr_contains_no_values() -> None:
     shown = repr(commands.request(RequestCode.SEND_MESSAGE, {"Signature": "secret"}, b"private"))
     assert "Signature" in shown
     assert "secret" not in shown
     assert "private" not in shown
 
 
-def test_a_question_is_a_copy_that_will_be_answered() -> None:
+def test_copy_with_response_is_not_oneway() -> None:
     oneway = commands.request(RequestCode.HEART_BEAT, {"a": "b"}, b"body", oneway=True)
-    asked = oneway.copy_with_response()
-    assert (asked.is_oneway, asked.header["flag"], oneway.is_oneway, oneway.header["flag"]) == (False, 0, True, 2)
-    assert (asked.code, asked.fields, asked.body) == (oneway.code, {"a": "b"}, b"body")
+    request = oneway.copy_with_response()
+    assert (request.is_oneway, request.header["flag"], oneway.is_oneway, oneway.header["flag"]) == (False, 0, True, 2)
+    assert (request.code, request.fields, request.body) == (oneway.code, {"a": "b"}, b"body")

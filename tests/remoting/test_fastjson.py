@@ -18,7 +18,7 @@ NAMES = TEXT.filter(lambda name: name != "$ref")
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4))
 
 
-def test_an_old_route() -> None:
+def test_loads_a_route_of_an_old_name_server() -> None:
     route = fastjson.loads(golden.ROUTE)
     [broker] = route["brokerDatas"]
     assert broker["brokerAddrs"] == {"0": "10.0.0.1:10911", "1": "10.0.0.2:10911"}
@@ -26,21 +26,21 @@ def test_an_old_route() -> None:
     assert fastjson.dumps(route) == golden.ROUTE
 
 
-def test_objects_as_keys() -> None:
+def test_loads_objects_as_keys() -> None:
     body = fastjson.loads(golden.RESET_OFFSET)
     queue = {"brokerName": "broker-a", "queueId": 3, "topic": "TopicTest"}
     assert body == {"offsetTable": ObjectKeys(((queue, 123),))}
     assert fastjson.dumps(body) == golden.RESET_OFFSET
 
 
-def test_a_reference() -> None:
+def test_loads_resolves_a_reference() -> None:
     heartbeat = fastjson.loads(golden.HEARTBEAT_WITH_REFERENCE)
     first, second = heartbeat["consumerDataSet"]
     assert first["subscriptionDataSet"][0]["topic"] == "TopicTest"
     assert second["subscriptionDataSet"] == first["subscriptionDataSet"]
 
 
-def test_a_reference_with_escapes() -> None:
+def test_loads_resolves_a_reference_with_escapes() -> None:
     assert fastjson.loads(golden.ESCAPED_REFERENCE) == {"a.b-c%d": ["x"], "again": ["x"]}
 
 
@@ -61,11 +61,11 @@ def test_a_reference_with_escapes() -> None:
         ("{a:1,a:2}", {"a": 2}),
     ],
 )
-def test_dialect(text: str, expected: object) -> None:
+def test_loads_the_dialect(text: str, expected: object) -> None:
     assert fastjson.loads(text.encode()) == expected
 
 
-def test_bytes_that_are_not_utf8_are_replaced() -> None:
+def test_loads_replaces_bytes_that_are_not_utf8() -> None:
     assert fastjson.loads(b'{"a":"\xff"}') == {"a": "\ufffd"}
 
 
@@ -102,7 +102,7 @@ def test_bytes_that_are_not_utf8_are_replaced() -> None:
         "{a:" + "x" * 300_000,
     ],
 )
-def test_what_is_no_document(text: str) -> None:
+def test_an_invalid_document_is_a_body_error(text: str) -> None:
     with pytest.raises(BodyError):
         fastjson.loads(text.encode())
 
@@ -129,13 +129,13 @@ def test_what_is_no_document(text: str) -> None:
         "$.n.x",
     ],
 )
-def test_references_that_are_refused(path: str) -> None:
+def test_an_unsupported_reference_is_a_body_error(path: str) -> None:
     document = {"a": [1], "n": None, "o": {"up": {"$ref": "$.a"}}, "r": {"$ref": path}}
     with pytest.raises(BodyError):
         fastjson.loads(orjson.dumps(document))
 
 
-def test_references_in_every_place() -> None:
+def test_loads_resolves_references_in_all_positions() -> None:
     text = "{x:{y:[{z:1}]},list:[{'$ref':'$.x.y[0]'}],{'$ref':'$.x.y[0]'}:{'$ref':'$.x'}}"
     with pytest.raises(BodyError):
         fastjson.loads(text.encode())
@@ -147,12 +147,12 @@ def test_references_in_every_place() -> None:
     }
 
 
-def test_something_else_called_ref_is_left_alone() -> None:
+def test_loads_keeps_other_uses_of_the_reference_key() -> None:
     for value in ({"$ref": 1}, {"$ref": "$.a", "b": 1}, ["$ref"]):
         assert fastjson.loads(orjson.dumps(value)) == value
 
 
-def test_too_many_references() -> None:
+def test_too_many_references_are_a_body_error() -> None:
     document = {"a": 1, "r": [{"$ref": "$.a"}] * 1024}
     assert fastjson.loads(orjson.dumps(document))["r"] == [1] * 1024
     document["r"] = [{"$ref": "$.a"}] * 1025
@@ -160,25 +160,25 @@ def test_too_many_references() -> None:
         fastjson.loads(orjson.dumps(document))
 
 
-def test_references_in_a_deep_document() -> None:
+def test_references_in_a_document_that_is_too_deep_are_a_body_error() -> None:
     with pytest.raises(BodyError):
         fastjson.loads(b'{"a":' * 1000 + b'{"$ref":"$.b"}' + b"}" * 1000)
 
 
 @given(VALUES)
-def test_dumps_writes_standard_json_where_there_are_no_odd_keys(value: Any) -> None:
+def test_dumps_writes_standard_json_if_all_keys_are_strings(value: Any) -> None:
     assert orjson.loads(fastjson.dumps(value)) == value
 
 
 @given(VALUES)
-def test_both_parsers_read_the_same(value: Any) -> None:
-    # The trailing comma keeps the fast parser from reading it.
+def test_both_parsers_return_the_same(value: Any) -> None:
+    # The trailing comma makes the fast parser fail.
     standard = orjson.dumps([value])
     assert fastjson.loads(standard) == fastjson.loads(standard[:-1] + b",]") == [value]
 
 
 @given(st.dictionaries(INT64, VALUES))
-def test_numbers_as_keys_come_back_as_strings(value: dict[int, Any]) -> None:
+def test_integer_keys_are_read_as_strings(value: dict[int, Any]) -> None:
     assert fastjson.loads(fastjson.dumps(value)) == {str(key): item for key, item in value.items()}
 
 
@@ -189,6 +189,6 @@ def test_garbage_is_a_body_error(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", [{1.5: 1}, {True: 1}, {None: 1}, {b"a": 1}, object(), b"bytes"])
-def test_dumps_refuses_what_json_does_not_have(value: object) -> None:
+def test_dumps_rejects_types_that_json_does_not_have(value: object) -> None:
     with pytest.raises(TypeError):
         fastjson.dumps(value)

@@ -27,7 +27,7 @@ SMALL = GOLDEN[:5]
 
 
 @pytest.mark.parametrize(("frame", "raw"), GOLDEN)
-def test_whole(frame: Frame, raw: bytes) -> None:
+def test_a_frame_in_one_chunk(frame: Frame, raw: bytes) -> None:
     decoder = FrameDecoder()
     assert encode(frame) == raw
     assert decoder.feed(raw) == [frame]
@@ -35,7 +35,7 @@ def test_whole(frame: Frame, raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(("frame", "raw"), SMALL)
-def test_byte_by_byte(frame: Frame, raw: bytes) -> None:
+def test_a_frame_byte_by_byte(frame: Frame, raw: bytes) -> None:
     decoder = FrameDecoder()
     for count, byte in enumerate(raw[:-1], 1):
         assert decoder.feed(bytes([byte])) == []
@@ -45,7 +45,7 @@ def test_byte_by_byte(frame: Frame, raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(("frame", "raw"), SMALL)
-def test_with_trailing_data(frame: Frame, raw: bytes) -> None:
+def test_a_frame_with_trailing_data(frame: Frame, raw: bytes) -> None:
     for extra in range(len(raw)):
         decoder = FrameDecoder()
         assert decoder.feed(raw + raw[:extra]) == [frame]
@@ -53,7 +53,7 @@ def test_with_trailing_data(frame: Frame, raw: bytes) -> None:
         assert decoder.feed(raw[extra:]) == [frame]
 
 
-def test_nothing() -> None:
+def test_no_bytes_give_no_frames() -> None:
     decoder = FrameDecoder()
     assert decoder.feed(b"") == []
     assert decoder.feed(b"\x00") == []
@@ -66,15 +66,15 @@ def test_any_frames_in_any_chunks(frames: list[Frame], data: st.DataObject) -> N
     raw = b"".join(map(encode, frames))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=10)))
     decoder = FrameDecoder()
-    found = []
+    decoded = []
     for start, stop in zip([0, *cuts], [*cuts, len(raw)], strict=True):
-        found += decoder.feed(raw[start:stop])
-    assert found == frames
+        decoded += decoder.feed(raw[start:stop])
+    assert decoded == frames
     assert decoder.buffered == 0
 
 
 @pytest.mark.parametrize("limit", [100, MAX_FRAME])
-def test_the_limit_counts_the_length_field(limit: int) -> None:
+def test_the_frame_limit_includes_the_length_field(limit: int) -> None:
     header = b"{}"
     frame = (0, header, bytes(limit - 8 - len(header)))
     assert FrameDecoder(limit).feed(encode(frame)) == [frame]
@@ -83,7 +83,7 @@ def test_the_limit_counts_the_length_field(limit: int) -> None:
 
 
 @pytest.mark.parametrize("serialize_type", [0, 1])
-def test_headers_have_a_limit_of_their_own(serialize_type: int) -> None:
+def test_a_header_over_its_limit_is_a_frame_error(serialize_type: int) -> None:
     largest: Frame = (serialize_type, bytes(MAX_HEADER), b"body")
     assert FrameDecoder().feed(encode(largest)) == [largest]
     with pytest.raises(FrameError, match=f"a header of {MAX_HEADER + 1} bytes is over the limit") as caught:
@@ -94,18 +94,18 @@ def test_headers_have_a_limit_of_their_own(serialize_type: int) -> None:
 @pytest.mark.parametrize(
     "prefix",
     [
-        "00000003 00000000",  # too short for its own second word
+        "00000003 00000000",  # shorter than the second word
         "00000000 00000000",
         "ffffffff 00000000",  # -1 to Java
         "80000000 00000000",
-        "00000006 02000002",  # no such serialize type
+        "00000006 02000002",  # unknown serialize type
         "00000006 ff000002",
         "00000006 00000003",  # header longer than the frame
         "00000006 00ffffff",
         "474554202f204854",  # GET / HT
     ],
 )
-def test_lying_prefixes(prefix: str) -> None:
+def test_an_invalid_prefix_is_a_frame_error(prefix: str) -> None:
     raw = bytes.fromhex(prefix)
     with pytest.raises(FrameError):
         FrameDecoder().feed(raw)
@@ -116,7 +116,7 @@ def test_lying_prefixes(prefix: str) -> None:
 
 
 @given(st.lists(st.binary(max_size=60)))
-def test_garbage_is_a_frame_error(chunks: list[bytes]) -> None:
+def test_garbage_raises_only_frame_errors(chunks: list[bytes]) -> None:
     decoder = FrameDecoder()
     with suppress(FrameError):
         for chunk in chunks:
@@ -124,7 +124,7 @@ def test_garbage_is_a_frame_error(chunks: list[bytes]) -> None:
 
 
 @given(FRAMES, st.integers(0, 7), st.integers(0, 255))
-def test_one_wrong_byte_is_a_frame_error(frame: Frame, position: int, byte: int) -> None:
+def test_a_wrong_byte_raises_only_frame_errors(frame: Frame, position: int, byte: int) -> None:
     raw = bytearray(encode(frame))
     raw[position] = byte
     with suppress(FrameError):

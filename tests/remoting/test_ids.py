@@ -19,7 +19,7 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters=" "), min_size=1
         (golden.MESSAGE_ID_V6, OffsetMessageId("2001:db8::7", 10911, 0x123456789A)),
     ],
 )
-def test_offset_message_ids_are_read_and_written_as_java_does(text: str, expected: OffsetMessageId) -> None:
+def test_offset_message_ids_match_java(text: str, expected: OffsetMessageId) -> None:
     assert OffsetMessageId.parse(text) == OffsetMessageId.parse(text.lower()) == expected
     assert str(expected) == text
 
@@ -40,7 +40,7 @@ def test_a_garbled_offset_message_id_is_a_body_error(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", golden.MESSAGE_ID_V4[:-1], golden.MESSAGE_ID_V4 + "00", "C0A80109FF002A9F" + "0" * 16]
 )
-def test_wrong_offset_message_ids(text: str) -> None:
+def test_an_invalid_offset_message_id_is_a_body_error(text: str) -> None:
     with pytest.raises(BodyError):
         OffsetMessageId.parse(text)
 
@@ -48,7 +48,7 @@ def test_wrong_offset_message_ids(text: str) -> None:
 HANDLE = RecallHandle("TopicTest", "broker-a", 1700000000123, "AC11000100002A9F0000000000000000")
 
 
-def test_recall_handles_are_read_and_written_as_java_does() -> None:
+def test_recall_handles_match_java() -> None:
     assert RecallHandle.parse(golden.RECALL_HANDLE) == HANDLE
     assert RecallHandle.parse(golden.RECALL_HANDLE.rstrip("=")) == HANDLE
     assert str(HANDLE) == golden.RECALL_HANDLE
@@ -68,6 +68,6 @@ def test_a_garbled_recall_handle_is_a_body_error(text: str) -> None:
 @pytest.mark.parametrize(
     "raw", [b"v2 t b 1 i", b"v1 t b 1", b"v1 t b x i", b"v1  b 1 i", b"v1 t  1 i", b"v1 t b 1 ", b"\xff"]
 )
-def test_wrong_recall_handles(raw: bytes) -> None:
+def test_an_invalid_recall_handle_is_a_body_error(raw: bytes) -> None:
     with pytest.raises(BodyError):
         RecallHandle.parse(base64.urlsafe_b64encode(raw).decode())

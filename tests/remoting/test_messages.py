@@ -58,13 +58,13 @@ STORED = st.builds(
 
 
 @pytest.mark.parametrize(("raw", "message"), [(golden.STORED_V4, MESSAGE), (golden.STORED_V6, MESSAGE_V6)])
-def test_a_record_is_read_and_written_as_java_does(raw: bytes, message: StoredMessage) -> None:
+def test_records_match_java(raw: bytes, message: StoredMessage) -> None:
     assert messages.decode_messages(raw) == [message]
     assert messages.encode_message(message) == raw
     messages.check_crc(message)
 
 
-def test_a_long_topic_takes_version_2() -> None:
+def test_a_long_topic_needs_version_2() -> None:
     [message] = messages.decode_messages(golden.STORED_LONG_TOPIC)
     assert message.topic == "T" * 130
     assert message.body == b"hello"
@@ -73,32 +73,32 @@ def test_a_long_topic_takes_version_2() -> None:
 
 
 @pytest.mark.parametrize(("length", "magic"), [(127, messages.MAGIC_V1), (128, messages.MAGIC_V2)])
-def test_the_version_changes_after_127_bytes(length: int, magic: int) -> None:
+def test_topics_over_127_bytes_need_version_2(length: int, magic: int) -> None:
     assert messages.encode_message(StoredMessage(topic="t" * length))[4:8] == magic.to_bytes(4, "big")
 
 
 @pytest.mark.parametrize("mixed", [{"born_host": ("::1", 1)}, {"store_host": ("::ffff:1.2.3.4", 2)}])
-def test_each_host_has_its_own_size(mixed: dict[str, tuple[str, int]]) -> None:
+def test_hosts_may_have_different_families(mixed: dict[str, tuple[str, int]]) -> None:
     [message] = messages.decode_messages(messages.encode_message(replace(MESSAGE, **mixed)))  # type: ignore[arg-type]
     assert replace(message, sys_flag=0) == replace(MESSAGE, **mixed)  # type: ignore[arg-type]
 
 
 @given(st.lists(STORED, max_size=4))
-def test_encode_then_decode_is_the_same(stored: list[StoredMessage]) -> None:
+def test_encode_then_decode_returns_the_same_messages(stored: list[StoredMessage]) -> None:
     assert messages.decode_messages(b"".join(map(messages.encode_message, stored))) == stored
 
 
 @given(STORED)
-def test_a_hosts_family_comes_from_the_host(message: StoredMessage) -> None:
+def test_the_ipv6_flags_follow_the_hosts(message: StoredMessage) -> None:
     wrong = replace(message, sys_flag=message.sys_flag | int(V6))
     assert messages.decode_messages(messages.encode_message(wrong)) == [message]
 
 
-def test_no_records() -> None:
+def test_decode_messages_of_no_bytes_is_empty() -> None:
     assert messages.decode_messages(b"") == []
 
 
-def test_decode_message_wants_exactly_one() -> None:
+def test_decode_message_requires_exactly_one_record() -> None:
     assert messages.decode_message(golden.STORED_V4) == MESSAGE
     for raw in (b"", golden.STORED_V4 * 2):
         with pytest.raises(BodyError):
@@ -106,14 +106,14 @@ def test_decode_message_wants_exactly_one() -> None:
 
 
 @pytest.mark.parametrize("raw", [golden.STORED_V4, golden.STORED_V6, golden.STORED_LONG_TOPIC])
-def test_every_cut_is_an_error(raw: bytes) -> None:
+def test_a_truncated_record_is_a_body_error(raw: bytes) -> None:
     for stop in range(1, len(raw)):
         with pytest.raises(BodyError):
             messages.decode_messages(raw[:stop])
 
 
 @pytest.mark.parametrize("byte", [0, 0x7F, 0x80, 0xFF])
-def test_one_wrong_byte_raises_nothing_but_body_error(byte: int) -> None:
+def test_a_wrong_byte_raises_only_body_errors(byte: int) -> None:
     for position in range(len(golden.STORED_V4)):
         raw = bytearray(golden.STORED_V4 * 2)
         raw[position] = byte
@@ -122,7 +122,7 @@ def test_one_wrong_byte_raises_nothing_but_body_error(byte: int) -> None:
 
 
 @given(st.binary())
-def test_garbage_is_a_body_error(raw: bytes) -> None:
+def test_garbage_raises_only_body_errors(raw: bytes) -> None:
     for decode in (messages.decode_messages, messages.decode_batch):
         with suppress(BodyError):
             decode(raw)
@@ -145,12 +145,12 @@ def test_bytes_after_the_properties_are_skipped() -> None:
         {"store_host": ("", 1)},
     ],
 )
-def test_what_fits_no_record_is_a_body_error(change: dict[str, object]) -> None:
+def test_a_value_that_does_not_fit_a_record_is_a_body_error(change: dict[str, object]) -> None:
     with pytest.raises(BodyError):
         messages.encode_message(replace(MESSAGE, **change))  # type: ignore[arg-type]
 
 
-def test_properties_are_split_once() -> None:
+def test_property_map_is_cached() -> None:
     assert MESSAGE.property_map == {"TAGS": "TagA"}
     assert MESSAGE.property_map is MESSAGE.property_map
     assert MESSAGE.get("TAGS") == "TagA"
@@ -177,24 +177,24 @@ COMPRESSED = {
 
 
 @pytest.mark.parametrize("kind", CompressionType)
-def test_bodies_that_java_compressed_are_read(kind: CompressionType) -> None:
+def test_decompress_bodies_of_java(kind: CompressionType) -> None:
     [message] = messages.decode_messages(STORED_COMPRESSED[kind])
     assert message.body == COMPRESSED[kind]
     assert messages.compression_type(message.sys_flag) is kind
     assert messages.body(message) == golden.COMPRESSED_TEXT
 
 
-def test_compressed_without_a_type_is_zlib() -> None:
+def test_a_compressed_body_without_a_type_is_zlib() -> None:
     assert messages.decompress(golden.COMPRESSED_ZLIB, SysFlag.COMPRESSED) == golden.COMPRESSED_TEXT
 
 
-def test_not_compressed_is_left_alone() -> None:
+def test_an_uncompressed_body_is_returned_unchanged() -> None:
     assert messages.body(replace(MESSAGE, sys_flag=int(SysFlag.COMPRESSION_ZSTD))) == TEXT
 
 
 @pytest.mark.parametrize("kind", CompressionType)
 @given(data=st.binary(max_size=2000) | st.integers(0, 20000).map(bytes))
-def test_compress_then_decompress_is_the_same(kind: CompressionType, data: bytes) -> None:
+def test_compress_then_decompress_returns_the_same_body(kind: CompressionType, data: bytes) -> None:
     packed, sys_flag = messages.compress(data, kind)
     assert messages.decompress(packed, sys_flag) == data
 
@@ -207,15 +207,15 @@ def test_a_body_that_is_not_compressed_is_a_body_error(kind: CompressionType, da
 
 
 @pytest.mark.parametrize("kind", CompressionType)
-def test_a_compressed_body_that_is_cut_off_is_a_body_error(kind: CompressionType) -> None:
-    # ZSTD and LZ4 see the end of an empty stream only.
+def test_a_truncated_compressed_body_is_a_body_error(kind: CompressionType) -> None:
+    # ZSTD and LZ4 detect the end of an empty stream only.
     for stop in range(len(COMPRESSED[kind])):
         with pytest.raises(BodyError):
             compression.decompress(COMPRESSED[kind][:stop], kind)
 
 
 @pytest.mark.parametrize("kind", CompressionType)
-def test_what_unpacks_to_too_much_is_a_body_error(kind: CompressionType) -> None:
+def test_a_body_over_the_decompression_limit_is_a_body_error(kind: CompressionType) -> None:
     packed, _ = messages.compress(bytes(1001), kind)
     assert len(compression.decompress(packed, kind, limit=1001)) == 1001
     with pytest.raises(BodyError, match="1000"):
@@ -243,17 +243,17 @@ BATCH = [
 ]
 
 
-def test_a_batch_is_read_and_written_as_java_does() -> None:
+def test_batches_match_java() -> None:
     assert messages.decode_batch(golden.BATCH) == BATCH
     assert messages.encode_batch(BATCH) == golden.BATCH
 
 
 @given(st.lists(st.builds(BatchMessage, INT32, st.binary(max_size=50), PLAIN), max_size=4))
-def test_encode_batch_then_decode_is_the_same(batch: list[BatchMessage]) -> None:
+def test_encode_batch_then_decode_returns_the_same_messages(batch: list[BatchMessage]) -> None:
     assert messages.decode_batch(messages.encode_batch(batch)) == batch
 
 
-def test_every_cut_of_a_batch_is_an_error_or_a_shorter_batch() -> None:
+def test_a_truncated_batch_is_a_body_error_or_a_shorter_batch() -> None:
     for stop in range(len(golden.BATCH)):
         if stop in (0, 0x2F):
             assert messages.decode_batch(golden.BATCH[:stop]) == BATCH[: stop and 1]
@@ -263,7 +263,7 @@ def test_every_cut_of_a_batch_is_an_error_or_a_shorter_batch() -> None:
 
 
 @pytest.mark.parametrize("entry", [BatchMessage(2**31, b"", ""), BatchMessage(0, b"", "p" * 0x8000)])
-def test_what_fits_no_batch_is_a_body_error(entry: BatchMessage) -> None:
+def test_a_value_that_does_not_fit_a_batch_is_a_body_error(entry: BatchMessage) -> None:
     with pytest.raises(BodyError):
         messages.encode_batch([entry])
 
@@ -289,7 +289,7 @@ def test_a_compressed_inner_batch_is_unwrapped() -> None:
     assert [messages.body(entry) for entry in unwrapped] == [b"first", b"second"]
 
 
-def test_an_inner_batch_of_garbage_is_a_body_error() -> None:
+def test_an_invalid_inner_batch_is_a_body_error() -> None:
     flags = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
     with pytest.raises(BodyError):
         messages.unwrap([replace(MESSAGE, sys_flag=int(flags))])

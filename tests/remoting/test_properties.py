@@ -11,7 +11,7 @@ NAMES = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), min
 VALUES = st.text(st.characters(exclude_characters="\x02", codec="utf-8"), min_size=1)
 
 
-def test_decode_reads_what_java_reads() -> None:
+def test_decode_matches_java() -> None:
     assert properties.decode(golden.PROPERTIES) == golden.PROPERTY_MAP
 
 
@@ -28,35 +28,35 @@ def test_decode_reads_what_java_reads() -> None:
         ("KEYS\x01a\x02KEYS\x01\x02", {"KEYS": "a"}),
     ],
 )
-def test_decode(text: str, expected: dict[str, str]) -> None:
+def test_decode_is_lenient(text: str, expected: dict[str, str]) -> None:
     assert properties.decode(text) == expected
     assert {key: properties.get(text, key) for key in expected} == expected
 
 
 @given(st.dictionaries(NAMES, VALUES))
-def test_encode_then_decode_is_the_same(pairs: dict[str, str]) -> None:
+def test_encode_then_decode_returns_the_same_properties(pairs: dict[str, str]) -> None:
     assert properties.decode(properties.encode(pairs)) == pairs
 
 
-def test_encode_leaves_empty_values_out() -> None:
+def test_encode_omits_empty_values() -> None:
     assert properties.encode({"A": "", "B": "b"}) == "B\x01b\x02"
 
 
 @given(st.dictionaries(NAMES, VALUES), st.booleans(), NAMES, VALUES)
-def test_append_adds_a_pair_that_wins(pairs: dict[str, str], cut: bool, key: str, value: str) -> None:
+def test_append_overrides_earlier_values(pairs: dict[str, str], cut: bool, key: str, value: str) -> None:
     text = properties.encode(pairs)
     text = text.removesuffix("\x02") if cut else text
     assert properties.decode(properties.append(text, key, value)) == {**pairs, key: value}
 
 
 @pytest.mark.parametrize("pair", [("", "v"), ("a\x01", "v"), ("a\x02", "v"), ("a", "v\x02TRAN_MSG\x01true")])
-def test_encode_refuses_separators(pair: tuple[str, str]) -> None:
+def test_encode_rejects_separators(pair: tuple[str, str]) -> None:
     with pytest.raises(BodyError):
         properties.encode(dict([pair]))
 
 
 @given(st.text("ab\x01\x02"), st.text("ab", min_size=1))
-def test_get_finds_what_decode_finds(text: str, key: str) -> None:
+def test_get_returns_the_same_value_as_decode(text: str, key: str) -> None:
     assert properties.get(text, key) == properties.decode(text).get(key)
 
 
@@ -76,7 +76,7 @@ def test_get_finds_what_decode_finds(text: str, key: str) -> None:
         ({"_SYS_MSG_PRIORITY_": "1"}, MessageType.PRIORITY),
     ],
 )
-def test_message_type(pairs: dict[str, str], expected: MessageType) -> None:
+def test_message_type_by_properties(pairs: dict[str, str], expected: MessageType) -> None:
     assert properties.message_type(pairs) is expected
     assert properties.message_type(properties.encode(pairs)) is expected
 

@@ -31,12 +31,12 @@ STANDARD = orjson.dumps(ROUTE)
 DIALECT = STANDARD.replace(b'{"0":"10', b'{0:"10').replace(b',"1":"10', b',1:"10').replace(b'{"2":"10', b'{2:"10')
 
 
-def told(broker: str) -> str:
+def address_of(broker: str) -> str:
     return f"proxy-for-{broker}:8080"
 
 
 @pytest.mark.parametrize("body", [STANDARD, DIALECT], ids=["standard", "dialect"])
-def test_a_route_is_read_in_either_dialect(body: bytes) -> None:
+def test_parse_reads_standard_json_and_fastjson(body: bytes) -> None:
     route = parse("t", body)
     assert route.brokers == ("broker-a", "broker-b")
     assert route.readable() == ("broker-b",)
@@ -44,15 +44,15 @@ def test_a_route_is_read_in_either_dialect(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [STANDARD, DIALECT], ids=["standard", "dialect"])
-def test_only_the_addresses_are_replaced(body: bytes) -> None:
+def test_encode_replaces_only_the_addresses(body: bytes) -> None:
     expected: dict[str, Any] = orjson.loads(STANDARD)
     expected["brokerDatas"][0]["brokerAddrs"] = {"0": "proxy-for-broker-b:8080", "1": "proxy-for-broker-b:8080"}
     expected["brokerDatas"][1]["brokerAddrs"] = {"2": "proxy-for-broker-a:8080"}
-    assert orjson.loads(encode(parse("t", body), told, standard_json=True)) == expected
+    assert orjson.loads(encode(parse("t", body), address_of, standard_json=True)) == expected
 
 
-def test_old_clients_get_the_ids_as_numbers() -> None:
-    body = encode(parse("t", STANDARD), told, standard_json=False)
+def test_encode_for_old_clients_writes_broker_ids_as_numbers() -> None:
+    body = encode(parse("t", STANDARD), address_of, standard_json=False)
     assert b'"brokerAddrs":{0:"proxy-for-broker-b:8080",1:"proxy-for-broker-b:8080"}' in body
     with pytest.raises(orjson.JSONDecodeError):
         orjson.loads(body)
@@ -60,16 +60,16 @@ def test_old_clients_get_the_ids_as_numbers() -> None:
     assert fastjson.loads(body)["somethingNewer"] == [1, "ü"]
 
 
-def test_the_route_itself_is_not_changed() -> None:
+def test_encode_does_not_change_the_route() -> None:
     route = parse("t", STANDARD)
     before = orjson.dumps(route.data, option=orjson.OPT_NON_STR_KEYS)
-    encode(route, told, True)
-    encode(route, told, False)
+    encode(route, address_of, True)
+    encode(route, address_of, False)
     assert orjson.dumps(route.data, option=orjson.OPT_NON_STR_KEYS) == before
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"queueDatas":null,"brokerDatas":null}'])
-def test_a_route_may_be_empty(body: bytes) -> None:
+def test_parse_accepts_an_empty_route(body: bytes) -> None:
     route = parse("t", body)
     assert (route.brokers, route.readable()) == ((), ())
 
@@ -88,7 +88,7 @@ def test_a_route_may_be_empty(body: bytes) -> None:
         b'{"brokerDatas":[{"brokerName":"a","brokerAddrs":[]}]}',
     ],
 )
-def test_what_is_no_route_is_refused(body: bytes) -> None:
+def test_an_invalid_route_is_a_body_error(body: bytes) -> None:
     with pytest.raises(BodyError):
         parse("t", body)
 
@@ -98,7 +98,7 @@ def cluster(**brokers: dict[str, Any]) -> bytes:
     return orjson.dumps({"brokerAddrTable": table, "clusterAddrTable": {"c": list(table)}})
 
 
-def test_a_clusters_brokers_are_read() -> None:
+def test_parse_cluster_returns_brokers_by_name() -> None:
     table = parse_cluster(
         cluster(a={"brokerAddrs": {"0": "a:1", "2": "a2:1", "1": "a1:1"}, "enableActingMaster": True})
     )
@@ -107,7 +107,7 @@ def test_a_clusters_brokers_are_read() -> None:
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"brokerAddrTable":null}'])
-def test_a_cluster_may_be_empty(body: bytes) -> None:
+def test_parse_cluster_accepts_an_empty_cluster(body: bytes) -> None:
     assert parse_cluster(body) == {}
 
 
@@ -122,7 +122,7 @@ def test_a_cluster_may_be_empty(body: bytes) -> None:
         cluster(a={"brokerAddrs": 1}),
     ],
 )
-def test_what_is_no_cluster_is_refused(body: bytes) -> None:
+def test_an_invalid_cluster_is_a_body_error(body: bytes) -> None:
     with pytest.raises(BodyError):
         parse_cluster(body)
 
@@ -136,21 +136,23 @@ def test_what_is_no_cluster_is_refused(body: bytes) -> None:
         ([{0: "m"}, {1: "s"}], {0: "m", 1: "s"}),
         ([{}, {0: "m"}], {0: "m"}),
         ([{0: "m"}, {0: "other"}], {0: "m"}),
-        # After a failover the stale view still has the new master as a slave.
+        # After a failover, a stale view has the new master as a slave.
         ([{0: "new"}, {0: "old", 1: "new"}], {0: "new"}),
         ([{0: "old", 1: "new"}, {0: "new"}], {0: "old", 1: "new"}),
     ],
 )
-def test_name_servers_that_disagree(views: list[dict[int, str]], merged: dict[int, str]) -> None:
+def test_merge_clusters_prefers_the_first_view_of_an_address(
+    views: list[dict[int, str]], merged: dict[int, str]
+) -> None:
     table = merge_clusters({"a": Replicas("a", "c", addresses)} for addresses in views)
     assert {name: replicas.addresses for name, replicas in table.items()} == ({"a": merged} if views else {})
 
 
-def test_a_broker_that_any_name_server_knows_is_known() -> None:
+def test_merge_clusters_includes_brokers_of_any_name_server() -> None:
     a, b = Replicas("a", "c", {0: "a:1"}), Replicas("b", "c", {0: "b:1"})
     assert merge_clusters([{"a": a}, {}, {"b": b}]) == {"a": a, "b": b}
 
 
-def test_one_name_server_is_enough_to_know_that_slaves_act_as_master() -> None:
+def test_merge_clusters_takes_acting_master_from_any_name_server() -> None:
     plain, acting = Replicas("a", "c", {1: "s"}), Replicas("a", "c", {1: "s"}, acting_master=True)
     assert merge_clusters([{"a": plain}, {"a": acting}])["a"].acting_master

@@ -21,7 +21,7 @@ class Entry:
         self.expired.append(self.clock.now)
 
 
-def test_an_entry_expires_once_after_its_time() -> None:
+def test_an_entry_expires_once_after_its_delay() -> None:
     clock = Clock(100.0)
     wheel, entry = TimeoutWheel(clock, tick=0.5), Entry(clock)
     wheel.add(entry, 3.0)
@@ -37,7 +37,7 @@ def test_an_entry_expires_once_after_its_time() -> None:
     st.floats(0, 1e6),
     st.lists(st.tuples(st.floats(-1, 30), st.floats(0, 5)), max_size=20),
 )
-def test_never_early_and_at_most_a_tick_late(start: float, steps: list[tuple[float, float]]) -> None:
+def test_entries_expire_never_early_and_at_most_one_tick_late(start: float, steps: list[tuple[float, float]]) -> None:
     clock = Clock(start)
     wheel = TimeoutWheel(clock, tick=0.25)
     added = []
@@ -55,7 +55,7 @@ def test_never_early_and_at_most_a_tick_late(start: float, steps: list[tuple[flo
     assert all(len(entry.expired) == 1 and entry.expired[0] >= due for due, entry in added)
 
 
-def test_an_entry_may_add_another() -> None:
+def test_an_expiring_entry_may_add_another() -> None:
     clock = Clock()
     wheel = TimeoutWheel(clock, tick=1.0)
     second = Entry(clock)
@@ -76,7 +76,7 @@ def test_an_entry_may_add_another() -> None:
     assert second.expired == [6.0]
 
 
-def test_a_clock_that_stands_still_expires_nothing() -> None:
+def test_nothing_expires_while_the_clock_stands_still() -> None:
     clock = Clock()
     wheel, entry = TimeoutWheel(clock), Entry(clock)
     wheel.add(entry, 0.0)
