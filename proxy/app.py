@@ -33,7 +33,7 @@ from proxy.core.push_relay import relay
 from proxy.core.remoting_channel import RemotingChannel
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.frontends import http_health
-from proxy.frontends.grpc_frontend import GrpcService
+from proxy.frontends.grpc_frontend import GrpcFrontend
 from proxy.observability import logs
 from proxy.observability import metrics as prometheus
 from proxy.observability.metrics import Metrics
@@ -114,7 +114,9 @@ class App:
             self.rules.connections.on_connection_event,
         ]
         self.traffic = self._record(settings)
-        self.grpc = GrpcService(self.core, settings, self.metrics, self.connection_listeners, self.rules.resource_names)
+        self.grpc = GrpcFrontend(
+            self.core, settings, self.metrics, self.connection_listeners, self.rules.resource_names
+        )
         self._heartbeat_sync: HeartbeatSync | None = None
         self.admin = Admin(self, sources)
         self.admin_grpc = self._serve_admin_grpc()
@@ -392,7 +394,7 @@ class App:
 
     def _announce(self, _: Messaging, change: ConsumerGroupChange) -> None:
         if self._heartbeat_sync is not None:
-            self._heartbeat_sync.tell(change)
+            self._heartbeat_sync.announce(change)
 
     def _count_change(self, _: Messaging, change: ConsumerGroupChange) -> None:
         self.metrics.changes["joined" if change.joined else "left"] += 1

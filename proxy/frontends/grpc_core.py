@@ -1,4 +1,4 @@
-"""The gateway: the messaging core as the gRPC service sees it."""
+"""The messaging core as the gRPC service uses it."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from remoting.routes import TopicRoute
 from remoting.topic_group_config import GroupConfig, TopicConfig
 
 
-class Gateway:
-    """`grpc_gateway.core.Core` over the core and its backend."""
+class GrpcCore:
+    """Implements `grpc_gateway.core.Core` with the messaging core, its backend and the metadata cache."""
 
     def __init__(self, core: Messaging, metadata: MetadataCache) -> None:
         self._core = core

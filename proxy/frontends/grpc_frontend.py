@@ -1,4 +1,7 @@
-"""The gRPC side of a replica: the service and what goes with it, on the transport that the settings choose."""
+"""The gRPC frontend of a replica: messaging service, health and reflection on the configured transport.
+
+The in-process transport is an asyncio protocol; anyio provides the task group of the background tasks.
+"""
 
 import asyncio
 import contextlib
@@ -31,7 +34,7 @@ from proxy.core.events.rpc import of_rpc
 from proxy.core.grpc_channel import GrpcChannel
 from proxy.core.messaging import Messaging
 from proxy.core.metadata_cache import MetadataCache
-from proxy.frontends.grpc_core import Gateway
+from proxy.frontends.grpc_core import GrpcCore
 from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.family import Family, Kind
 from proxy.replication.renewal_sync import RenewalSync
@@ -44,21 +47,24 @@ _log = logging.getLogger("gantry.grpc")
 _SERVICE = service_pb2.DESCRIPTOR.services_by_name["MessagingService"].full_name
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-# Seconds between looks for renewals that are due, for clients that are gone, and at our own health.
-_RENEWAL = 1.0
-_SWEEP = 5.0
-# Seconds that other replicas have at the end to be told what is left to tell.
-_FLUSH = 1.0
+# Seconds between sweeps of renewals and cached metadata, and between sweeps of clients and updates of health.
+_RENEWAL_INTERVAL = 1.0
+_SWEEP_INTERVAL = 5.0
+# Timeout in seconds for sending the last renewals to other replicas at shutdown.
+_FLUSH_TIMEOUT = 1.0
 _CALLS = Family(
     "gantry_grpc_calls",
     Kind.COUNTER,
-    "Calls of all gRPC services that have ended, by gRPC status.",
+    "Completed calls of all gRPC services, by gRPC status.",
     ("method", "status"),
 )
 
 
-class GrpcService:
-    """Everything about gRPC. `start` it before connections come, `run` it, `drain` it at the end."""
+class GrpcFrontend:
+    """The gRPC service with its clients, renewals, metadata and health.
+
+    Call `start` before connections are accepted, `run` in a task while they are, and `drain` at shutdown.
+    """
 
     def __init__(
         self,
@@ -69,43 +75,43 @@ class GrpcService:
         names: Callable[[Peer], NameMapping | None] = lambda _: None,
     ) -> None:
         loop = asyncio.get_running_loop()
-        wanted = settings.grpc
-        options = wanted.options(settings.client_expiry)
+        grpc_settings = settings.grpc
+        options = grpc_settings.options(settings.client_expiry)
         self._core = core
         self.metadata = MetadataCache(lambda: core.backend)
-        self.gateway = Gateway(core, self.metadata)
-        self.clients = ClientTable(GrpcChannel, per_connection=wanted.clients_per_connection, name_mapping=names)
-        # Another name at each start: what a former process held nobody holds any more.
+        self.gateway = GrpcCore(core, self.metadata)
+        self.clients = ClientTable(GrpcChannel, per_connection=grpc_settings.clients_per_connection, name_mapping=names)
+        # A new name at each start: this process does not hold the deliveries of a former one.
         replica = uuid.uuid4().hex[:12] if settings.shared else ""
         self.renewal = Renewal(self.gateway, options, loop.time, replica)
         self._renewals_topic = settings.sync.renewals if settings.shared else None
         self._renewal_sync: RenewalSync | None = None
         self.service = MessagingService(self.gateway, self.clients, self.renewal, options, self._observe)
-        make = GrpcioServer if wanted.transport == "grpcio" else Server
-        self.server: Server | GrpcioServer = make(
-            wanted.server_options(settings.limits.idle_timeout), on_open=self._opened, on_close=self._closed
+        make_server = GrpcioServer if grpc_settings.transport == "grpcio" else Server
+        self.server: Server | GrpcioServer = make_server(
+            grpc_settings.server_options(settings.limits.idle_timeout), on_open=self._opened, on_close=self._closed
         )
         self._connection_listeners = connection_listeners
         self._clock = loop.time
         self._health = health.aio.HealthServicer()
-        # Whether operators want clients here, and whether brokers are known.
-        self._wanted = True
-        self._well = False
-        self._register(wanted.health, wanted.reflection)
+        # Whether operators permit serving, and whether any broker is listed.
+        self._serving = True
+        self._has_brokers = False
+        self._register(with_health=grpc_settings.health, with_reflection=grpc_settings.reflection)
         self._watch(metrics)
 
-    def _register(self, healthy: bool, reflecting: bool) -> None:
-        # Both take grpc.aio's registration.
+    def _register(self, *, with_health: bool, with_reflection: bool) -> None:
+        # Both servers accept the registration functions of grpc.aio.
         server = cast(grpc.aio.Server, self.server)
         add_MessagingServiceServicer_to_server(self.service, server)
         names = [_SERVICE]
-        if healthy:
+        if with_health:
             health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
             names.append(health.SERVICE_NAME)
-        if reflecting:
+        if with_reflection:
             names.append(reflection.SERVICE_NAME)
-            reflecting_servicer = reflection.aio.ReflectionServicer(names)
-            add_ServerReflectionServicer_to_server(reflecting_servicer, server)  # type: ignore[no-untyped-call]
+            servicer = reflection.aio.ReflectionServicer(names)
+            add_ServerReflectionServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
 
     def _opened(self, connection: Connection) -> None:
         if self._connection_listeners:
@@ -120,22 +126,22 @@ class GrpcService:
         notify(self._core.observers, of_rpc, name, call, request, code, started, time.monotonic())
 
     async def start(self) -> None:
-        """Be ready for connections."""
+        """Prepare for connections."""
         if isinstance(self.server, GrpcioServer):
             await self.server.start()
         if self._renewals_topic is not None:
             self._renewal_sync = RenewalSync(SyncTopic(self._core.backend, self._renewals_topic), self.renewal)
-        await self._look_at_brokers()
+        await self._update_health()
 
     async def run(self) -> None:
-        """Keep everything going, until cancelled."""
+        """Run the background tasks until cancelled."""
         async with anyio.create_task_group() as group:
             if self._renewal_sync is not None:
                 group.start_soon(self._renewal_sync.run)
-            group.start_soon(_every, _RENEWAL, self._renew)
-            group.start_soon(_every, _RENEWAL, self.metadata.refresh)
-            group.start_soon(_every, _SWEEP, self._sweep)
-            group.start_soon(_every, _SWEEP, self._look_at_brokers)
+            group.start_soon(_every, _RENEWAL_INTERVAL, self._renew)
+            group.start_soon(_every, _RENEWAL_INTERVAL, self.metadata.refresh)
+            group.start_soon(_every, _SWEEP_INTERVAL, self._sweep)
+            group.start_soon(_every, _SWEEP_INTERVAL, self._update_health)
 
     async def _renew(self) -> None:
         self.renewal.sweep(self._clock())
@@ -143,54 +149,58 @@ class GrpcService:
     async def _sweep(self) -> None:
         self.service.client_lifecycle.sweep(self._clock())
 
-    async def _look_at_brokers(self) -> None:
-        well = False
+    async def _update_health(self) -> None:
+        has_brokers = False
         with contextlib.suppress(RemotingError):
-            well = bool(await self._core.backend.brokers())
-        self._well = well
-        await self._tell_health()
+            has_brokers = bool(await self._core.backend.brokers())
+        self._has_brokers = has_brokers
+        await self._publish_health()
 
-    async def _tell_health(self) -> None:
-        """The service is as well as its brokers; the replica itself ("") is, even without them."""
-        for name, well in (("", True), (_SERVICE, self._well)):
-            await self._health.set(name, _SERVING if well and self._wanted else _NOT_SERVING)
+    async def _publish_health(self) -> None:
+        """Set the status of the server (""), which needs no brokers, and of the messaging service, which does."""
+        for name, healthy in (("", True), (_SERVICE, self._has_brokers)):
+            await self._health.set(name, _SERVING if healthy and self._serving else _NOT_SERVING)
 
-    async def want_clients(self, wanted: bool) -> None:
-        """What whoever asks for health is told of operators' wishes, until they change; everything else goes on."""
-        self._wanted = wanted
-        await self._tell_health()
+    async def set_serving(self, serving: bool) -> None:
+        """Set whether health reports SERVING; requests are served in any case."""
+        self._serving = serving
+        await self._publish_health()
 
     async def announce_drain(self) -> None:
-        """Tell whoever asks for health that this replica is not serving; everything else goes on."""
+        """Report NOT_SERVING from now on; requests are still served."""
         await self._health.enter_graceful_shutdown()
 
     def start_drain(self) -> None:
-        """Send clients elsewhere; who comes all the same is served."""
+        """Ask clients to reconnect elsewhere; new connections are still served."""
         self.service.telemetry.drain()
-        leaving: Sequence[GrpcConnection | Relay] = tuple(self.server.connections)
-        for connection in leaving:
+        open_connections: Sequence[GrpcConnection | Relay] = tuple(self.server.connections)
+        for connection in open_connections:
             connection.drain()
 
     async def drain(self, grace: float) -> None:
-        """Send clients elsewhere, let their calls finish for `grace` seconds, then let go of everybody."""
+        """Ask clients to reconnect elsewhere, wait `grace` seconds for their calls, then remove all clients."""
         self.service.telemetry.drain()
         await self.server.drain(grace)
         await self.service.client_lifecycle.close()
         if self._renewal_sync is not None:
-            with anyio.move_on_after(_FLUSH):
+            with anyio.move_on_after(_FLUSH_TIMEOUT):
                 await self._renewal_sync.flush()
 
     def _watch(self, metrics: Metrics) -> None:
-        server, telemetry, presence = self.server, self.service.telemetry, self.service.client_lifecycle
+        server, telemetry, lifecycle = self.server, self.service.telemetry, self.service.client_lifecycle
         metrics.gauge("gantry_grpc_streams", "Open gRPC calls.", lambda: server.open_streams)
         metrics.gauge("gantry_telemetry_streams", "Open telemetry streams.", lambda: len(telemetry.streams))
         metrics.gauge("gantry_grpc_clients", "gRPC clients by id and host.", lambda: len(self.clients))
-        metrics.gauge("gantry_grpc_held", "Deliveries renewed for their consumers.", lambda: len(self.renewal))
-        metrics.counter("gantry_renewals", "Renewals of deliveries, by their outcome.", "outcome", self.renewal.counts)
         metrics.gauge(
-            "gantry_grpc_topics", "Topics that gRPC producers here publish to.", lambda: len(presence.producers)
+            "gantry_grpc_held", "Deliveries whose invisible duration is being renewed.", lambda: len(self.renewal)
         )
-        metrics.add(lambda: [(_CALLS, {(method, one.name): count for (method, one), count in server.calls().items()})])
+        metrics.counter("gantry_renewals", "Renewals of deliveries, by outcome.", "outcome", self.renewal.counts)
+        metrics.gauge(
+            "gantry_grpc_topics", "Topics that connected gRPC producers publish to.", lambda: len(lifecycle.producers)
+        )
+        metrics.add(
+            lambda: [(_CALLS, {(method, status.name): count for (method, status), count in server.calls().items()})]
+        )
 
 
 async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
@@ -199,5 +209,5 @@ async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except Exception:
-            # A mistake of ours; what else the replica does goes on, and so do the next turns of this.
-            _log.exception("upkeep failed")
+            # An internal error must not stop this task or the others.
+            _log.exception("periodic task failed")

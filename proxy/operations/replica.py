@@ -10,7 +10,7 @@ from proxy.core.connections import ConnectionListener
 from proxy.core.messaging import Messaging
 from proxy.core.remoting_channel import RemotingChannel
 from proxy.embedded.backend import EmbeddedBackend
-from proxy.frontends.grpc_frontend import GrpcService
+from proxy.frontends.grpc_frontend import GrpcFrontend
 from proxy.observability.metrics import Metrics
 from proxy.settings.model import Settings
 
@@ -22,7 +22,7 @@ class Replica(Protocol):
     core: Messaging
     registry: ClientRegistry
     metrics: Metrics
-    grpc: GrpcService
+    grpc: GrpcFrontend
     connection_listeners: list[ConnectionListener]
     backend: ClusterBackend | EmbeddedBackend
 

@@ -1,1 +1,1 @@
-"""Heartbeat sync: group members shared with the official Java proxies, in their format, over their topic."""
+"""State shared between proxies through topics: group members (in the Java proxies' format) and renewals."""

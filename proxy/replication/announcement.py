@@ -1,4 +1,4 @@
-"""What proxies tell each other of one client in one consumer group (the official HeartbeatSyncerData), pure."""
+"""Announcements of one client in one consumer group (the official proxy's HeartbeatSyncerData). Sans-io."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,13 +10,13 @@ from proxy.core.client_registry import ConsumerData, Member
 from remoting.errors import BodyError
 from remoting.fastjson import load_object
 
-# Our own proxy ids begin like this. Brokers know the members behind every Gantry, and drop those
-# of one that died at once; only what brokers do not know has to be learned from announcements.
-GANTRY = "gantry/"
+# Prefix of Gantry's proxy ids. Announcements with it are ignored: all members behind a Gantry are registered at the
+# brokers, which drop the members of a replica that dies at once.
+GANTRY_PREFIX = "gantry/"
 
 
 class Kind(StrEnum):
-    """Whether the client is there or has left."""
+    """Whether the client has joined or left the group."""
 
     REGISTER = "REGISTER"
     UNREGISTER = "UNREGISTER"
@@ -24,7 +24,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """One client's part in one consumer group behind the proxy `proxy_id`."""
+    """One client in one consumer group behind the proxy `proxy_id`."""
 
     kind: Kind
     proxy_id: str
@@ -33,34 +33,36 @@ class Announcement:
     address: str
     language: str
     version: int
-    consumer: ConsumerData
+    consumer_data: ConsumerData
 
     @property
     def key(self) -> tuple[str, str]:
-        """Tells the member apart from all others."""
+        """The member's key in the client registry."""
         return self.proxy_id, self.client_id
 
     def age(self, now: int) -> int:
-        """Milliseconds since it was made; `now` in milliseconds since 1970."""
-        made = self.consumer.data.get("lastUpdateTimestamp")
-        return now - made if isinstance(made, int) else 0
+        """Return the milliseconds since it was made; `now` in milliseconds since 1970."""
+        made_at = self.consumer_data.data.get("lastUpdateTimestamp")
+        return now - made_at if isinstance(made_at, int) else 0
 
     @property
     def from_gantry(self) -> bool:
-        """True where brokers know the client."""
-        return self.proxy_id.startswith(GANTRY)
+        """Whether a Gantry replica made it, so that the client is registered at the brokers."""
+        return self.proxy_id.startswith(GANTRY_PREFIX)
 
 
-def announce(kind: Kind, proxy_id: str, group: str, member: Member, consumer: ConsumerData, now: int) -> Announcement:
-    """What to tell of a member of ours; `now` in milliseconds since 1970."""
-    data = {**consumer.data, "lastUpdateTimestamp": now}
+def announce(
+    kind: Kind, proxy_id: str, group: str, member: Member, consumer_data: ConsumerData, now: int
+) -> Announcement:
+    """Return the announcement of a local member; `now` in milliseconds since 1970."""
+    data = {**consumer_data.data, "lastUpdateTimestamp": now}
     return Announcement(
         kind, proxy_id, group, member.client_id, member.address, member.language, member.version, ConsumerData(data)
     )
 
 
 def encode(announcement: Announcement) -> bytes:
-    """The body of the message that tells it. Raises BodyError for a heartbeat that standard JSON cannot hold."""
+    """Return the message body. Raises BodyError if the heartbeat cannot be written as standard JSON."""
     try:
         return orjson.dumps(_data(announcement))
     except TypeError as error:
@@ -68,7 +70,7 @@ def encode(announcement: Announcement) -> bytes:
 
 
 def _data(announcement: Announcement) -> dict[str, Any]:
-    data = announcement.consumer.data
+    data = announcement.consumer_data.data
     subscriptions = data.get("subscriptionDataSet") or []
     address = announcement.address
     channel = {
@@ -95,7 +97,7 @@ def _data(announcement: Announcement) -> dict[str, Any]:
 
 
 def decode(body: bytes) -> Announcement:
-    """Read a proxy's message. Raises BodyError."""
+    """Decode a message body. Raises BodyError."""
     data = load_object(body)
     channel = _channel(data.get("channelData"))
     try:
@@ -107,21 +109,21 @@ def decode(body: bytes) -> Announcement:
             str(channel.get("remoteAddress") or "").lstrip("/"),
             str(data.get("language") or ""),
             int(data.get("version") or 0),
-            _consumer(data),
+            _consumer_data(data),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise BodyError(f"an announcement lacks a valid {error}") from None
 
 
-_PART = ("consumeType", "messageModel", "consumeFromWhere", "subscriptionDataSet", "lastUpdateTimestamp")
+_CONSUMER_DATA_KEYS = ("consumeType", "messageModel", "consumeFromWhere", "subscriptionDataSet", "lastUpdateTimestamp")
 
 
-def _consumer(data: dict[str, Any]) -> ConsumerData:
-    part = {key: data[key] for key in _PART if data.get(key) is not None}
-    subscriptions = part.get("subscriptionDataSet", [])
+def _consumer_data(data: dict[str, Any]) -> ConsumerData:
+    values = {key: data[key] for key in _CONSUMER_DATA_KEYS if data.get(key) is not None}
+    subscriptions = values.get("subscriptionDataSet", [])
     if not isinstance(subscriptions, list) or not all(map(_is_subscription, subscriptions)):
         raise ValueError("subscriptionDataSet")
-    return ConsumerData(part)
+    return ConsumerData(values)
 
 
 def _is_subscription(item: object) -> bool:

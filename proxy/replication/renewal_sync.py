@@ -1,4 +1,4 @@
-"""The exchange of renewals: what this replica renewed or settled, told to the others, and the other way round."""
+"""Renewal sync: sends this replica's renewals and acknowledgements to other replicas and receives theirs."""
 
 import logging
 
@@ -10,12 +10,12 @@ from remoting.errors import RemotingError
 
 _log = logging.getLogger("gantry.sync")
 
-# Seconds between messages: renewals come a quarter of a minute before they matter.
-_GATHER = 1.0
-# Messages of one send, which is one batch that a broker has to take whole (4 MiB).
-_BATCH = 8
-# What could not be told is tried again this often, then it is of no more use.
-_TRIES = 5
+# Seconds between sends, and between attempts: renewals are made 15 seconds before they are needed.
+_SEND_INTERVAL = 1.0
+# Maximum number of messages per send: a broker accepts at most 4 MiB in a batch.
+_MAX_BATCH = 8
+# Number of attempts, after which a renewal is out of date.
+_MAX_ATTEMPTS = 5
 
 
 class RenewalSync:
@@ -26,29 +26,29 @@ class RenewalSync:
         self._renewal = renewal
 
     async def run(self) -> None:
-        """HeartbeatSync until cancelled."""
+        """Send and receive renewals until cancelled."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._topic.read, self._renewal.receive_message)
             group.start_soon(self._send)
 
     async def _send(self) -> None:
         while True:
-            await anyio.sleep(_GATHER)
+            await anyio.sleep(_SEND_INTERVAL)
             await self.flush()
 
     async def flush(self) -> None:
-        """Tell now what there is to tell."""
-        news = self._renewal.take_messages()
-        for start in range(0, len(news), _BATCH):
-            await self._tell(news[start : start + _BATCH])
+        """Send the pending renewals now."""
+        bodies = self._renewal.take_messages()
+        for start in range(0, len(bodies), _MAX_BATCH):
+            await self._send_batch(bodies[start : start + _MAX_BATCH])
 
-    async def _tell(self, bodies: list[bytes]) -> None:
-        for _ in range(_TRIES):
+    async def _send_batch(self, bodies: list[bytes]) -> None:
+        for _ in range(_MAX_ATTEMPTS):
             try:
                 await self._topic.send(bodies)
             except RemotingError as error:
-                _log.info("renewals have to wait: %s", error)
-                await anyio.sleep(_GATHER)
+                _log.info("sending renewals failed, retrying: %s", error)
+                await anyio.sleep(_SEND_INTERVAL)
             else:
                 return
-        _log.warning("other replicas could not be told of renewals")
+        _log.warning("renewals were not sent to other replicas after %d attempts", _MAX_ATTEMPTS)

@@ -1,4 +1,4 @@
-"""The sync topic: made where it is missing, written to in batches, read from its end on by everybody."""
+"""A sync topic: created at brokers that lack it, written in batches, read from its end by every replica."""
 
 import asyncio
 import itertools
@@ -20,36 +20,37 @@ from remoting.routes import TopicRoute
 
 _log = logging.getLogger("gantry.sync")
 
+# Timeout of a request in seconds.
 _TIMEOUT = 3.0
-# How long a broker holds a read for news, in ms.
-_POLL = 15_000
-# A broker looks only every 5 s whether a poll's time is up; how much later than asked it may answer, in seconds.
-_LATE = 10.0
-_READ = 32
-# Seconds between tries after a failure, and between looks for new queues: of a topic that has only just been made
-# there is no route yet, and until there is one nothing is heard.
-_PAUSE = 3.0
-_LOOK = 10.0
-_FIRST_LOOK = 1.0
+# Duration of a long poll in ms, and the seconds by which its reply may be late: brokers check every 5 s.
+_POLL_MS = 15_000
+_POLL_MARGIN = 10.0
+# Maximum number of messages per pull.
+_MAX_MESSAGES = 32
+# Seconds until the next attempt after a failure.
+_RETRY_DELAY = 3.0
+# Seconds between checks for new queues; shorter until the first queue is found, as a new topic has no route yet.
+_CHECK_INTERVAL = 10.0
+_FIRST_CHECK_INTERVAL = 1.0
 
 
 class SyncTopic:
-    """One topic of one queue per broker."""
+    """A topic with one queue per broker."""
 
     def __init__(self, backend: Backend, topic: str) -> None:
         self.topic = topic
         self._backend = backend
         self._group = f"CID_{topic}"
-        self._turn = itertools.count()
-        self._trouble = ""
+        self._next_broker = itertools.count()
+        self._last_error = ""
 
     async def send(self, bodies: Sequence[bytes]) -> None:
-        """Write messages, on the first of the topic's brokers that takes them. Raises RemotingError."""
+        """Send messages as one batch to the first of the topic's brokers that accepts them. Raises RemotingError."""
         brokers = (await self._backend.route(self.topic)).brokers
-        failure: RemotingError = ServiceUnavailable(f"topic {self.topic} has no broker now")
-        turn = next(self._turn)
+        failure: RemotingError = ServiceUnavailable(f"topic {self.topic} has no available broker")
+        first = next(self._next_broker)
         for number in range(len(brokers)):
-            broker = brokers[(turn + number) % len(brokers)]
+            broker = brokers[(first + number) % len(brokers)]
             fields = self._send_fields(broker)
             command = commands.request(
                 RequestCode.SEND_BATCH_MESSAGE,
@@ -79,45 +80,45 @@ class SyncTopic:
             batch=True,
         )
 
-    async def read(self, take: Callable[[bytes], None]) -> None:
-        """Give every message that is written from now on to `take`, until cancelled."""
+    async def read(self, receive: Callable[[bytes], None]) -> None:
+        """Call `receive` with the body of every message that is written from now on, until cancelled."""
         reading: set[tuple[str, int]] = set()
         async with anyio.create_task_group() as group:
             while True:
                 for queue in await self._queues():
                     if queue not in reading:
                         reading.add(queue)
-                        group.start_soon(self._read_queue, *queue, take)
-                await anyio.sleep(_LOOK if reading else _FIRST_LOOK)
+                        group.start_soon(self._read_queue, *queue, receive)
+                await anyio.sleep(_CHECK_INTERVAL if reading else _FIRST_CHECK_INTERVAL)
 
     async def _queues(self) -> list[tuple[str, int]]:
-        """The topic's queues; the topic is made where a broker lacks it."""
+        """Return the topic's queues as (broker, queue id), after creating the topic at brokers that lack it."""
         try:
-            await self._make()
+            await self._create_missing()
             route = await self._backend.route(self.topic)
         except RemotingError as error:
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                _log.info("no heartbeat sync for now: %s", error)
+            if str(error) != self._last_error:
+                self._last_error = str(error)
+                _log.info("topic %s is not available, retrying: %s", self.topic, error)
             return []
-        self._trouble = ""
+        self._last_error = ""
         return [
             (data["brokerName"], number)
             for data in route.data["queueDatas"]
             for number in range(int(data["readQueueNums"]))
         ]
 
-    async def _make(self) -> None:
-        have: tuple[str, ...] = ()
+    async def _create_missing(self) -> None:
+        existing: tuple[str, ...] = ()
         try:
             route: TopicRoute = await self._backend.route(self.topic)
-            have = route.brokers
+            existing = route.brokers
         except TopicNotExist:
-            _log.info("making the topic %s", self.topic)
-        missing = sorted(set(await self._backend.brokers()) - set(have))
-        await asyncio.gather(*(self._make_at(broker) for broker in missing), return_exceptions=True)
+            _log.info("creating the topic %s", self.topic)
+        missing = sorted(set(await self._backend.brokers()) - set(existing))
+        await asyncio.gather(*(self._create_at(broker) for broker in missing), return_exceptions=True)
 
-    async def _make_at(self, broker: str) -> None:
+    async def _create_at(self, broker: str) -> None:
         fields = {
             "topic": self.topic,
             "defaultTopic": DEFAULT_TOPIC,
@@ -131,18 +132,18 @@ class SyncTopic:
         command = commands.request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
         reply = await self._backend.request(broker, REQUESTS[command.code], command, _TIMEOUT, None)
         if reply.code != ResponseCode.SUCCESS:
-            _log.warning("%s did not make the topic %s: %s", broker, self.topic, reply.remark)
+            _log.warning("creating the topic %s at broker %s failed: %s", self.topic, broker, reply.remark)
 
-    async def _read_queue(self, broker: str, queue: int, take: Callable[[bytes], None]) -> None:
+    async def _read_queue(self, broker: str, queue: int, receive: Callable[[bytes], None]) -> None:
         offset: int | None = None
         while True:
             try:
                 if offset is None:
                     offset = await self._end(broker, queue)
-                offset = await self._pull(broker, queue, offset, take)
+                offset = await self._pull(broker, queue, offset, receive)
             except RemotingError as error:
-                _log.info("cannot read %s at %s: %s", self.topic, broker, error)
-                await anyio.sleep(_PAUSE)
+                _log.info("reading topic %s from broker %s failed, retrying: %s", self.topic, broker, error)
+                await anyio.sleep(_RETRY_DELAY)
 
     async def _end(self, broker: str, queue: int) -> int:
         fields = {"topic": self.topic, "queueId": str(queue), "bname": broker}
@@ -151,27 +152,27 @@ class SyncTopic:
             raise ServiceUnavailable(f"{reply.code}: {reply.remark}")
         return reply.integer("offset")
 
-    async def _pull(self, broker: str, queue: int, offset: int, take: Callable[[bytes], None]) -> int:
-        """Read on from an offset; where to read next."""
+    async def _pull(self, broker: str, queue: int, offset: int, receive: Callable[[bytes], None]) -> int:
+        """Pull messages from an offset and return the next offset."""
         fields = {
             "consumerGroup": self._group,
             "topic": self.topic,
             "queueId": str(queue),
             "queueOffset": str(offset),
-            "maxMsgNums": str(_READ),
+            "maxMsgNums": str(_MAX_MESSAGES),
             "sysFlag": str(int(PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION)),
             "commitOffset": "0",
-            "suspendTimeoutMillis": str(_POLL),
+            "suspendTimeoutMillis": str(_POLL_MS),
             "subscription": "*",
             "subVersion": "0",
             "expressionType": "TAG",
             "bname": broker,
         }
-        reply = await self._ask(broker, RequestCode.PULL_MESSAGE, fields, _POLL / 1000 + _LATE)
+        reply = await self._ask(broker, RequestCode.PULL_MESSAGE, fields, _POLL_MS / 1000 + _POLL_MARGIN)
         if reply.code not in _READABLE:
             raise ServiceUnavailable(f"{reply.code}: {reply.remark}")
         if reply.code == ResponseCode.SUCCESS:
-            _give(reply.body, take)
+            _deliver(reply.body, receive)
         return reply.integer("nextBeginOffset")
 
     def _ask(
@@ -180,13 +181,13 @@ class SyncTopic:
         return self._backend.request(broker, REQUESTS[code], commands.request(code, fields), timeout, None)
 
 
-def _give(data: bytes, take: Callable[[bytes], None]) -> None:
+def _deliver(data: bytes, receive: Callable[[bytes], None]) -> None:
     for message in messages.decode_messages(data):
         try:
-            take(messages.body(message))
+            receive(messages.body(message))
         except BodyError as error:
-            # Anybody may write there; reading it again and again would not help.
-            _log.warning("a message on %s cannot be read: %s", message.topic, error)
+            # Any client may write to the topic: skip the message instead of reading it again.
+            _log.warning("ignoring an unreadable message on topic %s: %s", message.topic, error)
 
 
 _READABLE = (

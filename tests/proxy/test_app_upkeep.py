@@ -312,7 +312,7 @@ class Herald:
         self.news: list[ConsumerGroupChange] = []
         self.sent: list[ConsumerGroupChange] = []
 
-    def tell(self, change: ConsumerGroupChange) -> None:
+    def announce(self, change: ConsumerGroupChange) -> None:
         self.news.append(change)
 
     async def flush(self) -> None:

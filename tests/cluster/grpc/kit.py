@@ -28,7 +28,7 @@ from proxy.core.handlers import HANDLERS
 from proxy.core.messaging import Messaging
 from proxy.core.metadata_cache import MetadataCache
 from proxy.core.push_relay import relay
-from proxy.frontends.grpc_core import Gateway
+from proxy.frontends.grpc_core import GrpcCore
 from proxy.replication.renewal_sync import RenewalSync
 from proxy.replication.sync_topic import SyncTopic
 from proxy.settings.cluster import ClusterSettings
@@ -62,7 +62,7 @@ class Replica:
         self._wheel = TimeoutWheel(loop.time)
         core = Messaging(settings, ClientRegistry(), HANDLERS, forward, (well_formed,), (), (), ListenerRoutes())
         self._backend = core.backend = ClusterBackend(settings.cluster, self._wheel, relay)
-        gateway = Gateway(core, MetadataCache(lambda: core.backend))
+        gateway = GrpcCore(core, MetadataCache(lambda: core.backend))
         self.renewal = Renewal(gateway, GatewayOptions(**options), loop.time, name)
         self.clients = ClientTable(GrpcChannel)
         self._works = [self._backend.run(), self._tick(), self._sweep()]

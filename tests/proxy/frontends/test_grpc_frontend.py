@@ -306,7 +306,7 @@ async def test_over_tls(cluster: Cluster, transport: str, tmp_path: Path) -> Non
 async def test_upkeep_survives_its_mistakes(
     cluster: Cluster, transport: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("proxy.frontends.grpc_frontend._RENEWAL", 0.01)
+    monkeypatch.setattr("proxy.frontends.grpc_frontend._RENEWAL_INTERVAL", 0.01)
     turns: list[float] = []
 
     def fail(now: float) -> None:
@@ -318,4 +318,4 @@ async def test_upkeep_survives_its_mistakes(
         await until(lambda: len(turns) > 1)
         stub: Any = MessagingServiceStub(open_channel)
         assert (await stub.Heartbeat(PUSH, metadata=metadata())).status.code == Code.OK
-    assert "upkeep failed" in caplog.text
+    assert "periodic task failed" in caplog.text

@@ -34,7 +34,7 @@ def test_an_official_announcement_is_understood() -> None:
 
 def test_an_official_farewell_says_only_who_it_is_about() -> None:
     news = decode(java("UNREGISTER"))
-    assert (news.kind, news.key, news.group, news.consumer) == (
+    assert (news.kind, news.key, news.group, news.consumer_data) == (
         Kind.UNREGISTER,
         (PROXY, "theirs"),
         "g",
@@ -70,7 +70,7 @@ def test_ours_have_the_official_form(kind: Kind) -> None:
 def test_what_we_write_we_read() -> None:
     news = decode(encode(ours()))
     assert news == Announcement(
-        Kind.REGISTER, "gantry/host%8080%8080", "g", "ours", "192.0.2.9:40000", "GO", 420, ours().consumer
+        Kind.REGISTER, "gantry/host%8080%8080", "g", "ours", "192.0.2.9:40000", "GO", 420, ours().consumer_data
     )
     assert news.from_gantry
 

@@ -67,7 +67,7 @@ class Scene:
 
     def tell(self, changes: Sequence[ConsumerGroupChange]) -> None:
         for change in changes:
-            self.exchange.tell(change)
+            self.exchange.announce(change)
 
     @property
     def told(self) -> list[tuple[Kind, str, str]]:
@@ -92,7 +92,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr(exchanges, "_GATHER", 0.005)
+    monkeypatch.setattr(exchanges, "_BATCH_DELAY", 0.005)
     scene = Scene()
     start = scene.clock.now
     monkeypatch.setattr(exchanges, "_now", lambda: STAMP + round((scene.clock.now - start) * 1000))
@@ -138,7 +138,7 @@ async def test_a_client_that_comes_back_on_another_connection_stays_announced(sc
 
 
 async def test_what_others_told_is_not_repeated_to_them(scene: Scene) -> None:
-    scene.exchange.hear(java())
+    scene.exchange.receive(java())
     scene.tell(scene.changes)
     await scene.exchange.flush()
     assert scene.topic.sent == []
@@ -197,7 +197,7 @@ async def test_news_that_comes_while_a_send_fails_is_later(scene: Scene) -> None
 async def test_what_could_not_be_sent_is_sent_again_before_the_next_round(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchanges, "_PAUSE", 0.02)
+    monkeypatch.setattr(exchanges, "_RETRY_DELAY", 0.02)
     scene.topic.failure = ServiceUnavailable("no broker")
     async with scene.running():
         channel = scene.join()
@@ -222,10 +222,10 @@ async def test_news_to_which_nobody_would_listen_any_more_is_not_kept(scene: Sce
 
 async def test_members_are_told_again_and_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Official proxies forget a member of whom they hear nothing; a message may be lost, too."""
-    monkeypatch.setattr(exchanges, "_REPEAT", 0.02)
+    monkeypatch.setattr(exchanges, "_REPEAT_INTERVAL", 0.02)
     channel = scene.join("a")
     scene.join("a", "another", channel)
-    scene.exchange.hear(java())
+    scene.exchange.receive(java())
     scene.topic.failure = ServiceUnavailable("no broker")
     async with scene.running():
         await anyio.sleep(0.05)
@@ -298,7 +298,7 @@ async def test_what_is_heard_changes_groups(
     scene: Scene, bodies: list[bytes], changes: list[bool], left: set[str]
 ) -> None:
     for body in bodies:
-        scene.exchange.hear(body)
+        scene.exchange.receive(body)
     assert [change.joined for change in scene.changes] == changes
     assert members(scene) == left
 
@@ -310,34 +310,34 @@ async def test_what_is_no_announcement_does_no_harm(
     scene: Scene, caplog: pytest.LogCaptureFixture, body: bytes
 ) -> None:
     for _ in range(2):
-        scene.exchange.hear(java())
-        scene.exchange.hear(body)
+        scene.exchange.receive(java())
+        scene.exchange.receive(body)
     assert members(scene) == {"theirs"}
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
-    assert "a message on sync is no announcement" in caplog.text
+    assert "ignoring an invalid announcement on topic sync" in caplog.text
 
 
 @pytest.mark.parametrize(("age", "heard"), [(-5, True), (120, True), (121, False)])
 async def test_what_is_old_says_nothing_any_more(scene: Scene, age: int, heard: bool) -> None:
     """A reader that begins at the start of the topic, or was away, must not bring back who is long gone."""
-    scene.exchange.hear(java(lastUpdateTimestamp=STAMP - age * 1000))
+    scene.exchange.receive(java(lastUpdateTimestamp=STAMP - age * 1000))
     assert members(scene) == ({"theirs"} if heard else set())
-    scene.exchange.hear(java(clientId="there"))
-    scene.exchange.hear(java("UNREGISTER", clientId="there", lastUpdateTimestamp=STAMP - age * 1000))
+    scene.exchange.receive(java(clientId="there"))
+    scene.exchange.receive(java("UNREGISTER", clientId="there", lastUpdateTimestamp=STAMP - age * 1000))
     assert ("there" in members(scene)) is not heard
 
 
 @pytest.mark.parametrize("stamp", [None, "yesterday", {}])
 async def test_what_does_not_say_when_it_was_told_is_believed(scene: Scene, stamp: object) -> None:
-    scene.exchange.hear(java(lastUpdateTimestamp=stamp))
+    scene.exchange.receive(java(lastUpdateTimestamp=stamp))
     assert members(scene) == {"theirs"}
 
 
 async def test_a_member_of_whom_nothing_is_heard_expires(scene: Scene) -> None:
-    scene.exchange.hear(java())
-    scene.exchange.hear(java(group="another"))
+    scene.exchange.receive(java())
+    scene.exchange.receive(java(group="another"))
     scene.clock.now += 60
-    scene.exchange.hear(java())
+    scene.exchange.receive(java())
     assert scene.registry.expired(scene.clock()) == []
     scene.clock.now += 60
     ((member, groups),) = scene.registry.expired(scene.clock())

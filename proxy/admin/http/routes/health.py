@@ -96,7 +96,7 @@ async def resume(replica: Replica) -> ReplicaState:
 async def _told(replica: Replica) -> ReplicaState:
     """The state, once those are told of it who have asked for health by gRPC."""
     health: Health = replica.admin.health
-    await replica.grpc.want_clients(health.forced is None and not replica.core.drain.announced)
+    await replica.grpc.set_serving(health.forced is None and not replica.core.drain.announced)
     return ReplicaState(
         ready=health.report("/readyz").ok, draining=replica.core.drain.draining, forced_failure=health.forced
     )

@@ -117,7 +117,7 @@ async def stage(directory: Path, **more: Any) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as stack:
         patches = stack.enter_context(pytest.MonkeyPatch.context())
         patches.setattr("proxy.app._SWEEP", _NEVER)
-        patches.setattr("proxy.frontends.grpc_frontend._SWEEP", _NEVER)
+        patches.setattr("proxy.frontends.grpc_frontend._SWEEP_INTERVAL", _NEVER)
         replica_ = await stack.enter_async_context(replica(directory, **more))
         topic = await create_topic(replica_.address, "orders", 2)
         remoting = await stack.enter_async_context(Client(replica_.address, "192.0.2.7@4711"))

@@ -87,7 +87,7 @@ async def test_health_by_grpc_follows(own: Stage) -> None:
         await own.replica.post("/v1/health/fail")
         assert await told() == "NOT_SERVING"
         # Looking at the brokers again changes nothing.
-        await own.replica.app.grpc._look_at_brokers()
+        await own.replica.app.grpc._update_health()
         await own.replica.post("/v1/health/pass")
         assert await told() == "SERVING"
         watch.cancel()
