@@ -7,7 +7,12 @@ import pytest
 import uvloop
 
 from protocol_negotiation.tls import TlsSource
-from tests.protocol_negotiation.kit import Authority, Run
+from tests.protocol_negotiation.authority import (
+    Authority,
+)
+from tests.protocol_negotiation.servers import (
+    Run,
+)
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -17,17 +22,17 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 
 @pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a coroutine on either loop; what the loop's exception handler was told fails the test."""
-    complaints: list[dict[str, Any]] = []
+    """Return a function that runs a coroutine on either loop and fails if the loop's exception handler was called."""
+    errors: list[dict[str, Any]] = []
 
-    async def watched(coroutine: Coroutine[Any, Any, None]) -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    async def with_exception_handler(coroutine: Coroutine[Any, Any, None]) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
         await coroutine
 
     def runs(coroutine: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-            runner.run(watched(coroutine))
-        assert complaints == []
+            runner.run(with_exception_handler(coroutine))
+        assert errors == []
 
     return runs
 

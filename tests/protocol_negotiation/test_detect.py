@@ -3,7 +3,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol_negotiation.detect import PREFIX_SIZE, PROTOCOLS, Match, Protocol, detect
-from tests.protocol_negotiation.kit import (
+from tests.protocol_negotiation.samples import (
     HTTP1_REQUEST,
     HTTP2_PREFACE,
     PROXY_V1,
@@ -12,7 +12,7 @@ from tests.protocol_negotiation.kit import (
     remoting_frame,
 )
 
-# A sample, its protocol, and the length at which it is told.
+# A sample, its protocol, and the number of bytes after which it is detected.
 SAMPLES: list[tuple[bytes, Protocol, int]] = [
     (PROXY_V1, Protocol.PROXY_V1, 6),
     (b"PROXY UNKNOWN\r\n", Protocol.PROXY_V1, 6),
@@ -31,17 +31,19 @@ SAMPLES: list[tuple[bytes, Protocol, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("sample", "protocol", "told_at"), SAMPLES)
-def test_every_prefix_length(sample: bytes, protocol: Protocol, told_at: int) -> None:
-    for size in range(told_at):
+@pytest.mark.parametrize(("sample", "protocol", "detected_at"), SAMPLES)
+def test_a_protocol_is_detected_after_a_known_number_of_bytes(
+    sample: bytes, protocol: Protocol, detected_at: int
+) -> None:
+    for size in range(detected_at):
         assert detect(sample[:size]) is Match.MORE, size
-    for size in range(told_at, len(sample) + 1):
+    for size in range(detected_at, len(sample) + 1):
         assert detect(sample[:size]) is protocol, size
     assert detect(sample + b"\xff" * 5000) is protocol
 
 
 @pytest.mark.parametrize(
-    ("prefix", "why"),
+    ("prefix", "reason"),
     [
         ("01", "a remoting length over 16 MiB"),
         ("00fffffd", "a remoting frame over 16 MiB with its length field"),
@@ -64,11 +66,11 @@ def test_every_prefix_length(sample: bytes, protocol: Protocol, told_at: int) ->
         (b"\r\n\r\n\0\r\nQUIS".hex(), "nearly PROXY v2"),
     ],
 )
-def test_nobodys(prefix: str, why: str) -> None:
-    assert detect(bytes.fromhex(prefix)) is Match.NO, why
+def test_an_unknown_prefix_matches_no_protocol(prefix: str, reason: str) -> None:
+    assert detect(bytes.fromhex(prefix)) is Match.NO, reason
 
 
-def test_nothing_is_undecided() -> None:
+def test_no_bytes_are_undecided() -> None:
     assert detect(b"") is Match.MORE
 
 
@@ -76,18 +78,18 @@ def test_every_protocol_has_one_row() -> None:
     assert sorted(protocol for protocol, _ in PROTOCOLS) == sorted(Protocol)
 
 
-starts = st.sampled_from([b"", *(sample[:size] for sample, _, told in SAMPLES for size in range(1, told + 1))])
+starts = st.sampled_from([b"", *(sample[:size] for sample, _, length in SAMPLES for size in range(1, length + 1))])
 
 
 @given(starts, st.binary(max_size=40))
 @example(b"", b"")
-def test_garbage(start: bytes, end: bytes) -> None:
+def test_detection_of_garbage_never_changes_and_ends(start: bytes, end: bytes) -> None:
     data = start + end
     decided: object = Match.MORE
     for size in range(len(data) + 1):
-        answer = detect(data[:size])
-        assert decided in (Match.MORE, answer), "an answer must never change"
-        decided = answer
+        detection = detect(data[:size])
+        assert decided in (Match.MORE, detection), "a decision must never change"
+        decided = detection
     if len(data) >= PREFIX_SIZE:
         assert decided is not Match.MORE
     assert sum(matches(data) is Match.YES for _, matches in PROTOCOLS) <= 1

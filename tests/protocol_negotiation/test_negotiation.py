@@ -18,7 +18,7 @@ from protocol_negotiation.negotiation import (
 from protocol_negotiation.networks import parse_network
 from protocol_negotiation.peer import HostPort
 from protocol_negotiation.tls import TlsMode
-from tests.protocol_negotiation.kit import (
+from tests.protocol_negotiation.samples import (
     HTTP1_REQUEST,
     HTTP2_PREFACE,
     LOOPBACK,
@@ -29,7 +29,7 @@ from tests.protocol_negotiation.kit import (
     remoting_frame,
 )
 
-TRUSTED, STRANGER, UNIX = HostPort("127.0.0.1", 5), HostPort("203.0.113.1", 5), HostPort("unix:", 0)
+TRUSTED, UNTRUSTED, UNIX = HostPort("127.0.0.1", 5), HostPort("203.0.113.1", 5), HostPort("unix:", 0)
 PERMISSIVE = Policy(TlsMode.PERMISSIVE, LOOPBACK)
 ENFORCING = Policy(TlsMode.ENFORCING, LOOPBACK)
 DISABLED = Policy(TlsMode.DISABLED, LOOPBACK)
@@ -58,7 +58,7 @@ FEEDS = pytest.mark.parametrize("feed", [whole, byte_by_byte])
 @pytest.mark.parametrize("policy", [PERMISSIVE, DISABLED])
 @pytest.mark.parametrize("header", [b"", PROXY_V1, PROXY_V2, LOCAL])
 @pytest.mark.parametrize(("data", "protocol"), PLAIN)
-def test_plain(feed: Feed, policy: Policy, header: bytes, data: bytes, protocol: Protocol) -> None:
+def test_plaintext_is_handed_over(feed: Feed, policy: Policy, header: bytes, data: bytes, protocol: Protocol) -> None:
     negotiation = Negotiation(policy, TRUSTED)
     decision, used = feed(negotiation, header + data)
     assert decision == HandOver(protocol, HANDED_OVER[protocol], data[: used - len(header)])
@@ -72,7 +72,9 @@ def test_plain(feed: Feed, policy: Policy, header: bytes, data: bytes, protocol:
 @pytest.mark.parametrize("policy", [PERMISSIVE, ENFORCING])
 @pytest.mark.parametrize("header", [b"", PROXY_V1, PROXY_V2])
 @pytest.mark.parametrize(("data", "protocol"), PLAIN)
-def test_tls(feed: Feed, policy: Policy, header: bytes, data: bytes, protocol: Protocol) -> None:
+def test_tls_is_started_and_then_handed_over(
+    feed: Feed, policy: Policy, header: bytes, data: bytes, protocol: Protocol
+) -> None:
     negotiation = Negotiation(policy, TRUSTED)
     decision, used = feed(negotiation, header + HELLO)
     assert decision == StartTls(HELLO[: used - len(header)])
@@ -90,8 +92,8 @@ def test_tls(feed: Feed, policy: Policy, header: bytes, data: bytes, protocol: P
         (ENFORCING, TRUSTED, FRAME, Outcome.PLAINTEXT_REFUSED),
         (ENFORCING, TRUSTED, HTTP2_PREFACE, Outcome.PLAINTEXT_REFUSED),
         (ENFORCING, TRUSTED, HTTP1_REQUEST, Outcome.PLAINTEXT_REFUSED),
-        (PERMISSIVE, STRANGER, PROXY_V1 + FRAME, Outcome.PROXY_UNTRUSTED),
-        (PERMISSIVE, STRANGER, PROXY_V2 + FRAME, Outcome.PROXY_UNTRUSTED),
+        (PERMISSIVE, UNTRUSTED, PROXY_V1 + FRAME, Outcome.PROXY_UNTRUSTED),
+        (PERMISSIVE, UNTRUSTED, PROXY_V2 + FRAME, Outcome.PROXY_UNTRUSTED),
         (Policy(), TRUSTED, PROXY_V2 + FRAME, Outcome.PROXY_UNTRUSTED),
         (PERMISSIVE, TRUSTED, PROXY_V1 + PROXY_V2 + FRAME, Outcome.PROXY_INVALID),
         (PERMISSIVE, TRUSTED, LOCAL + LOCAL, Outcome.PROXY_INVALID),
@@ -102,7 +104,9 @@ def test_tls(feed: Feed, policy: Policy, header: bytes, data: bytes, protocol: P
         (REMOTING_ONLY, TRUSTED, HTTP2_PREFACE, Outcome.UNKNOWN),
     ],
 )
-def test_refused(feed: Feed, policy: Policy, sender: HostPort, data: bytes, outcome: Outcome) -> None:
+def test_connections_against_the_policy_are_refused(
+    feed: Feed, policy: Policy, sender: HostPort, data: bytes, outcome: Outcome
+) -> None:
     decision, _ = feed(Negotiation(policy, sender), data)
     assert isinstance(decision, Refused)
     assert decision.outcome is outcome
@@ -114,7 +118,7 @@ def test_refused(feed: Feed, policy: Policy, sender: HostPort, data: bytes, outc
     ("data", "outcome"),
     [(HELLO, Outcome.UNKNOWN), (PROXY_V1, Outcome.PROXY_INVALID), (PROXY_V2, Outcome.PROXY_INVALID)],
 )
-def test_refused_inside_tls(feed: Feed, data: bytes, outcome: Outcome) -> None:
+def test_tls_and_proxy_headers_inside_tls_are_refused(feed: Feed, data: bytes, outcome: Outcome) -> None:
     negotiation = Negotiation(PERMISSIVE, TRUSTED)
     negotiation.feed(HELLO)
     negotiation.encrypted()
@@ -123,16 +127,16 @@ def test_refused_inside_tls(feed: Feed, data: bytes, outcome: Outcome) -> None:
     assert decision.outcome is outcome
 
 
-def test_unix_senders_are_trusted() -> None:
+def test_proxy_headers_over_unix_sockets_are_trusted() -> None:
     assert isinstance(Negotiation(Policy(), UNIX).feed(PROXY_V2 + FRAME), HandOver)
 
 
-def test_mapped_trusted_network() -> None:
+def test_a_trusted_network_may_be_ipv4_mapped() -> None:
     policy = Policy(trusted_proxies=(parse_network("::ffff:127.0.0.0/104"),))
     assert isinstance(Negotiation(policy, TRUSTED).feed(PROXY_V2 + FRAME), HandOver)
 
 
-def test_expired() -> None:
+def test_expired_distinguishes_silent_from_incomplete() -> None:
     negotiation = Negotiation(PERMISSIVE, TRUSTED)
     assert negotiation.expired().outcome is Outcome.SILENT
     assert negotiation.feed(FRAME[:3]) is None
@@ -144,7 +148,7 @@ def test_expired() -> None:
     assert negotiation.expired().outcome is Outcome.SILENT
 
 
-def test_what_is_handed_over_is_not_copied() -> None:
+def test_handed_over_data_is_not_copied() -> None:
     data = FRAME + bytes(100_000)
     decision = Negotiation(PERMISSIVE, TRUSTED).feed(data)
     assert isinstance(decision, HandOver)
@@ -152,7 +156,7 @@ def test_what_is_handed_over_is_not_copied() -> None:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=60), max_size=20), st.sampled_from([b"", PROXY_V1, PROXY_V2[:20]]))
-def test_garbage(chunks: list[bytes], start: bytes) -> None:
+def test_garbage_never_raises(chunks: list[bytes], start: bytes) -> None:
     negotiation = Negotiation(PERMISSIVE, TRUSTED)
     if start:
         assert negotiation.feed(start) is None
@@ -161,5 +165,5 @@ def test_garbage(chunks: list[bytes], start: bytes) -> None:
             break
 
 
-def test_outcomes_of_protocols_have_their_names() -> None:
+def test_outcomes_of_handed_over_protocols_have_the_same_names() -> None:
     assert all(protocol.value == outcome.value for protocol, outcome in HANDED_OVER.items())

@@ -21,7 +21,7 @@ from protocol_negotiation.peer import HostPort, Peer, socket_address
         ("unix:/run/gantry.sock", "unix:/run/gantry.sock", 0, "unix:/run/gantry.sock"),
     ],
 )
-def test_parse(text: str, host: str, port: int, written: str) -> None:
+def test_host_port_is_parsed_and_written(text: str, host: str, port: int, written: str) -> None:
     address = HostPort.parse(text)
     assert (address.host, address.port) == (host, port)
     assert str(address) == written
@@ -48,14 +48,14 @@ def test_parse(text: str, host: str, port: int, written: str) -> None:
         "unix:",
     ],
 )
-def test_parse_errors_name_the_text(text: str) -> None:
+def test_parse_errors_contain_the_text(text: str) -> None:
     with pytest.raises(ValueError, match=r".") as raised:
         HostPort.parse(text)
     assert repr(text) in str(raised.value)
 
 
 @given(st.text(max_size=20))
-def test_parse_garbage(text: str) -> None:
+def test_parse_of_garbage_raises_only_value_errors(text: str) -> None:
     try:
         address = HostPort.parse(text)
     except ValueError:
@@ -63,7 +63,7 @@ def test_parse_garbage(text: str) -> None:
     assert HostPort.parse(str(address)) == address
 
 
-def test_port_range() -> None:
+def test_a_port_out_of_range_raises_value_error() -> None:
     with pytest.raises(ValueError, match="65536"):
         HostPort("a", 65536)
 
@@ -80,11 +80,11 @@ def test_port_range() -> None:
         (None, HostPort("unix:", 0)),
     ],
 )
-def test_socket_address(address: object, expected: HostPort) -> None:
+def test_socket_address_of_all_families(address: object, expected: HostPort) -> None:
     assert socket_address(address) == expected
 
 
-def test_unix() -> None:
+def test_unix_sockets_have_a_path_and_no_ip() -> None:
     assert HostPort("unix:/a", 0).unix_path == "/a"
     assert HostPort("unix:", 0).unix_path is None
     assert HostPort("unix:", 0).is_unix
@@ -92,7 +92,7 @@ def test_unix() -> None:
     assert HostPort("a", 0).unix_path is None
 
 
-def test_ip_has_no_scope() -> None:
+def test_ip_omits_the_scope() -> None:
     assert str(HostPort("fe80::1%eth0", 1).ip) == "fe80::1"
     assert HostPort("name", 1).ip is None
 
@@ -116,10 +116,10 @@ def test_a_peer_is_hashable() -> None:
         ("0.0.0.0/0", "name", False),
     ],
 )
-def test_networks(text: str, address: str, inside: bool) -> None:
+def test_a_network_contains_its_addresses(text: str, address: str, inside: bool) -> None:
     assert contains((parse_network(text),), HostPort(address, 1).ip) is inside
 
 
-def test_network_errors_name_the_text() -> None:
+def test_network_errors_contain_the_text() -> None:
     with pytest.raises(ValueError, match=r"10\.0\.0\.0/99"):
         parse_network("10.0.0.0/99")

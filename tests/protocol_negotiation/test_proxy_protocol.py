@@ -17,7 +17,12 @@ from protocol_negotiation.proxy_protocol import (
     crc32c,
     parse,
 )
-from tests.protocol_negotiation.kit import PROXY_V1, PROXY_V2, encode_v2, tcp4
+from tests.protocol_negotiation.samples import (
+    PROXY_V1,
+    PROXY_V2,
+    encode_v2,
+    tcp4,
+)
 
 CLIENT, DIALLED = HostPort("192.0.2.7", 51000), HostPort("198.51.100.9", 8080)
 TCP4 = tcp4("192.0.2.7", "198.51.100.9", 51000, 8080)
@@ -65,17 +70,19 @@ GOOD: list[tuple[bytes, Endpoints, dict[int, bytes]]] = [
 
 @pytest.mark.parametrize(("header", "endpoints", "tlvs"), GOOD)
 @pytest.mark.parametrize("trailing", [b"", b"\0\0\0\x10trailing", PROXY_V1])
-def test_good(header: bytes, endpoints: Endpoints, tlvs: dict[int, bytes], trailing: bytes) -> None:
+def test_a_valid_header_is_parsed_once_it_is_complete(
+    header: bytes, endpoints: Endpoints, tlvs: dict[int, bytes], trailing: bytes
+) -> None:
     assert parse(header + trailing) == ProxyHeader(*endpoints, len(header), tlvs)
     for size in range(0, len(header), 1 if len(header) < 300 else 97):
         assert parse(header[:size]) is None, size
 
 
-def test_checksum() -> None:
+def test_a_wrong_byte_fails_the_checksum() -> None:
     header = parse(PROXY_V2)
     assert header is not None
     assert header.tlvs[0xEA] == b"vpce-1"
-    # The addresses, the value of the first TLV, and the checksum itself.
+    # The addresses, the value of the first TLV, and the checksum.
     for position in (*range(16, 28), *range(31, 37), *range(len(PROXY_V2) - 4, len(PROXY_V2))):
         broken = bytearray(PROXY_V2)
         broken[position] ^= 0x40
@@ -83,7 +90,7 @@ def test_checksum() -> None:
             parse(bytes(broken))
 
 
-def test_crc32c_of_rfc_3720() -> None:
+def test_crc32c_matches_rfc_3720() -> None:
     # Appendix B.4.
     assert crc32c(bytes(32)) == 0x8A9136AA
     assert crc32c(b"\xff" * 32) == 0x62A8AB43
@@ -121,13 +128,13 @@ def test_crc32c_of_rfc_3720() -> None:
         (encode_v2(0x11, TCP4, ((TLV_CRC32C, b"abcd"),)), "does not match"),
     ],
 )
-def test_bad(data: bytes, message: str) -> None:
+def test_an_invalid_header_raises_with_the_reason(data: bytes, message: str) -> None:
     with pytest.raises(ProxyProtocolError, match=message):
         parse(data)
 
 
 @given(st.sampled_from([b"", b"PROXY ", PROXY_V2_SIGNATURE, PROXY_V2[:16], PROXY_V1[:20]]), st.binary(max_size=300))
-def test_garbage(start: bytes, end: bytes) -> None:
+def test_garbage_raises_only_proxy_protocol_errors(start: bytes, end: bytes) -> None:
     try:
         header = parse(start + end)
     except ProxyProtocolError:

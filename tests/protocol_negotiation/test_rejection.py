@@ -1,5 +1,7 @@
 from protocol_negotiation.rejection import misdirected_response
-from tests.protocol_negotiation.kit import HTTP1_REQUEST
+from tests.protocol_negotiation.samples import (
+    HTTP1_REQUEST,
+)
 
 
 def test_a_misdirected_response_is_complete() -> None:

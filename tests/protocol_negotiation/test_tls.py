@@ -21,23 +21,25 @@ from protocol_negotiation.tls import (
     negotiated_tls,
     server_context,
 )
-from tests.protocol_negotiation.kit import Authority
+from tests.protocol_negotiation.authority import (
+    Authority,
+)
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """In memory; the server's and the client's connection."""
+    """Shake hands in memory; return the server's and the client's connection."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = (
+    connections = (
         server.wrap_bio(to_server, to_client, server_side=True),
         client.wrap_bio(to_client, to_server, server_hostname="rocketmq.test"),
     )
     for _ in range(4):
-        for end in ends:
+        for connection in connections:
             try:
-                end.do_handshake()
+                connection.do_handshake()
             except ssl.SSLWantReadError:
                 continue
-    return ends
+    return connections
 
 
 def serial(context: ssl.SSLContext, authority: Authority) -> object:
@@ -50,18 +52,20 @@ def serial(context: ssl.SSLContext, authority: Authority) -> object:
 @pytest.mark.parametrize(
     ("offered", "agreed"), [((), None), (("h2",), "h2"), (("http/1.1",), None), (("x", "h2"), "h2")]
 )
-def test_alpn(shared_authority: Authority, offered: tuple[str, ...], agreed: str | None) -> None:
+def test_negotiated_tls_has_alpn_version_and_server_name(
+    shared_authority: Authority, offered: tuple[str, ...], agreed: str | None
+) -> None:
     context = server_context(shared_authority.files("alpn"))
     server, _ = handshake(context, shared_authority.client_context(*offered))
-    facts = negotiated_tls(server)
-    assert facts.alpn == agreed
-    assert facts.version == "TLSv1.3"
-    assert facts.cipher.startswith("TLS_")
-    assert facts.server_name == "rocketmq.test"
-    assert facts.subject is None
+    tls = negotiated_tls(server)
+    assert tls.alpn == agreed
+    assert tls.version == "TLSv1.3"
+    assert tls.cipher.startswith("TLS_")
+    assert tls.server_name == "rocketmq.test"
+    assert tls.subject is None
 
 
-def test_versions(shared_authority: Authority) -> None:
+def test_tls_1_2_is_accepted(shared_authority: Authority) -> None:
     context = server_context(shared_authority.files("versions"))
     client = shared_authority.client_context()
     client.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -70,7 +74,7 @@ def test_versions(shared_authority: Authority) -> None:
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
-def test_client_certificate(shared_authority: Authority) -> None:
+def test_negotiated_tls_has_the_subject_of_the_client_certificate(shared_authority: Authority) -> None:
     certificate = shared_authority.ca.issue_cert("client@rocketmq.test", common_name="a,b", organization_name="Orders")
     for auth in (ClientAuth.OPTIONAL, ClientAuth.REQUIRED):
         context = server_context(shared_authority.files("mutual", auth))
@@ -97,11 +101,11 @@ def test_client_certificate(shared_authority: Authority) -> None:
         ((), None),
     ],
 )
-def test_distinguished_name(subject: object, written: str | None) -> None:
+def test_distinguished_name_follows_rfc_4514(subject: object, written: str | None) -> None:
     assert distinguished_name({"subject": subject}) == written
 
 
-def test_no_certificate_has_no_name() -> None:
+def test_distinguished_name_without_a_certificate_is_none() -> None:
     assert distinguished_name(None) is None
     assert distinguished_name({}) is None
 
@@ -113,7 +117,7 @@ def encrypt(key: Path, password: bytes) -> None:
     )
 
 
-def test_encrypted_key(authority: Authority) -> None:
+def test_an_encrypted_key_needs_its_password(authority: Authority) -> None:
     files = authority.files()
     encrypt(files.key, b"secret")
     server_context(replace(files, key_password="secret"))
@@ -122,7 +126,7 @@ def test_encrypted_key(authority: Authority) -> None:
             server_context(replace(files, key_password=wrong))
 
 
-def test_errors_name_the_file(authority: Authority, tmp_path: Path) -> None:
+def test_tls_errors_contain_the_file_name(authority: Authority, tmp_path: Path) -> None:
     files = authority.files()
     missing, garbage = tmp_path / "missing.pem", tmp_path / "garbage.pem"
     garbage.write_text("garbage")
@@ -136,14 +140,14 @@ def test_errors_name_the_file(authority: Authority, tmp_path: Path) -> None:
         (replace(files, key=authority.files("other").key), r"other\.key: key values mismatch"),
         (replace(files, client_auth=ClientAuth.OPTIONAL), "client_ca"),
     ]
-    for wrong, message in broken:
+    for invalid, message in broken:
         with pytest.raises(TlsError, match=message):
-            server_context(wrong)
+            server_context(invalid)
         with pytest.raises(TlsError, match=message):
-            TlsSource(wrong)
+            TlsSource(invalid)
 
 
-def test_refresh(authority: Authority) -> None:
+def test_refresh_reloads_changed_files(authority: Authority) -> None:
     source = TlsSource(authority.files())
     first = source.context
     assert source.refresh() is Refresh.UNCHANGED
@@ -157,7 +161,7 @@ def test_refresh(authority: Authority) -> None:
     assert source.refresh() is Refresh.UNCHANGED
 
 
-def test_the_last_good_context_is_kept(authority: Authority) -> None:
+def test_a_failed_refresh_keeps_the_last_valid_context(authority: Authority) -> None:
     files = authority.files()
     source = TlsSource(files)
     good = source.context
@@ -179,8 +183,8 @@ def test_the_last_good_context_is_kept(authority: Authority) -> None:
     serial(source.context, authority)
 
 
-def test_a_link_that_moves_is_a_change(authority: Authority, tmp_path: Path) -> None:
-    """As Kubernetes renews a mounted secret."""
+def test_refresh_detects_a_replaced_link(authority: Authority, tmp_path: Path) -> None:
+    """Kubernetes updates a mounted secret in this way."""
     folders = []
     for name in ("one", "two"):
         folder = tmp_path / name
