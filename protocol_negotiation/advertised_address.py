@@ -103,7 +103,7 @@ def _is_loopback(address: HostPort) -> bool:
 def _is_private(listen: HostPort, own_addresses: Iterable[str]) -> bool:
     if listen.host not in _WILDCARDS:
         return listen.ip is not None and listen.ip.is_private
-    return not any(ip_address(own.partition("%")[0]).is_global for own in own_addresses)
+    return not any(ip_address(address.partition("%")[0]).is_global for address in own_addresses)
 
 
 # Reasons why clients on other hosts cannot use an explicit address.

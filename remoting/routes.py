@@ -188,8 +188,8 @@ def merge_clusters(views: Iterable[dict[str, Replicas]]) -> dict[str, Replicas]:
     merged: dict[str, Replicas] = {}
     for view in views:
         for name, replicas in view.items():
-            known = merged.get(name)
-            merged[name] = replicas if known is None else _merge_replicas(known, replicas)
+            first = merged.get(name)
+            merged[name] = replicas if first is None else _merge_replicas(first, replicas)
     return merged
 
 

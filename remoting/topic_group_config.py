@@ -45,20 +45,23 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExponentialBackoff:
-    """Backoff that grows by a factor: retry n is delayed by `initial * multiplier ** n`, at most `longest` (ms)."""
+    """Backoff that grows by a factor: the delay after delivery n (from 1) is `initial * multiplier ** (n - 1)` ms.
+
+    It is at most `max_delay` ms.
+    """
 
     initial: int = 5_000
-    longest: int = 7_200_000
+    max_delay: int = 7_200_000
     multiplier: float = 2.0
 
     def delay(self, attempt: int) -> int:
         """Return the delay in ms between delivery `attempt` (from 1) and the next one."""
         exponent = min(max(attempt, 1) - 1, 32)
         try:
-            return min(int(self.initial * self.multiplier**exponent), self.longest)
+            return min(int(self.initial * self.multiplier**exponent), self.max_delay)
         except (OverflowError, ValueError):
             # The broker accepts any multiplier.
-            return self.longest
+            return self.max_delay
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ def _backoff(policy: Mapping[str, Any]) -> Backoff:
         default = ExponentialBackoff()
         return ExponentialBackoff(
             int(values.get("initial", default.initial)),
-            int(values.get("max", default.longest)),
+            int(values.get("max", default.max_delay)),
             float(values.get("multiplier", default.multiplier)),
         )
     delays = tuple(int(delay) for delay in (policy.get("customizedRetryPolicy") or {}).get("next") or ())

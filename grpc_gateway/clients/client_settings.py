@@ -186,7 +186,7 @@ def _to_customized(backoff: topic_group_config.Backoff, attempts: int) -> topic_
 
 def _exponential(backoff: topic_group_config.ExponentialBackoff) -> ExponentialBackoff:
     return ExponentialBackoff(
-        initial=_duration(backoff.initial), max=_duration(backoff.longest), multiplier=backoff.multiplier
+        initial=_duration(backoff.initial), max=_duration(backoff.max_delay), multiplier=backoff.multiplier
     )
 
 
