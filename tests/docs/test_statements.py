@@ -9,6 +9,7 @@ from docs.build import check_root_pages, markdown_links
 from docs.generate.configuration import models, settings
 from docs.generate.metrics import families
 from proxy.settings.model import Settings
+from proxy.tools.demo import SAMPLES
 from tests.paths import ROOT
 
 DOCS = ROOT / "docs"
@@ -105,3 +106,8 @@ def test_pages_have_one_title() -> None:
         text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
         titles = re.findall(r"^# ", text, re.MULTILINE)
         assert len(titles) == 1, path
+
+
+def test_every_sample_program_is_on_a_page() -> None:
+    text = "".join(path.read_text() for path in (DOCS / "quickstart").glob("*.md"))
+    assert set(re.findall(r'^--8<-- "proxy/tools/samples/([\w.-]+)"$', text, re.MULTILINE)) == set(SAMPLES.values())
