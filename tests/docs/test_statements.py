@@ -27,6 +27,10 @@ _NOT_SETTINGS = {"grpc.aio", "rules.toml", "tls.enable"}
 _METRIC = re.compile(r"\bgantry_[a-z0-9_]+")
 _SERIES = re.compile(r"_(?:bucket|count|sum)$")
 _TARGET = re.compile(r"\bmake ([a-z][a-z-]*)")
+# A class, constant or attribute in inline code.
+_IDENTIFIER = re.compile(r"`(_?[A-Z]\w{2,}(?:\.(?!md`)\w+)*)`")
+_PAGES_ABOUT_CODE = {"ARCHITECTURE.md", "docs/contributing/index.md"}
+_SOURCES = ("grpc_gateway", "protocol_negotiation", "proxy", "remoting", "tests/cluster")
 _MODULE = re.compile(r"python -m ((?:analytics|docs|protos|tests)[\w.]*)")
 
 
@@ -75,6 +79,17 @@ def test_modules_to_run_exist() -> None:
         return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
 
     assert [(page, module) for page, module in pages(_MODULE) if not exists(module)] == []
+
+
+def test_identifiers_in_pages_about_the_code_exist() -> None:
+    source = "\n".join(path.read_text() for folder in _SOURCES for path in (ROOT / folder).rglob("*.py"))
+    words = set(re.findall(r"\w+", source))
+    unknown = [
+        (page, name)
+        for page, name in pages(_IDENTIFIER)
+        if page in _PAGES_ABOUT_CODE and not set(re.findall(r"\w+", name)) <= words
+    ]
+    assert unknown == []
 
 
 def test_links_of_the_pages_at_the_root_lead_to_files() -> None:
