@@ -8,9 +8,7 @@ from proxy.settings.field_types import SettingsTable
 class SyncSettings(SettingsTable):
     """State that replicas share through topics; group members also with the official Java proxies."""
 
-    enabled: bool = Field(
-        True, description="share group members with other replicas and Java proxies, and renewals with other replicas"
-    )
+    enabled: bool = Field(True, description="share group members with Java proxies, and renewals among replicas")
     topic: str = Field(
         "DefaultHeartBeatSyncerTopic",
         min_length=1,
