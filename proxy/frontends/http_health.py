@@ -26,6 +26,7 @@ _REQUEST_TIMEOUT = 30.0
 _MAX_PIPELINED = 64
 _HEAD_END = b"\r\n\r\n"
 _FOLDS = (b"\r\n ", b"\r\n\t")
+_CONTROLS = bytes(byte for byte in range(0x20) if byte != 0x09) + b"\x7f"
 _VERSIONS = (b"HTTP/1.0", b"HTTP/1.1")
 _SCHEMES = (b"http://", b"https://")
 _METHODS = (b"GET", b"HEAD")
@@ -138,17 +139,17 @@ def _path_of(line: bytes) -> str | None:
 
 def _path(target: bytes) -> str | None:
     """Return the health path of a request target in origin form or absolute form; None if it has another path."""
-    scheme, separator, rest = target.partition(b"://")
+    path = target.partition(b"?")[0]
+    scheme, separator, rest = path.partition(b"://")
     if scheme.lower() + separator in _SCHEMES:
-        target = b"/" + rest.partition(b"/")[2]
-    return _PATHS.get(target.partition(b"?")[0])
+        path = b"/" + rest.partition(b"/")[2]
+    return _PATHS.get(path)
 
 
 def _parse(head: bytes) -> _Request | None:
     """Parse a complete head; return None if it is invalid, too long, or not a health check."""
     path = _path_of(head.partition(b"\r\n")[0])
-    # h11 accepts folded fields, which RFC 9112 section 5.2 allows to reject.
-    if path is None or len(head) > _MAX_HEAD or any(fold in head for fold in _FOLDS):
+    if path is None or len(head) > _MAX_HEAD or not _is_strict(head):
         return None
     if b"\r\nhost:" not in head.lower():
         # h11 requires Host, which many health checks omit.
@@ -160,6 +161,12 @@ def _parse(head: bytes) -> _Request | None:
     except h11.RemoteProtocolError:
         return None
     return _Request(request.method, path, _keeps_alive(request)) if isinstance(request, h11.Request) else None
+
+
+def _is_strict(head: bytes) -> bool:
+    """Return whether a head has no folded fields, control characters and bare line feeds, which h11 accepts."""
+    text = head.replace(b"\r\n", b"")
+    return len(text.translate(None, _CONTROLS)) == len(text) and not any(fold in head for fold in _FOLDS)
 
 
 def _keeps_alive(request: h11.Request) -> bool:

@@ -85,7 +85,10 @@ REJECTED = (
     b"GET /readyz HTTP/1.1\r\nno colon\r\n\r\n",
     b"GET /readyz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
     b"GET http://a HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET http://a?/livez HTTP/1.1\r\nHost: a\r\n\r\n",
     b"GET /readyz HTTP/1.1\r\nHost: a\x00b\r\n\r\n",
+    b"GET /readyz HTTP/1.1\r\nX: a\x01b\r\n\r\n",
+    b"GET /readyz HTTP/1.1\r\nX: a\nY: b\r\n\r\n",
     b"GET /readyz HTTP/1.1\r\nX: " + b"x" * 9000 + b"\r\n\r\n",
     b"POST /v1/drain HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
 )
