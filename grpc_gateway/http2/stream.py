@@ -116,7 +116,7 @@ class Stream:
         self._owner.consume(self, size)
 
     def compact(self) -> None:
-        """Join the small pieces of the inbox, each of which takes some 50 bytes besides its content.
+        """Join the small pieces of the inbox, which take some 50 bytes each more than their content.
 
         The first piece is copied each time, so more pieces are allowed to accumulate the larger it is.
         """

@@ -101,10 +101,9 @@ async def _respond_with_stream(call: ServerCall, method: Method, message: bytes 
         del message
         if method.generating:
             responses = method.behaviour(request, call)
-            write = call.writer().write
             try:
                 async for response in responses:
-                    await write(response)
+                    await call.write(response)
             finally:
                 await responses.aclose()
         else:

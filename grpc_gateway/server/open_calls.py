@@ -16,12 +16,10 @@ class OpenCalls:
     calls: the calls themselves.
     cancelled_handlers: handlers of ended calls that have not finished their cancellation.
     request_bytes: bytes of requests, as `ServerOptions.max_request_bytes` bounds them.
-    decompressing: held while a message is decompressed. One message at a time bounds the memory, and the time that
-    the event loop is busy.
     deadlines: those of all calls of the server.
     """
 
-    __slots__ = ("calls", "cancelled_handlers", "deadlines", "decompressing", "options", "request_bytes")
+    __slots__ = ("_decompression_lock", "calls", "cancelled_handlers", "deadlines", "options", "request_bytes")
 
     def __init__(self, options: ServerOptions, deadlines: Deadlines) -> None:
         self.options = options
@@ -29,7 +27,7 @@ class OpenCalls:
         self.calls: set[Any] = set()
         self.cancelled_handlers: set[asyncio.Future[Any]] = set()
         self.request_bytes = 0
-        self.decompressing = asyncio.Lock()
+        self._decompression_lock: asyncio.Lock | None = None
 
     def __len__(self) -> int:
         """Return the number of handlers that have not ended."""
@@ -42,6 +40,15 @@ class OpenCalls:
             raise RpcError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, "the requests of this connection exceed their limit in bytes"
             )
+
+    def decompression_lock(self) -> asyncio.Lock:
+        """Return the lock to hold while a message is decompressed.
+
+        One message at a time limits the memory, and the time for which the event loop is busy.
+        """
+        if self._decompression_lock is None:
+            self._decompression_lock = asyncio.Lock()
+        return self._decompression_lock
 
     def cancel_handler(self, handler: "asyncio.Future[Any]") -> None:
         """Cancel the task or future of an ended call, and keep track of it until it is done."""

@@ -120,25 +120,25 @@ class RequestReader:
                     # Refuse a message that is too large as soon as its length is known.
                     buffer.check()
                 return None
-            found = None if buffer is None else buffer.next()
+            flagged_message = None if buffer is None else buffer.next()
         except compression.TooLarge:
             raise RpcError(_RESOURCE_EXHAUSTED, self._too_large()) from None
         self.collecting = False
-        if found is None and buffer:
+        if flagged_message is None and buffer:
             raise RpcError(_INTERNAL, "the request ends within a message")
-        if found is None or buffer:
+        if flagged_message is None or buffer:
             raise RpcError(_UNIMPLEMENTED, "a unary request must be exactly one message")
         self._buffer = None
-        size = len(found[1])
+        size = len(flagged_message[1])
         self.account(size if size > LARGE_REQUEST else 0)
-        return found
+        return flagged_message
 
     async def decompress(self, flag: int, message: bytes) -> bytes:
         """Return a flagged message without its compression. Raises RpcError if it is malformed or too large."""
         if flag != 1 or self._encoding == compression.IDENTITY:
             raise RpcError(_INTERNAL, "a message is flagged as compressed, but there is no grpc-encoding")
         try:
-            async with self._calls.decompressing:
+            async with self._calls.decompression_lock():
                 await asyncio.sleep(0)
                 return compression.decompress(self._encoding, message, self._calls.options.max_receive_message)
         except compression.TooLarge:
@@ -162,8 +162,8 @@ class RequestReader:
 
     async def read(self) -> Any:
         """Return the next message, or `grpc.aio.EOF`. Raises RpcError, and UsageError once the call has ended."""
-        found = self._next_message()
-        while found is None:
+        flagged_message = self._next_message()
+        while flagged_message is None:
             stream = self._stream
             if stream.ended:
                 if self._buffer:
@@ -171,8 +171,8 @@ class RequestReader:
                 return EOF
             self._consume(stream.unread)
             await self._wait()
-            found = self._next_message()
-        flag, message = found
+            flagged_message = self._next_message()
+        flag, message = flagged_message
         if flag:
             message = await self.decompress(flag, message)
         channel = self._channel
@@ -194,13 +194,13 @@ class RequestReader:
             return None
         size = len(buffer)
         try:
-            found = buffer.next()
+            flagged_message = buffer.next()
         except compression.TooLarge:
             raise RpcError(_RESOURCE_EXHAUSTED, self._too_large()) from None
-        if found is not None:
+        if flagged_message is not None:
             self.account(len(buffer))
             self._consume(min(size - len(buffer), stream.unread))
-        return found
+        return flagged_message
 
     async def _wait(self) -> None:
         if self._waiter is not None:

@@ -121,12 +121,12 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
 
     def _collect(self, reader: RequestReader) -> None:
         try:
-            found = reader.collect()
+            flagged_message = reader.collect()
         except RpcError as error:
             self.finish(error.code, error.details)
             return
-        if found is not None:
-            flag, message = found
+        if flagged_message is not None:
+            flag, message = flagged_message
             self._start_handler(self, message, flag)
 
     def start_deadline(self, timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""A service that reports what its servicer sees of a call, and ends calls in different ways.
+"""A service that describes its calls as the servicer sees them, and ends calls in different ways.
 
 Methods use JSON, without generated code. Responses must be equal on both transports.
 """
