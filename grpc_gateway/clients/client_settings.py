@@ -1,4 +1,4 @@
-"""Settings of clients: validation of what they send, and the effective settings that they get back."""
+"""Settings of clients: validation of received settings, and the effective settings for the response."""
 
 import re
 

@@ -1,6 +1,6 @@
 """Requests and notices of brokers and admin tools to a gRPC client.
 
-A command becomes a telemetry command of the client's stream, or is answered from what the gateway knows.
+A command becomes a telemetry command of the client's stream, or is answered from the state of the gateway.
 """
 
 import time
@@ -57,7 +57,7 @@ TELEMETRY_PUSH = TelemetryPush()
 
 
 async def _running_info(client: Client, command: RemotingCommand, timeout: float) -> RemotingCommand:
-    """GET_CONSUMER_RUNNING_INFO: answer from what is known; only thread stacks come from the client."""
+    """GET_CONSUMER_RUNNING_INFO: answer from the state of the gateway; only stack traces come from the client."""
     info: dict[str, Any] = {
         "properties": {
             "PROP_CLIENT_VERSION": client.version,

@@ -18,7 +18,7 @@ _VERSION = 1
 
 
 class RenewalEventType(StrEnum):
-    """What happened to a delivery."""
+    """Type of a change of a delivery."""
 
     # The replica that renews the delivery did so: `handle` is the newest.
     RENEWED = "renewed"

@@ -15,7 +15,8 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.codes import RequestCode
 from tests.cluster.backends import Backend
 from tests.cluster.client import Client, create_topic, queue_fields, unique, wait_until
-from tests.cluster.grpc.kit import Consumer, create_group
+from tests.cluster.grpc.consumer import Consumer
+from tests.cluster.grpc.replica import create_group
 from tests.cluster.servers import HOST, PEERS, Cluster, Failed, Gantry
 from tests.faults.kit import Holder
 from tests.ports import free_port
@@ -429,14 +430,14 @@ async def test_dead_letters_that_cannot_come_back_to_a_grpc_group(
     async with Consumer(operated.address, group, topic) as consumer:
         await consumer.receive(wait=0.1)
         await consumer.send(b"dead")
-        [message] = await consumer.all(1, invisible=30)
+        [message] = await consumer.receive_all(1, invisible=30)
         assert (await consumer.forward(message)).status.code == Code.OK
         (letter,) = await _letters(api, group, 1)
         await _set(cluster, "enableRetryTopicV2=true\nretrieveMessageFromPopRetryTopicV1=false")
         try:
             resent = await _resent(api, group, letter["message_id"], to="topic")
             assert resent["topic"] == topic
-            [again] = await consumer.all(1, invisible=30)
+            [again] = await consumer.receive_all(1, invisible=30)
             assert again.body == b"dead"
             path = f"/v1/consumer-groups/{group}/dead-letters/resend"
             orders = {"message_ids": [letter["message_id"]], "to": "pop_retry"}
@@ -454,10 +455,10 @@ async def _dead_letters_come_back(operated: Operated, api: Api, topic: str, grou
         for count, retried in enumerate((False, True), 1):
             body = b"dead %d" % count
             await consumer.send(body)
-            [message] = await consumer.all(1, invisible=30)
+            [message] = await consumer.receive_all(1, invisible=30)
             if retried:
                 await consumer.change(message, 0)
-                [message] = await consumer.all(1, invisible=30)
+                [message] = await consumer.receive_all(1, invisible=30)
                 assert message.system_properties.delivery_attempt == 2
             assert (await consumer.forward(message)).status.code == Code.OK
             letter = (await _letters(api, group, count))[0]
@@ -465,6 +466,6 @@ async def _dead_letters_come_back(operated: Operated, api: Api, topic: str, grou
             # Of what was retried before it is known that consumers of the group pop.
             resent = await _resent(api, group, letter["message_id"], to="auto" if retried else "pop_retry")
             assert resent["topic"] == f"%RETRY%{group}_{topic}"
-            [again] = await consumer.all(1, invisible=30)
+            [again] = await consumer.receive_all(1, invisible=30)
             assert (again.body, again.topic.name) == (body, topic)
             await consumer.ack(again)

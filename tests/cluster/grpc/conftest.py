@@ -3,7 +3,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.cluster.client import create_topic, unique
-from tests.cluster.grpc.kit import Consumer, Replica
+from tests.cluster.grpc.consumer import Consumer
+from tests.cluster.grpc.replica import Replica
 from tests.cluster.servers import Cluster
 
 
@@ -15,8 +16,8 @@ async def service(cluster: Cluster) -> AsyncIterator[Replica]:
 
 @pytest.fixture
 async def consumer(cluster: Cluster, service: Replica) -> AsyncIterator[Consumer]:
-    """A consumer of a topic and a group of its own, which has begun to receive."""
-    async with Consumer(service.address, unique("group"), await create_topic(cluster.broker, "grpc")) as one:
-        # A new group begins at the end of the topic.
-        await one.receive(wait=0.1)
-        yield one
+    """Return a consumer with a unique topic and group, which has received once."""
+    async with Consumer(service.address, unique("group"), await create_topic(cluster.broker, "grpc")) as grpc_consumer:
+        # A new group starts at the end of the topic.
+        await grpc_consumer.receive(wait=0.1)
+        yield grpc_consumer

@@ -1,4 +1,4 @@
-"""Renewal, before a real broker: within a replica, and among several."""
+"""Renewal on one replica and between replicas, against a real broker."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,8 @@ from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from tests.cluster.backends import Backend
 from tests.cluster.client import create_topic, unique
-from tests.cluster.grpc.kit import Consumer, Replica, bodies, codes
+from tests.cluster.grpc.consumer import Consumer, bodies, codes
+from tests.cluster.grpc.replica import Replica
 from tests.cluster.servers import Cluster, eventually
 
 pytestmark = [
@@ -27,28 +28,28 @@ _OPTIONS = {"min_polling": 0.1, "min_invisible": 1.0, "renewal": 4.0}
 
 @pytest.fixture
 async def replica(cluster: Cluster) -> AsyncIterator[Replica]:
-    async with Replica(cluster.namesrv, unique("a"), **_OPTIONS) as one:
-        yield one
+    async with Replica(cluster.namesrv, unique("a"), **_OPTIONS) as started_replica:
+        yield started_replica
 
 
 @pytest.fixture
 async def other(cluster: Cluster) -> AsyncIterator[Replica]:
-    async with Replica(cluster.namesrv, unique("b"), **_OPTIONS) as one:
-        yield one
+    async with Replica(cluster.namesrv, unique("b"), **_OPTIONS) as started_replica:
+        yield started_replica
 
 
-async def _consumer(cluster: Cluster, replica: Replica, *like: Consumer) -> Consumer:
-    if like:
-        return Consumer(replica.address, like[0].group.name, like[0].topic.name)
+async def _consumer(cluster: Cluster, replica: Replica, *model: Consumer) -> Consumer:
+    if model:
+        return Consumer(replica.address, model[0].group.name, model[0].topic.name)
     consumer = Consumer(replica.address, unique("group"), await create_topic(cluster.broker, "grpc"))
     await consumer.receive(wait=0.1)
     return consumer
 
 
-async def test_a_message_is_renewed_until_it_is_acknowledged(cluster: Cluster, replica: Replica) -> None:
+async def test_message_is_renewed_until_it_is_acknowledged(cluster: Cluster, replica: Replica) -> None:
     async with await _consumer(cluster, replica) as consumer:
         await consumer.send(b"0")
-        [message] = await consumer.all(1, auto_renew=True)
+        [message] = await consumer.receive_all(1, auto_renew=True)
         assert await consumer.receive(wait=12) == []
         assert len(replica.renewal) == 1
         assert codes(await consumer.ack(message)) == [Code.OK] * 2
@@ -56,45 +57,51 @@ async def test_a_message_is_renewed_until_it_is_acknowledged(cluster: Cluster, r
         assert await consumer.receive(wait=10) == []
 
 
-async def test_another_replica_acknowledges_what_was_renewed(
-    cluster: Cluster, replica: Replica, other: Replica
-) -> None:
-    async with await _consumer(cluster, replica) as consumer, await _consumer(cluster, other, consumer) as elsewhere:
-        # The topic is being made, and read from then on.
+async def test_another_replica_settles_renewed_messages(cluster: Cluster, replica: Replica, other: Replica) -> None:
+    async with (
+        await _consumer(cluster, replica) as consumer,
+        await _consumer(cluster, other, consumer) as other_consumer,
+    ):
+        # The topic of the renewal events is created first, and read from then on.
         await asyncio.sleep(6)
         await consumer.send(b"0", b"1", b"2")
-        messages = await consumer.all(3, auto_renew=True)
-        # Never renewed, yet held.
-        assert codes(await elsewhere.ack(messages[0])) == [Code.OK] * 2
+        messages = await consumer.receive_all(3, auto_renew=True)
+        # Not renewed so far.
+        assert codes(await other_consumer.ack(messages[0])) == [Code.OK] * 2
         await asyncio.sleep(6)
-        assert codes(await elsewhere.ack(messages[1])) == [Code.OK] * 2
+        assert codes(await other_consumer.ack(messages[1])) == [Code.OK] * 2
         await asyncio.sleep(5)
-        changed = await elsewhere.change(messages[2], 3)
+        changed = await other_consumer.change(messages[2], 3)
         assert changed.status.code == Code.OK
         await eventually(lambda: len(replica.renewal) == 0)
-        assert bodies(await consumer.all(1, invisible=60)) == [b"2"]
+        assert bodies(await consumer.receive_all(1, invisible=60)) == [b"2"]
         assert await consumer.receive(wait=10) == []
 
 
-async def test_what_a_client_holds_that_says_farewell_is_for_others(cluster: Cluster) -> None:
-    # Long enough to tell what was given back from what has expired.
+async def test_messages_of_a_terminated_client_are_redelivered(cluster: Cluster) -> None:
+    # Long enough that the message is redelivered only if it is returned.
     async with (
         Replica(cluster.namesrv, unique("a"), **_OPTIONS | {"renewal": 300.0}) as replica,
         await _consumer(cluster, replica) as consumer,
         await _consumer(cluster, replica, consumer) as second,
     ):
         await consumer.send(b"0")
-        await consumer.all(1, auto_renew=True)
+        await consumer.receive_all(1, auto_renew=True)
         answer = await consumer.call("NotifyClientTermination", pb.NotifyClientTerminationRequest(group=consumer.group))
         assert answer.status.code == Code.OK
-        assert bodies(await second.all(1)) == [b"0"]
+        assert bodies(await second.receive_all(1)) == [b"0"]
         assert len(replica.renewal) == 0
 
 
-async def test_what_a_replica_held_that_died_comes_again(cluster: Cluster, replica: Replica, other: Replica) -> None:
-    async with await _consumer(cluster, replica) as consumer, await _consumer(cluster, other, consumer) as elsewhere:
+async def test_messages_of_a_crashed_replica_are_redelivered(
+    cluster: Cluster, replica: Replica, other: Replica
+) -> None:
+    async with (
+        await _consumer(cluster, replica) as consumer,
+        await _consumer(cluster, other, consumer) as other_consumer,
+    ):
         await consumer.send(b"0")
-        await consumer.all(1, auto_renew=True)
+        await consumer.receive_all(1, auto_renew=True)
         await asyncio.sleep(6)
         replica.crash()
-        assert bodies(await elsewhere.all(1)) == [b"0"]
+        assert bodies(await other_consumer.receive_all(1)) == [b"0"]

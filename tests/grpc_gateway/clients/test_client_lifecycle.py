@@ -20,8 +20,9 @@ from remoting import command as commands
 from remoting.codes import OWN_VERSION, LanguageCode, RequestCode, version_ordinal
 from remoting.command import RemotingCommand
 from remoting.errors import Overloaded
-from tests.grpc_gateway.kit import PEER, FakeConnection, FakeContext, FakeCore, consumer_settings, producer_settings
-from tests.grpc_gateway.talk import Stage
+from tests.grpc_gateway.client_harness import ClientHarness
+from tests.grpc_gateway.fakes import PEER, FakeConnection, FakeContext, FakeCore
+from tests.grpc_gateway.messages import consumer_settings, producer_settings
 from tests.proxy.fakes import settle
 
 pytestmark = pytest.mark.anyio
@@ -33,77 +34,77 @@ HEART_BEAT, UNREGISTER, ROUTE = (
 )
 
 
-def push(group: str = "g", kind: ClientType = ClientType.PUSH_CONSUMER) -> HeartbeatRequest:
+def push_heartbeat(group: str = "g", kind: ClientType = ClientType.PUSH_CONSUMER) -> HeartbeatRequest:
     return HeartbeatRequest(group=Resource(name=group), client_type=kind)
 
 
-PRODUCING = HeartbeatRequest(client_type=ClientType.PRODUCER)
+PRODUCER_HEARTBEAT = HeartbeatRequest(client_type=ClientType.PRODUCER)
 
 
-def bodies(stage: Stage, client_id: str = "c1") -> list[Any]:
-    """HeartbeatData of each heartbeat of this client."""
-    found = [orjson.loads(body) for _, code, _, body in stage.core.handled if code == HEART_BEAT]
-    return [body for body in found if body["clientID"] == client_id]
+def heartbeat_bodies(harness: ClientHarness, client_id: str = "c1") -> list[Any]:
+    """Return the HeartbeatData of each heartbeat of a client."""
+    sent = [orjson.loads(body) for _, code, _, body in harness.core.handled if code == HEART_BEAT]
+    return [body for body in sent if body["clientID"] == client_id]
 
 
-def consumer(stage: Stage) -> Any:
-    """The one ConsumerData of the last heartbeat."""
-    (part,) = bodies(stage)[-1]["consumerDataSet"]
-    return part
+def consumer_data(harness: ClientHarness) -> Any:
+    """Return the only ConsumerData of the last heartbeat."""
+    (data,) = heartbeat_bodies(harness)[-1]["consumerDataSet"]
+    return data
 
 
-async def terminate(stage: Stage, client_id: str = "c1", **request: Any) -> int:
-    call = stage.clients.rpc(stage.context(client_id), "NotifyClientTermination")
-    return (await stage.client_lifecycle.terminate(call, NotifyClientTerminationRequest(**request))).status.code
+async def terminate(harness: ClientHarness, client_id: str = "c1", **request: Any) -> int:
+    rpc = harness.clients.rpc(harness.context(client_id), "NotifyClientTermination")
+    return (await harness.client_lifecycle.terminate(rpc, NotifyClientTerminationRequest(**request))).status.code
 
 
-async def refusal(stage: Stage, request: HeartbeatRequest) -> int:
+async def rejection_code(harness: ClientHarness, request: HeartbeatRequest) -> int:
     with pytest.raises(Refused) as refused:
-        await stage.beat(request)
+        await harness.heartbeat(request)
     return refused.value.code
 
 
-# Go asks whether we are well, without saying who it is, before it trusts a stream that had failed.
+# The Go client sends an empty Heartbeat without a client id as a health check after a stream has failed.
 
 
-async def test_a_probe_without_a_name_is_answered() -> None:
-    stage = Stage()
-    call = stage.clients.rpc(FakeContext(), "Heartbeat")
-    assert (await stage.client_lifecycle.heartbeat(call, HeartbeatRequest())).status.code == Code.OK
-    assert stage.codes == []
+async def test_empty_heartbeat_without_client_id_is_answered() -> None:
+    harness = ClientHarness()
+    rpc = harness.clients.rpc(FakeContext(), "Heartbeat")
+    assert (await harness.client_lifecycle.heartbeat(rpc, HeartbeatRequest())).status.code == Code.OK
+    assert harness.command_codes == []
 
 
-async def test_a_heartbeat_without_a_name_is_not() -> None:
-    stage = Stage()
-    call = stage.clients.rpc(FakeContext(), "Heartbeat")
+async def test_heartbeat_with_a_group_but_without_client_id_is_rejected() -> None:
+    harness = ClientHarness()
+    rpc = harness.clients.rpc(FakeContext(), "Heartbeat")
     with pytest.raises(Refused) as refused:
-        await stage.client_lifecycle.heartbeat(call, push())
+        await harness.client_lifecycle.heartbeat(rpc, push_heartbeat())
     assert refused.value.code == Code.CLIENT_ID_REQUIRED
 
 
-# With settings.
+# Clients with settings.
 
 
-async def test_a_consumer_is_what_its_settings_say() -> None:
-    stage = Stage()
-    await stage.talk(consumer_settings(topics=("b", "a"), expression=" x || y "))
-    await stage.beat(push())
-    (body,) = bodies(stage)
+async def test_consumer_is_registered_with_its_settings() -> None:
+    harness = ClientHarness()
+    await harness.open_session(consumer_settings(topics=("b", "a"), expression=" x || y "))
+    await harness.heartbeat(push_heartbeat())
+    (body,) = heartbeat_bodies(harness)
     assert body["producerDataSet"] == []
-    part = consumer(stage)
-    assert part["groupName"] == "g"
-    assert part["consumeType"] == "CONSUME_PASSIVELY"
-    assert part["messageModel"] == "CLUSTERING"
-    assert part["consumeFromWhere"] == "CONSUME_FROM_LAST_OFFSET"
-    assert [one["topic"] for one in part["subscriptionDataSet"]] == ["a", "b"]
-    first = part["subscriptionDataSet"][0]
+    data = consumer_data(harness)
+    assert data["groupName"] == "g"
+    assert data["consumeType"] == "CONSUME_PASSIVELY"
+    assert data["messageModel"] == "CLUSTERING"
+    assert data["consumeFromWhere"] == "CONSUME_FROM_LAST_OFFSET"
+    assert [item["topic"] for item in data["subscriptionDataSet"]] == ["a", "b"]
+    first = data["subscriptionDataSet"][0]
     assert (first["subString"], first["expressionType"]) == ("x || y", "TAG")
-    # Java's hash codes, by which brokers filter.
+    # Brokers filter by Java's hash codes.
     assert (first["tagsSet"], first["codeSet"]) == (["x", "y"], [120, 121])
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "wanted"),
+    ("kind", "text", "expected"),
     [
         (FilterType.TAG, "*", ("*", [], "TAG")),
         (FilterType.TAG, "", ("*", [], "TAG")),
@@ -111,19 +112,19 @@ async def test_a_consumer_is_what_its_settings_say() -> None:
         (FilterType.SQL, "a > 1 || b", ("a > 1 || b", [], "SQL92")),
     ],
 )
-async def test_filters_are_told_as_brokers_know_them(
-    kind: FilterType, text: str, wanted: tuple[str, list[str], str]
+async def test_filters_are_converted_to_subscription_data(
+    kind: FilterType, text: str, expected: tuple[str, list[str], str]
 ) -> None:
     settings = consumer_settings()
     settings.subscription.subscriptions[0].expression.CopyFrom(FilterExpression(type=kind, expression=text))
-    stage = Stage()
-    await stage.talk(settings)
-    (found,) = consumer(stage)["subscriptionDataSet"]
-    assert (found["subString"], found["tagsSet"], found["expressionType"]) == wanted
+    harness = ClientHarness()
+    await harness.open_session(settings)
+    (subscription,) = consumer_data(harness)["subscriptionDataSet"]
+    assert (subscription["subString"], subscription["tagsSet"], subscription["expressionType"]) == expected
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted"),
+    ("kind", "expected"),
     [
         (ClientType.PUSH_CONSUMER, "CONSUME_PASSIVELY"),
         (ClientType.LITE_PUSH_CONSUMER, "CONSUME_PASSIVELY"),
@@ -132,180 +133,184 @@ async def test_filters_are_told_as_brokers_know_them(
         (ClientType.LITE_SIMPLE_CONSUMER, "CONSUME_ACTIVELY"),
     ],
 )
-async def test_every_kind_of_consumer_is_taken(kind: ClientType, wanted: str) -> None:
-    stage = Stage()
-    await stage.talk(consumer_settings(kind=kind))
-    assert (await stage.beat(push(kind=kind))).status.code == Code.OK
-    assert consumer(stage)["consumeType"] == wanted
+async def test_consumer_type_determines_the_consume_type(kind: ClientType, expected: str) -> None:
+    harness = ClientHarness()
+    await harness.open_session(consumer_settings(kind=kind))
+    assert (await harness.heartbeat(push_heartbeat(kind=kind))).status.code == Code.OK
+    assert consumer_data(harness)["consumeType"] == expected
 
 
-async def test_a_heartbeat_that_says_nothing_is_what_the_settings_say() -> None:
-    stage = Stage()
-    await stage.talk(consumer_settings())
-    assert (await stage.beat()).status.code == Code.OK
+async def test_heartbeat_without_fields_uses_the_settings() -> None:
+    harness = ClientHarness()
+    await harness.open_session(consumer_settings())
+    assert (await harness.heartbeat()).status.code == Code.OK
 
 
-async def test_equal_heartbeats_cost_nothing() -> None:
-    stage = Stage()
-    await stage.talk(consumer_settings())
+async def test_unchanged_heartbeats_are_not_sent_to_the_core() -> None:
+    harness = ClientHarness()
+    await harness.open_session(consumer_settings())
     for _ in range(100):
-        await stage.beat(push())
-    assert stage.codes == [HEART_BEAT]
+        await harness.heartbeat(push_heartbeat())
+    assert harness.command_codes == [HEART_BEAT]
     # Java sends its settings every five minutes, Rust every thirty seconds.
-    await stage.talk(consumer_settings())
-    await stage.beat(push())
-    assert len(set(map(orjson.dumps, bodies(stage)))) == 1
+    await harness.open_session(consumer_settings())
+    await harness.heartbeat(push_heartbeat())
+    assert len(set(map(orjson.dumps, heartbeat_bodies(harness)))) == 1
 
 
-async def test_now_and_then_it_is_told_that_nothing_has_changed() -> None:
-    stage = Stage(client_expiry=30.0)
-    await stage.talk(consumer_settings())
-    part = stage.client().registration
-    assert part is not None
-    part.registered_at -= 11
-    await stage.beat(push())
-    assert stage.codes == [HEART_BEAT, HEART_BEAT]
-    assert len(set(map(orjson.dumps, bodies(stage)))) == 1
+async def test_unchanged_registration_is_repeated_after_the_interval() -> None:
+    harness = ClientHarness(client_expiry=30.0)
+    await harness.open_session(consumer_settings())
+    data = harness.client().registration
+    assert data is not None
+    data.registered_at -= 11
+    await harness.heartbeat(push_heartbeat())
+    assert harness.command_codes == [HEART_BEAT, HEART_BEAT]
+    assert len(set(map(orjson.dumps, heartbeat_bodies(harness)))) == 1
 
 
-async def test_other_subscriptions_are_news_and_newer() -> None:
-    stage = Stage()
-    await stage.talk(consumer_settings(topics=("a",)))
+async def test_changed_subscriptions_are_registered_with_a_newer_version() -> None:
+    harness = ClientHarness()
+    await harness.open_session(consumer_settings(topics=("a",)))
     await asyncio.sleep(0.002)
-    await stage.talk(consumer_settings(topics=("a", "b")))
-    first, second = (body["consumerDataSet"][0]["subscriptionDataSet"] for body in bodies(stage))
-    assert [one["topic"] for one in second] == ["a", "b"]
-    # Brokers keep the one with the larger version.
+    await harness.open_session(consumer_settings(topics=("a", "b")))
+    first, second = (body["consumerDataSet"][0]["subscriptionDataSet"] for body in heartbeat_bodies(harness))
+    assert [item["topic"] for item in second] == ["a", "b"]
+    # Brokers keep the subscription with the larger version.
     assert second[0]["subVersion"] > first[0]["subVersion"]
 
 
-# Without settings: they went to another replica, or the stream is gone (C#, Python, Go, C++).
+# Clients without settings: another replica got them, or the stream has ended (C#, Python, Go, C++).
 
 
-async def test_a_consumer_without_settings_is_what_its_receives_say() -> None:
-    stage = Stage()
-    client = stage.client()
-    assert (await stage.beat(push())).status.code == Code.OK
-    # Nothing is known yet: an empty subscription would take the topics from the rest of the group.
-    assert stage.codes == []
+async def test_consumer_without_settings_is_registered_with_its_receives() -> None:
+    harness = ClientHarness()
+    client = harness.client()
+    assert (await harness.heartbeat(push_heartbeat())).status.code == Code.OK
+    # No subscription yet: an empty one would remove the topics of the other members from the group.
+    assert harness.command_codes == []
     receive = ReceiveMessageRequest(filter_expression=FilterExpression(type=FilterType.TAG, expression="x"))
     client.record_subscription("orders", receive.filter_expression)
-    await stage.beat(push())
-    assert [(one["topic"], one["subString"]) for one in consumer(stage)["subscriptionDataSet"]] == [("orders", "x")]
-    await stage.beat(push())
-    assert stage.codes == [HEART_BEAT]
+    await harness.heartbeat(push_heartbeat())
+    assert [(item["topic"], item["subString"]) for item in consumer_data(harness)["subscriptionDataSet"]] == [
+        ("orders", "x")
+    ]
+    await harness.heartbeat(push_heartbeat())
+    assert harness.command_codes == [HEART_BEAT]
 
 
-async def test_a_producer_without_settings_is_what_its_sends_say() -> None:
-    stage = Stage()
-    client = stage.client()
-    assert (await stage.beat(PRODUCING)).status.code == Code.OK
-    assert stage.codes == []
+async def test_producer_without_settings_is_registered_with_its_sends() -> None:
+    harness = ClientHarness()
+    client = harness.client()
+    assert (await harness.heartbeat(PRODUCER_HEARTBEAT)).status.code == Code.OK
+    assert harness.command_codes == []
     client.record_publication("orders")
-    await stage.beat(PRODUCING)
+    await harness.heartbeat(PRODUCER_HEARTBEAT)
     await settle()
-    assert [one["groupName"] for one in bodies(stage)[0]["producerDataSet"]] == ["orders"]
+    assert [item["groupName"] for item in heartbeat_bodies(harness)[0]["producerDataSet"]] == ["orders"]
 
 
 @pytest.mark.parametrize("kind", [ClientType.CLIENT_TYPE_UNSPECIFIED, 99])
-async def test_who_is_nothing_is_refused(kind: ClientType) -> None:
-    assert await refusal(Stage(), push(kind=kind)) == Code.UNRECOGNIZED_CLIENT_TYPE
+async def test_unknown_client_type_is_rejected(kind: ClientType) -> None:
+    assert await rejection_code(ClientHarness(), push_heartbeat(kind=kind)) == Code.UNRECOGNIZED_CLIENT_TYPE
 
 
 @pytest.mark.parametrize("group", ["", "no such group", "CID_RMQ_SYS_x"])
-async def test_a_consumer_needs_a_group(group: str) -> None:
-    assert await refusal(Stage(), push(group)) == Code.ILLEGAL_CONSUMER_GROUP
+async def test_consumer_without_a_valid_group_is_rejected(group: str) -> None:
+    assert await rejection_code(ClientHarness(), push_heartbeat(group)) == Code.ILLEGAL_CONSUMER_GROUP
 
 
-async def test_who_changes_its_group_leaves_the_former() -> None:
-    stage = Stage()
-    client = stage.client()
+async def test_consumer_that_changes_its_group_leaves_the_previous_one() -> None:
+    harness = ClientHarness()
+    client = harness.client()
     client.record_subscription("orders", FilterExpression(expression="*"))
-    await stage.beat(push("g"))
-    await stage.beat(push("h"))
-    assert stage.codes == [HEART_BEAT, UNREGISTER, HEART_BEAT]
-    assert stage.core.fields[1] == {"consumerGroup": "g", "clientID": "c1"}
+    await harness.heartbeat(push_heartbeat("g"))
+    await harness.heartbeat(push_heartbeat("h"))
+    assert harness.command_codes == [HEART_BEAT, UNREGISTER, HEART_BEAT]
+    assert harness.core.fields[1] == {"consumerGroup": "g", "clientID": "c1"}
 
 
-# Slow and broken brokers.
+# Slow and failing brokers.
 
 
-async def test_a_slow_broker_does_not_make_us_look_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_heartbeat_is_answered_within_the_timeout_if_brokers_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_lifecycle, "_RESPONSE_TIMEOUT", 0.01)
-    stage = Stage(FakeCore(pending=[]))
-    stage.client().record_subscription("orders", FilterExpression(expression="*"))
-    assert (await stage.beat(push())).status.code == Code.OK
-    assert stage.core.pending is not None
-    stage.core.pending[0].set_exception(Overloaded("late, and of no consequence"))
+    harness = ClientHarness(FakeCore(pending=[]))
+    harness.client().record_subscription("orders", FilterExpression(expression="*"))
+    assert (await harness.heartbeat(push_heartbeat())).status.code == Code.OK
+    assert harness.core.pending is not None
+    harness.core.pending[0].set_exception(Overloaded("late"))
     await settle()
 
 
-async def test_what_failed_is_tried_again() -> None:
+async def test_failed_registration_is_retried_by_the_next_heartbeat() -> None:
     def fail(_: RemotingCommand) -> Exception:
         return Overloaded("not now")
 
-    stage = Stage(FakeCore(answer=fail))
-    stage.client().record_subscription("orders", FilterExpression(expression="*"))
+    harness = ClientHarness(FakeCore(answer=fail))
+    harness.client().record_subscription("orders", FilterExpression(expression="*"))
     with pytest.raises(Overloaded):
-        await stage.beat(push())
-    stage.core.answer = lambda _: commands.success()
-    assert (await stage.beat(push())).status.code == Code.OK
-    assert stage.codes == [HEART_BEAT, HEART_BEAT]
+        await harness.heartbeat(push_heartbeat())
+    harness.core.answer = lambda _: commands.success()
+    assert (await harness.heartbeat(push_heartbeat())).status.code == Code.OK
+    assert harness.command_codes == [HEART_BEAT, HEART_BEAT]
 
 
-# Farewells.
+# Termination.
 
 
-async def test_a_consumer_says_goodbye() -> None:
-    stage = Stage()
-    talk = await stage.talk(consumer_settings())
-    client = stage.client()
-    assert await terminate(stage, group=Resource(name="g")) == Code.OK
-    assert stage.codes == [HEART_BEAT, UNREGISTER]
-    assert stage.core.fields[-1] == {"consumerGroup": "g", "clientID": "c1"}
+async def test_terminated_consumer_leaves_its_group() -> None:
+    harness = ClientHarness()
+    session = await harness.open_session(consumer_settings())
+    client = harness.client()
+    assert await terminate(harness, group=Resource(name="g")) == Code.OK
+    assert harness.command_codes == [HEART_BEAT, UNREGISTER]
+    assert harness.core.fields[-1] == {"consumerGroup": "g", "clientID": "c1"}
     assert is_closed(client)
-    assert await talk.read() is None
-    assert len(stage.clients) == 0
+    assert await session.read() is None
+    assert len(harness.clients) == 0
 
 
-async def test_a_producer_says_goodbye_to_all_of_its_topics() -> None:
-    stage = Stage()
-    await stage.talk(producer_settings("a", "b"))
+async def test_terminated_producer_leaves_all_of_its_topics() -> None:
+    harness = ClientHarness()
+    await harness.open_session(producer_settings("a", "b"))
     await settle()
-    # Go names an empty group.
-    assert await terminate(stage, group=Resource(name="")) == Code.OK
-    own = [fields for client, code, fields, _ in stage.core.handled if code == UNREGISTER and client.client_id == "c1"]
-    assert own == [{"producerGroup": "a", "clientID": "c1"}, {"producerGroup": "b", "clientID": "c1"}]
-    assert len(stage.client_lifecycle.producers) == 0
+    # The Go client sends an empty group.
+    assert await terminate(harness, group=Resource(name="")) == Code.OK
+    unregistered = [
+        fields for client, code, fields, _ in harness.core.handled if code == UNREGISTER and client.client_id == "c1"
+    ]
+    assert unregistered == [{"producerGroup": "a", "clientID": "c1"}, {"producerGroup": "b", "clientID": "c1"}]
+    assert len(harness.client_lifecycle.producers) == 0
 
 
-async def test_goodbye_may_be_said_twice_and_by_strangers() -> None:
-    stage = Stage()
-    await stage.talk(consumer_settings())
+async def test_repeated_termination_is_ok() -> None:
+    harness = ClientHarness()
+    await harness.open_session(consumer_settings())
     for _ in range(3):
-        assert await terminate(stage) == Code.OK
-    assert stage.codes == [HEART_BEAT, UNREGISTER]
+        assert await terminate(harness) == Code.OK
+    assert harness.command_codes == [HEART_BEAT, UNREGISTER]
 
 
-async def test_a_broker_that_does_not_listen_to_a_farewell_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_termination_is_answered_within_the_timeout_if_brokers_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_lifecycle, "_RESPONSE_TIMEOUT", 0.01)
-    stage = Stage()
-    await stage.talk(consumer_settings())
-    stage.core.pending = []
-    assert await terminate(stage) == Code.OK
-    stage.core.pending[0].set_exception(Overloaded("late"))
-    await stage.client_lifecycle.close()
+    harness = ClientHarness()
+    await harness.open_session(consumer_settings())
+    harness.core.pending = []
+    assert await terminate(harness) == Code.OK
+    harness.core.pending[0].set_exception(Overloaded("late"))
+    await harness.client_lifecycle.close()
 
 
-# Without a farewell.
+# Departure without termination.
 
 
-async def connected(stage: Stage) -> tuple[Client, FakeConnection]:
-    """A consumer over one connection."""
+async def connected(harness: ClientHarness) -> tuple[Client, FakeConnection]:
+    """Return a consumer and its only connection."""
     connection = FakeConnection()
-    client = stage.clients.rpc(stage.context(connection=connection), "Heartbeat").client
+    client = harness.clients.rpc(harness.context(connection=connection), "Heartbeat").client
     client.record_subscription("orders", FilterExpression(expression="*"))
-    await stage.client_lifecycle.heartbeat(Rpc(client, stage.context(), PEER), push())
+    await harness.client_lifecycle.heartbeat(Rpc(client, harness.context(), PEER), push_heartbeat())
     return client, connection
 
 
@@ -317,64 +322,64 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def test_who_falls_silent_has_left() -> None:
-    stage, began = Stage(), now()
-    client, _ = await connected(stage)
-    stage.client_lifecycle.sweep(began + 89)
+async def test_client_without_calls_expires() -> None:
+    harness, began = ClientHarness(), now()
+    client, _ = await connected(harness)
+    harness.client_lifecycle.sweep(began + 89)
     assert not is_closed(client)
-    stage.client_lifecycle.sweep(now() + 91)
+    harness.client_lifecycle.sweep(now() + 91)
     await settle()
     assert is_closed(client)
-    assert stage.codes == [HEART_BEAT, UNREGISTER]
+    assert harness.command_codes == [HEART_BEAT, UNREGISTER]
 
 
-async def test_who_lost_its_connection_has_a_moment_to_come_back() -> None:
-    stage = Stage()
+async def test_disconnected_client_may_reconnect_within_the_timeout() -> None:
+    harness = ClientHarness()
     began = now()
-    client, connection = await connected(stage)
-    stage.clients.disconnected(connection)
-    stage.client_lifecycle.sweep(began + 9)
+    client, connection = await connected(harness)
+    harness.clients.disconnected(connection)
+    harness.client_lifecycle.sweep(began + 9)
     assert not is_closed(client)
-    stage.clients.rpc(stage.context(connection=FakeConnection()), "ReceiveMessage")
-    stage.client_lifecycle.sweep(began + 60)
+    harness.clients.rpc(harness.context(connection=FakeConnection()), "ReceiveMessage")
+    harness.client_lifecycle.sweep(began + 60)
     assert not is_closed(client)
-    assert stage.codes == [HEART_BEAT]
+    assert harness.command_codes == [HEART_BEAT]
 
 
-async def test_who_does_not_come_back_has_left() -> None:
-    stage = Stage()
-    client, connection = await connected(stage)
-    stage.clients.disconnected(connection)
-    stage.client_lifecycle.sweep(now() + 11)
+async def test_disconnected_client_is_removed_after_the_timeout() -> None:
+    harness = ClientHarness()
+    client, connection = await connected(harness)
+    harness.clients.disconnected(connection)
+    harness.client_lifecycle.sweep(now() + 11)
     await settle()
     assert is_closed(client)
-    assert stage.codes == [HEART_BEAT, UNREGISTER]
+    assert harness.command_codes == [HEART_BEAT, UNREGISTER]
 
 
-async def test_who_has_left_may_come_back() -> None:
-    stage = Stage()
-    await connected(stage)
-    stage.client_lifecycle.sweep(now() + 91)
+async def test_expired_client_may_return() -> None:
+    harness = ClientHarness()
+    await connected(harness)
+    harness.client_lifecycle.sweep(now() + 91)
     await settle()
-    again, _ = await connected(stage)
+    again, _ = await connected(harness)
     assert not again.closed
-    assert stage.codes == [HEART_BEAT, UNREGISTER, HEART_BEAT]
+    assert harness.command_codes == [HEART_BEAT, UNREGISTER, HEART_BEAT]
 
 
-async def test_at_the_end_everybody_leaves() -> None:
-    stage = Stage()
-    await stage.talk(consumer_settings(), "c1")
-    await stage.talk(consumer_settings(), "c2")
-    await stage.client_lifecycle.close()
-    assert stage.codes == [HEART_BEAT, HEART_BEAT, UNREGISTER, UNREGISTER]
-    assert len(stage.clients) == 0
+async def test_close_unregisters_all_clients() -> None:
+    harness = ClientHarness()
+    await harness.open_session(consumer_settings(), "c1")
+    await harness.open_session(consumer_settings(), "c2")
+    await harness.client_lifecycle.close()
+    assert harness.command_codes == [HEART_BEAT, HEART_BEAT, UNREGISTER, UNREGISTER]
+    assert len(harness.clients) == 0
 
 
-# Headers.
+# Headers of remoting commands.
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("name", "expected"),
     [
         ("JAVA", "JAVA"),
         ("GO", "GO"),
@@ -391,13 +396,13 @@ async def test_at_the_end_everybody_leaves() -> None:
         ("\N{SNOWMAN}", "OTHER"),
     ],
 )
-def test_a_language_is_never_an_error(said: str, told: str) -> None:
-    assert language(said) == told
-    assert told in LanguageCode.__members__
+def test_language_maps_to_a_language_code(name: str, expected: str) -> None:
+    assert language(name) == expected
+    assert expected in LanguageCode.__members__
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("name", "expected"),
     [
         ("5.0.7", version_ordinal(5, 0, 7)),
         ("5.1.4+a1b2c3", version_ordinal(5, 1, 4)),
@@ -409,23 +414,27 @@ def test_a_language_is_never_an_error(said: str, told: str) -> None:
         ("next", OWN_VERSION),
     ],
 )
-def test_a_version_is_never_an_error(said: str, told: int) -> None:
-    assert version(said) == told
+def test_version_maps_to_an_ordinal(name: str, expected: int) -> None:
+    assert version(name) == expected
 
 
-async def test_settings_that_come_faster_than_brokers_answer_are_told_one_after_the_other() -> None:
-    stage = Stage()
-    talk = await stage.talk(consumer_settings("g", ("first",)))
-    stage.core.handled.clear()
-    stage.core.pending = []
+async def test_settings_that_change_faster_than_brokers_answer_are_registered_once_with_the_last_value() -> None:
+    harness = ClientHarness()
+    session = await harness.open_session(consumer_settings("g", ("first",)))
+    harness.core.handled.clear()
+    harness.core.pending = []
     for number in range(100):
-        talk.send(TelemetryCommand(settings=consumer_settings("g", (f"t{number}",))))
-        await talk.read()
+        session.send(TelemetryCommand(settings=consumer_settings("g", (f"t{number}",))))
+        await session.read()
     await settle()
-    [in_flight], stage.core.pending = stage.core.pending, None
+    [in_flight], harness.core.pending = harness.core.pending, None
     in_flight.set_result(commands.success())
     await settle()
-    # What was newest when the broker had answered, and nothing in between.
-    told = [part["subscriptionDataSet"][0]["topic"] for body in bodies(stage) for part in body["consumerDataSet"]]
-    assert len(told) == 2
-    assert told[-1] == "t99"
+    # The settings in flight, then the newest ones after the reply; none in between.
+    topics = [
+        data["subscriptionDataSet"][0]["topic"]
+        for body in heartbeat_bodies(harness)
+        for data in body["consumerDataSet"]
+    ]
+    assert len(topics) == 2
+    assert topics[-1] == "t99"

@@ -6,135 +6,135 @@ from grpc_gateway.response_status import Refused
 from protocol_negotiation.peer import HostPort, Peer
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, FilterExpression
 from remoting.tasks import spawn
-from tests.grpc_gateway.kit import PEER, FakeConnection, FakeContext, make_client
+from tests.grpc_gateway.fakes import PEER, FakeConnection, FakeContext, make_client
 from tests.proxy.fakes import Clock, settle
 
 pytestmark = pytest.mark.anyio
 
 
-def clients(clock: Clock | None = None, most: int = 100) -> ClientTable:
-    return ClientTable(make_client, Clock() if clock is None else clock, most)
+def make_table(clock: Clock | None = None, max_clients: int = 100) -> ClientTable:
+    return ClientTable(make_client, Clock() if clock is None else clock, max_clients)
 
 
 def context(client_id: str = "c1", connection: FakeConnection | None = None, **metadata: str) -> FakeContext:
     return FakeContext(None, connection, x_mq_client_id=client_id, **metadata)
 
 
-async def test_a_client_is_the_same_over_all_of_its_connections() -> None:
-    known = clients()
-    first = known.rpc(context(connection=FakeConnection()), "SendMessage").client
-    assert known.rpc(context(connection=FakeConnection()), "SendMessage").client is first
-    assert known.rpc(context(), "SendMessage").client is first
-    assert known.rpc(context("c2"), "SendMessage").client is not first
-    assert len(known) == 2
+async def test_client_is_the_same_over_all_of_its_connections() -> None:
+    table = make_table()
+    first = table.rpc(context(connection=FakeConnection()), "SendMessage").client
+    assert table.rpc(context(connection=FakeConnection()), "SendMessage").client is first
+    assert table.rpc(context(), "SendMessage").client is first
+    assert table.rpc(context("c2"), "SendMessage").client is not first
+    assert len(table) == 2
 
 
-async def test_a_connection_has_room_for_so_many_clients() -> None:
-    known = ClientTable(make_client, Clock(), per_connection=2)
+async def test_clients_per_connection_are_limited() -> None:
+    table = ClientTable(make_client, Clock(), per_connection=2)
     connection = FakeConnection()
-    first = known.rpc(context("c1", connection), "Heartbeat").client
-    known.rpc(context("c2", connection), "Heartbeat")
+    first = table.rpc(context("c1", connection), "Heartbeat").client
+    table.rpc(context("c2", connection), "Heartbeat")
     with pytest.raises(Refused) as refused:
-        known.rpc(context("c3", connection), "Heartbeat")
+        table.rpc(context("c3", connection), "Heartbeat")
     assert refused.value.code == Code.TOO_MANY_REQUESTS
-    assert known.rpc(context("c1", connection), "Heartbeat").client is first
-    known.remove(first)
-    known.rpc(context("c3", connection), "Heartbeat")
+    assert table.rpc(context("c1", connection), "Heartbeat").client is first
+    table.remove(first)
+    table.rpc(context("c3", connection), "Heartbeat")
 
 
-async def test_nobody_from_another_host_passes_for_it() -> None:
-    known = clients()
-    first = known.rpc(context(connection=FakeConnection()), "SendMessage").client
-    elsewhere = FakeConnection(Peer(HostPort("203.0.113.9", 50000), PEER.local))
-    assert known.rpc(context(connection=elsewhere), "SendMessage").client is not first
+async def test_same_id_on_another_host_is_another_client() -> None:
+    table = make_table()
+    first = table.rpc(context(connection=FakeConnection()), "SendMessage").client
+    other_host = FakeConnection(Peer(HostPort("203.0.113.9", 50000), PEER.local))
+    assert table.rpc(context(connection=other_host), "SendMessage").client is not first
 
 
 @pytest.mark.parametrize("client_id", ["", "  "])
-async def test_who_does_not_say_who_it_is_is_refused(client_id: str) -> None:
-    for unnamed in (FakeContext(x_mq_client_id=client_id), FakeContext()):
+async def test_rpc_without_client_id_is_rejected(client_id: str) -> None:
+    for context_without_id in (FakeContext(x_mq_client_id=client_id), FakeContext()):
         with pytest.raises(Refused) as refused:
-            clients().rpc(unnamed, "SendMessage")
+            make_table().rpc(context_without_id, "SendMessage")
         assert refused.value.code == Code.CLIENT_ID_REQUIRED
 
 
-async def test_a_probe_needs_no_name_and_leaves_no_trace() -> None:
-    known = clients()
-    assert known.rpc(FakeContext(), "Heartbeat").client.client_id == ""
-    assert len(known) == 0
+async def test_heartbeat_without_client_id_adds_no_client() -> None:
+    table = make_table()
+    assert table.rpc(FakeContext(), "Heartbeat").client.client_id == ""
+    assert len(table) == 0
 
 
-async def test_what_the_metadata_says_is_kept() -> None:
-    known, clock = clients(clock := Clock()), clock
-    client = known.rpc(context(x_mq_language="GO", x_mq_client_version="5.1.4"), "Heartbeat").client
+async def test_metadata_updates_the_client() -> None:
+    table, clock = make_table(clock := Clock()), clock
+    client = table.rpc(context(x_mq_language="GO", x_mq_client_version="5.1.4"), "Heartbeat").client
     assert (client.language, client.version, client.last_call_at) == ("GO", "5.1.4", clock.now)
     revision = client.revision
     clock.now += 5
-    known.rpc(context(x_mq_language="GO", x_mq_client_version="5.1.4"), "Heartbeat")
+    table.rpc(context(x_mq_language="GO", x_mq_client_version="5.1.4"), "Heartbeat")
     assert (client.revision, client.last_call_at) == (revision, clock.now)
-    known.rpc(context(x_mq_language="RUST", x_mq_client_version="5.1.4"), "Heartbeat")
+    table.rpc(context(x_mq_language="RUST", x_mq_client_version="5.1.4"), "Heartbeat")
     assert client.revision > revision
 
 
-def alone(client: Client) -> float | None:
+def disconnected_at(client: Client) -> float | None:
     return client.disconnected_at
 
 
-async def test_a_client_is_alone_when_its_last_connection_has_closed() -> None:
-    known, clock = clients(clock := Clock()), clock
-    one, other = FakeConnection(), FakeConnection()
-    client = known.rpc(context(connection=one), "Heartbeat").client
-    known.rpc(context(connection=other), "Heartbeat")
-    known.disconnected(one)
-    assert alone(client) is None
-    known.disconnected(other)
-    assert alone(client) == clock.now
-    known.disconnected(other)
+async def test_client_is_disconnected_when_its_last_connection_closes() -> None:
+    table, clock = make_table(clock := Clock()), clock
+    first_connection, second_connection = FakeConnection(), FakeConnection()
+    client = table.rpc(context(connection=first_connection), "Heartbeat").client
+    table.rpc(context(connection=second_connection), "Heartbeat")
+    table.disconnected(first_connection)
+    assert disconnected_at(client) is None
+    table.disconnected(second_connection)
+    assert disconnected_at(client) == clock.now
+    table.disconnected(second_connection)
     again = FakeConnection()
-    assert known.rpc(context(connection=again), "Heartbeat").client is client
+    assert table.rpc(context(connection=again), "Heartbeat").client is client
     assert client.disconnected_at is None
 
 
-async def test_a_connection_that_has_closed_already_is_none() -> None:
-    known, connection = clients(), FakeConnection()
+async def test_closed_connection_is_not_recorded() -> None:
+    table, connection = make_table(), FakeConnection()
     connection.closed = True
-    client = known.rpc(context(connection=connection), "Heartbeat").client
+    client = table.rpc(context(connection=connection), "Heartbeat").client
     assert not client.connections
-    assert not known._by_connection
+    assert not table._by_connection
 
 
-async def test_who_has_left_is_forgotten_and_may_come_back() -> None:
-    known, connection = clients(), FakeConnection()
-    gone: list[Client] = []
-    known.departure_listeners.append(gone.append)
-    client = known.rpc(context(connection=connection), "Heartbeat").client
-    known.remove(client)
-    known.remove(client)
-    assert gone == [client]
+async def test_removed_client_may_return_as_a_new_one() -> None:
+    table, connection = make_table(), FakeConnection()
+    departed: list[Client] = []
+    table.departure_listeners.append(departed.append)
+    client = table.rpc(context(connection=connection), "Heartbeat").client
+    table.remove(client)
+    table.remove(client)
+    assert departed == [client]
     assert client.closed
-    assert len(known) == 0
-    again = known.rpc(context(connection=connection), "Heartbeat").client
+    assert len(table) == 0
+    again = table.rpc(context(connection=connection), "Heartbeat").client
     assert again is not client
     assert not again.closed
-    known.disconnected(connection)
+    table.disconnected(connection)
     assert again.disconnected_at is not None
 
 
-async def test_made_up_clients_do_not_fill_the_memory() -> None:
-    known, clock = clients(clock := Clock(), most=3), clock
+async def test_full_table_evicts_unregistered_clients() -> None:
+    table, clock = make_table(clock := Clock(), max_clients=3), clock
     for number in range(3):
-        known.rpc(context(f"made-up-{number}"), "QueryRoute")
+        table.rpc(context(f"made-up-{number}"), "QueryRoute")
     with pytest.raises(Refused) as refused:
-        known.rpc(context("c1"), "QueryRoute")
+        table.rpc(context("c1"), "QueryRoute")
     assert refused.value.code == Code.TOO_MANY_REQUESTS
     clock.now += 11
-    known.rpc(context("c1"), "QueryRoute")
-    assert [client.client_id for client in known] == ["c1"]
+    table.rpc(context("c1"), "QueryRoute")
+    assert [client.client_id for client in table] == ["c1"]
 
 
-# A client by itself.
+# Clients.
 
 
-async def test_what_a_client_does_stands_in_for_settings() -> None:
+async def test_client_records_topics_of_its_calls_up_to_a_limit() -> None:
     client = make_client("c1", PEER)
     revision = client.revision
     client.record_publication("orders")
@@ -151,37 +151,37 @@ async def test_what_a_client_does_stands_in_for_settings() -> None:
     assert len(client.subscriptions) <= 1_000
 
 
-def held(client: Client) -> bool:
+def is_paused(client: Client) -> bool:
     return client.paused
 
 
-async def test_a_held_client_waits() -> None:
+async def test_paused_client_waits_until_it_is_resumed() -> None:
     client = make_client("c1", PEER)
     client.pause()
     client.pause()
     waiting = [spawn(client.wait_until_resumed()) for _ in range(2)]
     client.resume()
     await settle()
-    assert held(client)
+    assert is_paused(client)
     assert not any(task.done() for task in waiting)
     client.resume()
     await settle()
-    assert not held(client)
+    assert not is_paused(client)
     assert all(task.done() for task in waiting)
     await client.wait_until_resumed()
 
 
-async def test_a_name_is_bounded() -> None:
-    known = clients()
-    known.rpc(context("x" * 512), "SendMessage")
+async def test_length_of_the_client_id_is_limited() -> None:
+    table = make_table()
+    table.rpc(context("x" * 512), "SendMessage")
     for name in ("SendMessage", "Heartbeat"):
         with pytest.raises(Refused) as refused:
-            known.rpc(context("x" * 513), name)
+            table.rpc(context("x" * 513), name)
         assert refused.value.code == Code.CLIENT_ID_REQUIRED
-    assert len(known) == 1
+    assert len(table) == 1
 
 
-async def test_of_a_request_nothing_else_is_kept() -> None:
+async def test_recorded_subscription_is_a_copy() -> None:
     client, expression = make_client("c1", PEER), FilterExpression(expression="a")
     client.record_subscription("orders", expression)
     assert client.subscriptions == {"orders": expression}

@@ -17,22 +17,23 @@ from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.errors import ConsumerNotOnline
 from remoting.topic_group_config import GroupConfig
-from tests.grpc_gateway.kit import FakeContext, FakeCore, consumer_settings, producer_settings
-from tests.grpc_gateway.talk import Stage, Talk
+from tests.grpc_gateway.client_harness import ClientHarness, TelemetrySession
+from tests.grpc_gateway.fakes import FakeContext, FakeCore
+from tests.grpc_gateway.messages import consumer_settings, producer_settings
 from tests.proxy.fakes import settle
 
 pytestmark = pytest.mark.anyio
 
 
-def command(settings: Settings) -> TelemetryCommand:
+def settings_command(settings: Settings) -> TelemetryCommand:
     return TelemetryCommand(settings=settings)
 
 
-def bad(language: Language = Language.JAVA) -> Settings:
+def invalid_settings(language: Language = Language.JAVA) -> Settings:
     return producer_settings("no such topic", language=language)
 
 
-def jstack() -> Any:
+def stack_trace_request() -> Any:
     return commands.request(RequestCode.GET_CONSUMER_RUNNING_INFO, {"jstackEnable": "true"})
 
 
@@ -40,263 +41,265 @@ def jstack() -> Any:
 
 
 @pytest.mark.parametrize("settings", [producer_settings(), consumer_settings()])
-async def test_settings_are_answered(settings: Settings) -> None:
-    stage = Stage()
-    talk = await stage.talk()
-    talk.send(command(settings))
-    answer = await talk.told()
+async def test_settings_are_answered_with_effective_settings(settings: Settings) -> None:
+    harness = ClientHarness()
+    session = await harness.open_session()
+    session.send(settings_command(settings))
+    answer = await session.read_command()
     assert answer.status.code == Code.OK
     assert answer.settings.WhichOneof("pub_sub") == settings.WhichOneof("pub_sub")
     assert answer.settings.backoff_policy.WhichOneof("strategy")
-    talk.close()
-    assert await talk.read() is None
-    assert talk.context.aborted is None
-    assert stage.observed == [("Telemetry", Code.OK)]
+    session.close()
+    assert await session.read() is None
+    assert session.context.aborted is None
+    assert harness.observed == [("Telemetry", Code.OK)]
 
 
-async def test_settings_make_a_client_known_before_its_first_heartbeat() -> None:
-    stage = Stage()
-    await stage.talk(consumer_settings())
-    assert stage.codes == [RequestCode.HEART_BEAT]
+async def test_settings_register_a_client_before_its_first_heartbeat() -> None:
+    harness = ClientHarness()
+    await harness.open_session(consumer_settings())
+    assert harness.command_codes == [RequestCode.HEART_BEAT]
 
 
 class SlowCore(FakeCore):
-    """A core whose brokers do not say what a group is like, until they are let."""
+    """A core that returns group configurations only after `released` is set."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.let = asyncio.Event()
+        self.released = asyncio.Event()
 
     async def group(self, group: str) -> GroupConfig:
-        await self.let.wait()
+        await self.released.wait()
         return GroupConfig(group, orderly=True)
 
 
-async def test_slow_brokers_do_not_keep_a_client_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_settings_do_not_wait_for_a_slow_group_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(telemetry, "_CONFIG_TIMEOUT", 0.01)
-    stage = Stage(core := SlowCore())
-    talk = await stage.talk()
-    talk.send(command(consumer_settings()))
-    first = await talk.told()
+    harness = ClientHarness(core := SlowCore())
+    session = await harness.open_session()
+    session.send(settings_command(consumer_settings()))
+    first = await session.read_command()
     assert not first.settings.subscription.fifo
-    core.let.set()
-    assert (await talk.told()).settings.subscription.fifo
+    core.released.set()
+    assert (await session.read_command()).settings.subscription.fifo
 
 
-async def test_a_changed_group_is_told_to_its_members() -> None:
-    stage = Stage()
-    member = await stage.talk(consumer_settings("g"), "c1")
-    other = await stage.talk(consumer_settings("h"), "c2")
-    await stage.talk(producer_settings(), "c3")
-    for listener in stage.core.listeners:
+async def test_changed_group_configuration_is_sent_to_its_members() -> None:
+    harness = ClientHarness()
+    member = await harness.open_session(consumer_settings("g"), "c1")
+    other = await harness.open_session(consumer_settings("h"), "c2")
+    await harness.open_session(producer_settings(), "c3")
+    for listener in harness.core.listeners:
         listener(GroupConfig("g", orderly=True))
-    assert (await member.told()).settings.subscription.fifo
-    assert other.got.empty()
+    assert (await member.read_command()).settings.subscription.fifo
+    assert other.received.empty()
 
 
-async def test_a_group_may_change_while_a_member_has_no_stream() -> None:
-    stage = Stage()
-    talk = await stage.talk(consumer_settings())
-    talk.close()
-    assert await talk.read() is None
-    stage.telemetry.group_changed(GroupConfig("g", orderly=True))
+async def test_group_may_change_while_a_member_has_no_stream() -> None:
+    harness = ClientHarness()
+    session = await harness.open_session(consumer_settings())
+    session.close()
+    assert await session.read() is None
+    harness.telemetry.group_changed(GroupConfig("g", orderly=True))
 
 
-# Settings that cannot be. Each client survives something else.
+# Invalid settings: clients differ in the errors that they survive.
 
 
 @pytest.mark.parametrize("language", [Language.JAVA, Language.GOLANG, Language.CPP, Language.RUST, Language.PYTHON])
-async def test_an_impossible_start_fails_at_once(language: Language) -> None:
-    talk = await (stage := Stage()).talk()
-    talk.send(command(bad(language)))
-    assert await talk.read() is None
-    assert talk.context.aborted is not None
-    code, text = talk.context.aborted
+async def test_invalid_first_settings_end_the_stream_with_an_error(language: Language) -> None:
+    session = await (harness := ClientHarness()).open_session()
+    session.send(settings_command(invalid_settings(language)))
+    assert await session.read() is None
+    assert session.context.aborted is not None
+    code, text = session.context.aborted
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "ILLEGAL_TOPIC" in text
     assert "no such topic" in text
-    assert stage.observed == [("Telemetry", Code.ILLEGAL_TOPIC)]
+    assert harness.observed == [("Telemetry", Code.ILLEGAL_TOPIC)]
 
 
 @pytest.mark.parametrize("language", [Language.NODE_JS, Language.DOT_NET])
-async def test_where_the_streams_end_would_do_harm_only_the_status_is_told(language: Language) -> None:
-    talk = await Stage().talk()
-    talk.send(command(bad(language)))
-    answer = await talk.told()
+async def test_invalid_settings_of_node_and_csharp_get_a_status_on_the_stream(language: Language) -> None:
+    session = await ClientHarness().open_session()
+    session.send(settings_command(invalid_settings(language)))
+    answer = await session.read_command()
     assert answer.status.code == Code.ILLEGAL_TOPIC
     assert answer.WhichOneof("command") is None
-    # And it may do better.
-    talk.send(command(producer_settings(language=language)))
-    assert (await talk.told()).status.code == Code.OK
+    # The client may send valid settings later.
+    session.send(settings_command(producer_settings(language=language)))
+    assert (await session.read_command()).status.code == Code.OK
 
 
-async def test_a_client_that_is_under_way_goes_on() -> None:
-    stage = Stage()
-    talk = await stage.talk(producer_settings())
-    talk.send(command(bad()))
-    assert (await talk.told()).status.code == Code.ILLEGAL_TOPIC
-    assert stage.client().settings == producer_settings()
-    talk.send(command(producer_settings("orders", "payments")))
-    assert (await talk.told()).status.code == Code.OK
+async def test_invalid_later_settings_leave_the_valid_ones_in_use() -> None:
+    harness = ClientHarness()
+    session = await harness.open_session(producer_settings())
+    session.send(settings_command(invalid_settings()))
+    assert (await session.read_command()).status.code == Code.ILLEGAL_TOPIC
+    assert harness.client().settings == producer_settings()
+    session.send(settings_command(producer_settings("orders", "payments")))
+    assert (await session.read_command()).status.code == Code.OK
 
 
-async def test_who_does_not_say_who_it_is_is_told_so() -> None:
-    stage = Stage()
-    talk = Talk(stage, FakeContext())
-    assert (await talk.told()).status.code == Code.CLIENT_ID_REQUIRED
-    assert await talk.read() is None
-    assert not stage.telemetry.streams
+async def test_stream_without_client_id_gets_a_status() -> None:
+    harness = ClientHarness()
+    session = TelemetrySession(harness, FakeContext())
+    assert (await session.read_command()).status.code == Code.CLIENT_ID_REQUIRED
+    assert await session.read() is None
+    assert not harness.telemetry.streams
 
 
-async def test_a_mistake_of_ours_ends_the_stream_as_one() -> None:
-    talk = await Stage().talk()
-    talk.send(ValueError("not for the client's eyes"))
-    assert await talk.read() is None
-    assert talk.context.aborted == (grpc.StatusCode.INTERNAL, "INTERNAL_SERVER_ERROR: ValueError")
+async def test_unexpected_error_ends_the_stream_with_its_type_only() -> None:
+    session = await ClientHarness().open_session()
+    session.send(ValueError("must not be sent to the client"))
+    assert await session.read() is None
+    assert session.context.aborted == (grpc.StatusCode.INTERNAL, "INTERNAL_SERVER_ERROR: ValueError")
 
 
 # Streams.
 
 
-async def end_cleanly(talk: Talk) -> None:
-    talk.close()
-    assert await talk.read() is None
+async def half_close(session: TelemetrySession) -> None:
+    session.close()
+    assert await session.read() is None
 
 
-async def lose_the_connection(talk: Talk) -> None:
-    await talk.broken()
+async def lose_connection(session: TelemetrySession) -> None:
+    await session.disconnect()
 
 
-async def be_called_off(talk: Talk) -> None:
-    talk.serving.cancel()
+async def cancel_handler(session: TelemetrySession) -> None:
+    session.serving.cancel()
     await settle()
 
 
-async def only_tell_the_callbacks(talk: Talk) -> None:
-    talk.context.end()
+async def call_callbacks_only(session: TelemetrySession) -> None:
+    session.context.end()
     await settle()
 
 
-@pytest.mark.parametrize("end", [end_cleanly, lose_the_connection, be_called_off, only_tell_the_callbacks])
-async def test_the_end_of_a_stream_is_noticed_at_once(end: Callable[[Talk], Any]) -> None:
-    stage = Stage()
-    talk = await stage.talk(consumer_settings())
-    client = stage.client()
-    question = client.request(jstack(), 5)
-    assert (await talk.told()).HasField("print_thread_stack_trace_command")
-    await end(talk)
+@pytest.mark.parametrize("end", [half_close, lose_connection, cancel_handler, call_callbacks_only])
+async def test_end_of_a_stream_fails_requests_but_keeps_the_client(end: Callable[[TelemetrySession], Any]) -> None:
+    harness = ClientHarness()
+    session = await harness.open_session(consumer_settings())
+    client = harness.client()
+    reply = client.request(stack_trace_request(), 5)
+    assert (await session.read_command()).HasField("print_thread_stack_trace_command")
+    await end(session)
     with pytest.raises(ConsumerNotOnline):
-        await question
+        await reply
     assert client.stream is None
-    assert not stage.telemetry.streams
+    assert not harness.telemetry.streams
     with pytest.raises(ConsumerNotOnline):
-        await client.request(jstack(), 5)
-    # Many clients live without a stream for a long time.
-    assert list(stage.clients) == [client]
-    assert RequestCode.UNREGISTER_CLIENT not in stage.codes
-    await stage.beat()
+        await client.request(stack_trace_request(), 5)
+    # Many clients have no stream for a long time.
+    assert list(harness.clients) == [client]
+    assert RequestCode.UNREGISTER_CLIENT not in harness.command_codes
+    await harness.heartbeat()
 
 
-async def test_the_newest_stream_is_told_and_an_older_one_takes_over() -> None:
-    stage = Stage()
-    first = await stage.talk(consumer_settings())
-    second = await stage.talk(consumer_settings())
-    client = stage.client()
-    client.request(jstack(), 5).cancel()
-    question = client.request(jstack(), 5)
-    assert (await second.told()).HasField("print_thread_stack_trace_command")
-    assert first.got.empty()
-    await second.broken()
+async def test_newest_stream_is_used_and_an_older_one_takes_over() -> None:
+    harness = ClientHarness()
+    first = await harness.open_session(consumer_settings())
+    second = await harness.open_session(consumer_settings())
+    client = harness.client()
+    client.request(stack_trace_request(), 5).cancel()
+    reply = client.request(stack_trace_request(), 5)
+    assert (await second.read_command()).HasField("print_thread_stack_trace_command")
+    assert first.received.empty()
+    await second.disconnect()
     with pytest.raises(ConsumerNotOnline):
-        await question
-    question = client.request(jstack(), 5)
-    nonce = (await first.told()).print_thread_stack_trace_command.nonce
+        await reply
+    reply = client.request(stack_trace_request(), 5)
+    nonce = (await first.read_command()).print_thread_stack_trace_command.nonce
     first.send(TelemetryCommand(thread_stack_trace=ThreadStackTrace(nonce=nonce, thread_stack_trace="main")))
-    assert b"main" in (await question).body
+    assert b"main" in (await reply).body
 
 
-async def test_when_the_older_stream_ends_the_newer_stays() -> None:
-    stage = Stage()
-    first = await stage.talk(consumer_settings())
-    second = await stage.talk(consumer_settings())
-    await first.broken()
-    stage.telemetry.group_changed(GroupConfig("g", orderly=True))
-    assert (await second.told()).settings.subscription.fifo
+async def test_newer_stream_stays_in_use_when_the_older_ends() -> None:
+    harness = ClientHarness()
+    first = await harness.open_session(consumer_settings())
+    second = await harness.open_session(consumer_settings())
+    await first.disconnect()
+    harness.telemetry.group_changed(GroupConfig("g", orderly=True))
+    assert (await second.read_command()).settings.subscription.fifo
 
 
-async def test_nobody_answers_for_another_client() -> None:
-    stage = Stage()
-    asked = await stage.talk(consumer_settings())
-    meddler = await stage.talk(consumer_settings(), "c2")
-    question = stage.client().request(jstack(), 5)
-    nonce = (await asked.told()).print_thread_stack_trace_command.nonce
+async def test_reply_of_another_client_is_ignored() -> None:
+    harness = ClientHarness()
+    target = await harness.open_session(consumer_settings())
+    other_client = await harness.open_session(consumer_settings(), "c2")
+    reply = harness.client().request(stack_trace_request(), 5)
+    nonce = (await target.read_command()).print_thread_stack_trace_command.nonce
     forged = TelemetryCommand(thread_stack_trace=ThreadStackTrace(nonce=nonce, thread_stack_trace="forged"))
-    meddler.send(forged)
+    other_client.send(forged)
     await settle()
-    assert not question.done()
-    asked.send(TelemetryCommand(thread_stack_trace=ThreadStackTrace(nonce=nonce, thread_stack_trace="real")))
-    assert b"real" in (await question).body
+    assert not reply.done()
+    target.send(TelemetryCommand(thread_stack_trace=ThreadStackTrace(nonce=nonce, thread_stack_trace="real")))
+    assert b"real" in (await reply).body
 
 
-async def test_unknown_commands_are_passed_over() -> None:
-    stage = Stage()
-    talk = await stage.talk(consumer_settings())
-    talk.send(TelemetryCommand())
-    talk.send(TelemetryCommand(status=Status(code=Code.OK)))
-    talk.send(TelemetryCommand(print_thread_stack_trace_command=PrintThreadStackTraceCommand(nonce="1")))
+async def test_unknown_commands_are_ignored() -> None:
+    harness = ClientHarness()
+    session = await harness.open_session(consumer_settings())
+    session.send(TelemetryCommand())
+    session.send(TelemetryCommand(status=Status(code=Code.OK)))
+    session.send(TelemetryCommand(print_thread_stack_trace_command=PrintThreadStackTraceCommand(nonce="1")))
     # An unknown field of the oneof, as a newer client may send it.
-    talk.send(TelemetryCommand.FromString(b"\xa2\x06\x02\x0a\x00"))
-    talk.send(TelemetryCommand(verify_message_command=VerifyMessageCommand(nonce="no such nonce")))
-    talk.send(command(consumer_settings()))
-    assert (await talk.told()).status.code == Code.OK
+    session.send(TelemetryCommand.FromString(b"\xa2\x06\x02\x0a\x00"))
+    session.send(TelemetryCommand(verify_message_command=VerifyMessageCommand(nonce="no such nonce")))
+    session.send(settings_command(consumer_settings()))
+    assert (await session.read_command()).status.code == Code.OK
 
 
-async def test_a_client_that_does_not_read_is_let_go() -> None:
-    stage = Stage()
-    await stage.talk(consumer_settings())
-    stream = stage.client().stream
+async def test_stream_of_a_client_that_does_not_read_ends() -> None:
+    harness = ClientHarness()
+    await harness.open_session(consumer_settings())
+    stream = harness.client().stream
     assert stream is not None
     while stream.write(TelemetryCommand()):
         pass
     await settle()
-    assert stage.client().stream is None
+    assert harness.client().stream is None
 
 
-async def test_a_stream_counts_as_a_sign_of_life() -> None:
-    stage = Stage()
-    talk = await stage.talk(consumer_settings())
-    client = stage.client()
+async def test_telemetry_command_updates_the_time_of_the_last_call() -> None:
+    harness = ClientHarness()
+    session = await harness.open_session(consumer_settings())
+    client = harness.client()
     client.last_call_at = 0.0
-    talk.send(TelemetryCommand())
+    session.send(TelemetryCommand())
     await settle()
     assert client.last_call_at > 0
 
 
-async def test_after_a_farewell_the_stream_ends() -> None:
-    stage = Stage()
-    talk = await stage.talk(consumer_settings())
-    stage.clients.remove(stage.client())
-    assert await talk.read() is None
-    assert talk.context.aborted is None
+async def test_removal_of_a_client_ends_its_stream() -> None:
+    harness = ClientHarness()
+    session = await harness.open_session(consumer_settings())
+    harness.clients.remove(harness.client())
+    assert await session.read() is None
+    assert session.context.aborted is None
 
 
-async def test_settings_that_come_after_the_farewell_bring_nobody_back() -> None:
-    stage = Stage()
-    talk = await stage.talk()
+async def test_settings_of_a_removed_client_are_ignored() -> None:
+    harness = ClientHarness()
+    session = await harness.open_session()
     await settle()
-    (client,) = stage.clients
-    stage.clients.remove(client)
-    talk.send(command(consumer_settings()))
-    assert await talk.read() is None
+    (client,) = harness.clients
+    harness.clients.remove(client)
+    session.send(settings_command(consumer_settings()))
+    assert await session.read() is None
     assert client.settings is None
-    assert stage.codes == []
+    assert harness.command_codes == []
 
 
-# Draining.
+# Drain.
 
 
 @pytest.mark.parametrize(
-    ("language", "knows"),
+    ("language", "supported"),
     [
         ("JAVA", True),
         ("GO", True),
@@ -307,20 +310,20 @@ async def test_settings_that_come_after_the_farewell_bring_nobody_back() -> None
         ("RUST", False),
     ],
 )
-async def test_at_the_end_clients_are_told_where_they_understand_it(language: str, knows: bool) -> None:
-    stage = Stage()
-    talk = await stage.talk(consumer_settings(), language=language)
-    stage.telemetry.drain()
-    if knows:
-        assert (await talk.told()).HasField("reconnect_endpoints_command")
-    assert await talk.read() is None
-    assert talk.context.aborted is None
+async def test_drain_sends_reconnect_if_supported_and_ends_streams(language: str, supported: bool) -> None:
+    harness = ClientHarness()
+    session = await harness.open_session(consumer_settings(), language=language)
+    harness.telemetry.drain()
+    if supported:
+        assert (await session.read_command()).HasField("reconnect_endpoints_command")
+    assert await session.read() is None
+    assert session.context.aborted is None
 
 
-async def test_many_streams_come_and_go_without_a_trace() -> None:
-    stage = Stage()
+async def test_ended_streams_are_removed() -> None:
+    harness = ClientHarness()
     for number in range(50):
-        talk = await stage.talk(consumer_settings(), f"c{number}")
-        await (talk.broken() if number % 2 else end_cleanly(talk))
-    assert not stage.telemetry.streams
-    assert all(client.stream is None for client in stage.clients)
+        session = await harness.open_session(consumer_settings(), f"c{number}")
+        await (session.disconnect() if number % 2 else half_close(session))
+    assert not harness.telemetry.streams
+    assert all(client.stream is None for client in harness.clients)

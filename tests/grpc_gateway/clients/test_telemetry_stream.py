@@ -19,17 +19,17 @@ def stack_trace(nonce: str) -> TelemetryCommand:
     return TelemetryCommand(print_thread_stack_trace_command=PrintThreadStackTraceCommand(nonce=nonce))
 
 
-def answer(nonce: str) -> TelemetryCommand:
+def stack_trace_reply(nonce: str) -> TelemetryCommand:
     return TelemetryCommand(thread_stack_trace=ThreadStackTrace(nonce=nonce))
 
 
-async def asked(stream: TelemetryStream) -> str:
+async def next_nonce(stream: TelemetryStream) -> str:
     command = await stream.next()
     assert command is not None
     return command.print_thread_stack_trace_command.nonce
 
 
-async def test_what_is_written_is_told_in_order_then_comes_the_end() -> None:
+async def test_commands_are_read_in_order_until_the_end() -> None:
     stream = TelemetryStream()
     waiting = spawn(stream.next())
     await settle()
@@ -43,56 +43,56 @@ async def test_what_is_written_is_told_in_order_then_comes_the_end() -> None:
     assert await stream.next() is None
 
 
-async def test_an_answer_reaches_who_asked() -> None:
+async def test_reply_completes_the_request_with_its_nonce() -> None:
     stream = TelemetryStream()
-    one, other = stream.request(stack_trace, 5), stream.request(stack_trace, 5)
-    first, second = await asked(stream), await asked(stream)
+    first_reply, second_reply = stream.request(stack_trace, 5), stream.request(stack_trace, 5)
+    first, second = await next_nonce(stream), await next_nonce(stream)
     assert first != second
-    stream.receive_reply(second, answer(second))
-    stream.receive_reply("no such nonce", answer(""))
-    assert (await other).thread_stack_trace.nonce == second
-    assert not one.done()
-    stream.receive_reply(first, answer(first))
-    stream.receive_reply(first, answer("again"))
-    assert (await one).thread_stack_trace.nonce == first
+    stream.receive_reply(second, stack_trace_reply(second))
+    stream.receive_reply("no such nonce", stack_trace_reply(""))
+    assert (await second_reply).thread_stack_trace.nonce == second
+    assert not first_reply.done()
+    stream.receive_reply(first, stack_trace_reply(first))
+    stream.receive_reply(first, stack_trace_reply("again"))
+    assert (await first_reply).thread_stack_trace.nonce == first
 
 
-async def test_nobody_replies_for_another() -> None:
-    stream, other = TelemetryStream(), TelemetryStream()
-    question = stream.request(stack_trace, 5)
-    nonce = await asked(stream)
-    other.receive_reply(nonce, answer(nonce))
-    assert not question.done()
+async def test_reply_on_another_stream_is_ignored() -> None:
+    stream, other_stream = TelemetryStream(), TelemetryStream()
+    reply = stream.request(stack_trace, 5)
+    nonce = await next_nonce(stream)
+    other_stream.receive_reply(nonce, stack_trace_reply(nonce))
+    assert not reply.done()
     stream.end()
-    await failed(question, ConsumerNotOnline)
+    await assert_fails(reply, ConsumerNotOnline)
 
 
-async def failed(question: "asyncio.Future[Any]", kind: type[Exception]) -> None:
+async def assert_fails(reply: "asyncio.Future[Any]", kind: type[Exception]) -> None:
     with pytest.raises(kind):
-        await question
+        await reply
 
 
-async def test_the_end_is_noticed_at_once() -> None:
+async def test_end_fails_open_and_later_requests() -> None:
     stream = TelemetryStream()
-    question = stream.request(stack_trace, 5)
+    reply = stream.request(stack_trace, 5)
     waiting = spawn(stream.next())
     await settle()
     await waiting
     stream.end()
     stream.end()
-    await failed(question, ConsumerNotOnline)
-    await failed(stream.request(stack_trace, 5), ConsumerNotOnline)
+    await assert_fails(reply, ConsumerNotOnline)
+    await assert_fails(stream.request(stack_trace, 5), ConsumerNotOnline)
 
 
-async def test_silence_has_an_end_and_a_late_answer_harms_nobody() -> None:
+async def test_request_times_out_and_a_late_reply_is_ignored() -> None:
     stream = TelemetryStream()
-    question = stream.request(stack_trace, 0.01)
-    nonce = await asked(stream)
-    await failed(question, RequestTimeout)
-    stream.receive_reply(nonce, answer(nonce))
+    reply = stream.request(stack_trace, 0.01)
+    nonce = await next_nonce(stream)
+    await assert_fails(reply, RequestTimeout)
+    stream.receive_reply(nonce, stack_trace_reply(nonce))
 
 
-async def test_who_gives_up_asking_leaves_nothing_behind() -> None:
+async def test_cancelled_request_is_removed() -> None:
     stream = TelemetryStream()
     stream.request(stack_trace, 5).cancel()
     await settle()
@@ -100,26 +100,26 @@ async def test_who_gives_up_asking_leaves_nothing_behind() -> None:
     stream.end()
 
 
-async def test_a_client_that_does_not_read_is_let_go() -> None:
+async def test_full_queue_ends_the_stream() -> None:
     stream = TelemetryStream()
-    question = stream.request(stack_trace, 5)
+    reply = stream.request(stack_trace, 5)
     written = 0
     while stream.write(COMMAND):
         written += 1
     assert written < 2_000
-    await failed(question, ConsumerNotOnline)
+    await assert_fails(reply, ConsumerNotOnline)
     assert await stream.next() is None
     assert stream.failure is not None
     assert stream.failure[0] == Code.TOO_MANY_REQUESTS
 
 
-async def test_a_client_that_reads_but_never_replies_is_not_asked_for_ever() -> None:
+async def test_requests_without_a_reply_are_limited() -> None:
     stream = TelemetryStream()
-    questions = []
+    replies = []
     for _ in range(1_024):
-        questions.append(stream.request(stack_trace, 5))
+        replies.append(stream.request(stack_trace, 5))
         await stream.next()
-    await failed(stream.request(stack_trace, 5), Overloaded)
+    await assert_fails(stream.request(stack_trace, 5), Overloaded)
     stream.end()
-    for question in questions:
-        await failed(question, ConsumerNotOnline)
+    for reply in replies:
+        await assert_fails(reply, ConsumerNotOnline)

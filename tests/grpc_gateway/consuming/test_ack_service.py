@@ -1,4 +1,4 @@
-"""Acknowledging, hiding, dead letters: what brokers are asked for it, and what clients are told."""
+"""Acknowledgements, changes of the invisible duration, and dead letters."""
 
 import asyncio
 from typing import Any
@@ -24,23 +24,24 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, GoAway, RequestTimeout, ServiceUnavailable
 from remoting.pop_offset_info import Retry
-from tests.grpc_gateway.kit import FakeCore, call, receipt_handle, resource, route
+from tests.grpc_gateway.fakes import FakeCore, make_rpc
+from tests.grpc_gateway.messages import receipt_handle, resource, route
 
 pytestmark = pytest.mark.anyio
 
 _ACK, _BATCH = RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE
-_CHANGE, _BACK = RequestCode.CHANGE_MESSAGE_INVISIBLETIME, RequestCode.CONSUMER_SEND_MSG_BACK
-_BAD = Code.INVALID_RECEIPT_HANDLE
+_CHANGE, _SEND_BACK = RequestCode.CHANGE_MESSAGE_INVISIBLETIME, RequestCode.CONSUMER_SEND_MSG_BACK
+_INVALID_HANDLE = Code.INVALID_RECEIPT_HANDLE
 
-# What a broker answers or what becomes of the request, and the code that a settlement of it has.
+# Reply or error of the request to the broker, and v2 code of the settlement.
 _OUTCOMES = [
     (ResponseCode.SUCCESS, Code.OK),
-    (ResponseCode.NO_MESSAGE, _BAD),
-    (ResponseCode.MESSAGE_ILLEGAL, _BAD),
-    (ResponseCode.TOPIC_NOT_EXIST, _BAD),
-    (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, _BAD),
-    (ResponseCode.INVALID_PARAMETER, _BAD),
-    (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _BAD),
+    (ResponseCode.NO_MESSAGE, _INVALID_HANDLE),
+    (ResponseCode.MESSAGE_ILLEGAL, _INVALID_HANDLE),
+    (ResponseCode.TOPIC_NOT_EXIST, _INVALID_HANDLE),
+    (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, _INVALID_HANDLE),
+    (ResponseCode.INVALID_PARAMETER, _INVALID_HANDLE),
+    (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _INVALID_HANDLE),
     (ResponseCode.SYSTEM_ERROR, Code.INTERNAL_SERVER_ERROR),
     (ResponseCode.SERVICE_NOT_AVAILABLE, Code.INTERNAL_SERVER_ERROR),
     (ResponseCode.SYSTEM_BUSY, Code.TOO_MANY_REQUESTS),
@@ -53,35 +54,35 @@ _OUTCOMES = [
 ]
 
 
-def saying(outcome: "ResponseCode | Exception", **fields: str) -> Any:
-    """A broker that always answers this."""
+def always(outcome: "ResponseCode | Exception", **fields: str) -> Any:
+    """Return a broker that always answers with this outcome."""
     return lambda _: outcome if isinstance(outcome, Exception) else commands.response(outcome, dict(fields), b"", "why")
 
 
-class Service:
-    """The part under test, with all that it needs."""
+class AckHarness:
+    """An AckService with its core and renewal."""
 
     def __init__(self, answer: Any = lambda _: commands.success(), **options: Any) -> None:
         self.core = FakeCore(routes={"orders": route("orders", "broker-a", "broker-b")}, answer=answer)
         self.renewal = Renewal(self.core, GatewayOptions(**options), lambda: 1_000.0, "replica")
-        self.acking = AckService(self.core, self.renewal, GatewayOptions(**options), BrokerClocks())
-        self.call = call()
+        self.ack_service = AckService(self.core, self.renewal, GatewayOptions(**options), BrokerClocks())
+        self.rpc = make_rpc()
 
     @property
     def sent(self) -> list[int]:
-        """The codes that brokers were asked."""
+        """The request codes of all commands to brokers."""
         return [code for _, code, _, _ in self.core.handled]
 
     async def ack(self, *handles: "ReceiptHandle | str", lite_topic: str | None = None) -> list[int]:
-        """The code of the response, then those of its entries, which must be in order."""
+        """Acknowledge, and return the code of the response and those of its entries."""
         entries = [
             AckMessageEntry(message_id=f"id-{number}", receipt_handle=_text(handle), lite_topic=lite_topic)
             for number, handle in enumerate(handles)
         ]
         request = AckMessageRequest(group=resource("group"), topic=resource(), entries=entries)
-        response = await self.acking.ack(self.call, request)
-        assert [(one.message_id, one.receipt_handle) for one in response.entries] == [
-            (one.message_id, one.receipt_handle) for one in entries
+        response = await self.ack_service.ack(self.rpc, request)
+        assert [(entry.message_id, entry.receipt_handle) for entry in response.entries] == [
+            (item.message_id, item.receipt_handle) for item in entries
         ]
         return [response.status.code, *(entry.status.code for entry in response.entries)]
 
@@ -90,18 +91,18 @@ class Service:
             group=resource("group"), topic=resource(), receipt_handle=_text(handle), message_id="id", **more
         )
         request.invisible_duration.seconds = seconds
-        return await self.acking.change_invisible_duration(self.call, request)
+        return await self.ack_service.change_invisible_duration(self.rpc, request)
 
     async def forward_to_dead_letter_queue(self, handle: "ReceiptHandle | str", **more: Any) -> Any:
         request = ForwardMessageToDeadLetterQueueRequest(
             group=resource("group"), topic=resource(), receipt_handle=_text(handle), message_id="id", **more
         )
-        return await self.acking.forward_to_dead_letter_queue(self.call, request)
+        return await self.ack_service.forward_to_dead_letter_queue(self.rpc, request)
 
     def add(self, offset: int = 5) -> ReceiptHandle:
-        """A delivery that is renewed."""
+        """Add a renewed delivery and return its handle."""
         handle = receipt_handle(offset, renewal_id=self.renewal.new_renewal_id())
-        self.renewal.add(self.call.client, "group", "orders", handle, 1)
+        self.renewal.add(self.rpc.client, "group", "orders", handle, 1)
         return handle
 
 
@@ -109,14 +110,14 @@ def _text(handle: "ReceiptHandle | str") -> str:
     return handle if isinstance(handle, str) else handle.text
 
 
-# One message.
+# AckMessage with one entry.
 
 
-async def test_one_message_is_acknowledged_by_itself() -> None:
-    service, handle = Service(), receipt_handle(5)
-    assert await service.ack(handle) == [Code.OK, Code.OK]
-    [(client, code, fields, body)] = service.core.handled
-    assert (client, code, body) == (service.call.client, _ACK, b"")
+async def test_single_message_is_acknowledged_with_ack_message() -> None:
+    harness, handle = AckHarness(), receipt_handle(5)
+    assert await harness.ack(handle) == [Code.OK, Code.OK]
+    [(client, code, fields, body)] = harness.core.handled
+    assert (client, code, body) == (harness.rpc.client, _ACK, b"")
     assert fields == {
         "consumerGroup": "group",
         "topic": "orders",
@@ -128,83 +129,83 @@ async def test_one_message_is_acknowledged_by_itself() -> None:
 
 
 @pytest.mark.parametrize(("retry", "topic"), [(Retry.V1, "%RETRY%group_orders"), (Retry.V2, "%RETRY%group+orders")])
-async def test_a_message_of_a_retry_topic_is_acknowledged_there(retry: Retry, topic: str) -> None:
-    service = Service()
-    await service.ack(receipt_handle(retry=retry.value))
-    assert service.core.fields[0]["topic"] == topic
+async def test_message_of_a_retry_topic_is_acknowledged_in_that_topic(retry: Retry, topic: str) -> None:
+    harness = AckHarness()
+    await harness.ack(receipt_handle(retry=retry.value))
+    assert harness.core.fields[0]["topic"] == topic
 
 
 @pytest.mark.parametrize(("outcome", "code"), _OUTCOMES)
-async def test_an_acknowledgement_tells_what_the_broker_said(outcome: Any, code: int) -> None:
-    assert await Service(saying(outcome)).ack(receipt_handle()) == [code, code]
+async def test_acknowledgement_status_follows_the_reply_of_the_broker(outcome: Any, code: int) -> None:
+    assert await AckHarness(always(outcome)).ack(receipt_handle()) == [code, code]
 
 
-async def test_a_core_that_refuses_at_once_is_told_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    service = Service()
+async def test_settlement_that_the_core_rejects_has_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = AckHarness()
 
-    def refuse(channel: object, command: RemotingCommand) -> None:
+    def reject(channel: object, command: RemotingCommand) -> None:
         raise ServiceUnavailable("no broker")
 
-    monkeypatch.setattr(service.core, "handle", refuse)
-    assert await service.ack(receipt_handle()) == [Code.INTERNAL_SERVER_ERROR] * 2
-    assert (await service.change(receipt_handle())).status.code == Code.INTERNAL_SERVER_ERROR
-    assert (await service.forward_to_dead_letter_queue(receipt_handle())).status.code == Code.INTERNAL_SERVER_ERROR
+    monkeypatch.setattr(harness.core, "handle", reject)
+    assert await harness.ack(receipt_handle()) == [Code.INTERNAL_SERVER_ERROR] * 2
+    assert (await harness.change(receipt_handle())).status.code == Code.INTERNAL_SERVER_ERROR
+    assert (await harness.forward_to_dead_letter_queue(receipt_handle())).status.code == Code.INTERNAL_SERVER_ERROR
 
 
 @pytest.mark.parametrize("handle", ["", "nonsense", receipt_handle(age=70), receipt_handle(age=70, order=True)])
-async def test_a_handle_that_is_of_no_use_is_refused_without_asking(handle: "ReceiptHandle | str") -> None:
-    service = Service()
-    assert await service.ack(handle) == [_BAD, _BAD]
-    for settle in (service.change, service.forward_to_dead_letter_queue):
+async def test_invalid_or_expired_handle_is_rejected_without_a_request(handle: "ReceiptHandle | str") -> None:
+    harness = AckHarness()
+    assert await harness.ack(handle) == [_INVALID_HANDLE, _INVALID_HANDLE]
+    for method in (harness.change, harness.forward_to_dead_letter_queue):
         with pytest.raises(Refused) as refused:
-            await settle(handle)
-        assert refused.value.code == _BAD
-    assert service.sent == []
+            await method(handle)
+        assert refused.value.code == _INVALID_HANDLE
+    assert harness.sent == []
 
 
-async def test_wrong_names_are_refused() -> None:
-    service = Service()
+async def test_invalid_names_are_rejected() -> None:
+    harness = AckHarness()
     for group, topic, code in (("a b", "orders", Code.ILLEGAL_CONSUMER_GROUP), ("g", "a b", Code.ILLEGAL_TOPIC)):
         with pytest.raises(Refused) as refused:
-            await service.acking.ack(service.call, AckMessageRequest(group=resource(group), topic=resource(topic)))
+            await harness.ack_service.ack(harness.rpc, AckMessageRequest(group=resource(group), topic=resource(topic)))
         assert refused.value.code == code
 
 
-async def test_nothing_to_acknowledge_is_an_error() -> None:
-    assert await Service().ack() == [Code.INTERNAL_SERVER_ERROR]
+async def test_request_without_entries_is_an_error() -> None:
+    assert await AckHarness().ack() == [Code.INTERNAL_SERVER_ERROR]
 
 
-# Several messages.
+# AckMessage with several entries.
 
 
-async def test_several_messages_of_a_broker_are_acknowledged_at_once() -> None:
-    service = Service()
+async def test_messages_of_one_broker_are_acknowledged_in_a_batch() -> None:
+    harness = AckHarness()
     pop_time = receipt_handle().pop_time
     handles = [
         receipt_handle(offset, start_offset=start, pop_time=pop_time, broker_name=broker)
         for offset, start, broker in ((5, 5, "broker-a"), (9, 8, "broker-b"), (7, 5, "broker-a"), (8, 8, "broker-b"))
     ]
-    assert await service.ack(*handles) == [Code.OK] * 5
-    assert service.sent == [_BATCH, _BATCH]
-    found = {}
-    for _, _, fields, body in service.core.handled:
+    assert await harness.ack(*handles) == [Code.OK] * 5
+    assert harness.sent == [_BATCH, _BATCH]
+    offsets = {}
+    for _, _, fields, body in harness.core.handled:
         batch = BatchAckBody.decode(body)
         assert fields == {"bname": batch.broker_name}
         [ack] = batch.acks
         assert (ack.consumer_group, ack.topic, ack.queue_id, ack.pop_time) == ("group", "orders", 1, pop_time)
-        found[batch.broker_name] = list(ack.queue_offsets())
-    assert found == {"broker-a": [5, 7], "broker-b": [8, 9]}
+        offsets[batch.broker_name] = list(ack.queue_offsets())
+    assert offsets == {"broker-a": [5, 7], "broker-b": [8, 9]}
 
 
-async def test_a_batch_of_one_is_none() -> None:
-    service = Service()
+async def test_only_message_of_a_broker_is_acknowledged_without_a_batch() -> None:
+    harness = AckHarness()
     handles: list[ReceiptHandle | str] = [
         receipt_handle(5),
         receipt_handle(6, broker_name="broker-b"),
         "nonsense",
     ]
-    assert await service.ack(*handles) == [Code.MULTIPLE_RESULTS, Code.OK, Code.OK, _BAD]
-    assert service.sent == [_ACK, _ACK]
+    assert await harness.ack(*handles) == [Code.MULTIPLE_RESULTS, Code.OK, Code.OK, _INVALID_HANDLE]
+    assert harness.sent == [_ACK, _ACK]
 
 
 @pytest.mark.parametrize(
@@ -217,62 +218,62 @@ async def test_a_batch_of_one_is_none() -> None:
         {"start_offset": 0, "queue_offset": 1_000_000},
     ],
 )
-async def test_what_a_broker_would_leave_out_of_a_batch_is_acknowledged_alone(changes: dict[str, Any]) -> None:
+async def test_message_that_a_broker_would_skip_in_a_batch_is_acknowledged_separately(changes: dict[str, Any]) -> None:
     def answer(command: RemotingCommand) -> RemotingCommand:
         return commands.success() if command.code == _BATCH else commands.response(ResponseCode.MESSAGE_ILLEGAL)
 
-    service = Service(answer)
-    codes = await service.ack(receipt_handle(1), receipt_handle(5, **changes), receipt_handle(2))
-    assert codes == [Code.MULTIPLE_RESULTS, Code.OK, _BAD, Code.OK]
-    assert sorted(service.sent) == [_ACK, _BATCH]
+    harness = AckHarness(answer)
+    codes = await harness.ack(receipt_handle(1), receipt_handle(5, **changes), receipt_handle(2))
+    assert codes == [Code.MULTIPLE_RESULTS, Code.OK, _INVALID_HANDLE, Code.OK]
+    assert sorted(harness.sent) == [_ACK, _BATCH]
 
 
-async def test_without_a_route_each_is_acknowledged_alone() -> None:
-    service = Service()
-    service.core.routes.clear()
-    assert await service.ack(receipt_handle(1), receipt_handle(2)) == [Code.OK] * 3
-    assert service.sent == [_ACK, _ACK]
+async def test_messages_without_a_cached_route_are_acknowledged_separately() -> None:
+    harness = AckHarness()
+    harness.core.routes.clear()
+    assert await harness.ack(receipt_handle(1), receipt_handle(2)) == [Code.OK] * 3
+    assert harness.sent == [_ACK, _ACK]
 
 
-async def test_lite_topics_are_acknowledged_one_by_one() -> None:
-    service = Service()
-    assert await service.ack(receipt_handle(1), receipt_handle(2), lite_topic="lite") == [Code.OK] * 3
-    assert [fields["liteTopic"] for fields in service.core.fields] == ["lite", "lite"]
-    assert await service.ack(receipt_handle(1), lite_topic="not lite") == [Code.ILLEGAL_LITE_TOPIC] * 2
+async def test_messages_of_lite_topics_are_acknowledged_separately() -> None:
+    harness = AckHarness()
+    assert await harness.ack(receipt_handle(1), receipt_handle(2), lite_topic="lite") == [Code.OK] * 3
+    assert [fields["liteTopic"] for fields in harness.core.fields] == ["lite", "lite"]
+    assert await harness.ack(receipt_handle(1), lite_topic="not lite") == [Code.ILLEGAL_LITE_TOPIC] * 2
 
 
 @pytest.mark.parametrize(("outcome", "code"), _OUTCOMES[:-1])
-async def test_all_of_a_batch_have_what_the_broker_said(outcome: Any, code: int) -> None:
+async def test_all_entries_of_a_batch_have_the_status_of_its_reply(outcome: Any, code: int) -> None:
     if outcome == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         return
-    assert await Service(saying(outcome)).ack(receipt_handle(1), receipt_handle(2)) == [code] * 3
+    assert await AckHarness(always(outcome)).ack(receipt_handle(1), receipt_handle(2)) == [code] * 3
 
 
-async def test_a_broker_that_knows_no_batches_is_asked_one_by_one() -> None:
+async def test_broker_without_batch_support_gets_separate_acknowledgements() -> None:
     def answer(command: RemotingCommand) -> RemotingCommand:
-        known = command.code == _ACK
-        return commands.success() if known else commands.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        supported = command.code == _ACK
+        return commands.success() if supported else commands.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
-    service = Service(answer)
-    assert await service.ack(receipt_handle(1), receipt_handle(2)) == [Code.OK] * 3
-    assert service.sent == [_BATCH, _ACK, _ACK]
+    harness = AckHarness(answer)
+    assert await harness.ack(receipt_handle(1), receipt_handle(2)) == [Code.OK] * 3
+    assert harness.sent == [_BATCH, _ACK, _ACK]
 
 
-async def test_the_same_handle_twice_is_acknowledged_twice() -> None:
+async def test_duplicate_handles_are_both_acknowledged() -> None:
     handle = receipt_handle()
-    assert await Service().ack(handle, handle) == [Code.OK] * 3
+    assert await AckHarness().ack(handle, handle) == [Code.OK] * 3
 
 
-# Hiding.
+# ChangeInvisibleDuration.
 
 
-async def test_a_message_is_hidden_until_later() -> None:
-    service = Service(saying(ResponseCode.SUCCESS, popTime="1700000000000", invisibleTime="30000", reviveQid="4"))
+async def test_change_of_the_invisible_duration_returns_the_new_handle() -> None:
+    harness = AckHarness(always(ResponseCode.SUCCESS, popTime="1700000000000", invisibleTime="30000", reviveQid="4"))
     handle = receipt_handle(5, start_offset=3)
-    response = await service.change(handle)
+    response = await harness.change(handle)
     assert response.status.code == Code.OK
     assert response.receipt_handle == "5 1700000000000 30000 4 0 broker-a 1 5 1005"
-    [(_, code, fields, _)] = service.core.handled
+    [(_, code, fields, _)] = harness.core.handled
     assert code == _CHANGE
     assert fields == {
         "consumerGroup": "group",
@@ -285,51 +286,51 @@ async def test_a_message_is_hidden_until_later() -> None:
     }
 
 
-@pytest.mark.parametrize(("seconds", "fine"), [(0, True), (43_200, True), (-1, False), (43_201, False)])
-async def test_a_message_is_hidden_for_at_most_so_long(seconds: int, fine: bool) -> None:
-    service = Service(saying(ResponseCode.SUCCESS, popTime="1", invisibleTime="0", reviveQid="4"))
-    if fine:
-        assert (await service.change(receipt_handle(), seconds)).status.code == Code.OK
+@pytest.mark.parametrize(("seconds", "valid"), [(0, True), (43_200, True), (-1, False), (43_201, False)])
+async def test_invisible_duration_has_bounds(seconds: int, valid: bool) -> None:
+    harness = AckHarness(always(ResponseCode.SUCCESS, popTime="1", invisibleTime="0", reviveQid="4"))
+    if valid:
+        assert (await harness.change(receipt_handle(), seconds)).status.code == Code.OK
         return
     with pytest.raises(Refused) as refused:
-        await service.change(receipt_handle(), seconds)
+        await harness.change(receipt_handle(), seconds)
     assert refused.value.code == Code.ILLEGAL_INVISIBLE_TIME
 
 
-async def test_newer_brokers_are_told_what_they_understand() -> None:
-    service = Service(saying(ResponseCode.SUCCESS, popTime="1", invisibleTime="0", reviveQid="4"))
-    await service.change(receipt_handle(), suspend=True, lite_topic="lite")
-    assert service.core.fields[0]["suspend"] == "true"
-    assert service.core.fields[0]["liteTopic"] == "lite"
+async def test_suspend_and_lite_topic_are_sent_to_the_broker() -> None:
+    harness = AckHarness(always(ResponseCode.SUCCESS, popTime="1", invisibleTime="0", reviveQid="4"))
+    await harness.change(receipt_handle(), suspend=True, lite_topic="lite")
+    assert harness.core.fields[0]["suspend"] == "true"
+    assert harness.core.fields[0]["liteTopic"] == "lite"
     with pytest.raises(Refused) as refused:
-        await service.change(receipt_handle(), lite_topic="no lite topic")
+        await harness.change(receipt_handle(), lite_topic="no lite topic")
     assert refused.value.code == Code.ILLEGAL_LITE_TOPIC
 
 
 @pytest.mark.parametrize(("outcome", "code"), _OUTCOMES[1:])
-async def test_a_message_that_could_not_be_hidden_keeps_its_handle(outcome: Any, code: int) -> None:
+async def test_failed_change_of_the_invisible_duration_returns_the_same_handle(outcome: Any, code: int) -> None:
     handle = receipt_handle()
-    response = await Service(saying(outcome)).change(handle)
+    response = await AckHarness(always(outcome)).change(handle)
     assert (response.status.code, response.receipt_handle) == (code, handle.text)
 
 
-async def test_a_message_in_order_that_was_consumed_already_cannot_be_hidden() -> None:
-    service = Service(saying(ResponseCode.SUCCESS, popTime="0", invisibleTime="0", reviveQid="0"))
-    assert (await service.change(receipt_handle(order=True))).status.code == _BAD
+async def test_change_for_a_consumed_message_in_order_is_rejected() -> None:
+    harness = AckHarness(always(ResponseCode.SUCCESS, popTime="0", invisibleTime="0", reviveQid="0"))
+    assert (await harness.change(receipt_handle(order=True))).status.code == _INVALID_HANDLE
 
 
-async def test_an_answer_without_its_fields_is_an_error() -> None:
-    assert (await Service().change(receipt_handle())).status.code in {_BAD, Code.INTERNAL_SERVER_ERROR}
+async def test_reply_to_a_change_without_its_fields_is_an_error() -> None:
+    assert (await AckHarness().change(receipt_handle())).status.code in {_INVALID_HANDLE, Code.INTERNAL_SERVER_ERROR}
 
 
-# Dead letters.
+# ForwardMessageToDeadLetterQueue.
 
 
-async def test_a_dead_letter_is_acknowledged_once_it_is_there() -> None:
-    service, handle = Service(), receipt_handle(5, retry="2")
-    assert (await service.forward_to_dead_letter_queue(handle)).status.code == Code.OK
-    assert service.sent == [_BACK, _ACK]
-    assert service.core.fields[0] == {
+async def test_dead_letter_is_acknowledged_after_it_is_stored() -> None:
+    harness, handle = AckHarness(), receipt_handle(5, retry="2")
+    assert (await harness.forward_to_dead_letter_queue(handle)).status.code == Code.OK
+    assert harness.sent == [_SEND_BACK, _ACK]
+    assert harness.core.fields[0] == {
         "offset": "1005",
         "group": "group",
         "delayLevel": "-1",
@@ -338,39 +339,39 @@ async def test_a_dead_letter_is_acknowledged_once_it_is_there() -> None:
         "maxReconsumeTimes": "0",
         "bname": "broker-a",
     }
-    assert service.core.fields[1]["extraInfo"] == handle.text
+    assert harness.core.fields[1]["extraInfo"] == handle.text
 
 
 @pytest.mark.parametrize(("outcome", "code"), _OUTCOMES[1:])
-async def test_what_is_no_dead_letter_yet_is_not_acknowledged(outcome: Any, code: int) -> None:
-    service = Service(saying(outcome))
-    assert (await service.forward_to_dead_letter_queue(receipt_handle())).status.code == code
-    assert service.sent == [_BACK]
+async def test_failed_dead_letter_is_not_acknowledged(outcome: Any, code: int) -> None:
+    harness = AckHarness(always(outcome))
+    assert (await harness.forward_to_dead_letter_queue(receipt_handle())).status.code == code
+    assert harness.sent == [_SEND_BACK]
 
 
-async def test_a_message_that_has_vanished_is_given_up() -> None:
-    gone = commands.response(ResponseCode.SYSTEM_ERROR, remark="look message by offset failed, 1005")
-    service = Service(lambda _: gone)
-    assert (await service.forward_to_dead_letter_queue(receipt_handle())).status.code == _BAD
+async def test_dead_letter_of_a_deleted_message_has_an_invalid_handle() -> None:
+    deleted = commands.response(ResponseCode.SYSTEM_ERROR, remark="look message by offset failed, 1005")
+    harness = AckHarness(lambda _: deleted)
+    assert (await harness.forward_to_dead_letter_queue(receipt_handle())).status.code == _INVALID_HANDLE
 
 
-async def test_the_handle_has_to_say_where_the_message_is() -> None:
+async def test_dead_letter_needs_a_handle_with_a_commit_log_offset() -> None:
     with pytest.raises(Refused) as refused:
-        await Service().forward_to_dead_letter_queue(receipt_handle(commit_log_offset=-1))
-    assert refused.value.code == _BAD
+        await AckHarness().forward_to_dead_letter_queue(receipt_handle(commit_log_offset=-1))
+    assert refused.value.code == _INVALID_HANDLE
 
 
-async def test_a_lite_topics_dead_letter_is_acknowledged_there() -> None:
-    service = Service()
-    await service.forward_to_dead_letter_queue(receipt_handle(), lite_topic="lite")
-    assert service.core.fields[1]["liteTopic"] == "lite"
+async def test_dead_letter_of_a_lite_topic_is_acknowledged_in_that_topic() -> None:
+    harness = AckHarness()
+    await harness.forward_to_dead_letter_queue(receipt_handle(), lite_topic="lite")
+    assert harness.core.fields[1]["liteTopic"] == "lite"
 
 
-async def test_an_acknowledgement_that_fails_after_the_fact_is_nobodys_concern() -> None:
+async def test_dead_letter_is_ok_even_if_its_acknowledgement_fails() -> None:
     def answer(command: RemotingCommand) -> RemotingCommand | Exception:
-        return commands.success() if command.code == _BACK else ServiceUnavailable("gone")
+        return commands.success() if command.code == _SEND_BACK else ServiceUnavailable("deleted")
 
-    assert (await Service(answer).forward_to_dead_letter_queue(receipt_handle())).status.code == Code.OK
+    assert (await AckHarness(answer).forward_to_dead_letter_queue(receipt_handle())).status.code == Code.OK
     await asyncio.sleep(0)
 
 
@@ -378,46 +379,46 @@ async def test_an_acknowledgement_that_fails_after_the_fact_is_nobodys_concern()
 
 
 @pytest.mark.parametrize(("outcome", "code"), _OUTCOMES)
-@pytest.mark.parametrize("settle", ["ack", "change", "forward_to_dead_letter_queue"])
-async def test_a_delivery_is_held_until_it_is_settled(settle: str, outcome: Any, code: int) -> None:
-    service = Service(saying(outcome, popTime="1", invisibleTime="0", reviveQid="0"))
-    await getattr(service, settle)(service.add())
-    assert len(service.renewal) == (0 if code in {Code.OK, _BAD} else 1)
+@pytest.mark.parametrize("method", ["ack", "change", "forward_to_dead_letter_queue"])
+async def test_delivery_is_renewed_until_a_final_settlement(method: str, outcome: Any, code: int) -> None:
+    harness = AckHarness(always(outcome, popTime="1", invisibleTime="0", reviveQid="0"))
+    await getattr(harness, method)(harness.add())
+    assert len(harness.renewal) == (0 if code in {Code.OK, _INVALID_HANDLE} else 1)
 
 
-async def test_a_batch_settles_what_is_held() -> None:
-    service = Service()
-    assert await service.ack(service.add(1), service.add(2)) == [Code.OK] * 3
-    assert len(service.renewal) == 0
+async def test_batch_ends_the_renewal_of_its_deliveries() -> None:
+    harness = AckHarness()
+    assert await harness.ack(harness.add(1), harness.add(2)) == [Code.OK] * 3
+    assert len(harness.renewal) == 0
 
 
-async def test_a_call_that_ends_before_its_answer_settles_nothing() -> None:
-    service = Service()
-    service.core.pending = []
-    acking = asyncio.ensure_future(service.ack(service.add()))
+async def test_cancelled_acknowledgement_leaves_the_delivery_renewed() -> None:
+    harness = AckHarness()
+    harness.core.pending = []
+    ack_service = asyncio.ensure_future(harness.ack(harness.add()))
     await asyncio.sleep(0)
-    acking.cancel()
-    await asyncio.wait((acking,))
-    assert len(service.renewal) == 1
-    service.renewal.sweep(1_100.0)
-    assert service.sent == [_ACK, _CHANGE]
+    ack_service.cancel()
+    await asyncio.wait((ack_service,))
+    assert len(harness.renewal) == 1
+    harness.renewal.sweep(1_100.0)
+    assert harness.sent == [_ACK, _CHANGE]
 
 
-async def test_a_held_handle_that_has_expired_is_refused_and_not_claimed() -> None:
-    service = Service()
-    handle = receipt_handle(age=70, renewal_id=service.renewal.new_renewal_id())
-    service.renewal.add(service.call.client, "group", "orders", handle, 1)
-    assert await service.ack(handle) == [_BAD, _BAD]
-    service.renewal.sweep(1_100.0)
-    assert service.sent == [_CHANGE]
+async def test_expired_handle_of_a_renewed_delivery_is_rejected_and_not_claimed() -> None:
+    harness = AckHarness()
+    handle = receipt_handle(age=70, renewal_id=harness.renewal.new_renewal_id())
+    harness.renewal.add(harness.rpc.client, "group", "orders", handle, 1)
+    assert await harness.ack(handle) == [_INVALID_HANDLE, _INVALID_HANDLE]
+    harness.renewal.sweep(1_100.0)
+    assert harness.sent == [_CHANGE]
 
 
-async def test_the_entries_of_a_request_are_bounded() -> None:
-    service = Service()
+async def test_number_of_entries_is_limited() -> None:
+    harness = AckHarness()
     handles = [receipt_handle(number) for number in range(1_025)]
-    assert (await service.ack(*handles[:-1]))[0] == Code.OK
-    asked = len(service.sent)
+    assert (await harness.ack(*handles[:-1]))[0] == Code.OK
+    sent_before = len(harness.sent)
     with pytest.raises(Refused) as refused:
-        await service.ack(*handles)
+        await harness.ack(*handles)
     assert refused.value.code == Code.BAD_REQUEST
-    assert len(service.sent) == asked
+    assert len(harness.sent) == sent_before

@@ -1,4 +1,4 @@
-"""Whether a moment is past by a broker's clock."""
+"""Clock offsets of brokers."""
 
 import time
 
@@ -8,8 +8,8 @@ from grpc_gateway.consuming.broker_clocks import BrokerClocks
 
 
 @pytest.fixture(autouse=True)
-def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our own clock stands still."""
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop the clock of this host."""
     now = time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: now)
 
@@ -18,17 +18,17 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def test_a_broker_that_has_not_popped_is_taken_to_have_our_time() -> None:
+def test_unknown_broker_has_the_time_of_this_host() -> None:
     clocks = BrokerClocks()
     assert clocks.has_passed("broker-a", _now() - 2_000)
     assert not clocks.has_passed("broker-a", _now() + 1_000)
 
 
-def test_an_acknowledgement_that_comes_in_the_last_moment_counts() -> None:
+def test_moment_within_the_grace_period_has_not_passed() -> None:
     assert not BrokerClocks().has_passed("broker-a", _now() - 1_000)
 
 
-def test_the_brokers_clock_decides() -> None:
+def test_moment_is_compared_with_the_clock_of_the_broker() -> None:
     clocks = BrokerClocks()
     clocks.update("slow", _now() - 3_600_000)
     clocks.update("fast", _now() + 3_600_000)

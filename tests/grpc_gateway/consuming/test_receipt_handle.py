@@ -1,4 +1,4 @@
-"""Receipt handles: read and written, and refused where they are none."""
+"""Receipt handles: parsing, creation and validation."""
 
 import contextlib
 
@@ -13,10 +13,10 @@ from remoting.pop import ExtraInfo
 from remoting.pop_offset_info import Retry
 
 _TEXT = "3 1700000000000 60000 2 1 broker-a 4 5"
-_LONGEST = 2**63 - 1
+_MAX_LONG = 2**63 - 1
 
 
-def test_a_handle_is_read() -> None:
+def test_parse_returns_all_fields() -> None:
     handle = ReceiptHandle.parse(f"{_TEXT} 4711 replica-7")
     assert handle == (f"{_TEXT} 4711 replica-7", 3, 1700000000000, 60000, 2, "1", "broker-a", 4, 5, 4711, "replica-7")
     assert handle.visible_at == 1700000060000
@@ -24,7 +24,7 @@ def test_a_handle_is_read() -> None:
 
 
 @pytest.mark.parametrize("text", [_TEXT, f"{_TEXT} 4711", f"{_TEXT} -1"])
-def test_what_official_proxies_give_out_is_read(text: str) -> None:
+def test_parse_accepts_handles_of_official_proxies(text: str) -> None:
     handle = ReceiptHandle.parse(text)
     assert handle.text == text
     assert handle.renewal_id == ""
@@ -48,32 +48,32 @@ def test_what_official_proxies_give_out_is_read(text: str) -> None:
         _TEXT.replace("60000", "-1"),
         _TEXT.replace("60000", "٣"),
         _TEXT.replace(" 4 ", " 4294967296 "),
-        _TEXT.replace("1700000000000", str(_LONGEST + 1)),
-        f"{_TEXT} {_LONGEST + 1}",
+        _TEXT.replace("1700000000000", str(_MAX_LONG + 1)),
+        f"{_TEXT} {_MAX_LONG + 1}",
         "9" * 100_000,
     ],
 )
-def test_what_is_no_handle_is_refused(text: str) -> None:
+def test_parse_rejects_invalid_handles(text: str) -> None:
     with pytest.raises(Refused) as refused:
         ReceiptHandle.parse(text)
     assert refused.value.code == Code.INVALID_RECEIPT_HANDLE
 
 
 @given(st.text())
-def test_no_text_raises_anything_else(text: str) -> None:
+def test_parse_raises_only_refused(text: str) -> None:
     with contextlib.suppress(Refused):
         assert ReceiptHandle.parse(text).text == text
 
 
 @given(
-    longs=st.tuples(*[st.integers(0, _LONGEST)] * 4),
+    longs=st.tuples(*[st.integers(0, _MAX_LONG)] * 4),
     numbers=st.tuples(*[st.integers(0, 2**31 - 1)] * 2),
     retry=st.sampled_from("012"),
     broker=st.text(st.characters(min_codepoint=0x21, exclude_categories=["Cc", "Cs"]), min_size=1, max_size=255),
-    stored=st.integers(-1, _LONGEST),
+    stored=st.integers(-1, _MAX_LONG),
     renewal_id=st.sampled_from(["", "a1b2-17"]),
 )
-def test_what_is_written_is_read(
+def test_parse_reads_handles_of_make_handle(
     longs: tuple[int, ...], numbers: tuple[int, ...], retry: str, broker: str, stored: int, renewal_id: str
 ) -> None:
     start, popped, invisible, offset = longs
@@ -81,7 +81,7 @@ def test_what_is_written_is_read(
     assert ReceiptHandle.parse(handle.text) == handle
 
 
-def test_a_popped_message_gets_the_handle_that_brokers_read() -> None:
+def test_handle_from_pop_contains_the_fields_of_the_broker() -> None:
     info = ExtraInfo(3, 1700000000000, 60000, 999, Retry.V2, "broker-a", 4, 5)
     handle = handle_from_pop(info, 4711, "replica-7")
     assert ExtraInfo.parse(handle.text) == handle.info == info
@@ -89,6 +89,6 @@ def test_a_popped_message_gets_the_handle_that_brokers_read() -> None:
     assert (handle.commit_log_offset, handle.renewal_id) == (4711, "replica-7")
 
 
-def test_a_change_makes_a_handle_that_nobody_holds() -> None:
+def test_changed_handle_has_no_renewal_id() -> None:
     changed = ReceiptHandle.parse(f"{_TEXT} 4711 replica-7").changed(1800000000000, 1000, 6)
     assert changed.text == "5 1800000000000 1000 6 1 broker-a 4 5 4711"

@@ -1,4 +1,4 @@
-"""Renewal, with a clock by hand and brokers in memory."""
+"""Renewal, with a manual clock and brokers in memory."""
 
 import asyncio
 import logging
@@ -19,7 +19,8 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, ServiceUnavailable
 from remoting.topic_group_config import CustomizedBackoff, GroupConfig
-from tests.grpc_gateway.kit import PEER, FakeCore, make_client, receipt_handle
+from tests.grpc_gateway.fakes import PEER, FakeCore, make_client
+from tests.grpc_gateway.messages import receipt_handle
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +28,7 @@ _CHANGE, _ACK = RequestCode.CHANGE_MESSAGE_INVISIBLETIME, RequestCode.ACK_MESSAG
 
 
 class Clock:
-    """Seconds, set by hand."""
+    """Manual clock in seconds."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -36,8 +37,8 @@ class Clock:
         return self.now
 
 
-def renewed(command: RemotingCommand) -> RemotingCommand:
-    """A broker that does as it is told."""
+def renew(command: RemotingCommand) -> RemotingCommand:
+    """Answer as a broker that accepts every command."""
     if command.code != _CHANGE:
         return commands.success()
     now = str(time.time_ns() // 1_000_000)
@@ -48,13 +49,13 @@ class Replica:
     """A renewal with its core and clock."""
 
     def __init__(self, name: str = "a", **options: Any) -> None:
-        self.core = FakeCore(answer=renewed)
+        self.core = FakeCore(answer=renew)
         self.clock = Clock()
         self.renewal = Renewal(self.core, GatewayOptions(**options), self.clock, name)
         self.client = make_client("c1", PEER)
 
     def add(self, offset: int = 5, client: Client | None = None, lite_topic: str = "") -> ReceiptHandle:
-        """Hold one more delivery."""
+        """Add a delivery and return its handle."""
         handle = receipt_handle(offset, renewal_id=self.renewal.new_renewal_id())
         client = self.client if client is None else client
         client.last_call_at = self.clock.now
@@ -62,7 +63,7 @@ class Replica:
         return handle
 
     async def sleep(self, seconds: float, client_calls: bool = True) -> None:
-        """Let time pass as an application does, which sweeps every second."""
+        """Advance the clock, with a sweep every second as in the proxy."""
         for _ in range(int(seconds)):
             self.clock.now += 1
             if client_calls:
@@ -72,11 +73,11 @@ class Replica:
 
     @property
     def sent(self) -> list[tuple[int, str]]:
-        """Code and invisible time of all that brokers were asked."""
+        """Request code and invisible time of all commands to brokers."""
         return [(code, fields.get("invisibleTime", "")) for _, code, fields, _ in self.core.handled]
 
-    def told(self) -> list[tuple[RenewalEventType, str, str]]:
-        """RenewalEventType, original and handle of all tidings since the last look."""
+    def events(self) -> list[tuple[RenewalEventType, str, str]]:
+        """Return type, original and handle of all events since the last call."""
         return [
             (item.event_type, item.original, item.handle)
             for body in self.renewal.take_messages()
@@ -84,14 +85,14 @@ class Replica:
         ]
 
 
-def again(original: ReceiptHandle, fields: dict[str, str]) -> ReceiptHandle:
-    """The handle that a command was about."""
+def handle_of_command(original: ReceiptHandle, fields: dict[str, str]) -> ReceiptHandle:
+    """Return the handle in the fields of a command."""
     handle = ReceiptHandle.parse(fields["extraInfo"])
     assert handle.queue_offset == original.queue_offset
     return handle
 
 
-async def test_a_delivery_is_renewed_before_it_is_visible() -> None:
+async def test_delivery_is_renewed_before_it_becomes_visible() -> None:
     replica = Replica()
     first = replica.add()
     await replica.sleep(44)
@@ -104,8 +105,8 @@ async def test_a_delivery_is_renewed_before_it_is_visible() -> None:
     replica.renewal.unclaim("group", first)
     await replica.sleep(46)
     assert replica.sent == [(_CHANGE, "60000")] * 2
-    # By the newest handle, and it names the topic, the group and the broker.
-    assert again(first, replica.core.fields[1]).text == newest.text
+    # The second renewal uses the newest handle.
+    assert handle_of_command(first, replica.core.fields[1]).text == newest.text
     assert replica.core.fields[1] == {
         "consumerGroup": "group",
         "topic": "orders",
@@ -117,14 +118,14 @@ async def test_a_delivery_is_renewed_before_it_is_visible() -> None:
     }
 
 
-async def test_a_lite_topic_is_named() -> None:
+async def test_renewal_names_the_lite_topic() -> None:
     replica = Replica()
     replica.add(lite_topic="lite")
     await replica.sleep(46)
     assert replica.core.fields[0]["liteTopic"] == "lite"
 
 
-async def test_what_is_settled_is_renewed_no_longer() -> None:
+async def test_settled_delivery_is_not_renewed() -> None:
     replica = Replica()
     handle = replica.add()
     used = await replica.renewal.claim("group", handle)
@@ -132,10 +133,10 @@ async def test_what_is_settled_is_renewed_no_longer() -> None:
     assert len(replica.renewal) == 0
     await replica.sleep(120)
     assert replica.sent == []
-    assert replica.told() == []
+    assert replica.events() == []
 
 
-async def test_what_is_being_settled_waits() -> None:
+async def test_claimed_delivery_is_not_renewed_until_it_is_unclaimed() -> None:
     replica = Replica()
     handle = replica.add()
     await replica.renewal.claim("group", handle)
@@ -146,7 +147,7 @@ async def test_what_is_being_settled_waits() -> None:
     assert replica.sent == [(_CHANGE, "60000")]
 
 
-async def test_a_settlement_waits_for_a_renewal_under_way() -> None:
+async def test_claim_waits_for_the_renewal_in_flight() -> None:
     replica = Replica()
     replica.core.pending = []
     handle = replica.add()
@@ -159,7 +160,7 @@ async def test_a_settlement_waits_for_a_renewal_under_way() -> None:
     assert (await claim).pop_time == 7
 
 
-async def test_a_settlement_that_is_given_up_while_it_waits_claims_nothing() -> None:
+async def test_claim_cancelled_while_it_waits_claims_nothing() -> None:
     replica = Replica()
     replica.core.pending = []
     handle = replica.add()
@@ -169,12 +170,12 @@ async def test_a_settlement_that_is_given_up_while_it_waits_claims_nothing() -> 
     claim.cancel()
     await asyncio.wait((claim,))
     [reply] = replica.core.pending
-    reply.set_result(renewed(commands.request(_CHANGE, {"invisibleTime": "60000"})))
+    reply.set_result(renew(commands.request(_CHANGE, {"invisibleTime": "60000"})))
     await replica.sleep(46)
     assert len(replica.core.pending) == 2
 
 
-async def test_another_group_has_no_part_in_it() -> None:
+async def test_claim_by_another_group_gets_the_original_handle() -> None:
     replica = Replica()
     handle = replica.add()
     await replica.sleep(46)
@@ -182,14 +183,14 @@ async def test_another_group_has_no_part_in_it() -> None:
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("gone"), ConnectionLost("gone")])
-async def test_a_renewal_that_fails_is_tried_again(error: Exception) -> None:
+async def test_failed_renewal_is_retried(error: Exception) -> None:
     replica = Replica()
     replica.core.answer = lambda _: error
     replica.add()
     await replica.sleep(50)
     tries = len(replica.sent)
     assert tries in {2, 3}
-    replica.core.answer = renewed
+    replica.core.answer = renew
     await replica.sleep(4)
     assert len(replica.sent) == tries + 1
     assert replica.renewal.counts == {"renewed": 1, "failed": tries}
@@ -197,7 +198,7 @@ async def test_a_renewal_that_fails_is_tried_again(error: Exception) -> None:
     assert len(replica.sent) == tries + 1
 
 
-async def test_a_renewal_that_failed_until_it_is_too_late_is_given_up() -> None:
+async def test_renewal_stops_when_the_delivery_has_expired() -> None:
     replica = Replica()
     replica.core.answer = lambda _: commands.response(ResponseCode.SYSTEM_ERROR)
     replica.add()
@@ -205,14 +206,14 @@ async def test_a_renewal_that_failed_until_it_is_too_late_is_given_up() -> None:
     assert len(replica.renewal) == 0
 
 
-async def test_a_core_that_refuses_at_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_renewal_that_the_core_rejects_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     replica = Replica()
 
-    def refuse(channel: object, command: RemotingCommand) -> None:
+    def reject(channel: object, command: RemotingCommand) -> None:
         raise ServiceUnavailable("no broker")
 
     with monkeypatch.context() as patch:
-        patch.setattr(replica.core, "handle", refuse)
+        patch.setattr(replica.core, "handle", reject)
         replica.add()
         await replica.sleep(50)
     await replica.sleep(3)
@@ -220,7 +221,7 @@ async def test_a_core_that_refuses_at_once_is_asked_again(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("code", [ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.TOPIC_NOT_EXIST])
-async def test_a_message_that_is_not_there_any_more_is_given_up(code: ResponseCode) -> None:
+async def test_renewal_stops_after_a_permanent_error(code: ResponseCode) -> None:
     replica = Replica()
     replica.core.answer = lambda _: commands.response(code)
     replica.add()
@@ -229,7 +230,7 @@ async def test_a_message_that_is_not_there_any_more_is_given_up(code: ResponseCo
     assert len(replica.renewal) == 0
 
 
-async def test_a_message_that_was_consumed_elsewhere_is_given_up() -> None:
+async def test_renewal_stops_if_the_message_is_consumed_already() -> None:
     replica = Replica()
     replica.core.answer = lambda _: commands.success({"popTime": "0", "invisibleTime": "0", "reviveQid": "0"})
     replica.add()
@@ -238,7 +239,7 @@ async def test_a_message_that_was_consumed_elsewhere_is_given_up() -> None:
     assert len(replica.renewal) == 0
 
 
-async def test_after_the_limit_the_message_comes_again_as_after_a_failure() -> None:
+async def test_renewal_beyond_the_limit_uses_the_backoff_of_the_group() -> None:
     replica = Replica(renewal_limit=100.0)
     replica.core.groups["group"] = GroupConfig("group", backoff=CustomizedBackoff((7_000, 9_000)))
     replica.add()
@@ -247,12 +248,12 @@ async def test_after_the_limit_the_message_comes_again_as_after_a_failure() -> N
     assert len(replica.renewal) == 0
 
 
-async def test_what_a_client_holds_that_is_gone_is_given_back() -> None:
+async def test_deliveries_of_a_departed_client_are_returned() -> None:
     replica = Replica()
-    other = make_client("c2", PEER)
+    second_client = make_client("c2", PEER)
     replica.add(5)
     replica.add(6)
-    replica.add(7, other)
+    replica.add(7, second_client)
     replica.renewal.client_departed(replica.client)
     assert replica.sent == [(_CHANGE, "1000")] * 2
     assert len(replica.renewal) == 1
@@ -260,7 +261,7 @@ async def test_what_a_client_holds_that_is_gone_is_given_back() -> None:
     assert len(replica.sent) == 2
 
 
-async def test_a_client_that_is_silent_is_gone() -> None:
+async def test_client_without_calls_departs() -> None:
     replica = Replica(client_expiry=30.0)
     replica.add()
     await replica.sleep(29, client_calls=False)
@@ -269,7 +270,7 @@ async def test_a_client_that_is_silent_is_gone() -> None:
     assert replica.sent == [(_CHANGE, "1000")]
 
 
-async def test_a_client_that_was_closed_is_gone() -> None:
+async def test_closed_client_departs() -> None:
     replica = Replica()
     replica.add()
     replica.client.closed = True
@@ -277,29 +278,29 @@ async def test_a_client_that_was_closed_is_gone() -> None:
     assert replica.sent == [(_CHANGE, "1000")]
 
 
-async def test_a_silent_client_with_a_stream_is_there() -> None:
+async def test_client_without_calls_but_with_a_stream_stays() -> None:
     replica = Replica(client_expiry=30.0)
-    replica.client.attach(object())  # type: ignore[arg-type]  # nobody writes to it
+    replica.client.attach(object())  # type: ignore[arg-type]  # the stream is not used
     replica.add()
     await replica.sleep(50, client_calls=False)
     assert replica.sent == [(_CHANGE, "60000")]
 
 
-async def test_a_client_that_goes_while_a_renewal_is_under_way_keeps_nothing() -> None:
+async def test_delivery_is_returned_after_the_renewal_in_flight_of_a_departed_client() -> None:
     replica = Replica()
     replica.core.pending = []
     replica.add()
     await replica.sleep(46)
     replica.renewal.client_departed(replica.client)
     assert len(replica.sent) == 1
-    replica.core.pending[0].set_result(renewed(commands.request(_CHANGE, {"invisibleTime": "60000"})))
+    replica.core.pending[0].set_result(renew(commands.request(_CHANGE, {"invisibleTime": "60000"})))
     await asyncio.sleep(0)
     assert replica.sent == [(_CHANGE, "60000"), (_CHANGE, "1000")]
-    # The newer of the two.
+    # The handle of the renewal.
     assert ReceiptHandle.parse(replica.core.fields[1]["extraInfo"]).revive_queue_id == 3
 
 
-async def test_what_a_stream_did_not_deliver_is_dropped() -> None:
+async def test_discarded_delivery_is_not_renewed() -> None:
     replica = Replica()
     handle = replica.add()
     replica.renewal.discard(handle)
@@ -308,7 +309,7 @@ async def test_what_a_stream_did_not_deliver_is_dropped() -> None:
     assert replica.sent == []
 
 
-async def test_only_so_much_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_deliveries_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_DELIVERIES", 2)
     replica = Replica()
     replica.add(1)
@@ -318,7 +319,7 @@ async def test_only_so_much_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     assert replica.renewal.new_renewal_id() != ""
 
 
-async def test_only_so_many_renewals_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_renewals_in_flight_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_IN_FLIGHT", 2)
     replica = Replica()
     replica.core.pending = []
@@ -327,22 +328,22 @@ async def test_only_so_many_renewals_are_under_way(monkeypatch: pytest.MonkeyPat
     await replica.sleep(50)
     assert len(replica.core.pending) == 2
     for reply in list(replica.core.pending):
-        reply.set_result(renewed(commands.request(_CHANGE, {"invisibleTime": "60000"})))
+        reply.set_result(renew(commands.request(_CHANGE, {"invisibleTime": "60000"})))
     await replica.sleep(3)
     assert len(replica.core.pending) == 4
 
 
-# Among replicas.
+# Exchange with other replicas.
 
 
 def exchange(*replicas: Replica) -> None:
-    """Everybody hears what everybody tells, themselves included."""
+    """Deliver the messages of all replicas to all replicas, including their senders."""
     for body in [body for replica in replicas for body in replica.renewal.take_messages()]:
         for replica in replicas:
             replica.renewal.receive_message(body)
 
 
-async def test_other_replicas_know_the_newest_handle() -> None:
+async def test_other_replicas_use_the_newest_handle() -> None:
     a, b = Replica("a"), Replica("b")
     handle = a.add()
     assert await b.renewal.claim("group", handle) is handle
@@ -351,14 +352,14 @@ async def test_other_replicas_know_the_newest_handle() -> None:
     newest = await a.renewal.claim("group", handle)
     assert await b.renewal.claim("group", handle) == newest
     assert await b.renewal.claim("other", handle) is handle
-    # For as long as it can be of use.
+    # The handle is kept for two invisible durations.
     await b.sleep(119)
     assert await b.renewal.claim("group", handle) == newest
     await b.sleep(2)
     assert await b.renewal.claim("group", handle) is handle
 
 
-async def test_a_holder_learns_what_another_replica_acknowledged() -> None:
+async def test_delivery_acknowledged_by_another_replica_is_not_renewed() -> None:
     a, b = Replica("a"), Replica("b")
     handle = a.add()
     used = await b.renewal.claim("group", handle)
@@ -369,11 +370,13 @@ async def test_a_holder_learns_what_another_replica_acknowledged() -> None:
 
 
 @pytest.mark.parametrize("invisible", [None, 5_000])
-async def test_what_was_settled_by_an_old_handle_is_made_good(invisible: int | None) -> None:
+async def test_settlement_with_an_old_handle_is_followed_by_an_acknowledgement(
+    invisible: int | None,
+) -> None:
     a, b = Replica("a"), Replica("b")
     handle = a.add()
     await a.sleep(46)
-    # It has not heard of the renewal.
+    # Replica b has not received the event of the renewal.
     b.renewal.settled("group", "orders", handle, handle, invisible)
     exchange(a, b)
     assert a.sent == [(_CHANGE, "60000"), (_ACK, "")]
@@ -381,7 +384,7 @@ async def test_what_was_settled_by_an_old_handle_is_made_good(invisible: int | N
     assert len(a.renewal) == 0
 
 
-async def test_a_message_in_order_is_hidden_again_where_that_was_undone() -> None:
+async def test_change_in_order_with_an_old_handle_is_repeated() -> None:
     a, b = Replica("a"), Replica("b")
     handle = receipt_handle(5, order=True, renewal_id=a.renewal.new_renewal_id())
     a.client.last_call_at = a.clock.now
@@ -395,7 +398,7 @@ async def test_a_message_in_order_is_hidden_again_where_that_was_undone() -> Non
     assert a.sent == [(_CHANGE, "60000"), (_CHANGE, "5000")]
 
 
-async def test_a_settlement_elsewhere_waits_for_a_renewal_under_way() -> None:
+async def test_settlement_by_another_replica_is_applied_after_the_renewal_in_flight() -> None:
     a, b = Replica("a"), Replica("b")
     handle = a.add()
     a.core.pending = []
@@ -403,12 +406,12 @@ async def test_a_settlement_elsewhere_waits_for_a_renewal_under_way() -> None:
     b.renewal.settled("group", "orders", handle, handle)
     exchange(a, b)
     assert len(a.sent) == 1
-    a.core.pending[0].set_result(renewed(commands.request(_CHANGE, {"invisibleTime": "60000"})))
+    a.core.pending[0].set_result(renew(commands.request(_CHANGE, {"invisibleTime": "60000"})))
     await asyncio.sleep(0)
     assert a.sent == [(_CHANGE, "60000"), (_ACK, "")]
 
 
-async def test_another_groups_settlement_settles_nothing() -> None:
+async def test_settlement_of_another_group_by_another_replica_is_ignored() -> None:
     a, b = Replica("a"), Replica("b")
     handle = a.add()
     b.renewal.settled("other", "orders", handle, handle)
@@ -416,7 +419,7 @@ async def test_another_groups_settlement_settles_nothing() -> None:
     assert len(a.renewal) == 1
 
 
-async def test_a_replica_that_does_not_share_tells_nothing() -> None:
+async def test_replica_without_exchange_sends_no_events() -> None:
     replica = Replica("")
     handle = replica.add()
     await replica.sleep(46)
@@ -424,39 +427,39 @@ async def test_a_replica_that_does_not_share_tells_nothing() -> None:
     assert replica.renewal.take_messages() == []
 
 
-async def test_ordinary_traffic_tells_nothing() -> None:
+async def test_settlements_of_own_deliveries_send_no_events() -> None:
     replica = Replica()
     for offset in range(3):
         handle = replica.add(offset)
         replica.renewal.settled("group", "orders", handle, await replica.renewal.claim("group", handle))
-        # Acknowledged a second time.
+        # Acknowledged again.
         replica.renewal.settled("group", "orders", handle, handle)
     assert replica.renewal.take_messages() == []
 
 
-async def test_garbage_on_the_topic_is_left_aside(caplog: pytest.LogCaptureFixture) -> None:
+async def test_message_that_cannot_be_decoded_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         Replica().renewal.receive_message(b"garbage")
     assert "cannot decode renewal events" in caplog.text
 
 
-async def test_only_so_much_is_known_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_recorded_handles_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(renewal_peers, "_MAX_HANDLES", 2)
     a, b = Replica("a"), Replica("b")
     handles = [a.add(offset) for offset in range(3)]
     await a.sleep(46)
     exchange(a, b)
-    found = [await b.renewal.claim("group", handle) for handle in handles]
-    assert [one is handle for one, handle in zip(found, handles, strict=True)] == [True, False, False]
+    claimed = [await b.renewal.claim("group", handle) for handle in handles]
+    assert [newest is handle for newest, handle in zip(claimed, handles, strict=True)] == [True, False, False]
 
 
-async def test_who_names_another_group_settles_nothing() -> None:
+async def test_settlement_of_another_group_is_ignored() -> None:
     replica = Replica()
     handle = replica.add()
     for _ in range(2):
         assert await replica.renewal.claim("other", handle) == handle
         replica.renewal.unclaim("other", handle)
     replica.renewal.settled("other", "orders", handle, handle)
-    assert replica.told() == []
+    assert replica.events() == []
     await replica.sleep(46)
     assert replica.sent == [(_CHANGE, "60000")]

@@ -1,4 +1,4 @@
-"""What replicas tell each other."""
+"""Encoding of renewal events."""
 
 import contextlib
 
@@ -11,15 +11,15 @@ from grpc_gateway.consuming.renewal_events import RenewalEvent, RenewalEventType
 from remoting.errors import BodyError
 
 _HANDLE = "5 1700000000000 60000 0 0 broker-a 1 5 4711 a-1"
-_TIDINGS = [
+_EVENTS = [
     RenewalEvent(RenewalEventType.RENEWED, "group", "topic", _HANDLE, _HANDLE.replace("17", "18")),
     RenewalEvent(RenewalEventType.ACKNOWLEDGED, "group", "topic", _HANDLE, _HANDLE),
     RenewalEvent(RenewalEventType.CHANGED, "group", "topic", _HANDLE, _HANDLE, 3_000),
 ]
 
 
-def test_what_is_told_is_heard() -> None:
-    assert decode(encode("replica", _TIDINGS)) == ("replica", _TIDINGS)
+def test_decode_reads_encoded_events() -> None:
+    assert decode(encode("replica", _EVENTS)) == ("replica", _EVENTS)
 
 
 def _json(*items: object) -> bytes:
@@ -45,12 +45,12 @@ def _json(*items: object) -> bytes:
         _json(1, "replica", ["renewed", "group", 5, _HANDLE, _HANDLE, 0]),
     ],
 )
-def test_what_is_none_is_refused(body: bytes) -> None:
+def test_decode_rejects_invalid_messages(body: bytes) -> None:
     with pytest.raises(BodyError):
         decode(body)
 
 
 @given(st.binary() | st.recursive(st.none() | st.integers(0, 2) | st.text(), st.lists).map(orjson.dumps))
-def test_nothing_raises_anything_else(body: bytes) -> None:
+def test_decode_raises_only_body_error(body: bytes) -> None:
     with contextlib.suppress(BodyError):
         decode(body)

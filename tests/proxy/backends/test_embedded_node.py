@@ -22,7 +22,7 @@ from proxy.tools.demo import ORDERLY_GROUP, SAMPLES, TOPICS, sample, welcome
 from remoting import messages
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic, pull_fields
-from tests.cluster.grpc.kit import Consumer, bodies
+from tests.cluster.grpc.consumer import Consumer, bodies
 from tests.ports import free_port
 from tests.proxy.replica import soon
 
@@ -71,7 +71,7 @@ async def test_both_protocols_meet(tmp_path: Path) -> None:
         async with Client(address(app)) as client, Consumer(address(app), "grpc-group", topic) as consumer:
             await client.send(topic, b"from remoting")
             await consumer.send(b"from grpc")
-            received = await consumer.all(2)
+            received = await consumer.receive_all(2)
             assert sorted(bodies(received)) == [b"from grpc", b"from remoting"]
             await consumer.ack(*received)
             assert await consumer.receive(wait=0.2) == []

@@ -27,7 +27,7 @@ from remoting import command as commands
 from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from tests.grpc_gateway.kit import consumer_settings, producer_settings, stored
+from tests.grpc_gateway.messages import consumer_settings, producer_settings, stored
 from tests.proxy.backends.cluster.servers import Cluster, Server
 from tests.proxy.messages import request
 from tests.proxy.replica import Client, certify, serving, soon, stops

@@ -19,7 +19,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.requests import REQUESTS
 from tests.cluster.client import Client, ok, send_fields, strings, unique, v2
-from tests.cluster.grpc.kit import Consumer
+from tests.cluster.grpc.consumer import Consumer
 
 
 class Replica:

@@ -15,7 +15,7 @@ from remoting.batch_ack import BatchAckBody, batch_acks
 from remoting.codes import RequestCode, ResponseCode
 from remoting.pop_offset_info import Retry
 from tests.cluster.client import pull_fields, send_fields, v2
-from tests.cluster.grpc.kit import bodies
+from tests.cluster.grpc.consumer import bodies
 from tests.proxy.traffic_rules.replica import grpc_send, run_replica, send, until
 
 pytestmark = pytest.mark.anyio
@@ -364,4 +364,4 @@ async def test_a_delayed_receive_is_cancelled_when_its_client_disconnects(tmp_pa
         call.cancel()
         await asyncio.wait((waiting,))
         await send(sender, "orders", b"for the next")
-        assert bodies(await client.all(1)) == [b"for the next"]
+        assert bodies(await client.receive_all(1)) == [b"for the next"]

@@ -73,7 +73,7 @@ async def test_tenants_have_separate_topics(replica: Replica) -> None:
 async def test_a_tenants_messages_cross_protocols(replica: Replica) -> None:
     async with replica.remoting(ACME) as remoting, replica.grpc("orders", "g", ACME) as client:
         await send(remoting, "orders", b"from remoting", {properties.UNIQ_CLIENT_MESSAGE_ID: "0" * 32})
-        (message,) = await client.all(1)
+        (message,) = await client.receive_all(1)
         assert (message.topic.name, message.body) == ("orders", b"from remoting")
         assert (await client.ack(message)).status.code == Code.OK
         await client.send(b"from grpc")
@@ -308,7 +308,7 @@ async def test_grpc_clients_see_only_their_own_names(replica: Replica, number: i
         assigned = await client.call("QueryAssignment", query)
         assert {item.message_queue.topic.name for item in assigned.assignments} == {topic}
         await client.send(b"1", b"2")
-        received = await client.all(2)
+        received = await client.receive_all(2)
         assert {message.topic.name for message in received} == {topic}
         await client.ack(*received)
         stream.cancel()

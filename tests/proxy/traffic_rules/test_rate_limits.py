@@ -10,7 +10,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from tests.cluster.client import pull_fields, send_fields, v2
-from tests.cluster.grpc.kit import codes
+from tests.cluster.grpc.consumer import codes
 from tests.proxy.traffic_rules.replica import grpc_send, run_replica, send
 
 pytestmark = pytest.mark.anyio
@@ -160,14 +160,14 @@ async def test_a_grpc_receive_waits_and_then_reports_too_many_requests(tmp_path:
         await replica.create("orders")
         await client.send(b"1", b"2", b"3")
         begun = time.monotonic()
-        assert len(await client.all(3)) == 3
+        assert len(await client.receive_all(3)) == 3
         await client.send(b"4")
-        assert len(await client.all(1)) == 1
+        assert len(await client.receive_all(1)) == 1
         assert time.monotonic() - begun > 1.9
         await replica.apply(RECEIVES.replace("messages = 1", "messages = 0.001"))
         # A changed limit starts with a full bucket.
         await client.send(b"5")
-        assert len(await client.all(1)) == 1
+        assert len(await client.receive_all(1)) == 1
         (response,) = await client.responses(wait=1)
         assert response.status.code == Code.TOO_MANY_REQUESTS
         assert "slow-consumers" in response.status.message

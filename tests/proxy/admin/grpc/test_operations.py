@@ -22,8 +22,8 @@ from proxy.workers.worker_settings import of_worker
 from remoting import command as commands
 from remoting.codes import RequestCode
 from tests.cluster.client import unique
-from tests.cluster.grpc.kit import Consumer
-from tests.grpc_gateway.kit import consumer_settings
+from tests.cluster.grpc.consumer import Consumer
+from tests.grpc_gateway.messages import consumer_settings
 from tests.proxy.admin.grpc.kit import NAMED, WRITER, Stage, callers, moment, name, where
 from tests.proxy.admin.http.kit import GROUP, UNIQUE_ID, eventually_a_member, replica
 from tests.proxy.replica import certify, running

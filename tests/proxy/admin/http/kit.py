@@ -20,8 +20,8 @@ from remoting import properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from tests.cluster.client import Client, create_topic
-from tests.cluster.grpc.kit import Consumer
-from tests.grpc_gateway.kit import consumer_settings
+from tests.cluster.grpc.consumer import Consumer
+from tests.grpc_gateway.messages import consumer_settings
 
 READ, WRITE = "a-token-for-readers", "a-token-for-writers"
 GROUP, PUSH_GROUP, PRODUCERS = "billing", "shipping", "shop"
@@ -139,7 +139,7 @@ async def stage(directory: Path, **more: Any) -> AsyncIterator[Stage]:
         await telemetry.write(TelemetryCommand(settings=consumer_settings(PUSH_GROUP, [topic])))
         await eventually_a_member(replica_.app, PUSH_GROUP)
         # Held, as its consumer does not acknowledge it.
-        (_,) = await grpc.all(1, auto_renew=True)
+        (_,) = await grpc.receive_all(1, auto_renew=True)
         yield Stage(replica_, topic, remoting, grpc, sent.fields["msgId"])
 
 

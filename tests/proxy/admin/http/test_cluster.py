@@ -9,7 +9,7 @@ import pytest
 from proxy.app import App
 from remoting.requests import REQUESTS
 from tests.cluster.client import create_topic
-from tests.cluster.grpc.kit import Consumer
+from tests.cluster.grpc.consumer import Consumer
 from tests.proxy.admin.http.kit import Replica, replica
 from tests.proxy.admin.http.test_operations import until
 from tests.proxy.backends.cluster.servers import Cluster

@@ -166,7 +166,7 @@ async def test_a_dead_letter_comes_back_to_a_grpc_group(own: Stage) -> None:
     path = f"/v1/consumer-groups/{PUSH_GROUP}/dead-letters/resend"
     (resent,) = (await own.replica.post(path, {"message_ids": [letter["message_id"]]}))["items"]
     assert (resent["sent"], resent["topic"]) == (True, f"%RETRY%{PUSH_GROUP}_{own.topic}")
-    (again,) = await own.grpc.all(1, auto_renew=True)
+    (again,) = await own.grpc.receive_all(1, auto_renew=True)
     assert again.body == b"secret body"
 
 
@@ -174,7 +174,7 @@ async def test_a_dead_letter_that_was_retried_before_comes_back_to_a_grpc_group(
     """Brokers note its retry topic as the one that it came from."""
     held = next(iter(own.replica.app.grpc.renewal))
     await own.grpc.change(held.newest.text, 0)
-    (again,) = await own.grpc.all(1, auto_renew=True)
+    (again,) = await own.grpc.receive_all(1, auto_renew=True)
     assert again.system_properties.delivery_attempt == 2
     assert (await own.grpc.forward(again)).status.code == 20000
     (letter,) = (await own.replica.get(f"/v1/consumer-groups/{PUSH_GROUP}/dead-letters"))["items"]
@@ -182,7 +182,7 @@ async def test_a_dead_letter_that_was_retried_before_comes_back_to_a_grpc_group(
     path = f"/v1/consumer-groups/{PUSH_GROUP}/dead-letters/resend"
     (resent,) = (await own.replica.post(path, {"message_ids": [letter["message_id"]]}))["items"]
     assert resent["topic"] == f"%RETRY%{PUSH_GROUP}_{own.topic}"
-    (last,) = await own.grpc.all(1, auto_renew=True)
+    (last,) = await own.grpc.receive_all(1, auto_renew=True)
     assert (last.body, last.topic.name) == (b"secret body", own.topic)
 
 

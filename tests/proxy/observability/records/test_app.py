@@ -25,7 +25,7 @@ from proxy.core import membership
 from proxy.observability.records.requests import key_hash
 from proxy.settings.model import Settings
 from remoting.command import RemotingCommand
-from tests.grpc_gateway.kit import consumer_settings, producer_settings
+from tests.grpc_gateway.messages import consumer_settings, producer_settings
 from tests.proxy.messages import heartbeat, request
 from tests.proxy.observability.records.kit import column, files, read
 from tests.proxy.replica import Client, soon, stops

@@ -1,4 +1,4 @@
-"""Pulls and offsets, before a real broker."""
+"""Pulls and offsets, against a real broker."""
 
 import asyncio
 import time
@@ -10,7 +10,8 @@ from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from tests.cluster.backends import Backend
-from tests.cluster.grpc.kit import Consumer, create_group, seconds
+from tests.cluster.grpc.consumer import Consumer, seconds
+from tests.cluster.grpc.replica import create_group
 from tests.cluster.servers import Cluster
 
 pytestmark = [
@@ -25,7 +26,7 @@ pytestmark = [
 
 
 async def _pull(consumer: Consumer, offset: int, wait: float = 0) -> list[object]:
-    """The code, the bodies, the next offset; the call's deadline is four seconds away."""
+    """Pull with a deadline of four seconds, and return the code, the bodies and the next offset."""
     request = pb.PullMessageRequest(
         group=consumer.group,
         message_queue=consumer.queue(0),
@@ -33,21 +34,21 @@ async def _pull(consumer: Consumer, offset: int, wait: float = 0) -> list[object
         batch_size=2,
         long_polling_timeout=seconds(wait),
     )
-    found: list[object] = []
+    contents: list[object] = []
     async for response in consumer.stub.PullMessage(request, metadata=consumer.metadata, timeout=4):
         match response.WhichOneof("content"):
             case "status":
-                found.append(response.status.code)
+                contents.append(response.status.code)
             case "message":
-                found.append(response.message.body)
+                contents.append(response.message.body)
             case _:
-                found.append(response.next_offset)
-    return found
+                contents.append(response.next_offset)
+    return contents
 
 
-async def test_a_queue_is_read_by_offset(consumer: Consumer) -> None:
+async def test_pull_reads_a_queue_by_offset(consumer: Consumer) -> None:
     await consumer.send(b"0", b"1", b"2")
-    await consumer.stored(3)
+    await consumer.wait_until_stored(3)
     assert await _pull(consumer, 0) == [Code.OK, b"0", b"1", 2]
     assert await _pull(consumer, 2) == [Code.OK, b"2", 3]
     assert await _pull(consumer, 3) == [Code.OK, 3]
@@ -55,9 +56,9 @@ async def test_a_queue_is_read_by_offset(consumer: Consumer) -> None:
     assert await _pull(consumer, -1) == [Code.ILLEGAL_OFFSET]
 
 
-async def test_a_pull_waits_for_a_message_but_not_beyond_its_deadline(consumer: Consumer) -> None:
+async def test_pull_waits_for_a_message_until_its_deadline(consumer: Consumer) -> None:
     begin = time.monotonic()
-    # The broker looks only every five seconds whether the wait is over.
+    # The broker checks only every five seconds whether a poll has timed out.
     assert await _pull(consumer, 0, wait=10) == [Code.OK, 0]
     assert time.monotonic() - begin > 1.5
     waiting = asyncio.ensure_future(_pull(consumer, 0, wait=10))
@@ -66,9 +67,9 @@ async def test_a_pull_waits_for_a_message_but_not_beyond_its_deadline(consumer: 
     assert await waiting == [Code.OK, b"0", 1]
 
 
-async def test_a_queue_is_asked_for_its_offsets(consumer: Consumer) -> None:
+async def test_query_offset_returns_first_last_and_time_offsets(consumer: Consumer) -> None:
     await consumer.send(b"0", b"1")
-    await consumer.stored(2)
+    await consumer.wait_until_stored(2)
 
     async def offset(policy: d.QueryOffsetPolicy, milliseconds: int | None = None) -> tuple[int, int]:
         request = pb.QueryOffsetRequest(message_queue=consumer.queue(0), query_offset_policy=policy)
@@ -83,7 +84,7 @@ async def test_a_queue_is_asked_for_its_offsets(consumer: Consumer) -> None:
     assert (await offset(d.TIMESTAMP))[0] == Code.BAD_REQUEST
 
 
-async def test_a_groups_offset_is_stored(cluster: Cluster, consumer: Consumer) -> None:
+async def test_updated_offset_of_a_group_is_returned(cluster: Cluster, consumer: Consumer) -> None:
     queue, group = consumer.queue(0), d.Resource(name=await create_group(cluster))
 
     async def stored() -> tuple[int, int]:
@@ -94,5 +95,5 @@ async def test_a_groups_offset_is_stored(cluster: Cluster, consumer: Consumer) -
     request = pb.UpdateOffsetRequest(group=group, message_queue=queue, offset=2)
     assert (await consumer.call("UpdateOffset", request)).status.code == Code.OK
     assert await stored() == (Code.OK, 2)
-    request.group.name = "nobody-knows-this-group"
+    request.group.name = "unknown-group"
     assert (await consumer.call("UpdateOffset", request)).status.code == Code.CONSUMER_GROUP_NOT_FOUND

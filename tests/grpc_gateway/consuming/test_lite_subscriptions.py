@@ -13,34 +13,35 @@ from protos.apache.rocketmq.v2.service_pb2 import SyncLiteSubscriptionRequest
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RequestTimeout
-from tests.grpc_gateway.kit import FakeCore, call, resource, route
+from tests.grpc_gateway.fakes import FakeCore, make_rpc
+from tests.grpc_gateway.messages import resource, route
 
 pytestmark = pytest.mark.anyio
 
 
-def core(answer: Any = None) -> FakeCore:
+def make_core(answer: Any = None) -> FakeCore:
     return FakeCore(
         routes={"orders": route("orders", "broker-a", "broker-b")},
         answer=lambda command: commands.success() if answer is None else answer(command.fields["bname"]),
     )
 
 
-async def sync(brokers: FakeCore, *names: str, **fields: Any) -> int:
+async def sync(core: FakeCore, *names: str, **fields: Any) -> int:
     request = SyncLiteSubscriptionRequest(
         **{"topic": resource(), "group": resource("group"), "lite_topic_set": names, **fields}
     )
-    return (await LiteSubscriptionService(brokers, GatewayOptions()).sync(call(), request)).status.code
+    return (await LiteSubscriptionService(core, GatewayOptions()).sync(make_rpc(), request)).status.code
 
 
 @pytest.mark.parametrize("action", list(LiteSubscriptionAction.values()))
-async def test_every_broker_of_the_topic_is_told(action: LiteSubscriptionAction) -> None:
-    brokers = core()
-    assert await sync(brokers, "a", "b", action=action, version=7) == Code.OK
-    assert [(code, fields) for _, code, fields, _ in brokers.handled] == [
+async def test_subscriptions_are_sent_to_every_broker_of_the_topic(action: LiteSubscriptionAction) -> None:
+    core = make_core()
+    assert await sync(core, "a", "b", action=action, version=7) == Code.OK
+    assert [(code, fields) for _, code, fields, _ in core.handled] == [
         (RequestCode.LITE_SUBSCRIPTION_CTL, {"bname": "broker-a"}),
         (RequestCode.LITE_SUBSCRIPTION_CTL, {"bname": "broker-b"}),
     ]
-    for _, _, _, body in brokers.handled:
+    for _, _, _, body in core.handled:
         assert orjson.loads(body) == {
             "subscriptionSet": [
                 {
@@ -56,7 +57,7 @@ async def test_every_broker_of_the_topic_is_told(action: LiteSubscriptionAction)
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "expected"),
     [
         (OffsetOption(policy=OffsetOption.MAX), {"type": "POLICY", "value": 2}),
         (OffsetOption(policy=OffsetOption.LAST), {"type": "POLICY", "value": 0}),
@@ -66,12 +67,12 @@ async def test_every_broker_of_the_topic_is_told(action: LiteSubscriptionAction)
         (OffsetOption(), None),
     ],
 )
-async def test_an_added_subscription_may_say_where_to_begin(option: OffsetOption, told: object) -> None:
-    brokers = core()
-    await sync(brokers, "a", action=LiteSubscriptionAction.PARTIAL_ADD, offset_option=option)
-    assert orjson.loads(brokers.handled[0][3])["subscriptionSet"][0].get("offsetOption") == told
-    await sync(brokers, "a", action=LiteSubscriptionAction.COMPLETE_ADD, offset_option=option)
-    assert "offsetOption" not in orjson.loads(brokers.handled[-1][3])["subscriptionSet"][0]
+async def test_offset_option_is_sent_with_a_partial_add_only(option: OffsetOption, expected: object) -> None:
+    core = make_core()
+    await sync(core, "a", action=LiteSubscriptionAction.PARTIAL_ADD, offset_option=option)
+    assert orjson.loads(core.handled[0][3])["subscriptionSet"][0].get("offsetOption") == expected
+    await sync(core, "a", action=LiteSubscriptionAction.COMPLETE_ADD, offset_option=option)
+    assert "offsetOption" not in orjson.loads(core.handled[-1][3])["subscriptionSet"][0]
 
 
 @pytest.mark.parametrize(
@@ -87,31 +88,30 @@ async def test_an_added_subscription_may_say_where_to_begin(option: OffsetOption
         (RequestTimeout("late"), Code.PROXY_TIMEOUT),
     ],
 )
-async def test_what_one_broker_does_not_know_is_told(answer: Any, code: int) -> None:
-    brokers = core(lambda broker: answer if broker == "broker-b" else commands.success())
-    assert await sync(brokers, "a") == code
+async def test_failure_of_one_broker_is_the_status(answer: Any, code: int) -> None:
+    core = make_core(lambda broker: answer if broker == "broker-b" else commands.success())
+    assert await sync(core, "a") == code
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a%b", "a" * 65])
-async def test_what_is_no_lite_topic_is_refused(name: str) -> None:
+async def test_invalid_lite_topic_is_rejected_unless_it_is_removed(name: str) -> None:
     with pytest.raises(Refused) as refused:
-        await sync(core(), name, action=LiteSubscriptionAction.PARTIAL_ADD)
+        await sync(make_core(), name, action=LiteSubscriptionAction.PARTIAL_ADD)
     assert refused.value.code == Code.ILLEGAL_LITE_TOPIC
-    # But it can be got rid of.
-    assert await sync(core(), name, action=LiteSubscriptionAction.PARTIAL_REMOVE) == Code.OK
+    assert await sync(make_core(), name, action=LiteSubscriptionAction.PARTIAL_REMOVE) == Code.OK
 
 
-async def test_a_topic_that_nobody_may_read_is_forbidden() -> None:
-    brokers = core()
-    brokers.routes["orders"] = route("orders", perm=2)
+async def test_topic_without_readable_queues_is_forbidden() -> None:
+    core = make_core()
+    core.routes["orders"] = route("orders", perm=2)
     with pytest.raises(Refused) as refused:
-        await sync(brokers, "a")
+        await sync(core, "a")
     assert refused.value.code == Code.FORBIDDEN
 
 
-async def test_an_action_that_nobody_knows_is_refused() -> None:
-    brokers = core()
+async def test_unknown_action_is_rejected() -> None:
+    core = make_core()
     with pytest.raises(Refused) as refused:
-        await sync(brokers, "a", action=99)
+        await sync(core, "a", action=99)
     assert refused.value.code == Code.BAD_REQUEST
-    assert brokers.handled == []
+    assert core.handled == []

@@ -11,7 +11,8 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code, TransactionResolution
 from protos.apache.rocketmq.v2.service_pb2 import EndTransactionRequest
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
-from tests.grpc_gateway.kit import FakeCore, call, resource
+from tests.grpc_gateway.fakes import FakeCore, make_rpc
+from tests.grpc_gateway.messages import resource
 
 pytestmark = pytest.mark.anyio
 
@@ -20,39 +21,39 @@ WORDS = st.text(st.characters(exclude_characters=" ", exclude_categories=["Cs"])
 
 
 @given(WORDS, OFFSETS, OFFSETS, WORDS)
-def test_an_id_reads_as_it_was_written(broker: str, queue_offset: int, commit_log_offset: int, message_id: str) -> None:
-    written = TransactionId(broker, queue_offset, commit_log_offset, message_id)
-    assert TransactionId.parse(str(written)) == written
+def test_parse_reads_a_formatted_id(broker: str, queue_offset: int, commit_log_offset: int, message_id: str) -> None:
+    transaction = TransactionId(broker, queue_offset, commit_log_offset, message_id)
+    assert TransactionId.parse(str(transaction)) == transaction
 
 
 @given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))
-def test_garbage_is_refused(text: str) -> None:
+def test_parse_rejects_invalid_text(text: str) -> None:
     with pytest.raises(Refused) as refused:
         TransactionId.parse(text)
     assert refused.value.code == Code.INVALID_TRANSACTION_ID
 
 
-async def end(core: FakeCore, **more: object) -> int:
-    given: dict[str, Any] = {
+async def end_transaction(core: FakeCore, **more: object) -> int:
+    fields_of_request: dict[str, Any] = {
         "transaction_id": str(TransactionId("broker-a", 7, 4711, "01AB")),
         "resolution": TransactionResolution.COMMIT,
         **more,
     }
-    request = EndTransactionRequest(topic=resource(), message_id="01AB", **given)
-    response = await TransactionService(core).end(call(), request)
+    request = EndTransactionRequest(topic=resource(), message_id="01AB", **fields_of_request)
+    response = await TransactionService(core).end(make_rpc(), request)
     return response.status.code
 
 
 @pytest.mark.parametrize(
-    ("resolution", "number"), [(TransactionResolution.COMMIT, "8"), (TransactionResolution.ROLLBACK, "12")]
+    ("resolution", "flag"), [(TransactionResolution.COMMIT, "8"), (TransactionResolution.ROLLBACK, "12")]
 )
 @pytest.mark.parametrize(
     ("source", "checked"),
     [(TransactionSource.SOURCE_CLIENT, "false"), (TransactionSource.SOURCE_SERVER_CHECK, "true")],
 )
-async def test_the_broker_is_told(resolution: int, number: str, source: int, checked: str) -> None:
+async def test_outcome_is_sent_to_the_broker(resolution: int, flag: str, source: int, checked: str) -> None:
     core = FakeCore()
-    assert await end(core, resolution=resolution, source=source) == Code.OK
+    assert await end_transaction(core, resolution=resolution, source=source) == Code.OK
     [(_, code, fields, _)] = core.handled
     assert code == RequestCode.END_TRANSACTION
     assert fields == {
@@ -60,7 +61,7 @@ async def test_the_broker_is_told(resolution: int, number: str, source: int, che
         "producerGroup": "orders",
         "tranStateTableOffset": "7",
         "commitLogOffset": "4711",
-        "commitOrRollback": number,
+        "commitOrRollback": flag,
         "fromTransactionCheck": checked,
         "msgId": "01AB",
         "transactionId": "01AB",
@@ -68,9 +69,9 @@ async def test_the_broker_is_told(resolution: int, number: str, source: int, che
     }
 
 
-async def test_an_undecided_one_is_left_to_the_check() -> None:
+async def test_unspecified_resolution_sends_nothing() -> None:
     core = FakeCore()
-    assert await end(core, resolution=TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED) == Code.OK
+    assert await end_transaction(core, resolution=TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED) == Code.OK
     assert core.handled == []
 
 
@@ -83,12 +84,12 @@ async def test_an_undecided_one_is_left_to_the_check() -> None:
         (ResponseCode.SLAVE_NOT_AVAILABLE, Code.HA_NOT_AVAILABLE),
     ],
 )
-async def test_a_refusal_is_told(answer: int, code: int) -> None:
+async def test_end_status_follows_the_reply_of_the_broker(answer: int, code: int) -> None:
     core = FakeCore(answer=lambda command: commands.response(answer, remark="no"))
-    assert await end(core) == code
+    assert await end_transaction(core) == code
 
 
-async def test_another_proxys_id_is_none_of_ours() -> None:
+async def test_transaction_id_of_another_proxy_is_rejected() -> None:
     with pytest.raises(Refused) as refused:
-        await end(FakeCore(), transaction_id="01B67A92C1F5B04E2A06000000000000")
+        await end_transaction(FakeCore(), transaction_id="01B67A92C1F5B04E2A06000000000000")
     assert refused.value.code == Code.INVALID_TRANSACTION_ID

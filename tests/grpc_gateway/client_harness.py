@@ -1,4 +1,4 @@
-"""Telemetry, presence and pushes together, without a transport."""
+"""Telemetry, client lifecycle and server push together, without a transport."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,12 +13,12 @@ from grpc_gateway.gateway_options import GatewayOptions
 from protos.apache.rocketmq.v2.definition_pb2 import Settings
 from protos.apache.rocketmq.v2.service_pb2 import HeartbeatRequest, HeartbeatResponse, TelemetryCommand
 from remoting.tasks import spawn
-from tests.grpc_gateway.kit import Aborted, FakeConnection, FakeContext, FakeCore, make_client
+from tests.grpc_gateway.fakes import Aborted, FakeConnection, FakeContext, FakeCore, make_client
 from tests.proxy.fakes import settle
 
 
-class Stage:
-    """A replica's clients; `observed` is every (rpc, code) of telemetry."""
+class ClientHarness:
+    """The clients of a replica. `observed`: every (rpc, code) of telemetry."""
 
     def __init__(self, core: FakeCore | None = None, **options: Any) -> None:
         self.core = FakeCore() if core is None else core
@@ -34,51 +34,56 @@ class Stage:
             self.clients,
             self.client_lifecycle,
             self.options,
-            lambda name, call, request, code, started: self.observed.append((name, code)),
+            lambda name, rpc, request, code, started: self.observed.append((name, code)),
         )
 
     def context(self, client_id: str = "c1", language: str = "JAVA", **more: Any) -> FakeContext:
+        """Return the context of an rpc with the client's metadata."""
         return FakeContext(x_mq_client_id=client_id, x_mq_language=language, x_mq_client_version="5.0.7", **more)
 
     def client(self, client_id: str = "c1", language: str = "JAVA") -> Client:
+        """Return a client of the table."""
         return self.clients.rpc(self.context(client_id, language), "Heartbeat").client
 
-    async def talk(self, settings: Settings | None = None, client_id: str = "c1", language: str = "JAVA") -> "Talk":
-        """A telemetry stream; with settings, behind their answer."""
-        talk = Talk(self, self.context(client_id, language, connection=FakeConnection()))
+    async def open_session(
+        self, settings: Settings | None = None, client_id: str = "c1", language: str = "JAVA"
+    ) -> "TelemetrySession":
+        """Open a telemetry stream. With settings, send them and read the response."""
+        session = TelemetrySession(self, self.context(client_id, language, connection=FakeConnection()))
         if settings is not None:
-            talk.send(TelemetryCommand(settings=settings))
-            await talk.read()
+            session.send(TelemetryCommand(settings=settings))
+            await session.read()
             await settle()
-        return talk
+        return session
 
-    async def beat(self, request: HeartbeatRequest | None = None, client_id: str = "c1") -> HeartbeatResponse:
-        call = self.clients.rpc(self.context(client_id), "Heartbeat")
-        return await self.client_lifecycle.heartbeat(call, HeartbeatRequest() if request is None else request)
+    async def heartbeat(self, request: HeartbeatRequest | None = None, client_id: str = "c1") -> HeartbeatResponse:
+        """Send a heartbeat of a client."""
+        rpc = self.clients.rpc(self.context(client_id), "Heartbeat")
+        return await self.client_lifecycle.heartbeat(rpc, HeartbeatRequest() if request is None else request)
 
     @property
-    def codes(self) -> list[int]:
-        """The commands that reached the core."""
+    def command_codes(self) -> list[int]:
+        """The request codes of all commands that the core has handled."""
         return [code for _, code, _, _ in self.core.handled]
 
 
-class Talk:
-    """One telemetry stream as its client sees it."""
+class TelemetrySession:
+    """The client's side of a telemetry stream."""
 
-    def __init__(self, stage: Stage, context: FakeContext) -> None:
+    def __init__(self, harness: ClientHarness, context: FakeContext) -> None:
         self.context = context
-        self.got: asyncio.Queue[TelemetryCommand | None] = asyncio.Queue()
+        self.received: asyncio.Queue[TelemetryCommand | None] = asyncio.Queue()
         self._sent: asyncio.Queue[TelemetryCommand | Exception | None] = asyncio.Queue()
-        self.serving = spawn(self._serve(stage))
+        self.serving = spawn(self._serve(harness))
 
-    async def _serve(self, stage: Stage) -> None:
+    async def _serve(self, harness: ClientHarness) -> None:
         try:
-            async for command in stage.telemetry.stream(self._requests(), self.context):
-                self.got.put_nowait(command)
+            async for command in harness.telemetry.stream(self._requests(), self.context):
+                self.received.put_nowait(command)
         except Aborted:
             pass
         finally:
-            self.got.put_nowait(None)
+            self.received.put_nowait(None)
 
     async def _requests(self) -> AsyncIterator[TelemetryCommand]:
         while (command := await self._sent.get()) is not None:
@@ -87,25 +92,26 @@ class Talk:
             yield command
 
     def send(self, command: TelemetryCommand | Exception) -> None:
+        """Send a command; an exception is raised by the iterator of requests."""
         self._sent.put_nowait(command)
 
     def close(self) -> None:
-        """Say that nothing more comes."""
+        """Half-close the stream."""
         self._sent.put_nowait(None)
 
     async def read(self) -> TelemetryCommand | None:
-        """What comes next; None at the end."""
+        """Return the next command from the server; None at the end of the stream."""
         async with asyncio.timeout(30):
-            return await self.got.get()
+            return await self.received.get()
 
-    async def told(self) -> TelemetryCommand:
-        """What comes next, which is not the end."""
+    async def read_command(self) -> TelemetryCommand:
+        """Return the next command from the server, which must not be the end of the stream."""
         command = await self.read()
         assert command is not None
         return command
 
-    async def broken(self) -> None:
-        """The connection breaks: the transport cancels the handler and tells who wants to know."""
+    async def disconnect(self) -> None:
+        """Break the connection: the transport cancels the handler and calls its callbacks."""
         self.context.end()
         self.serving.cancel()
         await settle()

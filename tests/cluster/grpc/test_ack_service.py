@@ -1,4 +1,4 @@
-"""ReceiveService and settling, before a real broker."""
+"""Receives and settlements, against a real broker."""
 
 import asyncio
 import time
@@ -12,7 +12,8 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.codes import RequestCode, ResponseCode
 from tests.cluster.backends import Backend
 from tests.cluster.client import Client, create_topic, queue_fields, wait_until
-from tests.cluster.grpc.kit import Consumer, Replica, bodies, codes, create_group, handle
+from tests.cluster.grpc.consumer import Consumer, bodies, codes, handle
+from tests.cluster.grpc.replica import Replica, create_group
 from tests.cluster.servers import Cluster
 
 pytestmark = [
@@ -28,111 +29,109 @@ pytestmark = [
 
 @pytest.fixture
 async def orderly(cluster: Cluster, service: Replica) -> AsyncIterator[Consumer]:
-    """A consumer of a FIFO group."""
+    """Return a consumer of a FIFO group, which has received once."""
     topic = await create_topic(cluster.broker, "grpc", queues=2, kind="FIFO")
     group = await create_group(cluster, consumeMessageOrderly=True)
-    async with Consumer(service.address, group, topic) as one:
-        await one.receive(wait=0.1)
-        yield one
+    async with Consumer(service.address, group, topic) as fifo_consumer:
+        await fifo_consumer.receive(wait=0.1)
+        yield fifo_consumer
 
 
-async def _dead(cluster: Cluster, group: str) -> list[bytes]:
-    """The group's dead letters, once there are any."""
+async def _dead_letters(cluster: Cluster, group: str) -> list[bytes]:
+    """Wait for dead letters of a group, and return their bodies."""
     topic = f"%DLQ%{group}"
     async with Client(cluster.broker) as client:
 
-        async def there() -> bool:
+        async def has_dead_letter() -> bool:
             reply = await client.ask(RequestCode.GET_MAX_OFFSET, queue_fields(topic))
             return reply.code == ResponseCode.SUCCESS and reply.fields["offset"] != "0"
 
-        await wait_until(there, "the dead letter")
-        return [message.body for message in await client.pull(topic, "group-of-the-dead")]
+        await wait_until(has_dead_letter, "the dead letter")
+        return [message.body for message in await client.pull(topic, "dead-letter-group")]
 
 
-async def test_what_is_acknowledged_does_not_come_again(consumer: Consumer) -> None:
+async def test_acknowledged_messages_are_not_redelivered(consumer: Consumer) -> None:
     await consumer.send(b"0", b"1", b"2", b"3")
-    messages = await consumer.all(4, invisible=5)
+    messages = await consumer.receive_all(4, invisible=5)
     assert bodies(messages) == [b"0", b"1", b"2", b"3"]
     assert codes(await consumer.ack(messages[0])) == [Code.OK, Code.OK]
-    # These three in a batch.
+    # The broker gets these three in a batch.
     answer = await consumer.ack(*messages[1:])
     assert codes(answer) == [Code.OK] * 4
-    assert [entry.receipt_handle for entry in answer.entries] == [handle(one) for one in messages[1:]]
+    assert [entry.receipt_handle for entry in answer.entries] == [handle(message) for message in messages[1:]]
     assert await consumer.receive(wait=10) == []
 
 
-async def test_an_expired_handle_is_refused(consumer: Consumer) -> None:
+async def test_expired_handle_is_rejected(consumer: Consumer) -> None:
     await consumer.send(b"0")
-    [message] = await consumer.all(1, invisible=2)
+    [message] = await consumer.receive_all(1, invisible=2)
     await asyncio.sleep(4)
     assert codes(await consumer.ack(message)) == [Code.INVALID_RECEIPT_HANDLE] * 2
     assert (await consumer.change(message, 10)).status.code == Code.INVALID_RECEIPT_HANDLE
     assert (await consumer.forward(message)).status.code == Code.INVALID_RECEIPT_HANDLE
-    [again] = await consumer.all(1)
-    assert again.body == b"0"
-    assert again.system_properties.delivery_attempt == 2
-    assert codes(await consumer.ack(again)) == [Code.OK] * 2
+    [redelivered] = await consumer.receive_all(1)
+    assert redelivered.body == b"0"
+    assert redelivered.system_properties.delivery_attempt == 2
+    assert codes(await consumer.ack(redelivered)) == [Code.OK] * 2
 
 
-async def test_each_entry_has_a_status_of_its_own(consumer: Consumer) -> None:
+async def test_each_entry_has_its_status(consumer: Consumer) -> None:
     await consumer.send(b"0", b"1", b"2")
-    messages = await consumer.all(3, invisible=5)
+    messages = await consumer.receive_all(3, invisible=5)
     fields = handle(messages[0]).split(" ")
-    elsewhere = " ".join([*fields[:6], "7", *fields[7:]])
-    beyond = " ".join([*fields[:7], str(int(fields[7]) + 1_000_000), fields[8]])
-    answer = await consumer.ack(messages[0], "nonsense", messages[1], elsewhere, beyond, messages[2])
-    bad = Code.INVALID_RECEIPT_HANDLE
-    assert codes(answer) == [Code.MULTIPLE_RESULTS, Code.OK, bad, Code.OK, bad, bad, Code.OK]
+    other_queue = " ".join([*fields[:6], "7", *fields[7:]])
+    beyond_end = " ".join([*fields[:7], str(int(fields[7]) + 1_000_000), fields[8]])
+    answer = await consumer.ack(messages[0], "nonsense", messages[1], other_queue, beyond_end, messages[2])
+    invalid = Code.INVALID_RECEIPT_HANDLE
+    assert codes(answer) == [Code.MULTIPLE_RESULTS, Code.OK, invalid, Code.OK, invalid, invalid, Code.OK]
     assert await consumer.receive(wait=10) == []
 
 
-async def test_a_changed_message_comes_when_it_was_said_to(consumer: Consumer) -> None:
+async def test_message_is_redelivered_after_the_changed_invisible_duration(consumer: Consumer) -> None:
     await consumer.send(b"0")
-    [message] = await consumer.all(1, invisible=60)
+    [message] = await consumer.receive_all(1, invisible=60)
     answer = await consumer.change(message, 4)
     assert answer.status.code == Code.OK
     begin = time.monotonic()
-    [again] = await consumer.all(1, invisible=60)
+    [redelivered] = await consumer.receive_all(1, invisible=60)
     assert 2 < time.monotonic() - begin < 30
-    answer = await consumer.change(again, 0)
+    answer = await consumer.change(redelivered, 0)
     assert answer.status.code == Code.OK
     begin = time.monotonic()
-    [third] = await consumer.all(1, invisible=60)
+    [third] = await consumer.receive_all(1, invisible=60)
     assert time.monotonic() - begin < 30
     answer = await consumer.change(third, 3)
     assert codes(await consumer.ack(answer.receipt_handle)) == [Code.OK] * 2
     assert await consumer.receive(wait=7) == []
 
 
-async def test_a_message_can_be_put_in_the_dead_letter_queue(cluster: Cluster, consumer: Consumer) -> None:
+async def test_forwarded_message_is_in_the_dead_letter_queue(cluster: Cluster, consumer: Consumer) -> None:
     await consumer.send(b"0")
-    [message] = await consumer.all(1, invisible=5)
+    [message] = await consumer.receive_all(1, invisible=5)
     assert (await consumer.forward(message)).status.code == Code.OK
-    assert await _dead(cluster, consumer.group.name) == [b"0"]
+    assert await _dead_letters(cluster, consumer.group.name) == [b"0"]
     assert await consumer.receive(wait=9) == []
 
 
-async def test_a_message_that_failed_too_often_is_put_in_the_dead_letter_queue(
-    cluster: Cluster, service: Replica
-) -> None:
+async def test_message_without_attempts_left_is_in_the_dead_letter_queue(cluster: Cluster, service: Replica) -> None:
     topic, group = await create_topic(cluster.broker, "grpc"), await create_group(cluster, retryMaxTimes=1)
     async with Consumer(service.address, group, topic) as consumer:
         await consumer.receive(wait=0.1)
         await consumer.send(b"0")
         for attempt in (1, 2):
-            [message] = await consumer.all(1, invisible=60)
+            [message] = await consumer.receive_all(1, invisible=60)
             assert message.system_properties.delivery_attempt == attempt
             await consumer.change(message, 0)
         responses = await consumer.responses(wait=8)
         assert [response.status.code for response in responses] == [Code.MESSAGE_NOT_FOUND]
-        assert await _dead(cluster, group) == [b"0"]
+        assert await _dead_letters(cluster, group) == [b"0"]
         assert await consumer.receive(wait=2) == []
 
 
-async def test_messages_of_a_fifo_group_come_one_after_the_other(orderly: Consumer) -> None:
+async def test_messages_of_a_fifo_group_are_delivered_in_order(orderly: Consumer) -> None:
     await orderly.send(*(b"%d" % number for number in range(5)), message_group="one")
-    await orderly.stored(5, queues=2)
-    first = await orderly.all(1, invisible=20, batch_size=2)
+    await orderly.wait_until_stored(5, queues=2)
+    first = await orderly.receive_all(1, invisible=20, batch_size=2)
     assert bodies(first) == [b"0", b"1"]
     assert await orderly.receive(wait=0.5) == []
     assert codes(await orderly.ack(first[0])) == [Code.OK] * 2
@@ -141,22 +140,22 @@ async def test_messages_of_a_fifo_group_come_one_after_the_other(orderly: Consum
         Code.OK,
         Code.INVALID_RECEIPT_HANDLE,
     ]
-    second = await orderly.all(1, invisible=60, batch_size=2)
+    second = await orderly.receive_all(1, invisible=60, batch_size=2)
     assert bodies(second) == [b"2", b"3"]
-    # Not acknowledged: so they come again, before those after them.
+    # Not acknowledged: so they come redelivered, before those after them.
     for message in second:
         assert (await orderly.change(message, 1)).status.code == Code.OK
-    third = await orderly.all(2, invisible=60)
+    third = await orderly.receive_all(2, invisible=60)
     assert bodies(third) == [b"2", b"3", b"4"]
-    assert [one.system_properties.delivery_attempt for one in third] == [2, 2, 1]
+    assert [message.system_properties.delivery_attempt for message in third] == [2, 2, 1]
     assert codes(await orderly.ack(*third)) == [Code.OK] * 4
     assert (await orderly.change(third[0], 5)).status.code == Code.INVALID_RECEIPT_HANDLE
     assert await orderly.receive(wait=1) == []
 
 
-async def test_a_push_consumer_of_a_fifo_group_receives_by_queue(orderly: Consumer) -> None:
+async def test_push_consumer_of_a_fifo_group_receives_by_queue(orderly: Consumer) -> None:
     await orderly.send(b"0", message_group="one")
-    [message] = await orderly.all(1, auto_renew=True)
+    [message] = await orderly.receive_all(1, auto_renew=True)
     queue = message.system_properties.queue_id
     assert codes(await orderly.ack(message)) == [Code.OK] * 2
     await orderly.send(b"1", message_group="one")
@@ -165,17 +164,17 @@ async def test_a_push_consumer_of_a_fifo_group_receives_by_queue(orderly: Consum
     assert codes(await orderly.ack(message)) == [Code.OK] * 2
 
 
-async def test_an_attempt_that_broke_is_repeated_at_once(orderly: Consumer) -> None:
+async def test_receive_with_the_same_attempt_id_gets_the_messages_again(orderly: Consumer) -> None:
     await orderly.send(b"0", message_group="one")
-    first = await orderly.all(1, invisible=60, attempt_id="attempt")
+    first = await orderly.receive_all(1, invisible=60, attempt_id="attempt")
     assert await orderly.receive(wait=1, attempt_id="other") == []
-    again = await orderly.receive(wait=1, invisible=60, attempt_id="attempt")
-    assert bodies(again) == bodies(first)
-    assert codes(await orderly.ack(*again)) == [Code.OK] * 2
+    redelivered = await orderly.receive(wait=1, invisible=60, attempt_id="attempt")
+    assert bodies(redelivered) == bodies(first)
+    assert codes(await orderly.ack(*redelivered)) == [Code.OK] * 2
 
 
 @pytest.mark.parametrize(
-    ("kind", "expression", "wanted"),
+    ("kind", "expression", "expected"),
     [
         (d.TAG, "a || b", [b"0", b"1"]),
         (d.TAG, "c", [b"2"]),
@@ -183,50 +182,50 @@ async def test_an_attempt_that_broke_is_repeated_at_once(orderly: Consumer) -> N
         (d.SQL, "TAGS = 'b'", [b"1"]),
     ],
 )
-async def test_a_filter_lets_through_what_matches(
-    consumer: Consumer, kind: d.FilterType, expression: str, wanted: list[bytes]
+async def test_only_messages_that_match_the_filter_are_delivered(
+    consumer: Consumer, kind: d.FilterType, expression: str, expected: list[bytes]
 ) -> None:
-    wanted_only = d.FilterExpression(type=kind, expression=expression)
-    await consumer.receive(wait=0.1, filter_expression=wanted_only)
+    filter_expression = d.FilterExpression(type=kind, expression=expression)
+    await consumer.receive(wait=0.1, filter_expression=filter_expression)
     for number, tag in enumerate("abc"):
         await consumer.send(b"%d" % number, tag=tag)
-    messages = await consumer.all(len(wanted), filter_expression=wanted_only)
-    assert bodies(messages) == wanted
-    assert await consumer.receive(wait=0.5, filter_expression=wanted_only) == []
+    messages = await consumer.receive_all(len(expected), filter_expression=filter_expression)
+    assert bodies(messages) == expected
+    assert await consumer.receive(wait=0.5, filter_expression=filter_expression) == []
 
 
-async def test_a_filter_that_no_broker_can_read_is_refused(consumer: Consumer) -> None:
+async def test_filter_that_brokers_cannot_parse_is_rejected(consumer: Consumer) -> None:
     wrong = d.FilterExpression(type=d.SQL, expression="TAGS = = 'b'")
     responses = await consumer.responses(wait=0.5, filter_expression=wrong)
     assert [response.status.code for response in responses] == [Code.ILLEGAL_FILTER_EXPRESSION]
 
 
-async def test_what_was_popped_for_a_cancelled_receive_comes_again(consumer: Consumer) -> None:
+async def test_message_sent_after_a_cancelled_receive_is_delivered(consumer: Consumer) -> None:
     call = consumer.stream(wait=10, invisible=60)
     waiting = asyncio.ensure_future(call.read())
     await asyncio.sleep(0.5)
     call.cancel()
     await asyncio.wait((waiting,))
     await consumer.send(b"0")
-    [message] = await consumer.all(1, wait=5)
+    [message] = await consumer.receive_all(1, wait=5)
     assert message.body == b"0"
 
 
-async def test_lite_topics_are_for_newer_brokers(consumer: Consumer) -> None:
+async def test_lite_subscription_is_not_implemented_by_older_brokers(consumer: Consumer) -> None:
     request = pb.SyncLiteSubscriptionRequest(
         action=d.COMPLETE_ADD, topic=consumer.topic, group=consumer.group, lite_topic_set=["one"]
     )
     assert (await consumer.call("SyncLiteSubscription", request)).status.code == Code.NOT_IMPLEMENTED
 
 
-async def test_what_a_stream_did_not_deliver_comes_again(consumer: Consumer) -> None:
-    """The client reads one message of the many that wait for it in flow control, and is gone."""
+async def test_undelivered_messages_of_a_broken_stream_are_redelivered(consumer: Consumer) -> None:
+    """The client disconnects after one of many messages, while the others wait for flow control."""
     await consumer.send(*(b"%05d" % number * 1_400 for number in range(30)))
     await asyncio.sleep(0.5)
     stream = consumer.stream(invisible=60)
     assert (await stream.read()).status.code == Code.OK
     first = (await stream.read()).message
     stream.cancel()
-    found = await consumer.all(30, wait=2, invisible=60)
-    assert first.body in bodies(found)
-    assert len(found) == 30
+    messages = await consumer.receive_all(30, wait=2, invisible=60)
+    assert first.body in bodies(messages)
+    assert len(messages) == 30
