@@ -155,7 +155,7 @@ def test_huffman_decodes_arbitrary_bytes_like_the_reference(data: bytes) -> None
         "00810001610161",  # padding of zeros
         "0084ffffffff0161",  # EOS
         "3fe21f",  # a table larger than 4096
-        "8220",  # a size update behind a field
+        "8220",  # a size update after a field
     ],
 )
 def test_malformed_block_is_a_compression_error(block: str) -> None:

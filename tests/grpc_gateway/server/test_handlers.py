@@ -16,6 +16,7 @@ from tests.grpc_gateway.server.servers import (
     UNARY_STREAM,
     path,
     serving,
+    status_of,
 )
 
 pytestmark = pytest.mark.anyio
@@ -92,6 +93,14 @@ async def test_streamed_response(behaviour: Any) -> None:
             b"4",
         ]
         assert [message async for message in channel.unary_stream(path("Count"))(b"0")] == []
+
+
+async def test_a_plain_function_that_returns_a_stream_fails() -> None:
+    def return_iterator(request: bytes, _: Any) -> Any:
+        return iter([request])
+
+    async with serving({"Stream": UNARY_STREAM(return_iterator)}) as (_, channel):
+        assert await status_of(channel.unary_stream(path("Stream"))(b"")) == (grpc.StatusCode.UNKNOWN, "internal error")
 
 
 @pytest.mark.parametrize("behaviour", [join, join_by_reading])
