@@ -1,4 +1,4 @@
-"""What `gantry demo` shows: a topic of each type on an embedded broker, and code to paste for each client."""
+"""The demo: a topic of each type on an embedded broker, and a sample program for each client."""
 
 import sys
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ from remoting.command import RemotingCommand
 from remoting.messages import Permission
 from remoting.properties import MessageType
 
-# What stands in the samples, which are programs as they are, for the endpoint.
+# The endpoint in the samples, which are complete programs.
 _SAMPLE_ENDPOINT = "127.0.0.1:8080"
-# Listened for on every address, of IPv6 and IPv4.
+# Wildcard addresses of IPv6 and IPv4.
 _WILDCARDS = ("::", "0.0.0.0")
 _BOLD, _PLAIN = "\033[1m", "\033[0m"
 
@@ -27,7 +27,7 @@ TOPICS = {
     "demo-delay": MessageType.DELAY,
     "demo-transaction": MessageType.TRANSACTION,
 }
-# FIFO messages come in order only to groups that want it so.
+# Only orderly groups receive FIFO messages in order.
 ORDERLY_GROUP = "demo-fifo"
 
 SAMPLES = {
@@ -55,7 +55,7 @@ Ctrl-C ends it; started again, it goes on with what is in {directory}.
 
 
 def welcome(replica: Replica, admin_url: str | None) -> None:
-    """Make the topics and tell whoever started it what to do next."""
+    """Create the topics and print the banner."""
     if isinstance(replica.backend, EmbeddedBackend):
         for command in _preparations():
             replica.backend.handle(None, command)
@@ -64,7 +64,7 @@ def welcome(replica: Replica, admin_url: str | None) -> None:
 
 
 def banner(replica: Replica, admin_url: str | None) -> str:
-    """The whole text."""
+    """Return the text of the banner."""
     endpoint = _reachable(replica.addresses[0])
     text = _BANNER.format(
         endpoint=endpoint,
@@ -92,7 +92,7 @@ def _metrics(replica: Replica, admin_url: str | None) -> str:
 
 
 def sample(name: str, endpoint: str) -> str:
-    """A client's program for this endpoint."""
+    """Return a sample program for this endpoint."""
     return (files("proxy.tools") / "samples" / name).read_text().replace(_SAMPLE_ENDPOINT, endpoint)
 
 

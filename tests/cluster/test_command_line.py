@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.client import Client, unique, wait_until
 from tests.cluster.servers import Gantry
-from tests.proxy.tools.cli.kit import Done, Shell
+from tests.proxy.tools.cli.shell import Done, Shell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 

@@ -7,7 +7,7 @@ from proxy.tools.doctor.findings import Level
 from tests.cluster.backends import Backend
 from tests.cluster.client import unique
 from tests.cluster.servers import Cluster, Gantry
-from tests.proxy.tools.doctor.kit import codes, only, visit
+from tests.proxy.tools.doctor.servers import codes, only, run_doctor
 
 pytestmark = [
     pytest.mark.backends(Backend.CLUSTER, reason="it recognises RocketMQ's own name server and broker"),
@@ -18,20 +18,22 @@ pytestmark = [
 async def test_gantry_before_a_cluster(cluster: Cluster, gantry: Gantry) -> None:
     topic = unique("doctor")
     cluster.topic(topic)
-    found = await visit(HostPort.parse(gantry.address), topic=topic, group=unique("group"), write=True, timeout=15.0)
-    assert only(found, "endpoint.found").text == "this is Gantry"
+    found = await run_doctor(
+        HostPort.parse(gantry.address), topic=topic, group=unique("group"), write=True, timeout=15.0
+    )
+    assert only(found, "endpoint.found").text == "the server is Gantry"
     assert {"health.ready", "topic.usable", "topic.sent", "topic.received", "clock.agrees"} <= codes(found)
     assert [item.code for item in found if item.check == "route"] == ["route.same", "route.same"]
     assert max(item.level for item in found) <= Level.NOTE
 
 
 async def test_a_name_server(cluster: Cluster) -> None:
-    found = await visit(HostPort.parse(cluster.namesrv), timeout=15.0)
+    found = await run_doctor(HostPort.parse(cluster.namesrv), timeout=15.0)
     assert only(found, "endpoint.found").text == "this is a name server"
     assert {"grpc.elsewhere", "route.broker", "versions.known"} <= codes(found)
 
 
 async def test_a_broker(cluster: Cluster) -> None:
-    found = await visit(HostPort.parse(cluster.broker), timeout=15.0)
+    found = await run_doctor(HostPort.parse(cluster.broker), timeout=15.0)
     assert only(found, "endpoint.found").text == "this is a broker"
     assert {"grpc.elsewhere", "route.none", "versions.known"} <= codes(found)

@@ -18,7 +18,7 @@ import pytest
 from protocol_negotiation.peer import HostPort
 from tests.deploy.files import DEPLOY, ROOT, run
 from tests.ports import free_port
-from tests.proxy.tools.doctor.kit import codes, visit
+from tests.proxy.tools.doctor.servers import codes, run_doctor
 
 FILE = DEPLOY / "Containerfile"
 Instruction = tuple[str, str]
@@ -177,7 +177,7 @@ def test_built_image_serves(built: Path, tmp_path: Path) -> None:
         assert "ready" in "".join(said[-1:]), "".join(said)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=30) as answer:
             assert answer.status == 200
-        found = asyncio.run(visit(HostPort("127.0.0.1", port)))
+        found = asyncio.run(run_doctor(HostPort("127.0.0.1", port)))
         assert {"remoting.answers", "grpc.answers", "health.ready"} <= codes(found)
         _healthy(environment, port)
     finally:

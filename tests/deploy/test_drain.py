@@ -15,11 +15,11 @@ from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest
 from proxy.app import App
 from proxy.settings.model import Settings
 from proxy.tools.doctor import rpc, wire
-from proxy.tools.doctor.connection import Line, Opened, Unreachable
+from proxy.tools.doctor.connection import Connection, Target, Unreachable
 from proxy.tools.doctor.wire import Speaker
 from remoting.codes import GO_AWAY_VERSION, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from tests.proxy.tools.doctor.kit import create_topic
+from tests.proxy.tools.doctor.servers import create_topic
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ NEW = Speaker("JAVA", GO_AWAY_VERSION + 2)
 DELAY = 3600.0
 
 
-async def poll(opened: Opened, seconds: int) -> RemotingCommand:
+async def poll(opened: Connection, seconds: int) -> RemotingCommand:
     """Pull from an empty topic."""
     fields = {
         "consumerGroup": "workers",
@@ -94,7 +94,7 @@ async def test_drain_runs_in_order(tmp_path: Path, delayed: asyncio.Event) -> No
         await ready.wait()
     create_topic(app, "orders")
     (address,) = app.addresses
-    line = Line(address, "127.0.0.1", 30.0)
+    line = Target(address, "127.0.0.1", 30.0)
     async with line.opened() as polling, line.opened() as asking, rpc.calling(address, address, None, 30.0) as rpcs:
         assert (await wire.get(line, "/readyz")).status == 200
         assert await rpcs.health("") == "SERVING"
@@ -146,7 +146,7 @@ async def test_drain_ends_at_its_deadline(tmp_path: Path) -> None:
         await ready.wait()
     create_topic(app, "orders")
     endpoint: HostPort = app.addresses[0]
-    async with Line(endpoint, "", 30.0).opened() as opened:
+    async with Target(endpoint, "", 30.0).opened() as opened:
         polling = asyncio.ensure_future(opened.exchange(b"", lambda _: False))
         stop.set()
         async with asyncio.timeout(30):

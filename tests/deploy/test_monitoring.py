@@ -25,7 +25,7 @@ from tests.ports import free_port
 from tests.proxy.backends.cluster.servers import running
 from tests.proxy.messages import complete
 from tests.proxy.replica import Client, serving
-from tests.proxy.tools.doctor.kit import create_topic, replica, visit
+from tests.proxy.tools.doctor.servers import create_topic, replica, run_doctor
 from tests.tools import promtool
 
 # The first test that needs the tools builds them.
@@ -115,8 +115,8 @@ async def _scrape(directory: Path) -> dict[str, frozenset[str]]:
     one, two = free_port(), free_port()
     async with replica(directory, metrics_listen=f"127.0.0.1:{one}") as app:
         create_topic(app, "half", 4)
-        await visit(app, topic="orders", group="workers", write=True)
-        await visit(app, topic="half", write=True)
+        await run_doctor(app, topic="orders", group="workers", write=True)
+        await run_doctor(app, topic="half", write=True)
         embedded = await _metrics(one)
     async with running() as cluster:
         await cluster.broker("broker-a")

@@ -1,1 +1,3 @@
-"""The command line of a user: send, receive, look, carry; a remoting client of the port, whatever is behind it."""
+"""The command line for messages: send, receive, tail, export, import, topics, groups. It is a remoting client of the
+port.
+"""

@@ -1,4 +1,4 @@
-"""An export's file: JSON lines, which `docs/operating/cli.md` describes; it is there whole, or not at all."""
+"""The export file: JSON lines, described in `docs/operating/cli.md`. A file appears when it is complete."""
 
 import base64
 import binascii
@@ -29,7 +29,7 @@ _HEAD = "gantry-export"
 
 
 class _Line(BaseModel):
-    # A newer minor addition shall not make a file unreadable.
+    # Unknown fields are ignored, so that files of later minor versions stay readable.
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
@@ -53,7 +53,7 @@ class TopicLine(_Line):
 
 
 class OffsetLine(_Line):
-    """Where a group goes on in a queue of the source."""
+    """The committed offset of a group in a queue of the source."""
 
     topic: str
     broker: str
@@ -101,7 +101,7 @@ class MessageLine(_Line):
         return self
 
     def content(self) -> bytes:
-        """The body."""
+        """Return the body."""
         if self.body is not None:
             return self.body.encode()
         try:
@@ -111,12 +111,12 @@ class MessageLine(_Line):
 
     @property
     def origin(self) -> str:
-        """Names the message among all that a queue may ever have been given."""
+        """Return a name of the message that is unique among all messages of the source queue."""
         return f"{self.broker}/{self.queue}/{self.offset}@{self.stored}"
 
 
 class End(_Line):
-    """The last line: how many there were."""
+    """The last line: the number of lines of each kind."""
 
     kind: Literal["end"] = "end"
     topics: int
@@ -129,14 +129,14 @@ _ADAPTER: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="k
 
 
 class Writer:
-    """Writes lines, and counts them by kind."""
+    """Write lines, and count them by kind."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.counts = {"topic": 0, "group": 0, "message": 0}
 
     def write(self, line: Mapping[str, object]) -> None:
-        """One line."""
+        """Write one line."""
         kind = str(line["kind"])
         if kind in self.counts:
             self.counts[kind] += 1
@@ -145,7 +145,7 @@ class Writer:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Writer]:
-    """A new file, compressed where its name says so; it appears under its name when it is complete."""
+    """Write a new file, compressed by its suffix; it appears under its name when complete."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         with unfinished.open("wb") as file:
@@ -162,7 +162,7 @@ def writing(path: Path) -> Iterator[Writer]:
 
 
 def read(path: Path) -> Iterator[tuple[int, Line]]:
-    """The lines with their numbers, from 1 on. Raises CommandError, which names the line, where one is wrong."""
+    """Yield the lines with their numbers, from 1 on. Raises CommandError, which names the line, for an invalid one."""
     number = 0
     line: Line | None = None
     try:

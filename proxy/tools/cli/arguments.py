@@ -1,4 +1,4 @@
-"""What users write as arguments: durations, sizes, rates, times, filters. What cannot be raises ArgumentTypeError."""
+"""Parsers of arguments: durations, sizes, rates, times, filters. Each raises ArgumentTypeError for invalid text."""
 
 import re
 import time
@@ -17,7 +17,7 @@ EARLIEST, LATEST = "earliest", "latest"
 
 
 def duration(text: str) -> float:
-    """`500ms`, `10s`, `2m`, `1h`, `3d` or bare seconds, as seconds."""
+    """Parse `500ms`, `10s`, `2m`, `1h`, `3d` or bare seconds; return seconds."""
     found = _DURATION.fullmatch(text)
     if found is None:
         raise ArgumentTypeError(f"not a duration: {text!r}; write 500ms, 10s, 2m, 1h or 3d")
@@ -25,7 +25,7 @@ def duration(text: str) -> float:
 
 
 def size(text: str) -> int:
-    """`300`, `4KiB`, `1MB`, as bytes."""
+    """Parse `300`, `4KiB`, `1MB`; return bytes."""
     found = _SIZE.fullmatch(text)
     if found is None:
         raise ArgumentTypeError(f"not a size: {text!r}; write 300, 4KiB or 1MB")
@@ -33,7 +33,7 @@ def size(text: str) -> int:
 
 
 def rate(text: str) -> float:
-    """`500/s` or `500`: messages per second."""
+    """Parse `500/s` or `500`; return messages per second."""
     try:
         value = float(text.removesuffix("/s"))
     except ValueError:
@@ -44,14 +44,14 @@ def rate(text: str) -> float:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 on."""
+    """Parse a whole number from 1 on."""
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"not a number from 1 on: {text!r}")
     return int(text)
 
 
 def pair(text: str) -> tuple[str, str]:
-    """`name=value`."""
+    """Parse `name=value`."""
     name, separator, value = text.partition("=")
     if not name or not separator:
         raise ArgumentTypeError(f"not a property: {text!r}; write name=value")
@@ -60,9 +60,9 @@ def pair(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where in a topic to begin.
+    """A starting point in a topic.
 
-    edge: EARLIEST, LATEST, or None. last: that many messages before the end. time: milliseconds since 1970.
+    edge: EARLIEST, LATEST, or None. last: number of messages before the end. time: milliseconds since 1970.
     """
 
     edge: str | None = None
@@ -71,7 +71,9 @@ class Start:
 
 
 def point(text: str) -> int:
-    """A point in time as milliseconds since 1970: an ISO 8601 time, such a number itself, or `10m`: so long ago."""
+    """Parse a point in time: an ISO 8601 time, milliseconds since 1970, or `10m` for ten minutes ago; return
+    milliseconds.
+    """
     if _MILLISECONDS.fullmatch(text):
         return int(text)
     if _DURATION.fullmatch(text) and not text.isdecimal():
@@ -85,7 +87,7 @@ def point(text: str) -> int:
 
 
 def start(text: str) -> Start:
-    """`earliest`, `latest`, `-10` for the last ten, or a point in time."""
+    """Parse `earliest`, `latest`, `-10` for the last ten messages, or a point in time."""
     if text in (EARLIEST, LATEST):
         return Start(edge=text)
     if text.startswith("-") and text[1:].isdecimal():
@@ -94,29 +96,29 @@ def start(text: str) -> Start:
 
 
 def target(text: str) -> Start:
-    """`earliest`, `latest`, or a point in time."""
+    """Parse `earliest`, `latest`, or a point in time."""
     return Start(edge=text) if text in (EARLIEST, LATEST) else Start(time=point(text))
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter expression as brokers take it, and the tags that it names (none: all, or no matter of tags)."""
+    """A filter expression for brokers, and its tags (None: all messages, or not a tag filter)."""
 
     expression: str = "*"
     kind: str = "TAG"
     tags: frozenset[str] = frozenset()
 
     def passes(self, tag: str | None) -> bool:
-        """Whether a message that a broker let pass is wanted; brokers know tags by their hash codes alone."""
+        """Return whether a message passes the tags: brokers compare only their hash codes."""
         return not self.tags or tag in self.tags
 
 
 def tags(text: str) -> Filter:
-    """`a || b`, or `*`."""
+    """Parse `a || b`, or `*`."""
     names = frozenset(name for item in text.split("||") if (name := item.strip()))
     return Filter() if names <= {"*"} else Filter(" || ".join(sorted(names)), "TAG", names)
 
 
 def sql(text: str) -> Filter:
-    """An SQL92 condition."""
+    """Parse an SQL92 condition."""
     return Filter(text, "SQL92")

@@ -1,4 +1,4 @@
-"""What there is at the brokers: topics and groups with their configurations and numbers, from the tools' requests."""
+"""Topics and consumer groups of the brokers, with their configurations and statistics."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
@@ -14,17 +14,17 @@ from remoting.fastjson import ObjectKeys, load_object
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system
 
 _C = RequestCode
-# Questions under way at a time.
+# Maximum number of concurrent requests.
 _AT_ONCE = 32
 _MESSAGE_TYPE = "message.type"
 _T = TypeVar("_T")
 
-# A configuration as brokers keep it, by broker name.
+# Configurations by broker name.
 Configurations = dict[str, dict[str, Any]]
 
 
-async def together(work: Iterable[Awaitable[_T]]) -> list[_T]:
-    """The results of all, in order, with a bound on how many are under way."""
+async def gather_bounded(work: Iterable[Awaitable[_T]]) -> list[_T]:
+    """Await all, with bounded concurrency; return the results in order."""
     room = asyncio.Semaphore(_AT_ONCE)
 
     async def one(item: Awaitable[_T]) -> _T:
@@ -38,7 +38,9 @@ async def together(work: Iterable[Awaitable[_T]]) -> list[_T]:
 
 
 async def topics(client: Client, *, system: bool = False) -> dict[str, Configurations]:
-    """TopicConfig of every topic by name, sorted. system: those of the brokers, of retries and dead letters too."""
+    """Return TopicConfig of every topic by name, sorted. system: include topics of brokers, retry and dead-letter
+    topics.
+    """
     brokers = await client.brokers()
     own = {*brokers, *brokers.values(), *map(names.reply_topic, brokers.values())}
     found = await _tables(client, brokers, _C.GET_ALL_TOPIC_CONFIG, "topicConfigTable")
@@ -51,7 +53,7 @@ def _is_internal(topic: str) -> bool:
 
 async def _tables(client: Client, brokers: Iterable[str], code: RequestCode, key: str) -> dict[str, Configurations]:
     order = sorted(brokers)
-    replies = await together(client.ask(code, {"bname": broker}) for broker in order)
+    replies = await gather_bounded(client.ask(code, {"bname": broker}) for broker in order)
     found: dict[str, Configurations] = {}
     for broker, reply in zip(order, replies, strict=True):
         for name, item in (load_object(reply.body).get(key) or {}).items():
@@ -60,14 +62,16 @@ async def _tables(client: Client, brokers: Iterable[str], code: RequestCode, key
 
 
 def message_type(configurations: Configurations) -> str:
-    """What type of messages the topic takes."""
+    """Return the message type of a topic."""
     kinds = {str((item.get("attributes") or {}).get(_MESSAGE_TYPE) or "NORMAL") for item in configurations.values()}
     return "/".join(sorted(kinds))
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """A queue's first offset, the one after its last, and when the last was stored (ms since 1970; 0: never)."""
+    """A queue's first offset, the offset after its last message, and the time of the last message (ms since 1970; 0:
+    none).
+    """
 
     queue: Queue
     first: int
@@ -76,12 +80,12 @@ class QueueStats:
 
     @property
     def messages(self) -> int:
-        """How many it holds."""
+        """Return the number of messages."""
         return self.end - self.first
 
 
 async def topic_stats(client: Client, topic: str, brokers: Iterable[str]) -> list[QueueStats]:
-    """All queues of a topic, sorted."""
+    """Return all queues of a topic, sorted."""
     replies = [await client.ask(_C.GET_TOPIC_STATS_INFO, {"topic": topic, "bname": broker}) for broker in brokers]
     rows = [pair for reply in replies for pair in _offset_table(reply.body)]
     return sorted(
@@ -94,7 +98,7 @@ async def topic_stats(client: Client, topic: str, brokers: Iterable[str]) -> lis
 
 
 def _offset_table(body: bytes) -> tuple[tuple[Any, Any], ...]:
-    """A map whose keys are message queues."""
+    """Return a map whose keys are message queues."""
     table = load_object(body).get("offsetTable") or ObjectKeys(())
     if not isinstance(table, ObjectKeys):
         raise BodyError("the answer's offsetTable has no message queues for keys")
@@ -109,7 +113,7 @@ def _queue(key: Mapping[str, Any]) -> Queue:
 
 
 async def groups(client: Client, *, system: bool = False) -> dict[str, Configurations]:
-    """SubscriptionGroupConfig of every group by name, sorted. system: those of the brokers too."""
+    """Return SubscriptionGroupConfig of every group by name, sorted. system: include groups of brokers."""
     brokers = await client.brokers()
     found = await _tables(client, brokers, _C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable")
     return {name: item for name, item in found.items() if system or name not in names.SYSTEM_GROUPS}
@@ -117,7 +121,7 @@ async def groups(client: Client, *, system: bool = False) -> dict[str, Configura
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a group is in a queue: what it consumed up to, and where the queue ends."""
+    """Progress of a group in a queue: its committed offset, and the end of the queue."""
 
     queue: Queue
     offset: int
@@ -125,12 +129,12 @@ class Progress:
 
     @property
     def lag(self) -> int:
-        """Messages that it has not consumed."""
+        """Return the number of messages between both."""
         return max(self.end - self.offset, 0)
 
 
 async def progress(client: Client, group: str, brokers: Iterable[str]) -> list[Progress]:
-    """Every queue that the group has consumed from, sorted."""
+    """Return the progress in every queue that the group has consumed from, sorted."""
     replies = [await client.ask(_C.GET_CONSUME_STATS, {"consumerGroup": group, "bname": broker}) for broker in brokers]
     rows = [pair for reply in replies for pair in _offset_table(reply.body)]
     return sorted(
@@ -140,7 +144,7 @@ async def progress(client: Client, group: str, brokers: Iterable[str]) -> list[P
 
 
 async def members(client: Client, group: str) -> list[dict[str, Any]]:
-    """The group's connections (RocketMQ's Connection: clientId, clientAddr, language, version), by client id."""
+    """Return the group's connections (RocketMQ's Connection: clientId, clientAddr, language, version), by client id."""
     nobody = frozenset((int(ResponseCode.CONSUMER_NOT_ONLINE),))
     reply = await client.ask(_C.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}, accept=nobody)
     if reply.code != ResponseCode.SUCCESS:

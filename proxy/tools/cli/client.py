@@ -1,4 +1,4 @@
-"""A remoting client of the port: one connection, requests that have to succeed, routes."""
+"""A remoting client of the port: one connection, requests that must succeed, routes."""
 
 import argparse
 import asyncio
@@ -18,30 +18,30 @@ from remoting.errors import ConnectionLost, RequestTimeout, UnsupportedRequest
 from remoting.routes import TopicRoute, parse
 from remoting.timeout_wheel import TimeoutWheel
 
-# A topic that every broker has from its start, and nobody uses: its route names all brokers.
+# A topic that every broker creates at its start: its route names all brokers.
 _EVERYWHERE = "SELF_TEST_TOPIC"
-# How often a request that the server was too busy for is sent again, and the first pause in seconds.
+# Attempts of a request at a busy server, and the first pause in seconds.
 _ATTEMPTS = 6
 _PAUSE = 0.05
-# Seconds within which a connection has to be closed: over TLS the other side has a part in it.
+# Seconds until a connection must be closed: over TLS the peer takes part in the close.
 _FAREWELL = 1.0
 _BUSY = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL))
 
 
 class CommandError(Exception):
-    """What the user is told in one sentence, and the exit status."""
+    """An error that ends the command: one sentence for the user, and the exit status."""
 
     status: ClassVar[int] = 1
 
 
 class UsageError(CommandError):
-    """The command was asked for wrongly."""
+    """The command's arguments are invalid."""
 
     status = 2
 
 
 class Refused(CommandError):
-    """The server answered something else than SUCCESS."""
+    """The server's response code is not SUCCESS."""
 
     def __init__(self, reply: RemotingCommand) -> None:
         self.code = reply.code
@@ -49,7 +49,7 @@ class Refused(CommandError):
 
 
 class Client:
-    """A connection to `endpoint`; `timeout` in seconds is for each answer."""
+    """A connection to `endpoint`; `timeout` in seconds is for each response."""
 
     def __init__(self, endpoint: str, connection: RemotingConnection, timeout: float) -> None:
         self.endpoint = endpoint
@@ -66,10 +66,11 @@ class Client:
         wait: float = 0.0,
         attempts: int = _ATTEMPTS,
     ) -> RemotingCommand:
-        """The answer, which is SUCCESS or one of the codes `accept`. Raises Refused, CommandError.
+        """Send a request; return the response, which is SUCCESS or one of the codes `accept`. Raises Refused,
+        CommandError.
 
-        wait: seconds for which the server may hold the request. attempts: how often to ask a server that is too busy;
-        it may have done all the same what it did not do in time.
+        wait: seconds for which the server may hold the request. attempts: number of tries at a busy server, which may
+        have performed a request that it did not answer in time.
         """
         texts = {name: _text(value) for name, value in (fields or {}).items() if value is not None}
         pause = _PAUSE
@@ -90,7 +91,7 @@ class Client:
         raise AssertionError("the last attempt returns or raises")
 
     async def route(self, topic: str) -> TopicRoute:
-        """The topic's route. Raises CommandError where there is no such topic."""
+        """Return the topic's route. Raises CommandError if the topic does not exist."""
         fields = {"topic": topic, "acceptStandardJsonOnly": True}
         missing = frozenset((int(ResponseCode.TOPIC_NOT_EXIST),))
         reply = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, accept=missing)
@@ -101,7 +102,7 @@ class Client:
         return parse(topic, reply.body)
 
     async def brokers(self) -> dict[str, str]:
-        """The names of all brokers, sorted, and the cluster of each."""
+        """Return the names of all brokers, sorted, with the cluster of each."""
         data = (await self.route(_EVERYWHERE)).data["brokerDatas"]
         return dict(sorted((str(item["brokerName"]), str(item.get("cluster") or "")) for item in data))
 
@@ -111,14 +112,14 @@ def _text(value: object) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        # What the shell was given in another encoding.
+        # Lone surrogates come from shell arguments in another encoding.
         raise UsageError(f"not UTF-8: {text[:80]!r}") from None
     return text
 
 
 @asynccontextmanager
 async def connected(options: argparse.Namespace) -> AsyncIterator[Client]:
-    """A client as the command's common options say. Raises CommandError."""
+    """Connect by the command's common options. Raises CommandError."""
     try:
         endpoint = HostPort.parse(options.endpoint)
     except ValueError:

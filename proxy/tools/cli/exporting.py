@@ -12,7 +12,7 @@ from proxy.tools.cli.client import Client, CommandError, connected
 from proxy.tools.cli.output import Output, progress
 from proxy.tools.cli.reading import Reader
 
-# What of a message's JSON object an import needs; the rest is in the properties.
+# Fields of a message's JSON object that an import needs; the rest is in the properties.
 _KEPT = (
     *("topic", "broker", "queue", "offset", "born", "born_host", "stored", "flag"),
     *("properties", "body", "body_base64", "error"),
@@ -48,7 +48,7 @@ def _counted(counts: dict[str, int]) -> str:
 def _selected(
     known: dict[str, Configurations], usual: dict[str, Configurations], wanted: list[str] | None
 ) -> dict[str, Configurations]:
-    """Those that were asked for by name, which may be system's; else the usual ones. Raises CommandError."""
+    """Return the named items, which may be system's, or all others by default. Raises CommandError."""
     if wanted is None:
         return usual
     for name in wanted:
@@ -79,9 +79,9 @@ async def _group(client: Client, name: str, configurations: Configurations) -> d
 
 
 async def _messages(client: Client, topics: list[str], writer: Writer) -> None:
-    """The messages of topic after topic, each in the order in which they were stored."""
+    """Yield the messages of topic after topic, each in the order of storage."""
     queues = [queue for topic in topics for queue in reading.queues_of(await client.route(topic))]
-    limits = dict(zip(queues, await catalogue.together(reading.bounds(client, q) for q in queues), strict=True))
+    limits = dict(zip(queues, await catalogue.gather_bounded(reading.bounds(client, q) for q in queues), strict=True))
     with progress("exporting") as bar:
         shown = bar.add_task("", total=sum(end - first for first, end in limits.values()), note="")
         for topic in topics:

@@ -36,7 +36,7 @@ async def run(options: argparse.Namespace) -> int:
 
 async def _list(client: Client, output: Output, system: bool) -> None:
     found = await catalogue.groups(client, system=system)
-    rows = await catalogue.together(_summary(client, name, item) for name, item in found.items())
+    rows = await catalogue.gather_bounded(_summary(client, name, item) for name, item in found.items())
     if output.json:
         for row in rows:
             output.dump(row)
@@ -121,7 +121,7 @@ async def _reset(client: Client, output: Output, group: str, topic: str, to: Sta
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         reply = await client.ask(code, fields, accept=_NOBODY_THERE)
         if reply.code != ResponseCode.SUCCESS:
-            # A broker that leaves it to the members, of which there are none (useServerSideResetOffset=false).
+            # A broker that leaves the reset to the members, of which there are none (useServerSideResetOffset=false).
             for queue in reading.queues_of(route):
                 if queue.broker == broker:
                     offset = await reading.begin_at(client, queue, to)

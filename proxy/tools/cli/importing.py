@@ -18,9 +18,9 @@ from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
 
 ORIGIN = "GANTRY_ORIGIN"
-# Messages of one queue that wait for their turn.
+# Maximum number of queued messages per queue.
 _AHEAD = 64
-# What brokers wrote into a message: it is over, and some of it would make the message something else again.
+# Properties that brokers wrote: they no longer apply, and some would change the message's type.
 _OF_BROKERS = frozenset(
     (
         *(properties.DELAY_TIME_LEVEL, properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_SEC),
@@ -36,7 +36,7 @@ _OF_BROKERS = frozenset(
 
 
 async def run(options: argparse.Namespace) -> int:
-    # Once without doing anything: a file with a bad line changes nothing.
+    # A first pass without effects: a file with an invalid line changes nothing.
     total = sum(isinstance(line, MessageLine) for _, line in archive.read(options.file))
     async with connected(options) as client:
         counts = await _Import(client, options).run(total)
@@ -51,8 +51,8 @@ async def run(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _naming(file: Path, number: int) -> Iterator[None]:
-    """Say which line it was that the server refused."""
+def _naming_line(file: Path, number: int) -> Iterator[None]:
+    """Add the line number to the server's error."""
     try:
         yield
     except Refused as refusal:
@@ -60,7 +60,7 @@ def _naming(file: Path, number: int) -> Iterator[None]:
 
 
 class _Import:
-    """One run over a file. Each queue's messages are sent one after the other, and all queues at the same time."""
+    """One import of a file. Messages of one queue are sent one after the other, all queues concurrently."""
 
     def __init__(self, client: Client, options: argparse.Namespace) -> None:
         self._client = client
@@ -68,18 +68,18 @@ class _Import:
         self._counts = {"topics": 0, "groups": 0, "messages": 0, "skipped": 0}
         self._groups: list[GroupLine] = []
         self._targets: dict[Queue, _Target] = {}
-        # Which of ours the queues of the source are.
+        # Our queues by queue of the source.
         self._homes: dict[Queue, _Target] = {}
         self._writable: dict[str, list[Queue]] = {}
 
     async def run(self, total: int) -> dict[str, int]:
-        """What has been done, by kind."""
+        """Run the import; return the number of done items by kind."""
         with progress("importing") as bar:
             shown = bar.add_task("", total=total, note="")
             try:
                 async with asyncio.TaskGroup() as tasks:
                     for number, line in archive.read(self._file):
-                        with _naming(self._file, number):
+                        with _naming_line(self._file, number):
                             await self._take(number, line, tasks, lambda: bar.advance(shown))
                     for target in self._targets.values():
                         await target.waiting.put(None)
@@ -104,20 +104,20 @@ class _Import:
                 await self._create(line)
                 self._counts["groups"] += 1
             case MessageLine():
-                target = await self._home(Queue(line.topic, line.broker, line.queue), tasks, done)
+                target = await self._target_queue(Queue(line.topic, line.broker, line.queue), tasks, done)
                 await target.waiting.put((number, line))
 
     async def _create(self, line: GroupLine) -> None:
         attributes = line.configuration.get("attributes") or {}
-        # As a change: brokers want each attribute's name with a sign.
+        # As a change: brokers expect each attribute's name with a sign.
         changes = {f"+{name.removeprefix('+')}": value for name, value in attributes.items()}
         body = orjson.dumps({**line.configuration, "groupName": line.group, "attributes": changes})
         for broker in await self._client.brokers():
             await self._client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"bname": broker}, body)
         self._groups.append(line)
 
-    async def _home(self, source: Queue, tasks: asyncio.TaskGroup, done: Callable[[], None]) -> "_Target":
-        """Where the messages of a queue of the source go: to the queue of the same name, else to the others in turn."""
+    async def _target_queue(self, source: Queue, tasks: asyncio.TaskGroup, done: Callable[[], None]) -> "_Target":
+        """Return the target of a source queue: the queue of the same name, else the others in turn."""
         known = self._homes.get(source)
         if known is not None:
             return known
@@ -138,10 +138,10 @@ class _Import:
         return target
 
     async def _commit(self, group: GroupLine) -> None:
-        """Put a group that has not begun where it was."""
+        """Commit the offsets of a group that has none yet."""
         for at in group.offsets:
             home = self._homes.get(Queue(at.topic, at.broker, at.queue))
-            offset = None if home is None else home.translated(at)
+            offset = None if home is None else home.translate(at)
             if home is None or offset is None:
                 continue
             fields = {**home.queue.fields, "consumerGroup": group.group}
@@ -152,21 +152,21 @@ class _Import:
 
 
 class _Target:
-    """A queue of ours, and what it has been given."""
+    """A queue of the target, and the messages for it."""
 
     def __init__(self, client: Client, file: Path, queue: Queue) -> None:
         self.queue = queue
         self.waiting: asyncio.Queue[tuple[int, MessageLine] | None] = asyncio.Queue(_AHEAD)
         self.counts = {"sent": 0, "skipped": 0}
-        # The queues of the source whose messages come here.
+        # Source queues of its messages.
         self.sources: set[Queue] = set()
-        # The last message's offset at the source, and here.
+        # Offsets of the last message, at the source and here.
         self._last: tuple[int, int] | None = None
         self._client = client
         self._file = file
 
     async def run(self, done: Callable[[], None]) -> None:
-        """Send what waits, in its order, until None."""
+        """Send queued messages in order, until None."""
         known = await self._origins()
         while (item := await self.waiting.get()) is not None:
             number, line = item
@@ -180,7 +180,7 @@ class _Target:
             done()
 
     async def _origins(self) -> dict[str, int]:
-        """The offset of each message here that an import has brought, by its origin."""
+        """Return the offset of each message here that an earlier import sent, by its origin."""
         first, end = await reading.bounds(self._client, self.queue)
         reader = Reader(self._client, self.queue, first, Filter())
         return {
@@ -194,13 +194,13 @@ class _Target:
         pairs[ORIGIN] = line.origin
         queue = self.queue
         fields = messages.send_fields(queue.topic, queue.broker, queue.number, pairs, line.born, line.flag)
-        with _naming(self._file, number):
-            # Once: whether a busy server has taken it is not known, and the next import sees.
+        with _naming_line(self._file, number):
+            # One attempt: a busy server may have stored it, and the next import detects that.
             reply = await self._client.ask(RequestCode.SEND_MESSAGE_V2, fields, line.content(), attempts=1)
         return reply.integer("queueOffset")
 
-    def translated(self, at: OffsetLine) -> int | None:
-        """An offset of the source as one here; None where that cannot be told."""
+    def translate(self, at: OffsetLine) -> int | None:
+        """Translate an offset of the source; return None if it is unknown here."""
         if self._last is None or len(self.sources) != 1:
             return None
         theirs, ours = self._last

@@ -1,4 +1,4 @@
-"""Messages on their way in and out: fields of a send, a stored message as an object and as a line."""
+"""Messages of the command line: ext fields of a send, stored messages as objects and as lines."""
 
 import base64
 import os
@@ -14,14 +14,14 @@ from remoting.ids import OffsetMessageId
 from remoting.messages import StoredMessage
 
 PRODUCER_GROUP = "gantry-cli"
-# Characters of a body in a line for people.
+# Maximum number of body characters in a line.
 _LONGEST_BODY = 2000
 _numbers = count(1)
 _PROCESS = os.urandom(6).hex().upper()
 
 
 def message_id() -> str:
-    """A new id of 32 hex digits, as unique as Java's clients'."""
+    """Return a new id of 32 hex digits, as unique as those of Java clients."""
     return f"{_PROCESS}{time.time_ns() // 1_000_000 & 0xFFFFFFFFFFFF:012X}{next(_numbers) & 0xFFFFFFFF:08X}"
 
 
@@ -46,9 +46,9 @@ def send_fields(
 
 
 def to_object(broker: str, message: StoredMessage) -> dict[str, Any]:
-    """A message for JSON; a body that is not UTF-8 stands in base64, as `body_base64`.
+    """Return a message for JSON; a body that is not UTF-8 is base64, as `body_base64`.
 
-    One that cannot be unpacked stands as it is stored, and `error` says why.
+    A message that cannot be decompressed keeps its stored body, and `error` names the reason.
     """
     pairs = message.property_map
     return {
@@ -73,7 +73,7 @@ def _content(message: StoredMessage) -> dict[str, str]:
     try:
         body, error = messages.body(message), {}
     except BodyError as trouble:
-        # It keeps nobody from the messages behind it.
+        # The messages behind it are still shown.
         body, error = message.body, {"error": str(trouble)}
     try:
         return {"body": body.decode(), **error}

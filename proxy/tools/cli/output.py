@@ -1,4 +1,4 @@
-"""What is shown: JSON lines for programs, tables and lines for people, in colour on a terminal without NO_COLOR."""
+"""Output: JSON lines for programs; tables and lines for users, in colour on a terminal without NO_COLOR."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,28 +11,28 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
-# Columns of what is not a terminal: nothing is cut or wrapped there.
+# Columns outside a terminal: nothing is cut or wrapped there.
 _WIDE = 100_000
 
 
 class Output:
-    """Stdout, as JSON lines or for people."""
+    """Stdout, as JSON lines or as text."""
 
     def __init__(self, json: bool) -> None:
         self.json = json
         self._console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
 
     def dump(self, value: Mapping[str, object]) -> None:
-        """One JSON object, as a line."""
+        """Write one JSON object as a line."""
         sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
         sys.stdout.buffer.flush()
 
     def line(self, *parts: str | tuple[str, str]) -> None:
-        """A line of texts, some with a style."""
+        """Write a line of texts, some with a style."""
         self._console.print(Text.assemble(*parts), soft_wrap=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A table; numbers stand on the right, with thousands set apart."""
+        """Write a table; numbers are right-aligned, with thousands separators."""
         numeric = {
             index for index in range(len(columns)) if rows and all(isinstance(row[index], int | None) for row in rows)
         }
@@ -51,7 +51,7 @@ def _cell(value: object) -> str:
 
 
 def progress(what: str) -> Progress:
-    """A progress bar on stderr, which shows only on a terminal."""
+    """Return a progress bar on stderr, visible only on a terminal."""
     console = Console(stderr=True)
     return Progress(
         SpinnerColumn(),
@@ -67,12 +67,12 @@ def progress(what: str) -> Progress:
 
 
 def printable(text: str) -> str:
-    """Text that cannot make a terminal do anything."""
+    """Return text without control characters, which could steer a terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def clock(milliseconds: int) -> str:
-    """A time of today's, or the day too, in local time; `-` for none."""
+    """Format a local time, with the date unless it is today; `-` for none."""
     if milliseconds <= 0:
         return "-"
     moment = datetime.fromtimestamp(milliseconds / 1000)

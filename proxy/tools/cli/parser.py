@@ -1,4 +1,4 @@
-"""The subcommands and their arguments. Nothing here costs a server's start anything: commands are imported when run."""
+"""The subcommands and their arguments. Commands are imported when they run, so that a server's start stays fast."""
 
 import argparse
 import os
@@ -27,15 +27,15 @@ _IMPORT = (
 
 
 class _Intermixed(argparse.ArgumentParser):
-    """A parser of one subcommand: takes its words before, between and behind options.
+    """A parser of one subcommand that accepts positional arguments before, between and after options.
 
-    Python 3.11's takes optional words only before them: not the body of `send TOPIC --tag T BODY`.
+    Python 3.11's accepts optional positional arguments only before options: not the body of `send TOPIC --tag T BODY`.
     """
 
-    def parse_known_args(  # type: ignore[override]  # argparse's own overloads differ in what a namespace may be
+    def parse_known_args(  # type: ignore[override]  # argparse's overloads differ in the type of a namespace
         self, args: list[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """What ArgumentParser.parse_known_args does."""
+        """Do as ArgumentParser.parse_known_args does."""
         if self._inside:
             return super().parse_known_args(args, namespace)
         self._inside = True

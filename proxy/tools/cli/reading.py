@@ -1,4 +1,4 @@
-"""Reading a topic's message queues by offset: no group commits anything, nothing changes."""
+"""Reading a topic's message queues by offset, without committing anything."""
 
 import asyncio
 import heapq
@@ -12,7 +12,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.messages import PullSysFlag, StoredMessage
 from remoting.routes import TopicRoute
 
-# A group that brokers have from their start, for tools (RocketMQ's MixAll.TOOLS_CONSUMER_GROUP).
+# A group for tools that brokers create at their start (RocketMQ's MixAll.TOOLS_CONSUMER_GROUP).
 _GROUP = "TOOLS_CONSUMER"
 _BATCH = 32
 _NOTHING = frozenset(
@@ -31,7 +31,7 @@ class Queue:
 
     @property
     def fields(self) -> dict[str, object]:
-        """The ext fields that name it."""
+        """Return the ext fields that name it."""
         return {"topic": self.topic, "queueId": self.number, "bname": self.broker}
 
     def __str__(self) -> str:
@@ -39,12 +39,12 @@ class Queue:
 
 
 def queues_of(route: TopicRoute) -> list[Queue]:
-    """The topic's queues that can be read."""
+    """Return the readable queues of the topic."""
     return [Queue(route.topic, queues.broker, number) for queues in route.queues for number in range(queues.readable)]
 
 
 async def bounds(client: Client, queue: Queue) -> tuple[int, int]:
-    """The offset of the first message and the one after the last."""
+    """Return the offset of the first message and the one after the last."""
     first, end = await asyncio.gather(
         client.ask(_C.GET_MIN_OFFSET, queue.fields), client.ask(_C.GET_MAX_OFFSET, queue.fields)
     )
@@ -52,7 +52,7 @@ async def bounds(client: Client, queue: Queue) -> tuple[int, int]:
 
 
 async def begin_at(client: Client, queue: Queue, start: Start) -> int:
-    """The offset at which to begin."""
+    """Return the offset of a starting point."""
     if start.time is not None:
         reply = await client.ask(_C.SEARCH_OFFSET_BY_TIMESTAMP, {**queue.fields, "timestamp": start.time})
         return reply.integer("offset")
@@ -63,7 +63,7 @@ async def begin_at(client: Client, queue: Queue, start: Start) -> int:
 
 
 class Reader:
-    """One queue from an offset on, page by page."""
+    """Read one queue from an offset on, page by page."""
 
     def __init__(self, client: Client, queue: Queue, offset: int, wanted: Filter) -> None:
         self.queue = queue
@@ -72,7 +72,7 @@ class Reader:
         self._filter = wanted
 
     async def page(self, wait: float = 0.0) -> list[StoredMessage]:
-        """The next messages that are wanted, waited for up to `wait` seconds; perhaps none, although more follow."""
+        """Return the next matching messages, waiting up to `wait` seconds; possibly none, although more follow."""
         flags = PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if wait else 0)
         fields = {
             **self.queue.fields,
@@ -97,13 +97,13 @@ class Reader:
         return [message for message in found if self._filter.passes(message.get(properties.TAGS))]
 
     async def until(self, end: int) -> AsyncIterator[StoredMessage]:
-        """The messages before this offset; the next page is under way while one is used."""
+        """Yield the messages before this offset, prefetching one page."""
         position = self.offset
         ahead = asyncio.create_task(self.page()) if position < end else None
         try:
             while ahead is not None:
                 page = await ahead
-                # Where it gets no further, messages have expired since the end was asked for.
+                # Without progress, messages have expired since the end was read.
                 ahead = asyncio.create_task(self.page()) if position < self.offset < end else None
                 position = self.offset
                 for message in page:
@@ -112,12 +112,12 @@ class Reader:
         finally:
             if ahead is not None:
                 ahead.cancel()
-        # What a page had beyond the end is for whoever reads on.
+        # Messages of a page beyond the end are kept for further reads.
         self.offset = min(self.offset, end)
 
 
 async def merged(readers: Sequence[tuple[Reader, int]]) -> AsyncIterator[tuple[Queue, StoredMessage]]:
-    """The messages of queues up to an end each, by the time at which they were stored, in order within each queue."""
+    """Yield the messages of queues up to an end each, by storage time, in order within each queue."""
     sources = [(reader.queue, reader.until(end)) for reader, end in readers]
     firsts = await asyncio.gather(*(_next(source) for _, source in sources))
     heap = [(message.store_timestamp, index, message) for index, message in enumerate(firsts) if message is not None]

@@ -15,9 +15,9 @@ from remoting.pop_offset_info import real_topic
 
 _BATCH = 32
 _NOTHING = frozenset(map(int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL)))
-# Seconds that each of several brokers is waited for in its turn, and the longest that one holds a request.
+# Seconds to wait for each of several brokers in turn, and the longest hold of a request at one broker.
 _TURN, _LONGEST = 1.0, 20.0
-# Where a group that is new begins: with the first message (ConsumeInitMode.MIN).
+# A new group begins with the first message (ConsumeInitMode.MIN).
 _FROM_FIRST = 0
 
 
@@ -39,7 +39,7 @@ async def run(options: argparse.Namespace) -> int:
 async def _batches(
     client: Client, options: argparse.Namespace, brokers: tuple[str, ...]
 ) -> AsyncIterator[tuple[str, list[PoppedMessage]]]:
-    """What is popped, broker by broker, until enough has come or nothing has for long enough."""
+    """Yield popped messages, broker by broker, until enough arrived or the wait time passed."""
     loop = asyncio.get_running_loop()
     left: int | None = options.max
     patience = loop.time() + options.wait
@@ -58,7 +58,7 @@ async def _batches(
         misses += 1
         if misses < len(brokers):
             continue
-        # None of them has a message now.
+        # No broker has a message now.
         remaining = _LONGEST if options.follow else patience - loop.time()
         if remaining <= 0:
             return

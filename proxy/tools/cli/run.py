@@ -1,4 +1,4 @@
-"""Running a subcommand: its function, its end, its exit status."""
+"""Running of a subcommand: its function, its end, its exit status."""
 
 import argparse
 import asyncio
@@ -14,7 +14,7 @@ from remoting.errors import RemotingError
 
 # Shells' status for a program that Ctrl-C ended.
 _INTERRUPTED = 130
-# The module of each subcommand, imported when it is run; its `run` gives the exit status.
+# The module of each subcommand, imported when it runs; its `run` returns the exit status.
 _MODULES = {
     "send": "sending",
     "receive": "receiving",
@@ -27,15 +27,15 @@ _MODULES = {
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the subcommand; 0: done, 1: it could not be done, 2: asked for wrongly, 130: Ctrl-C."""
+    """Run the subcommand; return 0: done, 1: failed, 2: invalid usage, 130: Ctrl-C."""
     command: Callable[[argparse.Namespace], Awaitable[int]]
     command = import_module(f"proxy.tools.cli.{_MODULES[options.command]}").run
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # Bodies and names may have characters that a terminal's encoding lacks.
+            # Bodies and names may contain characters that a terminal's encoding lacks.
             stream.reconfigure(errors="backslashreplace")
     try:
-        return asyncio.run(_awaited(command(options)))
+        return asyncio.run(_wait(command(options)))
     except CommandError as error:
         _complain(str(error))
         return error.status
@@ -43,22 +43,22 @@ def run(options: argparse.Namespace) -> int:
         _complain(f"{options.endpoint}: {error}")
         return 1
     except BrokenPipeError:
-        # Whoever read has seen enough. Python would complain again when it flushes at its end.
+        # The reader closed the pipe. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         _complain(f"{error.filename or options.endpoint}: {error.strerror or error}")
         return 1
     except KeyboardInterrupt:
-        # What is followed is ended like this.
+        # Ctrl-C is the normal end of a command that follows a topic.
         return 0 if getattr(options, "follow", False) else _INTERRUPTED
 
 
-async def _awaited(work: Awaitable[int]) -> int:
+async def _wait(work: Awaitable[int]) -> int:
     return await work
 
 
 def _complain(text: str) -> None:
-    """A sentence on stderr. Servers' remarks may have more lines, and be anything."""
+    """Write a sentence to stderr. Servers' remarks may contain line breaks and control characters."""
     first, *_ = text.splitlines() or [""]
     sys.stderr.write(f"gantry: {printable(first)}\n")

@@ -20,19 +20,19 @@ from remoting.codes import STORED, RequestCode
 from remoting.frame import MAX_FRAME
 from remoting.routes import TopicRoute
 
-# What `--size` repeats.
+# The text that `--size` repeats.
 _FILLING = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
 
 
 @dataclass
 class _Tally:
-    """What has been sent so far; latencies in seconds."""
+    """Statistics of a bulk send; latencies in seconds."""
 
     bytes: int = 0
     latencies: list[float] = field(default_factory=list)
 
     def quantile(self, share: float) -> float:
-        """A quantile of the latencies in milliseconds."""
+        """Return a quantile of the latencies in milliseconds."""
         ordered = sorted(self.latencies)
         return round(ordered[min(int(len(ordered) * share), len(ordered) - 1)] * 1000, 3) if ordered else 0.0
 
@@ -55,7 +55,7 @@ async def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raises UsageError for arguments that do not go together."""
+    """Raise UsageError for contradictory arguments."""
     given = [name for name, value in (("BODY", options.body), ("--size", options.size)) if value is not None]
     given += ["--lines"] if options.lines else []
     if len(given) != 1:
@@ -76,7 +76,7 @@ async def _body(options: argparse.Namespace) -> bytes:
     return os.fsencode(str(options.body))
 
 
-# Stdin, read so that Ctrl-C is heard meanwhile.
+# Read stdin so that Ctrl-C still works.
 
 
 async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
@@ -106,7 +106,7 @@ async def _reader(file: BinaryIO) -> asyncio.StreamReader:
     try:
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
     except (PermissionError, ValueError):
-        # A file, which never keeps anybody waiting; the loop cannot watch one.
+        # Regular files never block, and the loop cannot watch them.
         reader.feed_data(file.read())
         reader.feed_eof()
     return reader
@@ -126,12 +126,12 @@ class _Sent:
     topic: str
     broker: str
     queue: int
-    # None: it is yet to be delivered.
+    # None: a delayed message has no offset yet.
     offset: int | None
 
 
 class _Producer:
-    """Sends bodies with what the command says of them, to the topic's queues in turn, or to the message group's."""
+    """Send bodies with the command's options, to the topic's queues in turn, or to that of the message group."""
 
     def __init__(self, client: Client, route: TopicRoute, options: argparse.Namespace) -> None:
         self._client = client
@@ -160,18 +160,18 @@ class _Producer:
 
 
 def _queues(route: TopicRoute, message_group: str | None) -> tuple[tuple[str, int], ...]:
-    """The queues to send to in turn: the message group's own, the same as for a gRPC producer, or all."""
+    """Return the queues to use in turn: that of the message group, the same as for a gRPC producer, or all."""
     if message_group is not None:
         from grpc_gateway.producing.queue_selection import queue_of_message_group
 
         return (queue_of_message_group(route, message_group),)
-    # From anywhere: whoever sends one message at a time shall not always meet the first queue.
+    # A random start: commands that send one message each use different queues.
     turn = random.randrange(len(route.writable))
     return (*route.writable[turn:], *route.writable[:turn])
 
 
 async def _bulk(producer: _Producer, bodies: AsyncIterator[bytes], options: argparse.Namespace) -> int:
-    """Send them all, so many at a time, and say how it went, however it ended."""
+    """Send all messages with bounded concurrency, and report the result, also after an error."""
     tally = _Tally()
     begin = time.perf_counter()
     try:
@@ -184,7 +184,7 @@ async def _bulk(producer: _Producer, bodies: AsyncIterator[bytes], options: argp
 
             await _pump(producer, bodies, options, tally, sent)
     except* CommandError as errors:
-        # All that were under way fail when the connection does: one of them says why.
+        # A lost connection fails all requests in flight with the same reason: report one.
         raise errors.exceptions[0] from None
     finally:
         _summarize(Output(options.json), options.topic, tally, time.perf_counter() - begin)
@@ -198,7 +198,7 @@ async def _pump(
     tally: _Tally,
     sent: Callable[[], None],
 ) -> None:
-    # A message group's order would be lost where one is sent again behind the next.
+    # A retry behind a later message would break a message group's order.
     workers = 1 if options.group is not None else options.in_flight
     waiting: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue(workers)
 

@@ -10,7 +10,7 @@ from proxy.tools.cli.output import Output
 from proxy.tools.cli.reading import Queue, Reader
 from remoting.routes import TopicRoute
 
-# Seconds that a queue is waited for at a time.
+# Seconds of a long poll of a queue.
 _POLL = 15.0
 
 
@@ -26,7 +26,7 @@ async def run(options: argparse.Namespace) -> int:
             async for queue, message in found:
                 messages.show(output, queue.broker, message)
         else:
-            # So many of each queue have been read: the last of all are among them.
+            # Read this many of each queue: the last of all are among them.
             for queue, message in deque([item async for item in found], options.start.last):
                 messages.show(output, queue.broker, message)
         if options.follow:

@@ -36,7 +36,7 @@ async def run(options: argparse.Namespace) -> int:
 
 async def _list(client: Client, output: Output, system: bool) -> None:
     found = await catalogue.topics(client, system=system)
-    stats = await catalogue.together(catalogue.topic_stats(client, name, item) for name, item in found.items())
+    stats = await catalogue.gather_bounded(catalogue.topic_stats(client, name, item) for name, item in found.items())
     rows = [_summary(name, item, queues) for (name, item), queues in zip(found.items(), stats, strict=True)]
     if output.json:
         for row in rows:
@@ -92,7 +92,7 @@ async def _show(client: Client, output: Output, name: str) -> None:
 async def create(
     client: Client, name: str, kind: str, queues: int, readable: int | None = None, permission: int = _BOTH_WAYS
 ) -> None:
-    """Create the topic at every broker, or change it there. Raises CommandError."""
+    """Create or change the topic at every broker. Raises CommandError."""
     fields = {
         "topic": name,
         "defaultTopic": "TBW102",

@@ -1,4 +1,4 @@
-"""The arguments of `gantry doctor`. Nothing heavy is imported here: every command's start reads it."""
+"""The arguments of `gantry doctor`. Every command imports this module, so it imports nothing heavy."""
 
 import argparse
 from pathlib import Path

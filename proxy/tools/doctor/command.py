@@ -13,10 +13,10 @@ from proxy.tools.doctor.session import Options
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Carry it out; the exit status."""
+    """Run the command; return the exit status."""
     unusable = _unusable(parsed)
     if unusable is not None:
-        print(f"gantry: {unusable}", file=sys.stderr)  # noqa: T201  # a command speaks to whoever typed it
+        print(f"gantry: {unusable}", file=sys.stderr)  # noqa: T201  # the output of the command
         return 2
     options = Options(
         endpoint=parsed.endpoint,
@@ -30,7 +30,7 @@ def run(parsed: argparse.Namespace) -> int:
         timeout=parsed.timeout,
         idle=parsed.idle,
     )
-    # gRPC's own log would stand between the findings.
+    # gRPC's own log would interleave with the findings.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     return anyio.run(_run, options, parsed.json)
 
@@ -57,7 +57,7 @@ def _say(text: str) -> None:
 
 
 def _unusable(parsed: argparse.Namespace) -> str | None:
-    """Why these arguments make no sense together."""
+    """Return why these arguments contradict each other, or None."""
     if parsed.topic is None and (parsed.group is not None or parsed.write):
         return "--group and --write need --topic"
     if parsed.key is not None and parsed.cert is None:

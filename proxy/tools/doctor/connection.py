@@ -1,4 +1,4 @@
-"""A line: how a server is reached, and one exchange of bytes over it."""
+"""A connection target, and one exchange of bytes over it."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ _CHUNK = 1 << 16
 
 
 class End(StrEnum):
-    """How an exchange ended. The values are what is said of it."""
+    """How an exchange ended. The values are shown to users."""
 
     ENOUGH = "it answered"
     CLOSED = "the connection was closed"
@@ -26,12 +26,12 @@ class Unreachable(Exception):
 
 
 class NoTls(Unreachable):
-    """A connection was made, but no TLS on it."""
+    """The TCP connection succeeded, the TLS handshake failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What came back, and how that ended; `error` is the operating system's or TLS' word, if any."""
+    """The received bytes, and the end; `error` is the operating system's or TLS' reason, if any."""
 
     received: bytes
     end: End
@@ -39,18 +39,18 @@ class Exchange:
 
     @property
     def why(self) -> str:
-        """What went wrong, in words."""
+        """Return the reason in words."""
         if self.end is End.ENOUGH:
-            return f"it said {said(self.received)}"
+            return f"it sent {describe_bytes(self.received)}"
         return self.error or self.end.value
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """How a server is reached.
+class Target:
+    """A connection target.
 
-    address: IP address (or a name) and port. name: what certificates and Host fields shall say. tls: None for plain.
-    timeout: seconds for a connection, and for an answer. prefix: what is written before anything else.
+    address: IP address (or a name) and port. name: for certificates and Host fields. tls: None for plain. timeout:
+    seconds for a connection, and for a response. prefix: written before anything else.
     """
 
     address: HostPort
@@ -60,8 +60,8 @@ class Line:
     prefix: bytes = b""
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator["Opened"]:
-        """A connection, for the time of the context. Raises Unreachable."""
+    async def opened(self) -> AsyncIterator["Connection"]:
+        """Open a connection for the duration of the context. Raises Unreachable."""
         try:
             async with asyncio.timeout(self.timeout):
                 reader, writer = await asyncio.open_connection(
@@ -78,20 +78,20 @@ class Line:
             raise Unreachable(reason(error)) from error
         try:
             writer.write(self.prefix)
-            yield Opened(reader, writer, self.timeout)
+            yield Connection(reader, writer, self.timeout)
         finally:
-            # Without TLS' farewell: whoever does not answer it would hold us up.
+            # Abort, without TLS' close_notify: waiting for a peer that does not answer it would delay the doctor.
             writer.transport.abort()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
     async def exchange(self, data: bytes, enough: Callable[[bytes], bool]) -> Exchange:
-        """Say `data` on a connection of its own, and listen until `enough`. Raises Unreachable."""
+        """Send `data` on a new connection, and read until `enough`. Raises Unreachable."""
         async with self.opened() as opened:
             return await opened.exchange(data, enough)
 
 
-class Opened:
+class Connection:
     """An open connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout: float) -> None:
@@ -101,12 +101,12 @@ class Opened:
 
     @property
     def tls(self) -> ssl.SSLObject | None:
-        """What was agreed, of a TLS connection."""
+        """Return the parameters of a TLS connection."""
         found: ssl.SSLObject | None = self._writer.get_extra_info("ssl_object")
         return found
 
     async def exchange(self, data: bytes, enough: Callable[[bytes], bool], timeout: float | None = None) -> Exchange:
-        """Say `data`, and listen until `enough`, for `timeout` seconds at most."""
+        """Send `data`, and read until `enough`, for at most `timeout` seconds."""
         received = b""
         try:
             self._writer.write(data)
@@ -125,7 +125,7 @@ class Opened:
         return Exchange(received, End.ENOUGH)
 
 
-# What asyncio raises without a word.
+# asyncio raises this without a text.
 _UNWORDED: dict[type[OSError], str] = {
     ConnectionResetError: "the connection was reset",
     ConnectionAbortedError: "the connection was aborted",
@@ -133,20 +133,20 @@ _UNWORDED: dict[type[OSError], str] = {
 
 
 def reason(error: OSError) -> str:
-    """The operating system's word for it, without numbers and addresses."""
+    """Return the operating system's reason, without numbers and addresses."""
     if error.strerror is None:
         return _UNWORDED.get(type(error), str(error) or type(error).__name__)
     return error.strerror.lower()
 
 
 def tls_reason(error: ssl.SSLError) -> str:
-    """OpenSSL's word for it, readable."""
+    """Return OpenSSL's reason in readable form."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     return (error.reason or str(error)).replace("_", " ").lower()
 
 
-# The first bytes of those who are often met on a wrong port.
+# First bytes of servers often found on a wrong port.
 _KNOWN = (
     (b"\x15\x03", "a TLS alert"),
     (b"HTTP/1.", "HTTP/1"),
@@ -157,8 +157,8 @@ _KNOWN = (
 )
 
 
-def said(received: bytes) -> str:
-    """What somebody said, for people."""
+def describe_bytes(received: bytes) -> str:
+    """Describe received bytes for users."""
     # RFC 9113 section 3.4: a server begins with SETTINGS, on stream 0.
     if len(received) >= 9 and received[3] == 4 and received[5:9] == bytes(4):
         return "HTTP/2"

@@ -1,4 +1,4 @@
-"""TLS: whether it is spoken, and what becomes of a client that verifies."""
+"""TLS: availability, and the result for clients that verify the certificate."""
 
 import math
 import ssl
@@ -9,81 +9,81 @@ from datetime import UTC, datetime
 from typing import Any
 
 from proxy.tools.doctor import wire
-from proxy.tools.doctor.connection import End, Exchange, Line, NoTls, Opened, Unreachable
+from proxy.tools.doctor.connection import Connection, End, Exchange, NoTls, Target, Unreachable
 from proxy.tools.doctor.findings import Finding, finding
 from proxy.tools.doctor.rpc import Trust, pem
-from proxy.tools.doctor.session import Options, Visit
+from proxy.tools.doctor.session import Diagnosis, Options
 
-# Seconds in which a server that dislikes our certificate, or the lack of one, hangs up.
-_VERDICT = 0.5
-# Days before the end of a certificate at which to speak up.
+# Seconds in which a server that rejects our certificate, or its absence, closes the connection.
+_REACTION_SECONDS = 0.5
+# Days before the end of a certificate for a warning.
 _SOON = 21
 _OLDEST = (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1)
 _OUTDATED = ("TLSv1", "TLSv1.1")
 _EXPIRED, _NOT_YET, _WRONG_NAME = 10, 9, 62
 
 
-async def encryption(visit: Visit) -> AsyncIterator[Finding]:
-    """Try both ways in, and look at the certificate."""
-    if visit.address is None:
+async def check_tls(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
+    """Try plain and TLS, and check the certificate."""
+    if diagnosis.address is None:
         return
-    context = _context(visit.options)
-    line = replace(visit.plain_line, tls=context)
-    plain = await _speaks(visit.plain_line)
-    visit.plain = _lives(plain)
+    context = _context(diagnosis.options)
+    line = replace(diagnosis.plain_target, tls=context)
+    plain = await _accepts_plain(diagnosis.plain_target)
+    diagnosis.plain = _responds(plain)
     try:
         async with line.opened() as opened:
             session = opened.tls
             assert session is not None
             certificate, version, cipher = session.getpeercert(True) or b"", session.version(), session.cipher()
-            verdict = await _verdict(opened)
+            verdict = await _certificate_reaction(opened)
     except Unreachable as error:
         refused = [str(error)]
     else:
         refused = []
-        visit.encrypted, visit.context = True, context
+        diagnosis.encrypted, diagnosis.context = True, context
     if refused:
-        if visit.plain:
-            code = "tls.required" if visit.options.wanted == "tls" else "tls.none"
+        if diagnosis.plain:
+            code = "tls.required" if diagnosis.options.wanted == "tls" else "tls.none"
             yield finding(code, error=refused[0])
         return
     if verdict.end is End.CLOSED and not await _wants_alpn(line):
-        visit.encrypted, visit.locked = False, True
+        diagnosis.encrypted, diagnosis.locked = False, True
         yield finding("tls.client_certificate", error=verdict.why)
         return
     met = {"version": version, "cipher": cipher[0] if cipher else "?"}
-    yield finding("tls.both" if visit.plain else "tls.only", **met)
-    if visit.options.wanted == "plain" and not visit.plain:
+    yield finding("tls.both" if diagnosis.plain else "tls.only", **met)
+    if diagnosis.options.wanted == "plain" and not diagnosis.plain:
         yield finding("tls.plain_required")
     names: list[str] = []
-    async for found in _verified(visit, certificate, names):
+    async for found in _verified(diagnosis, certificate, names):
         yield found
-    visit.trust = Trust(pem(certificate), names[0] if names else line.name, *_own(visit.options))
-    outdated = await _outdated(line)
+    diagnosis.trust = Trust(pem(certificate), names[0] if names else line.name, *_own_certificate(diagnosis.options))
+    outdated = await _oldest_accepted(line)
     if outdated is not None:
         yield finding("tls.outdated", version=outdated)
 
 
-async def _verdict(opened: Opened) -> Exchange:
-    """What the server makes of our certificate, or of there being none: told after the handshake (RFC 8446 4.4.2.4)."""
-    return await opened.exchange(b"", bool, _VERDICT)
+async def _certificate_reaction(opened: Connection) -> Exchange:
+    """Return the server's reaction to our certificate, or to none, after the handshake (RFC 8446 4.4.2.4)."""
+    return await opened.exchange(b"", bool, _REACTION_SECONDS)
 
 
-async def _wants_alpn(line: Line) -> bool:
-    """Whether it is that gRPC alone is spoken: such servers hang up on whoever does not ask for it by ALPN."""
+async def _wants_alpn(line: Target) -> bool:
+    """Return whether the server serves only gRPC: such servers close connections without ALPN."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     try:
         async with replace(line, tls=context).opened() as opened:
-            return (await _verdict(opened)).end is not End.CLOSED
+            return (await _certificate_reaction(opened)).end is not End.CLOSED
     except Unreachable:
         return False
 
 
-async def _speaks(line: Line) -> Exchange:
-    """What comes of the first words of a remoting client; any answer shows that plain connections are taken."""
+async def _accepts_plain(line: Target) -> Exchange:
+    """Return the result of a remoting request; any response shows that plain connections are accepted."""
     try:
         async with line.opened() as opened:
             return await _hello(opened)
@@ -91,7 +91,7 @@ async def _speaks(line: Line) -> Exchange:
         return Exchange(b"", End.CLOSED, str(error))
 
 
-async def _hello(opened: Opened) -> Exchange:
+async def _hello(opened: Connection) -> Exchange:
     try:
         answer = await wire.ask_route(opened, "gantry-doctor")
     except wire.Unanswered as error:
@@ -99,15 +99,15 @@ async def _hello(opened: Opened) -> Exchange:
     return Exchange(answer.encode(), End.ENOUGH)
 
 
-def _lives(exchange: Exchange) -> bool:
-    """It answered something, though not a TLS alert, or it waits for more: it may speak gRPC only."""
+def _responds(exchange: Exchange) -> bool:
+    """Return whether the server responded, other than by a TLS alert, or waits for more: it may serve only gRPC."""
     if exchange.received:
         return not exchange.received.startswith(b"\x15\x03")
     return exchange.end is End.SILENT
 
 
 def _context(options: Options) -> ssl.SSLContext:
-    """TLS without verifying anything."""
+    """Return a context for TLS without verification."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -116,31 +116,31 @@ def _context(options: Options) -> ssl.SSLContext:
     return context
 
 
-def _own(options: Options) -> tuple[bytes | None, bytes | None]:
-    """Our own chain and key."""
+def _own_certificate(options: Options) -> tuple[bytes | None, bytes | None]:
+    """Load our own chain and key."""
     if options.certificate is None:
         return None, None
     return options.certificate.read_bytes(), (options.key or options.certificate).read_bytes()
 
 
-async def _verified(visit: Visit, certificate: bytes, names: list[str]) -> AsyncIterator[Finding]:
-    """What a client that verifies makes of the certificate; its `names` are put down."""
-    host = visit.options.endpoint.host
-    facts = await _facts(visit, certificate)
+async def _verified(diagnosis: Diagnosis, certificate: bytes, names: list[str]) -> AsyncIterator[Finding]:
+    """Verify the certificate as a client does; record its `names`."""
+    host = diagnosis.options.endpoint.host
+    facts = await _facts(diagnosis, certificate)
     if isinstance(facts, str):
         yield finding("tls.expired", error=facts)
         return
     own = _names(facts)
-    # Patterns are no use as a name to ask for.
+    # A pattern cannot serve as the name to request.
     names += [name for name in own if not name.startswith("*")]
     until = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(facts["notAfter"])), UTC)
     days = math.floor((until - datetime.now(UTC)).total_seconds() / 86400)
-    authority = visit.options.authority
+    authority = diagnosis.options.authority
     strict = ssl.create_default_context(cafile=None if authority is None else str(authority))
-    # Python is, from 3.13 on; RocketMQ's clients are not.
+    # Python enforces it from 3.13 on; RocketMQ's clients do not.
     strict.verify_flags &= ~ssl.VERIFY_X509_STRICT
     try:
-        await _shake(replace(visit.plain_line, tls=strict))
+        await _handshake(replace(diagnosis.plain_target, tls=strict))
     except ssl.SSLCertVerificationError as error:
         if error.verify_code == _WRONG_NAME or "mismatch" in error.verify_message.lower():
             yield finding("tls.name", name=host, names=", ".join(own) or "nobody")
@@ -153,26 +153,28 @@ async def _verified(visit: Visit, certificate: bytes, names: list[str]) -> Async
 
 
 def _names(facts: dict[str, Any]) -> list[str]:
-    """Whom a certificate is for; the common name counts where there is nothing else, as it does for gRPC."""
+    """Return the names of a certificate; the common name counts only without others, as for gRPC."""
     named = [str(value) for _, value in facts.get("subjectAltName", ())]
     common = [str(value) for part in facts.get("subject", ()) for key, value in part if key == "commonName"]
     return named or common
 
 
-async def _facts(visit: Visit, certificate: bytes) -> dict[str, Any] | str:
-    """What is in the certificate; or why it is not valid at this time. Only a trusted one is decoded, so trust it."""
-    context = _context(visit.options)
+async def _facts(diagnosis: Diagnosis, certificate: bytes) -> dict[str, Any] | str:
+    """Return the certificate's contents, or why it is not valid now. Python decodes only trusted certificates, so trust
+    it.
+    """
+    context = _context(diagnosis.options)
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=certificate)
     try:
-        return await _shake(replace(visit.plain_line, tls=context))
+        return await _handshake(replace(diagnosis.plain_target, tls=context))
     except ssl.SSLCertVerificationError as error:
         return error.verify_message
 
 
-async def _shake(line: Line) -> dict[str, Any]:
-    """Shake hands; the certificate's fields. Raises SSLCertVerificationError, Unreachable."""
+async def _handshake(line: Target) -> dict[str, Any]:
+    """Shake hands; return the certificate's fields. Raises SSLCertVerificationError, Unreachable."""
     try:
         async with line.opened() as opened:
             session = opened.tls
@@ -183,14 +185,14 @@ async def _shake(line: Line) -> dict[str, Any]:
         raise
 
 
-async def _outdated(line: Line) -> str | None:
-    """The oldest version of TLS below 1.2 that is accepted."""
+async def _oldest_accepted(line: Target) -> str | None:
+    """Return the oldest accepted TLS version below 1.2."""
     for version, name in zip(_OLDEST, _OUTDATED, strict=True):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         with warnings.catch_warnings():
-            # Python warns of what we are here to find.
+            # Python warns about the versions that this check looks for.
             warnings.simplefilter("ignore", DeprecationWarning)
             context.minimum_version = context.maximum_version = version
         context.set_ciphers("DEFAULT:@SECLEVEL=0")

@@ -1,4 +1,4 @@
-"""Whether something between client and server cuts connections on which nothing is said for a while."""
+"""Idle timeouts of anything between client and server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,21 +6,21 @@ from collections.abc import AsyncIterator
 from proxy.tools.doctor import wire
 from proxy.tools.doctor.connection import Unreachable
 from proxy.tools.doctor.findings import Finding, finding
-from proxy.tools.doctor.protocols import NOBODYS
-from proxy.tools.doctor.session import Visit
+from proxy.tools.doctor.protocols import UNUSED_TOPIC
+from proxy.tools.doctor.session import Diagnosis
 from proxy.tools.doctor.wire import Unanswered
 
 
-async def patience(visit: Visit) -> AsyncIterator[Finding]:
-    """Say something, be silent, and say it again."""
-    seconds = visit.options.idle
-    if seconds is None or not visit.remoting:
+async def check_idle_timeout(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
+    """Send a request, stay idle, and send it again."""
+    seconds = diagnosis.options.idle
+    if seconds is None or not diagnosis.remoting:
         return
     try:
-        async with visit.line.opened() as opened:
-            await wire.ask_route(opened, NOBODYS)
+        async with diagnosis.line.opened() as opened:
+            await wire.ask_route(opened, UNUSED_TOPIC)
             await asyncio.sleep(seconds)
-            await wire.ask_route(opened, NOBODYS)
+            await wire.ask_route(opened, UNUSED_TOPIC)
     except (Unanswered, Unreachable):
         yield finding("idle.cut", seconds=seconds)
     else:

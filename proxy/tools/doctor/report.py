@@ -1,4 +1,4 @@
-"""Findings for people and for programs."""
+"""Findings as text and as JSON."""
 
 import textwrap
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ _INDENT = 22
 
 
 def line(found: Finding, coloured: bool) -> str:
-    """One finding as text: its level, its check, what it says, and below it what to change."""
+    """Return one finding as text: level, check, text, and below it the remedy."""
     mark = f"{found.level.name.lower():4}"
     if coloured:
         mark = f"{_COLOURS[found.level]}{mark}{_PLAIN}"
     text = textwrap.fill(found.text, _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False)
     shown = [f"  {mark}  {found.check:10}  {text.replace(chr(10), chr(10) + ' ' * (_INDENT - 2))}"]
-    # What is well needs no advice.
+    # Good findings need no remedy.
     if found.remedy and found.level > Level.OK:
         advice = textwrap.fill(found.remedy, _WIDTH - _INDENT - 2, break_long_words=False, break_on_hyphens=False)
         shown += [
@@ -31,13 +31,13 @@ def line(found: Finding, coloured: bool) -> str:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """The last line."""
+    """Return the last line."""
     counts = {level: sum(found.level is level for found in findings) for level in Level}
-    return f"{counts[Level.OK]} ok, {counts[Level.WARN]} to look at, {counts[Level.FAIL]} wrong"
+    return f"{counts[Level.OK]} ok, {counts[Level.WARN]} warnings, {counts[Level.FAIL]} failures"
 
 
 def as_json(endpoint: str, findings: Sequence[Finding]) -> bytes:
-    """Everything as one JSON document."""
+    """Return everything as one JSON document."""
     document = {
         "endpoint": endpoint,
         "status": worst(findings).name.lower(),
@@ -50,10 +50,10 @@ def as_json(endpoint: str, findings: Sequence[Finding]) -> bytes:
 
 
 def worst(findings: Sequence[Finding]) -> Level:
-    """The worst level that was found; notes are as good as ok."""
+    """Return the worst level; notes count as ok."""
     return max((found.level for found in findings if found.level is not Level.NOTE), default=Level.OK)
 
 
 def exit_status(findings: Sequence[Finding]) -> int:
-    """0: all is well; 1: there is something to look at; 2: something is wrong."""
+    """Return 0: all is well; 1: warnings; 2: failures."""
     return {Level.WARN: 1, Level.FAIL: 2}.get(worst(findings), 0)

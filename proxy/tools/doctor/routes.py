@@ -1,4 +1,4 @@
-"""Where each kind of client is sent, and whether that works: the trap into which most deployments fall."""
+"""Addresses to which each kind of client is sent, and whether they work: the most common fault of deployments."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -6,27 +6,27 @@ from dataclasses import dataclass, replace
 from protocol_negotiation.peer import HostPort
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.tools.doctor import rpc, wire
-from proxy.tools.doctor.connection import Line, Unreachable
+from proxy.tools.doctor.connection import Target, Unreachable
 from proxy.tools.doctor.findings import Finding, finding
 from proxy.tools.doctor.name_resolution import lookup
 from proxy.tools.doctor.protocols import BROKER, NAME_SERVER, calling
-from proxy.tools.doctor.session import Visit
+from proxy.tools.doctor.session import Diagnosis
 from proxy.tools.doctor.wire import Speaker, Unanswered
 from remoting import routes
 from remoting.codes import OWN_VERSION, ResponseCode, version_ordinal
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
 
-# Brokers make these themselves, so that some route can be asked for where no topic was named.
+# Topics of brokers: their routes exist even if the user names no topic.
 _COMMON = ("TBW102", "SELF_TEST_TOPIC", "BenchmarkTest")
 _WILDCARDS = ("", "0.0.0.0", "::")
-# Brokers by name, and the addresses at which a client is told to find each.
+# Broker names, with the addresses that a client gets for each.
 Told = Mapping[str, set[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of remoting client. names_brokers: its requests say which broker they are for."""
+    """A kind of remoting client. names_brokers: its requests name their broker."""
 
     name: str
     speaker: Speaker
@@ -38,38 +38,38 @@ _OLD = Kind("older Java, Go v2 and C++ clients", Speaker("CPP", version_ordinal(
 _GRPC = "gRPC clients"
 
 
-async def destinations(visit: Visit) -> AsyncIterator[Finding]:
-    """Ask for a route as each kind of client does, and go where it leads."""
-    if visit.kind == BROKER:
+async def check_routes(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
+    """Request a route as each kind of client does, and check its addresses."""
+    if diagnosis.kind == BROKER:
         yield finding("route.none")
-    elif visit.remoting:
-        route = await _any_route(visit)
+    elif diagnosis.remoting:
+        route = await _any_route(diagnosis)
         if route is None:
-            asked = visit.options.topic or ", ".join(_COMMON)
+            asked = diagnosis.options.topic or ", ".join(_COMMON)
             yield finding("route.unknown", kind="remoting clients", topics=asked)
         else:
-            visit.topic, visit.brokers = route.topic, route.brokers
-            async for found in _remoting(visit, route.topic):
+            diagnosis.topic, diagnosis.brokers = route.topic, route.brokers
+            async for found in _remoting(diagnosis, route.topic):
                 yield found
-    if visit.grpc and visit.options.topic is not None:
-        async for found in _grpc(visit, visit.options.topic):
+    if diagnosis.grpc and diagnosis.options.topic is not None:
+        async for found in _grpc(diagnosis, diagnosis.options.topic):
             yield found
-    elif visit.grpc:
+    elif diagnosis.grpc:
         yield finding("route.unknown", kind=_GRPC, topics="system topics are not theirs")
 
 
-async def _any_route(visit: Visit) -> routes.TopicRoute | None:
-    wanted = visit.options.topic
+async def _any_route(diagnosis: Diagnosis) -> routes.TopicRoute | None:
+    wanted = diagnosis.options.topic
     for topic in _COMMON if wanted is None else (wanted,):
-        route = await _route(visit, topic, _NEW.speaker)
+        route = await _route(diagnosis, topic, _NEW.speaker)
         if route is not None:
             return route
     return None
 
 
-async def _route(visit: Visit, topic: str, speaker: Speaker) -> routes.TopicRoute | None:
+async def _route(diagnosis: Diagnosis, topic: str, speaker: Speaker) -> routes.TopicRoute | None:
     try:
-        return _parsed(topic, await wire.ask_route(visit.line, topic, speaker))
+        return _parsed(topic, await wire.ask_route(diagnosis.line, topic, speaker))
     except (Unanswered, Unreachable, BodyError):
         return None
 
@@ -78,10 +78,10 @@ def _parsed(topic: str, answer: RemotingCommand) -> routes.TopicRoute | None:
     return routes.parse(topic, answer.body) if answer.code == ResponseCode.SUCCESS else None
 
 
-async def _remoting(visit: Visit, topic: str) -> AsyncIterator[Finding]:
+async def _remoting(diagnosis: Diagnosis, topic: str) -> AsyncIterator[Finding]:
     answers: list[tuple[str, Told]] = []
     for kind in (_NEW, _OLD):
-        route = await _route(visit, topic, kind.speaker)
+        route = await _route(diagnosis, topic, kind.speaker)
         told: Told = {} if route is None else _addresses(route)
         distinct = sorted(set().union(*told.values()))
         if not kind.names_brokers and len(told) > 1 and len(distinct) == 1:
@@ -91,15 +91,15 @@ async def _remoting(visit: Visit, topic: str) -> AsyncIterator[Finding]:
         answers = [("remoting clients", answers[0][1])]
     for name, told in answers:
         for address in sorted(set().union(*told.values())):
-            yield await judge(visit, name, address, topic)
+            yield await check_address(diagnosis, name, address, topic)
 
 
 def _addresses(route: routes.TopicRoute) -> dict[str, set[str]]:
     return {broker["brokerName"]: set(broker["brokerAddrs"].values()) for broker in route.data["brokerDatas"]}
 
 
-async def _grpc(visit: Visit, topic: str) -> AsyncIterator[Finding]:
-    async with calling(visit) as rpcs:
+async def _grpc(diagnosis: Diagnosis, topic: str) -> AsyncIterator[Finding]:
+    async with calling(diagnosis) as rpcs:
         try:
             answer = await rpcs.route(topic)
         except rpc.Refused as error:
@@ -109,15 +109,15 @@ async def _grpc(visit: Visit, topic: str) -> AsyncIterator[Finding]:
         yield finding("route.unknown", kind=_GRPC, topics=f"{topic}: {answer.status.message}")
         return
     for address in _distinct(rpc.addresses(answer).values()):
-        yield await judge(visit, _GRPC, address, topic)
+        yield await check_address(diagnosis, _GRPC, address, topic)
 
 
 def _distinct(told: Iterable[set[str]]) -> list[str]:
     return sorted(set().union(*told))
 
 
-async def judge(visit: Visit, kind: str, text: str, topic: str) -> Finding:
-    """Go to an address that clients are told."""
+async def check_address(diagnosis: Diagnosis, kind: str, text: str, topic: str) -> Finding:
+    """Check an address that clients get."""
     met = {"kind": kind, "address": text}
     try:
         told = HostPort.parse(text)
@@ -125,54 +125,54 @@ async def judge(visit: Visit, kind: str, text: str, topic: str) -> Finding:
         return finding("route.wildcard", **met)
     if told.host in _WILDCARDS or told.port == 0:
         return finding("route.wildcard", **met)
-    if _is_loopback(told) and not all(map(_is_loopback, visit.addresses)):
+    if _is_loopback(told) and not all(map(_is_loopback, diagnosis.addresses)):
         return finding("route.loopback", **met)
     try:
         found = await lookup(told)
     except (OSError, UnicodeError) as error:
         return finding("route.unresolved", **met, error=getattr(error, "strerror", None) or error)
-    line = replace(visit.line, address=found[0])
+    line = replace(diagnosis.line, address=found[0])
     try:
-        # A gRPC client's address need not speak remoting.
-        there = await (_ask_grpc(visit, found[0], topic) if kind == _GRPC else _ask(visit, line, topic))
+        # A gRPC client's address need not serve remoting.
+        there = await (_ask_grpc(diagnosis, found[0], topic) if kind == _GRPC else _ask(diagnosis, line, topic))
     except Unreachable as error:
         return finding("route.unreachable", **met, error=error)
     except (Unanswered, rpc.Refused, BodyError) as error:
         return finding("route.mute", **met, error=error)
     if there is None:
         return finding("route.broker", **met)
-    if told in (visit.options.endpoint, visit.address):
+    if told in (diagnosis.options.endpoint, diagnosis.address):
         return finding("route.same", **met)
-    here = visit.brokers or there
+    here = diagnosis.brokers or there
     if set(there) != set(here):
         return finding("route.elsewhere", **met, there=", ".join(there) or "none", here=", ".join(here))
     return finding("route.reached", **met)
 
 
-async def _ask(visit: Visit, line: Line, topic: str) -> tuple[str, ...] | None:
-    """The brokers that a route there names; None where a broker answers, which knows no routes."""
+async def _ask(diagnosis: Diagnosis, line: Target, topic: str) -> tuple[str, ...] | None:
+    """Return the brokers of a route at that address; None at a broker, which has no routes."""
     answer = await wire.ask_route(line, topic, _NEW.speaker)
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         return None
     route = _parsed(topic, answer)
-    if route is not None and visit.kind == NAME_SERVER:
+    if route is not None and diagnosis.kind == NAME_SERVER:
         return None
     return () if route is None else route.brokers
 
 
-async def _ask_grpc(visit: Visit, address: HostPort, topic: str) -> tuple[str, ...]:
-    async with line_to(visit, address).opened():
-        # Whether it can be reached at all, which gRPC words in its own way.
+async def _ask_grpc(diagnosis: Diagnosis, address: HostPort, topic: str) -> tuple[str, ...]:
+    async with target_at(diagnosis, address).opened():
+        # Reachability, with a plain reason: gRPC words it differently.
         pass
-    trust = visit.trust if visit.uses_tls else None
-    async with rpc.calling(address, visit.options.endpoint, trust, visit.options.timeout) as rpcs:
+    trust = diagnosis.trust if diagnosis.uses_tls else None
+    async with rpc.calling(address, diagnosis.options.endpoint, trust, diagnosis.options.timeout) as rpcs:
         answer = await rpcs.route(topic)
     return tuple(sorted(rpc.addresses(answer)))
 
 
-def line_to(visit: Visit, address: HostPort) -> Line:
-    """A plain line to somewhere else."""
-    return replace(visit.plain_line, address=address)
+def target_at(diagnosis: Diagnosis, address: HostPort) -> Target:
+    """Return a plain target at another address."""
+    return replace(diagnosis.plain_target, address=address)
 
 
 def _is_loopback(address: HostPort) -> bool:

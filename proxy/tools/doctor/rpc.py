@@ -1,4 +1,4 @@
-"""The rpcs that the doctor makes, by grpcio's client."""
+"""The doctor's rpcs, by grpcio's client."""
 
 import asyncio
 import ssl
@@ -29,12 +29,12 @@ from protos.apache.rocketmq.v2.service_pb2 import (
 )
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
 
-# grpcio would otherwise share connections between channels, and dial the http_proxy of the environment.
+# Otherwise grpcio shares connections between channels, and uses the environment's http_proxy.
 _OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 
 
 class Refused(Exception):
-    """No answer of the service came; the text is gRPC's."""
+    """No response of the service; the text is gRPC's."""
 
     def __init__(self, error: grpc.aio.AioRpcError) -> None:
         details = (error.details() or "").rpartition("; last error: ")[2]
@@ -44,7 +44,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How TLS is spoken: whom to trust, as PEM, what name the certificate has, our own chain and key if any."""
+    """TLS parameters: trusted CAs as PEM, name in the certificate, own chain and key if any."""
 
     authority: bytes
     name: str
@@ -53,11 +53,11 @@ class Trust:
 
 
 class Rpcs:
-    """A channel to one address, and what may be asked over it. All methods raise Refused."""
+    """A channel to one address, and its rpcs. All methods raise Refused."""
 
     def __init__(self, channel: grpc.aio.Channel, dialled: HostPort, timeout: float) -> None:
         self.stub = MessagingServiceStub(channel)
-        # Its type stubs describe the servicer alone.
+        # The generated type stubs describe only the servicer.
         self._health: Any = health_pb2_grpc.HealthStub(channel)
         self._timeout = timeout
         self.metadata = (
@@ -66,11 +66,11 @@ class Rpcs:
             ("x-mq-client-version", "5.0.0"),
             ("x-mq-protocol", "v2"),
         )
-        # What official clients do: they say in each request at which address they reached us.
+        # Official clients send in each request the address that they dialled.
         self.endpoints = endpoints_of(dialled)
 
     async def route(self, topic: str) -> QueryRouteResponse:
-        """QueryRoute."""
+        """Call QueryRoute."""
         request = QueryRouteRequest(topic=Resource(name=topic), endpoints=self.endpoints)
         with _refusing():
             answer: QueryRouteResponse = await self.stub.QueryRoute(
@@ -79,7 +79,7 @@ class Rpcs:
         return answer
 
     async def health(self, service: str) -> str:
-        """The status of a service by grpc.health.v1, "" being the server itself."""
+        """Return the status of a service by grpc.health.v1; "" is the server itself."""
         with _refusing():
             answer = await self._health.Check(
                 health_pb2.HealthCheckRequest(service=service), timeout=self._timeout, metadata=self.metadata
@@ -87,7 +87,7 @@ class Rpcs:
         return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
     async def send(self, topic: str, body: bytes) -> SendMessageResponse:
-        """SendMessage of one normal message."""
+        """Call SendMessage with one normal message."""
         born = Timestamp()
         born.GetCurrentTime()
         properties = SystemProperties(
@@ -115,7 +115,7 @@ def _refusing() -> Iterator[None]:
 
 @asynccontextmanager
 async def calling(address: HostPort, dialled: HostPort, trust: Trust | None, timeout: float) -> AsyncIterator[Rpcs]:
-    """A channel to `address`, as a client that dialled `dialled` has it."""
+    """Open a channel to `address`, as a client that dialled `dialled` does."""
     if trust is None:
         channel = grpc.aio.insecure_channel(str(address), _OPTIONS)
     else:
@@ -124,12 +124,12 @@ async def calling(address: HostPort, dialled: HostPort, trust: Trust | None, tim
         channel = grpc.aio.secure_channel(str(address), credentials, (*_OPTIONS, named))
     async with channel:
         yield Rpcs(channel, dialled, timeout)
-        # A call that was given up still has to be told so.
+        # Cancelled calls must still reach the server.
         await asyncio.sleep(0)
 
 
 def addresses(answer: QueryRouteResponse) -> dict[str, set[str]]:
-    """Where a gRPC client is sent, by broker."""
+    """Return the addresses that a gRPC client gets, by broker."""
     told: dict[str, set[str]] = {}
     for queue in answer.message_queues:
         broker = queue.broker
@@ -140,5 +140,5 @@ def addresses(answer: QueryRouteResponse) -> dict[str, set[str]]:
 
 
 def pem(certificate: bytes) -> bytes:
-    """A certificate in DER as PEM."""
+    """Return a DER certificate as PEM."""
     return ssl.DER_cert_to_PEM_cert(certificate).encode()

@@ -1,4 +1,4 @@
-"""One visit: what was asked for, and what has been learnt so far."""
+"""One diagnosis: options, and results so far."""
 
 import ssl
 from dataclasses import dataclass, field, replace
@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Literal
 
 from protocol_negotiation.peer import HostPort
-from proxy.tools.doctor.connection import Line
+from proxy.tools.doctor.connection import Target
 from proxy.tools.doctor.rpc import Trust
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for.
+    """Options of a diagnosis.
 
-    wanted: whether clients will use TLS or not; None: either. write: a message may be sent to `topic`. authority:
-    PEM of CAs to trust instead of the system's. timeout: seconds for each answer. idle: seconds to be silent for.
+    wanted: whether clients will use TLS; None: either. write: send a message to `topic`. authority: PEM of CAs to trust
+    instead of the system's. timeout: seconds for each response. idle: seconds of the idle check.
     """
 
     endpoint: HostPort
@@ -31,48 +31,48 @@ class Options:
 
 
 @dataclass
-class Visit:
-    """What is known by now. Checks read what earlier ones wrote."""
+class Diagnosis:
+    """Results so far. Checks read those of earlier checks."""
 
     options: Options
     # Every address of the endpoint's name, in the resolver's order, and the first that accepts connections.
     addresses: list[HostPort] = field(default_factory=list)
     address: HostPort | None = None
-    # What is taken there; `context` speaks TLS without verifying, as most RocketMQ clients do.
+    # Accepted transports; `context` speaks TLS without verification, as most RocketMQ clients do.
     plain: bool = False
     encrypted: bool = False
-    # Nobody is served without a certificate that we lack.
+    # The server requires a client certificate that is missing.
     locked: bool = False
     context: ssl.SSLContext | None = None
     trust: Trust | None = None
-    # What is spoken there.
+    # Protocols at the endpoint.
     remoting: bool = False
     grpc: bool = False
     kind: str = ""
-    # Names of brokers, by the route of `topic`.
+    # Broker names of the route of `topic`.
     topic: str | None = None
     brokers: tuple[str, ...] = ()
-    # Seconds from our clock to the broker's: when a message was stored there less when it was born here.
+    # Seconds from our clock to the broker's: storage time of a message less its birth time here.
     stored: float | None = None
 
     @property
-    def line(self) -> Line:
-        """The way in that works, TLS where that is wanted or all there is. Only after `address` is known."""
-        line = self.plain_line
+    def line(self) -> Target:
+        """Return the working target, with TLS if required or the only way. Requires `address`."""
+        line = self.plain_target
         return replace(line, tls=self.context) if self.uses_tls else line
 
     @property
-    def plain_line(self) -> Line:
-        """The way in without TLS."""
+    def plain_target(self) -> Target:
+        """Return the target without TLS."""
         assert self.address is not None
-        return Line(self.address, self.options.endpoint.host, self.options.timeout)
+        return Target(self.address, self.options.endpoint.host, self.options.timeout)
 
     @property
     def uses_tls(self) -> bool:
-        """Whether to speak TLS from here on."""
+        """Return whether further checks use TLS."""
         return self.encrypted and (self.options.wanted == "tls" or not self.plain)
 
     @property
     def open(self) -> bool:
-        """Whether there is anybody to speak to."""
+        """Return whether there is a server to talk to."""
         return self.plain or self.encrypted

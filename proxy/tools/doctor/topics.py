@@ -1,6 +1,6 @@
-"""A topic and a group of the client's: whether it may use them.
+"""Permissions of a client for its topic and group.
 
-Nothing is left behind, unless a message may be sent.
+Nothing is left behind, unless sending a message is allowed.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from protocol_negotiation.peer import HostPort
 from protos.apache.rocketmq.v2.definition_pb2 import Code, MessageType
 from proxy.tools.doctor import rpc, wire
-from proxy.tools.doctor.connection import Line, Unreachable
+from proxy.tools.doctor.connection import Target, Unreachable
 from proxy.tools.doctor.findings import Finding, finding
 from proxy.tools.doctor.name_resolution import lookup
 from proxy.tools.doctor.protocols import BROKER, calling
-from proxy.tools.doctor.session import Visit
+from proxy.tools.doctor.session import Diagnosis
 from proxy.tools.doctor.wire import Speaker, Unanswered
 from remoting import messages, properties, routes, send_message
 from remoting.codes import OWN_VERSION, RequestCode, ResponseCode
@@ -32,27 +32,27 @@ _SENT = (
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
 )
 _NEVER_CONSUMED = ResponseCode.QUERY_NOT_FOUND
-# A broker offers a message a moment after it has answered its send.
+# A broker serves a message a moment after it has answered its send.
 _TRIES, _PAUSE = 20, 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class _Queue:
-    """A queue to try, and the way to it."""
+    """A queue to try, and its target."""
 
     topic: str
     broker: str
     number: int
-    line: Line
+    line: Target
 
 
-async def permissions(visit: Visit) -> AsyncIterator[Finding]:
-    """Look at the topic, the group, and, where that is allowed, send and read a message."""
-    topic = visit.options.topic
-    if topic is None or not visit.remoting or visit.kind == BROKER:
+async def check_topic_and_group(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
+    """Check the topic and the group; on request, send and read a message."""
+    topic = diagnosis.options.topic
+    if topic is None or not diagnosis.remoting or diagnosis.kind == BROKER:
         return
     try:
-        answer = await wire.ask_route(visit.line, topic, _SPEAKER)
+        answer = await wire.ask_route(diagnosis.line, topic, _SPEAKER)
         route = None if answer.code != ResponseCode.SUCCESS else routes.parse(topic, answer.body)
     except (Unanswered, Unreachable, RemotingError) as error:
         yield finding("remoting.none", error=error)
@@ -62,17 +62,17 @@ async def permissions(visit: Visit) -> AsyncIterator[Finding]:
         return
     async for found in _queues(route):
         yield found
-    types = await _types(visit, topic)
+    types = await _types(diagnosis, topic)
     if types:
         yield finding("topic.types", topic=topic, types=", ".join(types))
-    queue = await _queue(visit, route)
+    queue = await _queue(diagnosis, route)
     if queue is None:
         return
-    if visit.options.group is not None:
-        async for found in _group(queue, visit.options.group):
+    if diagnosis.options.group is not None:
+        async for found in _group(queue, diagnosis.options.group):
             yield found
-    if visit.options.write:
-        async for found in _write(visit, queue):
+    if diagnosis.options.write:
+        async for found in _write(diagnosis, queue):
             yield found
 
 
@@ -93,20 +93,20 @@ async def _queues(route: routes.TopicRoute) -> AsyncIterator[Finding]:
             yield finding("topic.closed", topic=route.topic, verb=verb)
 
 
-async def _types(visit: Visit, topic: str) -> list[str]:
-    """What a gRPC client may send to it."""
-    if not visit.grpc:
+async def _types(diagnosis: Diagnosis, topic: str) -> list[str]:
+    """Report the message types that a gRPC client may send."""
+    if not diagnosis.grpc:
         return []
     try:
-        async with calling(visit) as rpcs:
+        async with calling(diagnosis) as rpcs:
             answer = await rpcs.route(topic)
     except rpc.Refused:
         return []
     return sorted({MessageType.Name(kind) for queue in answer.message_queues for kind in queue.accept_message_types})
 
 
-async def _queue(visit: Visit, route: routes.TopicRoute) -> _Queue | None:
-    """A queue to write to, or at least to read from, at the address that a client is told."""
+async def _queue(diagnosis: Diagnosis, route: routes.TopicRoute) -> _Queue | None:
+    """Return a queue to write to, or at least to read from, at the address that clients get."""
     names = [*route.writable, *((name, 0) for name in route.readable())]
     if not names:
         return None
@@ -116,9 +116,9 @@ async def _queue(visit: Visit, route: routes.TopicRoute) -> _Queue | None:
     try:
         found = await lookup(told)
     except (OSError, UnicodeError):
-        # Said already, where the route was followed.
+        # The check of routes has reported it.
         return None
-    return _Queue(route.topic, broker, number, replace(visit.line, address=found[0]))
+    return _Queue(route.topic, broker, number, replace(diagnosis.line, address=found[0]))
 
 
 async def _group(queue: _Queue, group: str) -> AsyncIterator[Finding]:
@@ -138,7 +138,7 @@ async def _group(queue: _Queue, group: str) -> AsyncIterator[Finding]:
         yield finding("group.denied", group=group, code=answer.code, remark=answer.remark)
 
 
-async def _write(visit: Visit, queue: _Queue) -> AsyncIterator[Finding]:
+async def _write(diagnosis: Diagnosis, queue: _Queue) -> AsyncIterator[Finding]:
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:
@@ -151,15 +151,15 @@ async def _write(visit: Visit, queue: _Queue) -> AsyncIterator[Finding]:
         return
     took = 1000 * (loop.time() - began)
     yield finding("topic.sent", topic=queue.topic, protocol="remoting", milliseconds=took)
-    group = visit.options.group
+    group = diagnosis.options.group
     if group is not None:
-        yield await _read(visit, queue, group, int(answer.fields["queueId"]), int(answer.fields["queueOffset"]))
-    if visit.grpc:
-        yield await _send_over_grpc(visit, queue.topic)
+        yield await _read(diagnosis, queue, group, int(answer.fields["queueId"]), int(answer.fields["queueOffset"]))
+    if diagnosis.grpc:
+        yield await _send_over_grpc(diagnosis, queue.topic)
 
 
 async def _send(queue: _Queue) -> RemotingCommand:
-    """SEND_MESSAGE_V2."""
+    """Send SEND_MESSAGE_V2."""
     text = properties.encode({"TAGS": _TAG, "WAIT": "true"})
     fields = send_message.send_fields(
         producer_group="gantry-doctor",
@@ -172,8 +172,8 @@ async def _send(queue: _Queue) -> RemotingCommand:
     return await wire.ask(queue.line, RequestCode.SEND_MESSAGE_V2, fields, _BODY, _SPEAKER)
 
 
-async def _read(visit: Visit, queue: _Queue, group: str, number: int, offset: int) -> Finding:
-    """Pull that message at its offset, which changes nothing about the group's own."""
+async def _read(diagnosis: Diagnosis, queue: _Queue, group: str, number: int, offset: int) -> Finding:
+    """Pull the message by its offset, which leaves the group's own offset alone."""
     fields = {
         "consumerGroup": group,
         "topic": queue.topic,
@@ -198,8 +198,8 @@ async def _read(visit: Visit, queue: _Queue, group: str, number: int, offset: in
             break
         if answer.code == ResponseCode.SUCCESS:
             (message, *_) = messages.decode_messages(answer.body)
-            # Stored between its send and its answer: as good as a clock that was read.
-            visit.stored = message.store_timestamp / 1000 - message.born_timestamp / 1000
+            # The message was stored between its send and the response: as good as reading the clock.
+            diagnosis.stored = message.store_timestamp / 1000 - message.born_timestamp / 1000
             return finding("topic.received", group=group)
         code, remark = answer.code, answer.remark
         if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
@@ -210,11 +210,11 @@ async def _read(visit: Visit, queue: _Queue, group: str, number: int, offset: in
     return finding("topic.not_received", topic=queue.topic, group=group, code=code, remark=remark)
 
 
-async def _send_over_grpc(visit: Visit, topic: str) -> Finding:
+async def _send_over_grpc(diagnosis: Diagnosis, topic: str) -> Finding:
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:
-        async with calling(visit) as rpcs:
+        async with calling(diagnosis) as rpcs:
             answer = await rpcs.send(topic, _BODY)
     except rpc.Refused as error:
         return finding("topic.denied", topic=topic, action="a message over gRPC", code="none", remark=error)

@@ -1,4 +1,4 @@
-"""Requests in the three protocols, one connection each, as clients that hold no state make them."""
+"""Requests in the three protocols, each on its own connection, as stateless clients make them."""
 
 import http.client
 import io
@@ -6,22 +6,22 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from proxy.tools.doctor.connection import End, Exchange, Line, Opened
+from proxy.tools.doctor.connection import Connection, End, Exchange, Target
 from remoting import command as commands
 from remoting.codes import STANDARD_JSON_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.frame import FrameDecoder
 
-# PROXY protocol version 2 (section 2.2): the signature, version 2 with the command LOCAL, no address, no more bytes.
+# PROXY protocol version 2 (section 2.2): signature, version 2 with the command LOCAL, no address, no further bytes.
 PROXY_LOCAL = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"
 _LENGTH = 4
-# No remoting frame begins with more: its first byte is the highest of the length.
+# No remoting frame begins with a larger byte: the highest byte of its length.
 _HIGHEST = 1
 
 
 class Unanswered(Exception):
-    """No answer of that protocol came; `exchange` is what happened instead."""
+    """No response of that protocol; `exchange` has the received bytes."""
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange.why)
@@ -30,16 +30,16 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """Whose words to use: a client's language and version, as commands carry them."""
+    """The client's language and version in commands."""
 
     language: str = "JAVA"
     version: int = STANDARD_JSON_VERSION
 
 
 async def ask(
-    line: Line | Opened, code: int, fields: Mapping[str, str], body: bytes = b"", speaker: Speaker = Speaker()
+    line: Target | Connection, code: int, fields: Mapping[str, str], body: bytes = b"", speaker: Speaker = Speaker()
 ) -> RemotingCommand:
-    """One remoting request and its answer. Raises Unanswered, Unreachable."""
+    """Send one remoting request; return its response. Raises Unanswered, Unreachable."""
     command = commands.request(code, dict(fields), body)
     command.header.update(language=speaker.language, version=speaker.version)
     exchange = await line.exchange(command.encode() + body, _is_frame)
@@ -52,14 +52,14 @@ async def ask(
         raise Unanswered(exchange) from None
 
 
-async def ask_route(line: Line | Opened, topic: str, speaker: Speaker = Speaker()) -> RemotingCommand:
-    """GET_ROUTEINFO_BY_TOPIC, the first that every remoting client says."""
+async def ask_route(line: Target | Connection, topic: str, speaker: Speaker = Speaker()) -> RemotingCommand:
+    """Send GET_ROUTEINFO_BY_TOPIC, the first request of every remoting client."""
     fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
     return await ask(line, RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, speaker=speaker)
 
 
 def _is_frame(received: bytes) -> bool:
-    """A whole frame is there, or what is there cannot become one."""
+    """Return whether a frame is complete, or the bytes cannot become one."""
     if received[:1] > bytes([_HIGHEST]):
         return True
     return len(received) >= _LENGTH and len(received) >= _LENGTH + int.from_bytes(received[:_LENGTH])
@@ -67,7 +67,7 @@ def _is_frame(received: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """An HTTP/1.1 answer."""
+    """An HTTP/1.1 response."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -75,23 +75,25 @@ class HttpAnswer:
 
     @property
     def reason(self) -> str:
-        """Why: the checks of a health report that fail, what an RFC 9457 problem says, or the first line of a text."""
+        """Return the reason: failed checks of a health report, the detail of an RFC 9457 problem, or the first line of
+        text.
+        """
         text = self.body.decode(errors="replace").strip()
         try:
-            said = json.loads(text)
+            describe_bytes = json.loads(text)
         except ValueError:
-            said = None
-        if not isinstance(said, dict):
+            describe_bytes = None
+        if not isinstance(describe_bytes, dict):
             return text.partition("\n")[0][:200] or "no reason is given"
-        checks = said.get("checks")
+        checks = describe_bytes.get("checks")
         if isinstance(checks, dict):
             failing = [f"{name}: {check['reason']}" for name, check in checks.items() if check.get("status") == "fail"]
             return "; ".join(failing) or text[:200]
-        return str(said.get("detail") or said.get("title") or text)[:200]
+        return str(describe_bytes.get("detail") or describe_bytes.get("title") or text)[:200]
 
 
-async def get(line: Line, path: str) -> HttpAnswer:
-    """One GET. Raises Unanswered, Unreachable."""
+async def get(line: Target, path: str) -> HttpAnswer:
+    """Send one GET. Raises Unanswered, Unreachable."""
     request = f"GET {path} HTTP/1.1\r\nHost: {line.name}:{line.address.port}\r\nConnection: close\r\n\r\n"
     exchange = await line.exchange(request.encode(), lambda received: received[:1] not in (b"", b"H"))
     if not exchange.received.startswith(b"HTTP/1."):
@@ -105,7 +107,7 @@ async def get(line: Line, path: str) -> HttpAnswer:
 
 
 class _Received:
-    """What http.client takes for a socket."""
+    """A stand-in for a socket, for http.client."""
 
     def __init__(self, received: bytes) -> None:
         self._received = received

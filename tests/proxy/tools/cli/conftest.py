@@ -4,12 +4,12 @@ import pytest
 
 from tests.cluster.reports import add_logs
 from tests.cluster.servers import Gantry
-from tests.proxy.tools.cli.kit import Shell, embedded
+from tests.proxy.tools.cli.shell import Shell, embedded
 
 
 @pytest.fixture(scope="session")
 def gantry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
-    """`gantry serve` on the embedded broker."""
+    """Run `gantry serve` on the embedded broker."""
     directory = tmp_path_factory.mktemp("gantry")
     with Gantry(directory, "", embedded(directory / "data")) as gantry:
         yield gantry

@@ -8,9 +8,9 @@ import pytest
 import zstandard
 
 from tests.cluster.servers import Gantry
-from tests.proxy.tools.cli.kit import LIMIT, Shell, embedded, messages_of
+from tests.proxy.tools.cli.shell import LIMIT, Shell, embedded, messages_of
 
-# The first test's time has the server's start and the export in it.
+# The first test's time includes the server's start and the export.
 pytestmark = pytest.mark.timeout(600)
 
 _ORIGIN = "GANTRY_ORIGIN"
@@ -18,14 +18,14 @@ _ORIGIN = "GANTRY_ORIGIN"
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[Shell]:
-    """A server on a directory of its own, which is empty."""
+    """Run a server on its own, empty directory."""
     with Gantry(tmp_path, "", embedded(tmp_path / "data")) as gantry:
         yield Shell(gantry.address)
 
 
 @pytest.fixture(scope="module")
 def exported(gantry: Gantry, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two topics with 2,000 lines and some odd messages, and a group that is halfway."""
+    """Create and export two topics with 2,000 lines and some odd messages, and a group with half of them consumed."""
     shell, file = Shell(gantry.address), tmp_path_factory.mktemp("export") / "export.jsonl"
     topic, fifo = shell.topic("archive"), shell.topic("archive-fifo", "FIFO", queues=2)
     shell.ok("send", topic, "--lines", stdin="\n".join(f"line {number}" for number in range(2000)).encode())
@@ -50,7 +50,7 @@ def exported(gantry: Gantry, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _alike(message: dict[str, Any]) -> dict[str, Any]:
-    """A message without what an import must change."""
+    """Return a message without the fields that an import changes."""
     properties = {
         name: value for name, value in message["properties"].items() if name != _ORIGIN and "TIMER" not in name
     }
@@ -59,7 +59,7 @@ def _alike(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "properties": properties, "stored": None, "born_host": None}
 
 
-def test_what_comes_out_is_what_went_in(shell: Shell, other: Shell, exported: Path) -> None:
+def test_import_restores_an_export(shell: Shell, other: Shell, exported: Path) -> None:
     assert other.ok("import", exported, "--json").object == {
         "file": str(exported),
         "topics": 3,
@@ -74,14 +74,14 @@ def test_what_comes_out_is_what_went_in(shell: Shell, other: Shell, exported: Pa
     [fifo] = [item for item in other.ok("topics", "--json").objects if item["topic"] == "archive-fifo"]
     assert (fifo["type"], fifo["queues"]) == ("FIFO", 2)
     assert other.ok("groups", "halfway", "--json").object == shell.ok("groups", "halfway", "--json").object
-    # Once more: nothing new. And what has been imported can be exported, and so on.
+    # A second import sends nothing; the imported topic can be exported, and so on.
     again = other.ok("import", exported).out
     assert "0 messages from" in again
     assert "2,063 messages were there already" in again
     assert len(messages_of(other, "archive")) == 2002
 
 
-def test_an_interrupted_import_goes_on_where_it_was(shell: Shell, other: Shell, exported: Path) -> None:
+def test_interrupted_import_continues(shell: Shell, other: Shell, exported: Path) -> None:
     with other.following("import", exported) as importing:
         deadline = time.monotonic() + LIMIT
         while (
@@ -95,7 +95,7 @@ def test_an_interrupted_import_goes_on_where_it_was(shell: Shell, other: Shell, 
     assert [_alike(message) for message in theirs] == [_alike(message) for message in ours]
 
 
-def test_compressed(shell: Shell, other: Shell, exported: Path, tmp_path: Path) -> None:
+def test_export_compressed_by_suffix(shell: Shell, other: Shell, exported: Path, tmp_path: Path) -> None:
     file = tmp_path / "small.jsonl.zst"
     shell.ok("export", "--topics", "archive-fifo", "--groups", "-o", file)
     plain = zstandard.ZstdDecompressor().decompressobj().decompress(file.read_bytes())
@@ -108,7 +108,7 @@ def test_compressed(shell: Shell, other: Shell, exported: Path, tmp_path: Path) 
     assert str(cut) in other.refused("import", cut)
 
 
-def test_without_messages(shell: Shell, exported: Path, tmp_path: Path) -> None:
+def test_export_without_messages(shell: Shell, exported: Path, tmp_path: Path) -> None:
     file = tmp_path / "names.jsonl"
     shell.ok("export", "--topics", "archive", "--groups", "halfway", "--no-messages", "-o", file)
     head, topic, group, end = map(json.loads, file.read_bytes().splitlines())
@@ -139,7 +139,7 @@ def test_without_messages(shell: Shell, exported: Path, tmp_path: Path) -> None:
         (5, b'{"kind":"end","topics":0,"groups":0,"messages":0}', None),
     ],
 )
-def test_a_bad_line_is_named_and_nothing_is_done(
+def test_import_with_an_invalid_line_changes_nothing(
     shell: Shell, exported: Path, tmp_path: Path, number: int, line: bytes, sentence: str | None
 ) -> None:
     lines = exported.read_bytes().replace(b'"archive', b'"archive-bad').splitlines()
@@ -154,14 +154,14 @@ def test_a_bad_line_is_named_and_nothing_is_done(
     assert "archive-bad" not in shell.ok("topics").out
 
 
-def test_a_file_that_was_cut_off(shell: Shell, exported: Path, tmp_path: Path) -> None:
+def test_import_of_a_truncated_file_is_refused(shell: Shell, exported: Path, tmp_path: Path) -> None:
     file = tmp_path / "cut.jsonl"
     lines = exported.read_bytes().splitlines()
     file.write_bytes(b"\n".join(lines[:9]))
     assert shell.refused("import", file) == f"{file}, after line 9: the file has no end; it was cut off"
 
 
-def test_an_export_that_fails_leaves_no_file(shell: Shell, tmp_path: Path) -> None:
+def test_failed_export_leaves_no_file(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "none.jsonl"
     assert shell.refused("export", "--topics", "nowhere", "-o", file) == "there is no nowhere to export"
     assert list(tmp_path.iterdir()) == []
@@ -169,11 +169,11 @@ def test_an_export_that_fails_leaves_no_file(shell: Shell, tmp_path: Path) -> No
     assert "No such file" in shell.refused("import", file)
 
 
-def test_ctrl_c(shell: Shell, exported: Path, tmp_path: Path) -> None:
+def test_export_ctrl_c_leaves_no_file(shell: Shell, exported: Path, tmp_path: Path) -> None:
     with shell.following("export", "-o", tmp_path / "export.jsonl", "--timeout", "60s") as exporting:
         deadline = time.monotonic() + LIMIT
         while not list(tmp_path.iterdir()):
             assert time.monotonic() < deadline
         done = exporting.interrupt()
-    # It may have been done already.
+    # The command may have finished already.
     assert (done.status, [file.name for file in tmp_path.iterdir()]) in ((130, []), (0, ["export.jsonl"]))

@@ -29,7 +29,7 @@ def test_rates_pairs_and_counts() -> None:
     assert arguments.positive("7") == 7
 
 
-def test_where_to_begin() -> None:
+def test_starting_points() -> None:
     assert arguments.start("earliest") == Start(edge="earliest")
     assert arguments.start("-10") == Start(last=10)
     assert arguments.start("1795276337374") == Start(time=1_795_276_337_374)
@@ -65,6 +65,6 @@ def test_filters() -> None:
         (arguments.target, "-10"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(parse: Callable[[str], object], text: str) -> None:
+def test_invalid_arguments_have_messages(parse: Callable[[str], object], text: str) -> None:
     with pytest.raises(ArgumentTypeError, match=r"^not a "):
         parse(text)

@@ -6,13 +6,13 @@ import pytest
 
 from tests.cluster.client import Client
 from tests.cluster.servers import Gantry
-from tests.proxy.tools.cli.kit import Shell
+from tests.proxy.tools.cli.shell import Shell
 
 pytestmark = pytest.mark.anyio
 
 
 def _state(shell: Shell, group: str) -> tuple[int, list[int]]:
-    """How far behind the group is, and its offset in each queue."""
+    """Return the lag of the group, and its offset in each queue."""
     shown = shell.ok("groups", group, "--json").object
     return shown["lag"], [item["offset"] for item in shown["queues"]]
 
@@ -24,7 +24,7 @@ def _consumed(shell: Shell, topic: str, group: str) -> str:
     return topic
 
 
-def test_listed_and_shown(shell: Shell) -> None:
+def test_groups_are_listed_and_shown(shell: Shell) -> None:
     topic = _consumed(shell, "groups-list", "listed")
     shell.ok("send", topic, "x", "--count", 4)
     [line] = [line for line in shell.ok("groups").out.splitlines() if line.startswith("listed ")]
@@ -37,12 +37,12 @@ def test_listed_and_shown(shell: Shell) -> None:
     assert _state(shell, "listed") == (4, [5, 5])
 
 
-def test_the_brokers_own_groups_only_on_demand(shell: Shell) -> None:
+def test_system_groups_are_listed_on_request(shell: Shell) -> None:
     assert "TOOLS_CONSUMER" not in shell.ok("groups").out
     assert "TOOLS_CONSUMER" in shell.ok("groups", "--all").out
 
 
-async def test_members(gantry: Gantry, shell: Shell) -> None:
+async def test_group_members_are_shown(gantry: Gantry, shell: Shell) -> None:
     topic = await asyncio.to_thread(shell.topic, "groups-members")
     async with Client(gantry.address, "client-1") as client:
         await client.heartbeat({"members": [topic]})
@@ -53,7 +53,7 @@ async def test_members(gantry: Gantry, shell: Shell) -> None:
         assert "client-1" in (await asyncio.to_thread(shell.ok, "groups", "members")).out
 
 
-def test_reset(shell: Shell) -> None:
+def test_group_reset_moves_offsets(shell: Shell) -> None:
     topic = _consumed(shell, "groups-reset", "moved")
     middle = int(time.time() * 1000) + 1
     time.sleep(0.01)
@@ -65,7 +65,7 @@ def test_reset(shell: Shell) -> None:
     assert _state(shell, "moved") == (0, [7, 7])
     assert shell.ok(*words, middle, "--json").object == {"group": "moved", "topic": topic, "done": "reset"}
     assert _state(shell, "moved") == (4, [5, 5])
-    # And that is where it goes on.
+    # The group continues from that offset.
     assert len(shell.ok("receive", topic, "--group", "moved", "--max", 4, "--json").objects) == 4
 
 

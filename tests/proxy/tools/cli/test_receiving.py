@@ -1,6 +1,6 @@
 from typing import Any
 
-from tests.proxy.tools.cli.kit import Shell
+from tests.proxy.tools.cli.shell import Shell
 
 
 def _fill(shell: Shell, name: str, count: int = 5) -> str:
@@ -18,7 +18,7 @@ def _lag(shell: Shell, group: str) -> int:
     return lag
 
 
-def test_what_is_received_is_acknowledged(shell: Shell) -> None:
+def test_receive_acknowledges_messages(shell: Shell) -> None:
     topic = _fill(shell, "receive-all")
     found = shell.ok("receive", topic, "--group", "receivers", "--max", 5, "--json").objects
     assert _bodies(found) == ["m0", "m1", "m2", "m3", "m4"]
@@ -27,7 +27,7 @@ def test_what_is_received_is_acknowledged(shell: Shell) -> None:
     assert _lag(shell, "receivers") == 0
 
 
-def test_no_more_than_wanted(shell: Shell) -> None:
+def test_receive_stops_at_the_count(shell: Shell) -> None:
     topic = _fill(shell, "receive-max")
     first = shell.ok("receive", topic, "--group", "max", "--max", 2, "--json").objects
     rest = shell.ok("receive", topic, "--group", "max", "--max", 3, "--json").objects
@@ -35,16 +35,16 @@ def test_no_more_than_wanted(shell: Shell) -> None:
     assert _bodies(first + rest) == ["m0", "m1", "m2", "m3", "m4"]
 
 
-def test_what_is_not_acknowledged_comes_again(shell: Shell) -> None:
+def test_receive_without_ack_is_redelivered(shell: Shell) -> None:
     topic = _fill(shell, "receive-again", 1)
     words = ("receive", topic, "--group", "again", "--max", 1, "--json")
     assert shell.ok(*words, "--no-ack", "--invisible", "1s").object["attempt"] == 1
-    # Through its retry topic, by which it is acknowledged too.
+    # Delivered through the retry topic, whose name the acknowledgement carries.
     assert shell.ok(*words, "--wait", "30s").object["attempt"] == 2
     assert shell.ok(*words, "--wait", "2s").out == ""
 
 
-def test_tags_and_conditions(shell: Shell) -> None:
+def test_receive_filters_by_tag_and_sql(shell: Shell) -> None:
     topic = shell.topic("receive-some")
     for tag, price in (("a", 1), ("b", 2), ("c", 3)):
         shell.ok("send", topic, "--tag", tag, "--property", f"price={price}", f"{tag}{price}")
@@ -65,7 +65,7 @@ def test_following_until_ctrl_c(shell: Shell) -> None:
     assert (done.status, done.out, done.err) == (0, "", "")
 
 
-def test_ctrl_c_while_waiting(shell: Shell) -> None:
+def test_receive_ctrl_c_while_waiting(shell: Shell) -> None:
     topic = _fill(shell, "receive-wait", 1)
     with shell.following("receive", topic, "--group", "wait", "--wait", "1h") as receiving:
         assert receiving.line().rstrip().endswith("m0")
@@ -73,7 +73,7 @@ def test_ctrl_c_while_waiting(shell: Shell) -> None:
     assert (done.status, done.out, done.err) == (130, "", "")
 
 
-def test_in_order(shell: Shell) -> None:
+def test_receive_keeps_order_of_a_message_group(shell: Shell) -> None:
     topic = shell.topic("receive-fifo", "FIFO", queues=1)
     lines = [f"m{number}" for number in range(40)]
     shell.ok("send", topic, "--lines", "--group", "g", stdin="\n".join(lines).encode())

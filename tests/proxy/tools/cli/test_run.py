@@ -1,4 +1,4 @@
-"""What all commands have in common."""
+"""Behaviour common to all commands."""
 
 import re
 import socket
@@ -12,7 +12,7 @@ import trustme
 
 from tests.cluster.servers import HOST, ROOT, Gantry
 from tests.ports import free_port
-from tests.proxy.tools.cli.kit import LIMIT, Shell, embedded, environment
+from tests.proxy.tools.cli.shell import LIMIT, Shell, embedded, environment
 
 _ESCAPE = "\x1b["
 
@@ -29,19 +29,19 @@ _ESCAPE = "\x1b["
     ],
     ids=lambda words: words[0],
 )
-def test_nobody_there(words: tuple[str, ...]) -> None:
+def test_closed_port_is_one_sentence(words: tuple[str, ...]) -> None:
     endpoint = f"{HOST}:{free_port()}"
     assert Shell(endpoint).refused(*words) == f"cannot connect to {endpoint}: Connection refused"
 
 
-def test_somebody_who_does_not_answer() -> None:
+def test_silent_server_is_one_sentence() -> None:
     with socket.create_server((HOST, 0)) as silent:
         endpoint = f"{HOST}:{silent.getsockname()[1]}"
         told = Shell(endpoint).refused("topics", "--timeout", "1s")
     assert told == f"{endpoint} did not answer GET_ROUTEINFO_BY_TOPIC within 1 s"
 
 
-def test_the_endpoint_of_the_environment_gives_way_to_the_flag(shell: Shell) -> None:
+def test_endpoint_flag_overrides_the_environment(shell: Shell) -> None:
     assert Shell("127.0.0.1:1").run("topics", "--endpoint", shell.endpoint).status == 0
 
 
@@ -53,28 +53,28 @@ def test_the_endpoint_of_the_environment_gives_way_to_the_flag(shell: Shell) -> 
         (("topics", "--ca", "/no/such/file"), "/no/such/file holds no certificates that can be read: "),
     ],
 )
-def test_what_cannot_be_meant(shell: Shell, words: tuple[str, ...], sentence: str) -> None:
+def test_invalid_endpoint_is_refused(shell: Shell, words: tuple[str, ...], sentence: str) -> None:
     assert shell.refused(*words, status=2).startswith(sentence)
 
 
-def test_unknown_arguments(shell: Shell) -> None:
+def test_unknown_arguments_are_refused(shell: Shell) -> None:
     for words in (("send", "t", "--delay", "soon", "x"), ("tail",), ("topics", "--bogus"), ("bogus",)):
         done = shell.run(*words)
         assert (done.status, done.out) == (2, "")
         assert "usage: gantry" in done.err
 
 
-def test_colour_on_a_terminal_unless_unwanted(shell: Shell) -> None:
+def test_colour_only_on_a_terminal_without_no_color(shell: Shell) -> None:
     shell.topic("colours")
     assert _ESCAPE not in shell.ok("topics").out
     assert _ESCAPE in shell.on_terminal("topics").out
     plain = shell.on_terminal("topics", env={"NO_COLOR": "1"}).out
-    # Bold is no colour.
+    # Bold is not a colour.
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", plain)
     assert "colours" in plain
 
 
-def test_a_reader_that_has_seen_enough(shell: Shell) -> None:
+def test_closed_pipe_ends_quietly(shell: Shell) -> None:
     topic = shell.topic("broken-pipe")
     shell.ok("send", topic, "--size", 2000, "--count", 2000)
     command = f"{sys.executable} -m proxy tail {topic} --from earliest | head -n 1"
@@ -84,7 +84,7 @@ def test_a_reader_that_has_seen_enough(shell: Shell) -> None:
     assert (len(done.stdout.splitlines()), done.stderr) == (1, b"")
 
 
-def test_commands_do_not_import_the_server_nor_the_server_what_they_need() -> None:
+def test_commands_and_server_import_only_their_own_modules() -> None:
     program = (
         "import sys; from proxy.__main__ import main\n"
         "try: main(['topics', '--help'])\n"
@@ -98,7 +98,7 @@ def test_commands_do_not_import_the_server_nor_the_server_what_they_need() -> No
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Path]]:
-    """A server that takes TLS alone, and the file with its authority; tools may only look."""
+    """Run a server with TLS only and read-only tools; yield it with the file of its CA."""
     directory = tmp_path_factory.mktemp("tls")
     authority = trustme.CA()
     issued = authority.issue_cert("localhost", HOST)
@@ -112,7 +112,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, P
         yield Shell(gantry.address), directory / "ca.pem"
 
 
-def test_tls(secured: tuple[Shell, Path]) -> None:
+def test_tls_with_a_private_ca(secured: tuple[Shell, Path]) -> None:
     shell, authority = secured
     assert "SELF_TEST_TOPIC" in shell.ok("topics", "--all", "--ca", authority).out
     assert "SELF_TEST_TOPIC" in shell.ok("topics", "--all", "--insecure").out
@@ -122,7 +122,7 @@ def test_tls(secured: tuple[Shell, Path]) -> None:
     assert shell.refused("topics") == f"{shell.endpoint} closed the connection; does it want TLS (--tls)?"
 
 
-def test_a_server_that_lets_tools_only_look(secured: tuple[Shell, Path]) -> None:
+def test_read_only_tools_refuse_writes(secured: tuple[Shell, Path]) -> None:
     shell, _ = secured
     told = shell.refused("topics", "create", "forbidden", "--insecure")
     assert told == "UPDATE_AND_CREATE_TOPIC is not permitted here: the setting `tools` is 'read'"

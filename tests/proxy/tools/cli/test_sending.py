@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.servers import ROOT
-from tests.proxy.tools.cli.kit import LIMIT, Shell, environment, messages_of
+from tests.proxy.tools.cli.shell import LIMIT, Shell, environment, messages_of
 
 
-def test_a_message_with_everything_in_it(shell: Shell) -> None:
+def test_send_sets_all_options(shell: Shell) -> None:
     topic = shell.topic("send-all")
     done = shell.ok("send", topic, "--tag", "a", "--key", "k1", "--key", "k2", "--property", "x=y", "héllo", "--json")
     sent = done.object
@@ -23,12 +23,12 @@ def test_a_message_with_everything_in_it(shell: Shell) -> None:
     assert abs(message["born"] - time.time() * 1000) < 60_000
 
 
-def test_a_person_is_told_where_it_went(shell: Shell) -> None:
+def test_send_prints_the_queue_and_offset(shell: Shell) -> None:
     topic = shell.topic("send-told", queues=1)
     assert re.fullmatch(r"sent [0-9A-F]{32} to broker-a/0, offset 0\n", shell.ok("send", topic, "x").out)
 
 
-def test_bodies_from_stdin_from_a_file_and_of_a_size(shell: Shell, tmp_path: Path) -> None:
+def test_send_takes_bodies_from_stdin_file_or_size(shell: Shell, tmp_path: Path) -> None:
     topic = shell.topic("send-bodies", queues=1)
     file = tmp_path / "body"
     file.write_bytes(b"\xff\x00binary")
@@ -42,14 +42,14 @@ def test_bodies_from_stdin_from_a_file_and_of_a_size(shell: Shell, tmp_path: Pat
     assert len(third["body"]) == 1024
 
 
-def test_a_message_per_line(shell: Shell) -> None:
+def test_send_lines_sends_a_message_per_line(shell: Shell) -> None:
     topic = shell.topic("send-lines", queues=1)
     summary = shell.ok("send", topic, "--lines", "--in-flight", 1, "--json", stdin=b"one\r\ntwo\n\nlast").object
     assert (summary["sent"], summary["bytes"]) == (3, 10)
     assert [message["body"] for message in messages_of(shell, topic)] == ["one", "two", "last"]
 
 
-def test_lines_and_a_body_through_a_pipe(shell: Shell) -> None:
+def test_send_reads_lines_and_body_from_a_pipe(shell: Shell) -> None:
     topic = shell.topic("send-pipe", queues=1)
     command = f"seq 3 | {sys.executable} -m proxy send {topic} --lines --in-flight 1 --json"
     command += f" && printf 'a\\nb' | {sys.executable} -m proxy send {topic} - --json"
@@ -60,7 +60,7 @@ def test_lines_and_a_body_through_a_pipe(shell: Shell) -> None:
     assert [message["body"] for message in messages_of(shell, topic)] == ["1", "2", "3", "a\nb"]
 
 
-def test_a_message_groups_messages_are_in_one_queue_in_order(shell: Shell) -> None:
+def test_send_message_group_keeps_queue_and_order(shell: Shell) -> None:
     topic = shell.topic("send-fifo", "FIFO", queues=4)
     lines = [f"{number}" for number in range(200)]
     shell.ok("send", topic, "--lines", "--group", "alice", stdin="\n".join(lines).encode())
@@ -70,7 +70,7 @@ def test_a_message_groups_messages_are_in_one_queue_in_order(shell: Shell) -> No
     assert {message["message_group"] for message in found} == {"alice"}
 
 
-def test_a_delayed_message_comes_later(shell: Shell) -> None:
+def test_send_delayed_message_is_delivered_later(shell: Shell) -> None:
     topic = shell.topic("send-delay", "DELAY")
     begin = time.time()
     sent = shell.ok("send", topic, "later", "--delay", "2s", "--json").object
@@ -81,7 +81,7 @@ def test_a_delayed_message_comes_later(shell: Shell) -> None:
     assert time.time() - begin >= 2
 
 
-def test_ten_thousand_with_a_progress_bar(shell: Shell) -> None:
+def test_send_ten_thousand_shows_progress(shell: Shell) -> None:
     topic = shell.topic("send-bulk")
     done = shell.on_terminal("send", topic, "--size", 300, "--count", 10_000)
     assert done.status == 0, done.out
@@ -94,7 +94,7 @@ def test_ten_thousand_with_a_progress_bar(shell: Shell) -> None:
     assert shell.ok("topics", topic, "--json").object["messages"] == 10_000
 
 
-def test_a_summary_for_programs(shell: Shell) -> None:
+def test_send_json_prints_a_summary(shell: Shell) -> None:
     topic = shell.topic("send-summary")
     summary = shell.ok("send", topic, "x", "--count", 20, "--rate", "20/s", "--json").object
     assert (summary["topic"], summary["sent"], summary["bytes"]) == (topic, 20, 20)
@@ -104,7 +104,7 @@ def test_a_summary_for_programs(shell: Shell) -> None:
     assert shell.ok("topics", topic, "--json").object["messages"] == 20
 
 
-def test_ctrl_c_tells_what_has_been_sent(shell: Shell) -> None:
+def test_send_ctrl_c_prints_a_summary(shell: Shell) -> None:
     topic = shell.topic("send-break")
     words = ("--count", 100_000, "--rate", "50/s", "--in-flight", 1, "--json")
     with shell.following("send", topic, "x", *words) as sending:
@@ -113,11 +113,11 @@ def test_ctrl_c_tells_what_has_been_sent(shell: Shell) -> None:
             assert time.monotonic() < deadline
         done = sending.interrupt()
     assert (done.status, done.err) == (130, "")
-    # One may have been under way.
+    # One may have been in flight.
     assert 0 <= shell.ok("topics", topic, "--json").object["messages"] - done.object["sent"] <= 1
 
 
-def test_what_goes_wrong_in_bulk_ends_it_with_one_sentence(shell: Shell) -> None:
+def test_send_bulk_error_is_one_sentence(shell: Shell) -> None:
     topic = shell.topic("send-wrong")
     done = shell.run("send", topic, "--size", "5MB", "--count", 3, "--json")
     assert done.status == 1
@@ -133,13 +133,13 @@ def test_what_goes_wrong_in_bulk_ends_it_with_one_sentence(shell: Shell) -> None
         (("--lines", "--count", "3"), "--lines and --count exclude each other"),
     ],
 )
-def test_arguments_that_do_not_go_together(shell: Shell, words: tuple[str, ...], sentence: str) -> None:
+def test_send_contradictory_arguments_are_refused(shell: Shell, words: tuple[str, ...], sentence: str) -> None:
     assert shell.refused("send", "any", *words, status=2) == sentence
 
 
-def test_a_topic_that_is_not_there(shell: Shell) -> None:
+def test_send_to_a_missing_topic_fails(shell: Shell) -> None:
     assert shell.refused("send", "nowhere", "x").startswith("there is no topic nowhere; ")
 
 
-def test_a_file_that_is_not_there(shell: Shell) -> None:
+def test_send_of_a_missing_file_fails(shell: Shell) -> None:
     assert shell.refused("send", "any", "@/no/such/file") == "/no/such/file: No such file or directory"

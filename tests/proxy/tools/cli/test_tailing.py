@@ -6,14 +6,14 @@ from pathlib import Path
 
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, ok, send_fields, v2
-from tests.proxy.tools.cli.kit import Shell, environment
+from tests.proxy.tools.cli.shell import Shell, environment
 
 
 def _bodies(shell: Shell, topic: str, *words: object) -> list[str]:
     return [message["body"] for message in shell.ok("tail", topic, "--json", *words).objects]
 
 
-def test_where_it_begins(shell: Shell) -> None:
+def test_tail_starts_at_the_given_point(shell: Shell) -> None:
     topic = shell.topic("tail-from", queues=1)
     every = [f"m{number}" for number in range(8)]
     shell.ok("send", topic, "--lines", "--in-flight", 1, stdin="\n".join(every[:4]).encode())
@@ -28,7 +28,7 @@ def test_where_it_begins(shell: Shell) -> None:
     assert _bodies(shell, topic, "--from", "latest") == []
 
 
-def test_many_pages_of_several_queues(shell: Shell) -> None:
+def test_tail_reads_many_pages_of_several_queues(shell: Shell) -> None:
     topic = shell.topic("tail-pages")
     lines = [f"m{number}" for number in range(1000)]
     shell.ok("send", topic, "--lines", stdin="\n".join(lines).encode())
@@ -40,7 +40,7 @@ def test_many_pages_of_several_queues(shell: Shell) -> None:
         assert offsets == list(range(250))
 
 
-def test_one_queue_and_some_tags(shell: Shell) -> None:
+def test_tail_of_one_queue_and_some_tags(shell: Shell) -> None:
     topic = shell.topic("tail-some", queues=2)
     sent = [shell.ok("send", topic, "--tag", tag, tag, "--json").object for tag in "aabbcc"]
     for number in (0, 1):
@@ -64,7 +64,7 @@ def test_following_until_ctrl_c(shell: Shell) -> None:
     assert (done.status, done.out, done.err) == (0, "", "")
 
 
-def test_nothing_is_changed_by_looking(shell: Shell) -> None:
+def test_tail_changes_nothing(shell: Shell) -> None:
     topic = shell.topic("tail-quiet")
     shell.ok("send", topic, "x")
     before = shell.ok("topics", "--all", "--json").out, shell.ok("groups", "--all", "--json").out
@@ -72,7 +72,7 @@ def test_nothing_is_changed_by_looking(shell: Shell) -> None:
     assert (shell.ok("topics", "--all", "--json").out, shell.ok("groups", "--all", "--json").out) == before
 
 
-def test_a_body_cannot_touch_the_terminal(shell: Shell) -> None:
+def test_tail_escapes_control_characters(shell: Shell) -> None:
     topic = shell.topic("tail-escape")
     shell.ok("send", topic, "-", stdin=b"\x1b[2Jbell\x07 [red]markup[/red]\nline")
     assert shell.ok("tail", topic).out.rstrip().endswith(r"\x1b[2Jbell\x07 [red]markup[/red]\nline")
@@ -80,7 +80,7 @@ def test_a_body_cannot_touch_the_terminal(shell: Shell) -> None:
     assert shell.ok("tail", topic, "--from", "-1").out.rstrip().endswith("<2 bytes: ff fe>")
 
 
-def test_a_body_that_cannot_be_unpacked_keeps_nobody_from_the_others(shell: Shell, tmp_path: Path) -> None:
+def test_tail_continues_after_an_invalid_compressed_body(shell: Shell, tmp_path: Path) -> None:
     topic = shell.topic("tail-broken", queues=1)
     shell.ok("send", topic, "before")
     asyncio.run(_send_broken(shell.endpoint, topic))
@@ -101,7 +101,7 @@ async def _send_broken(endpoint: str, topic: str) -> None:
         ok(await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"not compressed"))
 
 
-def test_what_a_terminal_has_no_characters_for_is_shown_all_the_same(shell: Shell) -> None:
+def test_tail_replaces_unencodable_characters(shell: Shell) -> None:
     topic = shell.topic("tail-ascii", queues=1)
     shell.ok("send", topic, "naïve")
     words = (sys.executable, "-m", "proxy", "tail", topic, "--from", "earliest")

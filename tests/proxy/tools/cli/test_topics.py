@@ -1,6 +1,6 @@
 import re
 
-from tests.proxy.tools.cli.kit import Shell
+from tests.proxy.tools.cli.shell import Shell
 
 
 def _row(text: str, name: str) -> list[str]:
@@ -8,7 +8,7 @@ def _row(text: str, name: str) -> list[str]:
     return line.split()
 
 
-def test_a_topic_from_its_beginning_to_its_end(shell: Shell) -> None:
+def test_topic_is_created_listed_shown_and_deleted(shell: Shell) -> None:
     assert shell.ok("topics", "create", "made", "--type", "fifo", "--queues", 3).out == "topic made created\n"
     shell.ok("send", "made", "x", "--count", 1200)
     assert _row(shell.ok("topics").out, "made")[:4] == ["made", "FIFO", "3", "1,200"]
@@ -27,7 +27,7 @@ def test_a_topic_from_its_beginning_to_its_end(shell: Shell) -> None:
     assert "made" not in [item["topic"] for item in shell.ok("topics", "--json").objects]
 
 
-def test_the_brokers_own_topics_only_on_demand(shell: Shell) -> None:
+def test_system_topics_are_listed_on_request(shell: Shell) -> None:
     names = {item["topic"] for item in shell.ok("topics", "--json").objects}
     every = {item["topic"] for item in shell.ok("topics", "--all", "--json").objects}
     assert "SELF_TEST_TOPIC" in every - names

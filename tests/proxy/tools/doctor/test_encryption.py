@@ -1,4 +1,4 @@
-"""TLS, and what becomes of clients that verify."""
+"""TLS: availability, certificates, client certificates."""
 
 import asyncio
 import ssl
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trustme
 
-from tests.proxy.tools.doctor.kit import codes, only, replica, server, visit
+from tests.proxy.tools.doctor.servers import codes, only, replica, run_doctor, server
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 def certify(
     folder: Path, *names: str, until: datetime | None = None, authority: trustme.CA | None = None
 ) -> dict[str, Path]:
-    """A certificate for these names, and the file of its CA."""
+    """Return a certificate for these names, and the file of its CA."""
     authority = authority or trustme.CA()
     issued = authority.issue_cert(*names, not_after=until)
     files = {"certificate": folder / "server.pem", "key": folder / "server.key", "authority": folder / "ca.pem"}
@@ -32,69 +32,69 @@ def settings(files: dict[str, Path], **more: Any) -> dict[str, Any]:
     return {"tls": {"certificate": files["certificate"], "key": files["key"], **more}}
 
 
-async def test_both_ways_in_and_a_good_certificate(tmp_path: Path) -> None:
+async def test_tls_and_plain_with_a_valid_certificate_are_ok(tmp_path: Path) -> None:
     files = certify(tmp_path, "127.0.0.1")
     async with replica(tmp_path / "store", **settings(files)) as app:
-        found = await visit(app, authority=files["authority"], topic="orders")
+        found = await run_doctor(app, authority=files["authority"], topic="orders")
         assert {"tls.both", "tls.trusted", "remoting.answers", "grpc.answers"} <= codes(found)
-        assert only(found, "tls.trusted").text.startswith("the certificate is trusted, is for 127.0.0.1")
-        found = await visit(app, authority=files["authority"], topic="orders", wanted="tls")
+        assert only(found, "tls.trusted").text.startswith("the certificate is trusted, names 127.0.0.1")
+        found = await run_doctor(app, authority=files["authority"], topic="orders", wanted="tls")
     assert "over TLS" in only(found, "remoting.answers").text
     assert "over TLS" in only(found, "grpc.answers").text
     assert max(item.level for item in found if item.check in ("tls", "route", "grpc", "remoting")) == 0
 
 
-async def test_tls_only(tmp_path: Path) -> None:
+async def test_tls_only_is_a_note(tmp_path: Path) -> None:
     files = certify(tmp_path, "127.0.0.1")
     async with replica(tmp_path / "store", **settings(files, mode="enforcing")) as app:
-        found = await visit(app, wanted="plain")
+        found = await run_doctor(app, wanted="plain")
     assert {"tls.only", "tls.plain_required", "tls.untrusted", "remoting.answers", "grpc.answers"} <= codes(found)
 
 
-async def test_no_tls(tmp_path: Path) -> None:
+async def test_missing_tls_is_a_note_unless_required(tmp_path: Path) -> None:
     async with replica(tmp_path) as app:
-        assert "tls.none" in codes(await visit(app))
-        assert "tls.required" in codes(await visit(app, wanted="tls"))
+        assert "tls.none" in codes(await run_doctor(app))
+        assert "tls.required" in codes(await run_doctor(app, wanted="tls"))
 
 
-async def test_a_certificate_for_somebody_else(tmp_path: Path) -> None:
+async def test_certificate_for_another_name_is_a_warning(tmp_path: Path) -> None:
     files = certify(tmp_path, "mq.example.com")
     async with replica(tmp_path / "store", **settings(files)) as app:
-        found = await visit(app, authority=files["authority"], wanted="tls")
+        found = await run_doctor(app, authority=files["authority"], wanted="tls")
     assert "mq.example.com" in only(found, "tls.name").text
-    # Clients that do not verify are served all the same, and so is the visit.
+    # Clients that do not verify still work, and so does the doctor.
     assert "grpc.answers" in codes(found)
 
 
-async def test_a_certificate_that_ends_soon(tmp_path: Path) -> None:
+async def test_certificate_that_expires_soon_is_a_warning(tmp_path: Path) -> None:
     files = certify(tmp_path, "127.0.0.1", until=datetime.now(UTC) + timedelta(days=5, hours=1))
     async with replica(tmp_path / "store", **settings(files)) as app:
-        found = await visit(app, authority=files["authority"])
+        found = await run_doctor(app, authority=files["authority"])
     assert "5 days" in only(found, "tls.expires").text
 
 
-async def test_a_certificate_that_has_ended(tmp_path: Path) -> None:
+async def test_expired_certificate_fails(tmp_path: Path) -> None:
     files = certify(tmp_path, "127.0.0.1", until=datetime.now(UTC) - timedelta(days=1))
     async with replica(tmp_path / "store", **settings(files)) as app:
-        found = await visit(app, authority=files["authority"])
+        found = await run_doctor(app, authority=files["authority"])
     assert "expired" in only(found, "tls.expired").text
 
 
-async def test_a_client_certificate_is_wanted(tmp_path: Path) -> None:
+async def test_missing_client_certificate_fails(tmp_path: Path) -> None:
     authority = trustme.CA()
     files = certify(tmp_path, "127.0.0.1", authority=authority)
     wanted = {"client_ca": files["authority"], "client_auth": "required", "mode": "enforcing"}
     own = authority.issue_cert("client@example.com")
     (tmp_path / "client.pem").write_bytes(own.private_key_and_cert_chain_pem.bytes())
     async with replica(tmp_path / "store", **settings(files, **wanted)) as app:
-        found = await visit(app)
+        found = await run_doctor(app)
         assert "tls.client_certificate" in codes(found)
         assert "remoting.answers" not in codes(found)
-        found = await visit(app, certificate=tmp_path / "client.pem", authority=files["authority"])
+        found = await run_doctor(app, certificate=tmp_path / "client.pem", authority=files["authority"])
     assert {"tls.only", "tls.trusted", "remoting.answers", "grpc.answers"} <= codes(found)
 
 
-async def test_an_outdated_version_of_tls(tmp_path: Path) -> None:
+async def test_outdated_tls_version_is_a_warning(tmp_path: Path) -> None:
     files = certify(tmp_path, "127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with warnings.catch_warnings():
@@ -107,5 +107,5 @@ async def test_an_outdated_version_of_tls(tmp_path: Path) -> None:
         await reader.read(1)
 
     async with server(mute, context) as address:
-        found = await visit(address, timeout=5.0)
-    assert "TLSv1 is still accepted" in only(found, "tls.outdated").text
+        found = await run_doctor(address, timeout=5.0)
+    assert "TLSv1 is accepted" in only(found, "tls.outdated").text

@@ -1,4 +1,4 @@
-"""What the command prints, and how it ends; and that nothing in the catalogue goes untested."""
+"""The command's output and exit status; and a test for every finding."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from proxy.__main__ import main
 from proxy.tools.doctor import report
 from proxy.tools.doctor.findings import CATALOGUE, Finding, Level, finding
 from tests.ports import free_port
-from tests.proxy.tools.doctor.kit import replica
+from tests.proxy.tools.doctor.servers import replica
 
 HERE = Path(__file__).parent
 
@@ -23,16 +23,16 @@ def test_every_finding_is_provoked_by_a_test() -> None:
     assert CATALOGUE.keys() - told == set()
 
 
-def test_every_finding_that_is_bad_says_what_to_change() -> None:
+def test_every_bad_finding_has_a_remedy() -> None:
     assert [code for code, entry in CATALOGUE.items() if entry.level > Level.NOTE and not entry.remedy] == []
 
 
-def test_a_finding_as_text() -> None:
+def test_finding_is_formatted_as_text() -> None:
     found = finding("idle.cut", seconds=35.0)
     plain = report.line(found, coloured=False)
     first, *advice = plain.splitlines()
-    assert first == "  fail  idle        a connection that was silent for 35 s has been cut"
-    assert advice[0].strip().startswith("→ something between")
+    assert first == "  fail  idle        a connection was cut after 35 s of silence"
+    assert advice[0].strip().startswith("→ a load balancer")
     assert all(len(line) <= 112 for line in plain.splitlines())
     assert "\033[1;31mfail\033[0m" in report.line(found, coloured=True)
 
@@ -41,17 +41,17 @@ def test_a_finding_as_text() -> None:
     ("levels", "status"),
     [((), 0), ((Level.OK, Level.NOTE), 0), ((Level.OK, Level.WARN), 1), ((Level.FAIL, Level.WARN), 2)],
 )
-def test_the_exit_status(levels: tuple[Level, ...], status: int) -> None:
+def test_exit_status_follows_the_worst_finding(levels: tuple[Level, ...], status: int) -> None:
     assert report.exit_status([Finding("a.b", level, "", "") for level in levels]) == status
 
 
-def test_json(capfd: pytest.CaptureFixture[str]) -> None:
+def test_report_is_json(capfd: pytest.CaptureFixture[str]) -> None:
     port = free_port()
     assert main(["doctor", f"127.0.0.1:{port}", "--json"]) == 2
-    said = json.loads(capfd.readouterr().out)
-    assert (said["endpoint"], said["status"]) == (f"127.0.0.1:{port}", "fail")
-    assert [item["code"] for item in said["findings"]] == ["name.address", "tcp.refused"]
-    assert said["findings"][1]["remedy"]
+    describe_bytes = json.loads(capfd.readouterr().out)
+    assert (describe_bytes["endpoint"], describe_bytes["status"]) == (f"127.0.0.1:{port}", "fail")
+    assert [item["code"] for item in describe_bytes["findings"]] == ["name.address", "tcp.refused"]
+    assert describe_bytes["findings"][1]["remedy"]
 
 
 @pytest.mark.parametrize(
@@ -62,24 +62,26 @@ def test_json(capfd: pytest.CaptureFixture[str]) -> None:
         (["127.0.0.1", "--ca", "/nowhere/ca.pem"], "/nowhere/ca.pem: no such file"),
     ],
 )
-def test_arguments_that_make_no_sense(arguments: list[str], complaint: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_contradictory_arguments_are_refused(
+    arguments: list[str], complaint: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(["doctor", *arguments]) == 2
     assert capfd.readouterr().err == f"gantry: {complaint}\n"
 
 
 @pytest.mark.parametrize("endpoint", ["host:port", ":8080", "host:0", "unix:/run/gantry.sock"])
-def test_endpoints_that_are_none(endpoint: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_invalid_endpoints_are_refused(endpoint: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["doctor", endpoint])
     assert "argument HOST:PORT" in capfd.readouterr().err
 
 
 @pytest.mark.anyio
-async def test_the_whole_command(tmp_path: Path) -> None:
+async def test_command_prints_findings_and_summary(tmp_path: Path) -> None:
     async with replica(tmp_path) as app:
         command = [sys.executable, "-m", "proxy", "doctor", str(app.addresses[0]), "--topic", "orders"]
         done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    assert "  ok    endpoint    this is Gantry\n" in done.stdout
-    assert re.search(r"\n\n\d+ ok, 0 to look at, 0 wrong\n$", done.stdout)
+    assert "  ok    endpoint    the server is Gantry\n" in done.stdout
+    assert re.search(r"\n\n\d+ ok, 0 warnings, 0 failures\n$", done.stdout)
     assert done.returncode == 0

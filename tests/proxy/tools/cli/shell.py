@@ -1,6 +1,6 @@
-"""Running the command line as a user does, against a server in another process.
+"""Run the command line as a user does, against a server in another process.
 
-Commands that end by themselves run in this process, as a new one costs more than most of them take.
+Commands that end by themselves run in this process: a new process costs more than most of them take.
 """
 
 import json
@@ -24,13 +24,13 @@ from proxy.__main__ import main
 from tests.cluster.servers import ROOT, Failed
 
 COMMAND = (sys.executable, "-m", "proxy")
-# Seconds within which every command here has to be done.
+# Seconds in which every command here must finish.
 LIMIT = 100.0
 
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended and what it said."""
+    """Exit status and output of a command."""
 
     status: int
     out: str
@@ -38,18 +38,18 @@ class Done:
 
     @property
     def objects(self) -> list[dict[str, Any]]:
-        """Stdout, which is a JSON object per line."""
+        """Stdout as JSON objects, one per line."""
         return [json.loads(line) for line in self.out.splitlines()]
 
     @property
     def object(self) -> dict[str, Any]:
-        """The one JSON object of stdout."""
+        """The only JSON object of stdout."""
         [found] = self.objects
         return found
 
 
 def environment(endpoint: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Ours without what changes output or settings, and the endpoint."""
+    """Return this environment without variables that change output or settings, with the endpoint."""
     kept = {
         key: value
         for key, value in os.environ.items()
@@ -65,7 +65,7 @@ class Shell:
         self.endpoint = endpoint
 
     def run(self, *words: object, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Done:
-        """A command to its end, whatever that is; but never a traceback."""
+        """Run a command to its end; fail on a traceback."""
         out, err = (TextIOWrapper(BytesIO(), write_through=True) for _ in range(2))
         with (
             TemporaryFile("w+") as file,
@@ -77,20 +77,20 @@ class Shell:
             try:
                 status: object = main([*map(str, words)])
             except SystemExit as end:
-                # Of argparse.
+                # argparse's exit.
                 status = end.code
         assert isinstance(status, int)
         return Done(status, *(_content(stream) for stream in (out, err)))
 
     def ok(self, *words: object, stdin: bytes = b"") -> Done:
-        """A command that must succeed, and have nothing to complain of."""
+        """Run a command that must succeed without a complaint."""
         done = self.run(*words, stdin=stdin)
         if done.status or done.err:
             raise Failed(f"gantry {' '.join(map(str, words))}: {done.status}\n{done.out[-2000:]}\n{done.err[-2000:]}")
         return done
 
     def refused(self, *words: object, status: int = 1, stdin: bytes = b"") -> str:
-        """A command that must fail with this status, nothing on stdout, and one sentence: that sentence."""
+        """Run a command that must fail with this status and without output; return its one sentence."""
         done = self.run(*words, stdin=stdin)
         assert (done.status, done.out) == (status, ""), done
         [line] = done.err.splitlines()
@@ -98,13 +98,13 @@ class Shell:
         return line.removeprefix("gantry: ")
 
     def topic(self, name: str, kind: str = "NORMAL", queues: int = 4) -> str:
-        """A new topic of this name."""
+        """Create a topic of this name."""
         self.ok("topics", "create", name, "--type", kind, "--queues", queues)
         return name
 
     @contextmanager
     def following(self, *words: object) -> Iterator["Following"]:
-        """A command that goes on; it is killed where the test leaves it running."""
+        """Run a command that continues; kill it if the test leaves it running."""
         process = subprocess.Popen(
             [*COMMAND, *map(str, words)],
             stdin=subprocess.DEVNULL,
@@ -120,7 +120,7 @@ class Shell:
             process.communicate()
 
     def on_terminal(self, *words: object, env: Mapping[str, str] | None = None) -> Done:
-        """A command on a terminal: everything it shows, in `out`."""
+        """Run a command on a terminal; `out` has all that it shows."""
         main, other = pty.openpty()
         process = subprocess.Popen(
             [*COMMAND, *map(str, words)],
@@ -140,7 +140,7 @@ class Shell:
                 try:
                     shown += os.read(main, 65536)
                 except OSError:
-                    # The other end has gone.
+                    # The other end has closed.
                     break
             status = process.wait(LIMIT)
         finally:
@@ -156,38 +156,38 @@ def _content(stream: TextIOWrapper) -> str:
 
 
 class Following:
-    """A command under way."""
+    """A running command."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
     def line(self) -> str:
-        """Its next line of output."""
+        """Return the next line of output."""
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], LIMIT)[0]:
             raise Failed("nothing was shown")
-        # A line at a time is written, and asked for: no buffer holds a second one back.
+        # Lines are written and read one at a time: no buffer delays them.
         return os.read(self._process.stdout.fileno(), 65536).decode()
 
     def interrupt(self) -> Done:
-        """Ctrl-C, and its end."""
+        """Press Ctrl-C; wait for the end."""
         self._process.send_signal(signal.SIGINT)
         out, err = self._process.communicate(timeout=LIMIT)
         assert b"Traceback" not in err, err.decode()
         return Done(self._process.returncode, out.decode(), err.decode())
 
     def kill(self) -> None:
-        """kill -9."""
+        """Send SIGKILL."""
         self._process.kill()
         self._process.wait()
 
 
 def messages_of(shell: Shell, topic: str) -> list[dict[str, Any]]:
-    """All messages of a topic, by queue and offset."""
+    """Return all messages of a topic, by queue and offset."""
     found = shell.ok("tail", topic, "--from", "earliest", "--json").objects
     return sorted(found, key=lambda message: (message["broker"], message["queue"], message["offset"]))
 
 
 def embedded(directory: Path) -> str:
-    """The configuration of a server on a broker of its own."""
+    """Return the configuration of a server on its own embedded broker."""
     return f'[embedded]\ndirectory = "{directory}"\nsync = "os"\n'

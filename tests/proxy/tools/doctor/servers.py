@@ -1,4 +1,4 @@
-"""What the doctor's tests share: replicas on an embedded broker, servers that misbehave, and the visit itself."""
+"""Replicas on an embedded broker, servers that misbehave, and a run of the doctor."""
 
 import asyncio
 import ssl
@@ -22,7 +22,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def replica(directory: Path, **more: Any) -> AsyncIterator[App]:
-    """A replica on an embedded broker, with the topic `orders` of 4 queues."""
+    """Run a replica on an embedded broker, with the topic `orders` of 4 queues."""
     listen = more.pop("listen", [{"address": "127.0.0.1:0"}])
     embedded = {"directory": directory, "sync": "os", **more.pop("embedded", {})}
     app = App(Settings(listen=listen, embedded=embedded, drain_timeout=0.1, admin={"listen": "off"}, **more))
@@ -40,7 +40,7 @@ async def replica(directory: Path, **more: Any) -> AsyncIterator[App]:
 
 
 def create_topic(app: App, name: str, permission: int = 6) -> None:
-    """permission: 4 to read, 2 to write, 6 both."""
+    """Create a topic. permission: 4 to read, 2 to write, 6 both."""
     fields = {
         "topic": name,
         "defaultTopic": "TBW102",
@@ -56,7 +56,7 @@ def create_topic(app: App, name: str, permission: int = 6) -> None:
 
 @asynccontextmanager
 async def server(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[HostPort]:
-    """Somebody else's server."""
+    """Run a server of another kind."""
     open_writers: set[asyncio.StreamWriter] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -76,8 +76,8 @@ async def server(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterat
                 await writer.wait_closed()
 
 
-async def visit(endpoint: HostPort | App, **options: Any) -> list[Finding]:
-    """Everything that the doctor finds."""
+async def run_doctor(endpoint: HostPort | App, **options: Any) -> list[Finding]:
+    """Return all findings of the doctor."""
     address = endpoint.addresses[0] if isinstance(endpoint, App) else endpoint
     options.setdefault("timeout", 10.0)
     return [found async for found in diagnose(Options(address, **options))]
@@ -88,6 +88,6 @@ def codes(findings: list[Finding]) -> set[str]:
 
 
 def only(findings: list[Finding], code: str) -> Finding:
-    """The one finding of this code."""
+    """Return the only finding with this code."""
     (found,) = (item for item in findings if item.code == code)
     return found
