@@ -29,6 +29,8 @@ class _Page(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.links: list[str] = []
+        # Images, styles and scripts: the site must not load them from other hosts.
+        self.assets: list[str] = []
         self.anchors: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -37,8 +39,10 @@ class _Page(HTMLParser):
                 continue
             if name == "id" or (tag == "a" and name == "name"):
                 self.anchors.add(value)
-            elif (tag, name) in {("a", "href"), ("img", "src"), ("link", "href"), ("script", "src")}:
+            elif (tag, name) == ("a", "href"):
                 self.links.append(value)
+            elif (tag, name) in {("img", "src"), ("link", "href"), ("script", "src")}:
+                self.assets.append(value)
 
 
 @dataclass(slots=True)
@@ -65,14 +69,21 @@ def build(site: Path = SITE) -> int:
 
 
 def check_site(site: Path) -> Result:
-    """Check that every link of a built site leads to a file of it and, with a fragment, to an anchor."""
+    """Check that every link of a built site leads to a file of it, and every fragment to an anchor.
+
+    Assets of other hosts are errors; links to other hosts are counted.
+    """
     pages = {path: _parse(path) for path in sorted(site.rglob("*.html"))}
     result = Result(pages=len(pages))
     for path, page in pages.items():
-        for link in page.links:
+        for link in (*page.links, *page.assets):
             parts = urlsplit(link)
+            if parts.scheme == "data":
+                continue
             if parts.scheme or parts.netloc:
                 result.external += 1
+                if link in page.assets:
+                    result.complaints.append(f"{path.relative_to(site)}: {link}: an asset of another host")
                 continue
             result.links += 1
             # The page for missing paths has absolute links.

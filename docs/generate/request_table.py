@@ -12,8 +12,9 @@ The remoting requests that Gantry serves, one row of `remoting/requests.py` each
 table gets response code 3, REQUEST_CODE_NOT_SUPPORTED. A gRPC call becomes one of these requests.
 
 - **Action**: the verb of RocketMQ's ACL 2.0, which [traffic rules](../traffic-rules.md) match.
-- **Fields**: the ext fields that hold topic, group and broker name; then the required ext fields. A request without a
-  required field is refused. SEND_MESSAGE_V2 and its relatives have one-letter field names.
+- **Topic, group, broker**: the ext fields that hold these names.
+- **Required**: the ext fields without which a request is refused. SEND_MESSAGE_V2 and its relatives have one-letter
+  field names.
 - **Served by**: `master`, the broker name's master; `any`, also a slave when the master is gone or has redirected the
   client there; `escape`, the master or a slave that acts as master.
 - **Repeatable**: the request is sent again when a connection is lost before the reply.
@@ -42,20 +43,30 @@ def page() -> str:
 
 
 def _table(rows: Iterable[RequestSpec]) -> str:
-    head = ("code", "request", "RIP-55", "action", "fields", "served by", "repeatable", "poll", "embedded")
+    head = (
+        "code",
+        "request",
+        "RIP-55",
+        "action",
+        "topic, group, broker",
+        "required",
+        "served by",
+        "repeatable",
+        "poll",
+        "embedded",
+    )
     return table(head, map(_cells, rows))
 
 
 def _cells(spec: RequestSpec) -> tuple[str, ...]:
-    named = {"topic": spec.topic, "group": spec.group, "broker": spec.broker}
-    names = "; ".join(f"{word} {code(name)}" for word, name in named.items() if name)
-    required = f"; required {codes(sorted(spec.required))}" if spec.required else ""
+    names = (code(name) if name else "-" for name in (spec.topic, spec.group, spec.broker))
     return (
         str(int(spec.code)),
         spec.name,
         "●" if spec.rip55 else "",
         spec.action.value,
-        names + required,
+        ", ".join(names),
+        codes(sorted(spec.required)),
         spec.replica.value,
         "yes" if spec.repeatable else "",
         code(spec.poll or ""),
