@@ -1,11 +1,8 @@
 """Errors of the remoting protocol, each with its response code."""
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from remoting.codes import ResponseCode
-
-if TYPE_CHECKING:
-    from remoting.frame import Frame
 
 
 class RemotingError(Exception):
@@ -17,10 +14,10 @@ class RemotingError(Exception):
 class FrameError(RemotingError):
     """The byte stream is invalid, and the connection has to be closed.
 
-    `frames` are the complete frames before the invalid bytes.
+    `frames` are the complete frames (`remoting.frame.Frame`) before the invalid bytes.
     """
 
-    def __init__(self, message: str, frames: "list[Frame] | None" = None) -> None:
+    def __init__(self, message: str, frames: list[tuple[int, bytes, bytes]] | None = None) -> None:
         super().__init__(message)
         self.frames = frames or []
 

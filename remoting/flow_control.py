@@ -32,8 +32,8 @@ class Limits:
     """Limits of one connection.
 
     Attributes:
-        requests: in-flight requests before reads pause. If the peer stays at the limit, its requests are long polls,
-            and the limit rises step by step up to `polls`.
+        requests: in-flight requests before reads pause. If the peer stays at the limit, its requests count as long
+            polls, and the limit rises step by step up to `polls`.
         polls: the highest number of in-flight requests before reads pause.
         request_bytes: bytes of in-flight requests before reads pause.
         buffer: bytes waiting to be written before reads pause.

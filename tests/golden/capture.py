@@ -208,7 +208,9 @@ async def _broker(cluster: Cluster, collection: Collection) -> None:
         sent = await client.send(topic, b"golden", {"UNIQ_KEY": unique("A")})
         await _half(client, topic, producers, b"half")
         await client.get(RequestCode.UPDATE_CONSUMER_OFFSET, queue_fields(topic, consumerGroup=group, commitOffset=1))
-        await tool.get(222, {"topic": topic, "group": group, "timestamp": 0, "isForce": True})
+        await tool.get(
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {"topic": topic, "group": group, "timestamp": 0, "isForce": True}
+        )
         await tool.get(223, {"topic": topic, "group": group, "clientAddr": ""})
         target = {"consumerGroup": group, "clientId": client.client_id}
         await tool.get(RequestCode.GET_CONSUMER_RUNNING_INFO, {**target, "jstackEnable": False})

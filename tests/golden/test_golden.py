@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remoting.codes import SerializeType
+from remoting.codes import RequestCode, SerializeType
 from remoting.command import RemotingCommand, decode
 from remoting.frame import FrameDecoder
 from remoting.requests import REQUESTS
@@ -53,7 +53,7 @@ def test_a_recorded_frame_satisfies_the_request_table(name: str) -> None:
     command = _decode((_HERE / name).read_bytes())
     spec = REQUESTS[command.code]
     assert spec.required <= command.fields.keys()
-    assert spec.topic is None or spec.topic in command.fields or command.code == 33
+    assert spec.topic is None or spec.topic in command.fields or command.code == RequestCode.VIEW_MESSAGE_BY_ID
 
 
 @pytest.mark.parametrize("encoding", list(SerializeType), ids=lambda encoding: encoding.name)

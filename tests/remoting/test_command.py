@@ -289,10 +289,10 @@ def test_a_header_that_is_not_json_is_a_header_error(raw: bytes) -> None:
         "00000000 000000",
         "00000001 00000000",  # a remark longer than the rest
         "00000000 00000001",  # ext fields longer than the rest
-        "00000000 00000000 00",  # something after the ext fields
+        "00000000 00000000 00",  # trailing bytes after the ext fields
         "ffffffff 00000000",
         "00000000 00000003 0005 61",  # a key longer than the fields
-        "00000000 00000007 0001 61 00000001",  # a value that is not there
+        "00000000 00000007 0001 61 00000001",  # a missing value
         "00000000 00000001 00",
         "00000001 ff 00000000",  # a remark that is not UTF-8
         "00000000 00000008 0001 ff 00000001 61",
