@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from grpc_gateway.http2 import huffman
+from grpc_gateway.http2.abuse import Abuse
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode
 
 T = TypeVar("T")
@@ -175,7 +176,7 @@ class Decoder(Generic[T]):
         if remaining < 0:
             if remaining < -_ATTACK_FACTOR * self.max_list_size:
                 raise ConnectionFault(
-                    ErrorCode.ENHANCE_YOUR_CALM, "the decoded header list is far too large", "header_bomb"
+                    ErrorCode.ENHANCE_YOUR_CALM, "the decoded header list is far too large", Abuse.HEADER_BOMB
                 )
             raise HeaderListTooLarge
         return fields, unchanged

@@ -13,7 +13,6 @@ NAMES: dict[grpc.Compression, str] = {
     grpc.Compression.Deflate: "deflate",
     grpc.Compression.Gzip: "gzip",
 }
-NO_COMPRESSION = grpc.Compression.NoCompression
 _LEVEL = 6
 # Each member costs a decompressor, and a copy of the remaining data.
 _MAX_MEMBERS = 16

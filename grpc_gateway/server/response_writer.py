@@ -50,7 +50,7 @@ class ResponseWriter:
     Successful unary responses without metadata or compression do not need a writer.
 
     head_sent: the response's head has been sent.
-    compression: the handler's choice for the following messages; None for the server's default.
+    compression: compression of the messages, if the client accepts it.
     skip_compression: send the next message uncompressed.
     """
 
@@ -80,7 +80,7 @@ class ResponseWriter:
         self._encoding: str | None = None
         # Resolved when the stream has room again; shared by all tasks that wait for it.
         self._room: asyncio.Future[None] | None = None
-        self.compression: grpc.Compression | None = None
+        self.compression = grpc.Compression.NoCompression
         self.head_sent = False
         self.skip_compression = False
 
@@ -88,8 +88,7 @@ class ResponseWriter:
         """Send the response's head. Raises ValueError for metadata that gRPC does not allow."""
         fields = encode(metadata)
         self.head_sent = True
-        choice = self.compression if self.compression is not None else self._options.compression
-        encoding = compression.NAMES[choice]
+        encoding = compression.NAMES[self.compression]
         if encoding != compression.IDENTITY and encoding in self._request.accepted:
             self._encoding = encoding
             fields.append((b"grpc-encoding", encoding.encode()))

@@ -9,9 +9,8 @@ import grpc
 from grpc.aio import AbortError, UsageError
 
 from grpc_gateway.http2.channel import Http2Channel
-from grpc_gateway.http2.errors import ErrorCode
 from grpc_gateway.http2.stream import Stream
-from grpc_gateway.server import compression, identity
+from grpc_gateway.server import identity
 from grpc_gateway.server.metadata import Metadata, Metadatum, encode
 from grpc_gateway.server.methods import Method
 from grpc_gateway.server.open_calls import OpenCalls
@@ -181,18 +180,12 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         if code is not None and code is not OK:
             self.finish(code, self._details)
             return
-        options = self._calls.options
         try:
-            body = serialize(self.method, response, options.max_send_message)
+            body = serialize(self.method, response, self._calls.options.max_send_message)
         except RpcError as error:
             self.finish(error.code, error.details)
             return
-        if (
-            self._writer is not None
-            or self._trailing
-            or self._details
-            or options.compression is not compression.NO_COMPRESSION
-        ):
+        if self._writer is not None or self._trailing or self._details:
             self.writer().send_message(body)
             self.finish(OK, self._details)
             return
@@ -267,10 +260,6 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         """Cancel the handler, and end the call with CANCELLED."""
         self._cancelled = True
         self.finish(_CANCELLED, "the server cancelled the call")
-
-    def reset(self, code: ErrorCode) -> None:
-        """Reset the stream, without a status."""
-        self.stream.reset(code)
 
     def add_done_callback(self, callback: Any) -> None:
         """Call `callback` with this call at its end; now, if it has ended."""

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import grpc
-
 from grpc_gateway.http2.limits import DEFAULT_LIMITS, DEFAULT_TIMEOUTS, Limits, Timeouts
 
 _MIB = 1024 * 1024
@@ -17,7 +15,6 @@ class ServerOptions:
     max_request_bytes: bytes that a connection's requests take, counting those that have not arrived in full, and large
     ones, decompressed, until their handlers end; requests over the limit are RESOURCE_EXHAUSTED.
     max_rejected_body: bytes that are read of a request that is not gRPC before it is rejected.
-    compression: default for responses, if the client accepts it.
     check_interval: seconds between checks of the connections for timeouts.
     deadline_tick: seconds by which a call may outlive its deadline.
     """
@@ -26,7 +23,6 @@ class ServerOptions:
     max_send_message: int = 64 * _MIB
     max_request_bytes: int = 128 * _MIB
     max_rejected_body: int = 64 * 1024
-    compression: grpc.Compression = grpc.Compression.NoCompression
     check_interval: float = 1.0
     deadline_tick: float = 0.02
     limits: Limits = DEFAULT_LIMITS

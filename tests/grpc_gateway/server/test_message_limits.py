@@ -46,12 +46,12 @@ async def test_compressed_unary_call(algorithm: grpc.Compression) -> None:
 
 async def test_compressed_stream_with_uncompressed_messages() -> None:
     async def numbers(_: bytes, context: Any) -> AsyncIterator[bytes]:
+        context.set_compression(grpc.Compression.Gzip)
         context.disable_next_message_compression()
         for number in range(10):
             yield b"%d" % number * 1000
 
-    options = ServerOptions(compression=grpc.Compression.Gzip)
-    async with serving({"Count": UNARY_STREAM(numbers)}, options) as (_, channel):
+    async with serving({"Count": UNARY_STREAM(numbers)}) as (_, channel):
         messages = [message async for message in channel.unary_stream(path("Count"))(b"")]
         assert messages == [b"%d" % number * 1000 for number in range(10)]
 
