@@ -5,9 +5,13 @@ from collections.abc import Iterable, Sequence
 NOTICE = "<!-- Generated from the code by `python -m docs.generate`; do not edit. -->\n"
 
 
-def page(title: str, introduction: str, *sections: str) -> str:
-    """Return a page with the notice, the title, an introduction and sections, separated by blank lines."""
-    parts = (NOTICE.rstrip(), f"# {title}", introduction, *sections)
+def page(title: str, introduction: str, *sections: str, contents: bool = True) -> str:
+    """Return a page with the notice, the title, an introduction and sections, separated by blank lines.
+
+    contents: whether the site shows the table of contents beside the page; without it tables have more room.
+    """
+    front_matter = "" if contents else "---\nhide: [toc]\n---"
+    parts = (front_matter, NOTICE.rstrip(), f"# {title}", introduction, *sections)
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 

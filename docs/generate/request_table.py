@@ -16,7 +16,7 @@ table gets response code 3, REQUEST_CODE_NOT_SUPPORTED. A gRPC call becomes one 
 - **Required**: the ext fields without which a request is refused. SEND_MESSAGE_V2 and its relatives have one-letter
   field names.
 - **Served by**: `master`, the broker name's master; `any`, also a slave when the master is gone or has redirected the
-  client there; `escape`, the master or a slave that acts as master.
+  client there; `acting master`, the master or a slave that acts as master.
 - **Repeatable**: the request is sent again when a connection is lost before the reply.
 - **Poll**: the ext field with the time in milliseconds for which a broker may wait for messages.
 - **Embedded**: the [embedded broker](../embedded-broker.md) serves it.
@@ -39,7 +39,7 @@ def page() -> str:
     sections = (
         f"## {title}\n\n{text}\n\n{_table(group)}" for (title, text), group in zip(_TITLES.items(), groups, strict=True)
     )
-    return markdown.page("Request table", _INTRODUCTION, *sections)
+    return markdown.page("Request table", _INTRODUCTION, *sections, contents=False)
 
 
 def _table(rows: Iterable[RequestSpec]) -> str:

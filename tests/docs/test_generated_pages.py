@@ -40,6 +40,8 @@ def test_configuration_page_describes_every_setting() -> None:
 def test_request_table_page_has_every_request() -> None:
     text = (ROOT / "docs" / "reference" / "requests.md").read_text()
     assert all(f"| {int(spec.code)} | {spec.name} |" in text for spec in REQUESTS.values())
+    # The introduction explains each value of this column.
+    assert all(f"`{spec.replica.value}`" in text for spec in REQUESTS.values())
 
 
 def test_traffic_rules_page_has_every_kind() -> None:
