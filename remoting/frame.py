@@ -36,11 +36,6 @@ class FrameDecoder:
         # Bytes until the next frame can be complete, so that a large frame that arrives in many chunks is parsed once.
         self._missing = 0
 
-    @property
-    def buffered(self) -> int:
-        """The number of buffered bytes, which belong to an incomplete frame."""
-        return len(self._buffer)
-
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that the next chunk completes, in order. Raises FrameError."""
         if not self._buffer:

@@ -287,12 +287,6 @@ def crc(data: bytes) -> int:
     return zlib.crc32(data) & 0x7FFFFFFF
 
 
-def check_crc(message: StoredMessage) -> None:
-    """Raise BodyError if the body does not match its CRC."""
-    if crc(message.body) != message.body_crc:
-        raise BodyError(f"the body of a message of topic {message.topic} does not match its CRC")
-
-
 def compression_type(sys_flag: int) -> CompressionType | None:
     """Return the compression of a body by its sys flag; None: uncompressed. Raises BodyError for an unknown type."""
     if not sys_flag & _COMPRESSED:
