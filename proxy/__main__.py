@@ -109,7 +109,7 @@ async def _serve(
     app = App(settings, sources, number)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.rules.reload_soon)
     async with controlled(descriptor, app.metrics.snapshot, number, settings.workers) as control:
-        app.admin.join(control.colleagues)
+        app.admin.join(control.rpc)
 
         def ready() -> None:
             greet(app, app.admin.url)

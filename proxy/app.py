@@ -18,7 +18,7 @@ from protocol_negotiation.listener import Handlers, Listener, ListenerOptions
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
 from protocol_negotiation.tls import Refresh, TlsMode, TlsSource
-from proxy.admin.http.service import Admin
+from proxy.admin.http.admin_api import AdminApi
 from proxy.backends.cluster.backend import ClusterBackend
 from proxy.backends.embedded_node import Node
 from proxy.core import connections, membership
@@ -40,6 +40,7 @@ from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.core_gauges import register as register_core_gauges
 from proxy.observability.metrics.server_push import CountedPush
 from proxy.observability.metrics.transactions import CountedTransactions
+from proxy.operations.services import AdminServices
 from proxy.replication.heartbeat_sync import HeartbeatSync
 from proxy.replication.sync_topic import SyncTopic
 from proxy.settings.listen import ListenSettings
@@ -118,7 +119,8 @@ class App:
             self.core, settings, self.metrics, self.connection_listeners, self.rules.resource_names
         )
         self._heartbeat_sync: HeartbeatSync | None = None
-        self.admin = Admin(self, sources)
+        self.admin_services = AdminServices(self, sources)
+        self.admin = AdminApi(self.admin_services)
         self.admin_grpc = self._serve_admin_grpc()
         files = settings.tls.files
         self._tls = None if files is None else TlsSource(files)
@@ -232,7 +234,7 @@ class App:
         handlers: Handlers = {
             Protocol.REMOTING: self.rules.connections.wrap_accept(Protocol.REMOTING, self._accept),
             Protocol.GRPC: self.rules.connections.wrap_accept(Protocol.GRPC, self.grpc.server.protocol),
-            Protocol.HTTP1: http_health.handler(self.admin.health),
+            Protocol.HTTP1: http_health.handler(self.admin_services.health),
         }
         mode = self.settings.tls.mode if item.tls and self._tls is not None else TlsMode.DISABLED
         options = ListenerOptions(
@@ -273,7 +275,7 @@ class App:
         # Thirty milliseconds that most can spare.
         from proxy.admin.grpc.server import AdminServer
 
-        return AdminServer(self)
+        return AdminServer(self.admin_services, self.admin.gatekeeping)
 
     @property
     def closed_listeners(self) -> list[str]:
@@ -299,7 +301,7 @@ class App:
         self.settings = self.core.settings = settings
         self._limits = _limits(settings)
         self.core.budget.limit = settings.limits.total_bytes
-        self.admin.log_levels.configured(settings.log_level)
+        self.admin_services.log_levels.configured(settings.log_level)
         files = settings.tls.files
         if self._tls is not None and files is not None:
             self._tls.files = files
@@ -308,7 +310,7 @@ class App:
 
     def _negotiated(self, outcome: Outcome, peer: Peer, first: bytes) -> None:
         self.metrics.negotiations(outcome, peer, first)
-        self.admin.negotiated(outcome, peer, first)
+        self.admin_services.events.negotiated(outcome, peer, first)
 
     def _accept(self, peer: Peer) -> RemotingChannel:
         # The core takes any channel; a connection made here is one.
@@ -318,7 +320,7 @@ class App:
             channel = RemotingChannel(self._wheel, handler, self._closed, peer, self._limits)
         else:
             channel = NamespacedChannel(self._wheel, handler, self._closed, peer, self._limits, names)
-        channel.on_protocol_error = self.admin.distrusted
+        channel.on_protocol_error = self.admin_services.events.undecodable
         self.channels.add(channel)
         if self.connection_listeners:
             connections.notify(self.connection_listeners, connections.opened("remoting", channel))

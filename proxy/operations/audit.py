@@ -1,4 +1,4 @@
-"""The audit trail: every write that was asked for, done or refused, as a log line and in a ring."""
+"""The audit trail: every write request, successful or not, as a log line and in a ring."""
 
 import logging
 import time
@@ -16,7 +16,7 @@ _log = logging.getLogger(LOGGER)
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write. at: seconds since 1970; what: the request's body, where it is short and JSON."""
+    """One write request. at: seconds since 1970; what: the request's body, if it is short JSON."""
 
     at: float
     caller: str
@@ -28,41 +28,42 @@ class Write:
     status: int
 
 
-# Writes without a credential: how many are kept, and how many are logged at once and per second.
-_STRANGERS = 100
-_LINES_AT_ONCE = 10.0
+# Bounds on rejected writes without credentials: entries kept, and log lines in a burst and per second.
+_MAX_UNAUTHENTICATED = 100
+_LINE_BURST = 10.0
 _LINES_PER_SECOND = 0.1
-_NAMES = [item.name for item in fields(Write)]
+_FIELDS = [item.name for item in fields(Write)]
 
 
 class Audit:
     """Keeps the last writes, and logs each as one JSON object to `gantry.audit`.
 
-    Those that were refused for want of a credential are kept apart, and of many of them some are logged, with how many
-    were not: whoever may not write shall not make those disappear who did. `clock` gives seconds.
+    Writes that were rejected for lack of a credential have a ring of their own and a limit on log lines, so that
+    unauthenticated callers cannot evict the entries of others; a line has the number of those that were not logged.
+    `clock` gives seconds.
     """
 
     def __init__(self, kept: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._writes: Ring[Write] = Ring(kept)
-        self._strangers: Ring[Write] = Ring(min(kept, _STRANGERS))
+        self._unauthenticated: Ring[Write] = Ring(min(kept, _MAX_UNAUTHENTICATED))
         self._clock = clock
-        self._lines = TokenBucket(_LINES_PER_SECOND, _LINES_AT_ONCE, clock())
+        self._lines = TokenBucket(_LINES_PER_SECOND, _LINE_BURST, clock())
         self._unlogged = 0
-        # Whatever else is logged, this is.
+        # Independent of the level of other loggers.
         _log.setLevel(logging.INFO)
 
     def newest(self) -> list[Write]:
-        """The last writes, the newest first."""
-        found = [write for ring in (self._strangers, self._writes) for _, write in ring.newest()]
+        """Return the last writes, the newest first."""
+        found = [write for ring in (self._unauthenticated, self._writes) for _, write in ring.newest()]
         return sorted(found, key=lambda write: -write.at)
 
-    def note(self, write: Write, stranger: bool = False) -> None:
-        """A write has been answered; stranger: refused, as nobody knows who asked."""
-        line = {name: getattr(write, name) for name in _NAMES}
-        if not stranger:
+    def record(self, write: Write, unauthenticated: bool = False) -> None:
+        """Record a write. unauthenticated: it was rejected for lack of a credential."""
+        line = {name: getattr(write, name) for name in _FIELDS}
+        if not unauthenticated:
             self._writes.add(write)
         else:
-            self._strangers.add(write)
+            self._unauthenticated.add(write)
             if self._lines.spend(1, self._clock()):
                 self._unlogged += 1
                 return

@@ -1,4 +1,4 @@
-"""How connections to brokers and name servers are, told from their links."""
+"""The state of connections to brokers and name servers."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -7,13 +7,13 @@ from proxy.backends.cluster.backend import ClusterBackend
 from proxy.backends.cluster.server_connection import ServerConnection
 from remoting.routes import Replicas
 
-# connected: a connection is open; unreachable: the last try to connect failed; idle: nobody has tried lately;
-# in-process: there is nothing to connect to.
+# connected: a connection is open; unreachable: the last attempt to connect failed; idle: there was no attempt yet;
+# in-process: an embedded broker needs no connection.
 State = Literal["connected", "unreachable", "idle", "in-process"]
 
 
 def state(links: Iterable[ServerConnection]) -> State:
-    """What all links to one address say of it."""
+    """Return the state of an address from all links to it."""
     links = list(links)
     if any(link.connection is not None for link in links):
         return "connected"
@@ -21,12 +21,12 @@ def state(links: Iterable[ServerConnection]) -> State:
 
 
 def pending(links: Iterable[ServerConnection]) -> int:
-    """Requests that have not been answered."""
+    """Return the number of requests without a response."""
     return sum(link.connection.pending for link in links if link.connection is not None)
 
 
 def reachable(backend: ClusterBackend, replicas: Replicas) -> bool:
-    """Whether some process of a broker is not known to be unreachable."""
+    """Return whether at least one process of a broker is not known to be unreachable."""
     by_address: dict[str, list[ServerConnection]] = {address: [] for address in replicas.addresses.values()}
     for link in backend.server_connections:
         if link.address in by_address:

@@ -1,15 +1,18 @@
-"""What a client is asked: how it is, its threads' stacks, to consume a message."""
+"""Requests to clients: running info, thread stacks, test consumption of a message."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
 
 from proxy.core.handlers.tools import query_client
 from proxy.operations import operator_channel
-from proxy.operations.replica import Replica
-from proxy.operations.values import Answer, Name, Question, Text
+from proxy.operations.failures import Failure, FailureKind, OperationFailed
+from proxy.operations.operation import REMOTE_TIMEOUT, operation
+from proxy.operations.services import AdminServices
+from proxy.operations.values import Answer, Name, RequestBody, Text
 from remoting import fastjson
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError, ConsumerNotOnline
@@ -17,7 +20,7 @@ from remoting.fastjson import ObjectKeys
 
 
 class HeldQueue(Answer):
-    """A queue that a client says it consumes."""
+    """A queue that a client reports to consume."""
 
     topic: str = Field(examples=["orders"])
     broker: str = Field(examples=["broker-a"])
@@ -35,7 +38,7 @@ class TopicRates(Answer):
 
 
 class RunningInfo(Answer):
-    """What a client says of itself. A gRPC client tells its threads alone; what else is here, we know."""
+    """The state that a client reports. gRPC clients report only their threads; the proxy adds the rest."""
 
     client_id: str = Field(examples=["192.0.2.7@4711"])
     group: str = Field(examples=["orders-billing"])
@@ -43,10 +46,10 @@ class RunningInfo(Answer):
     subscriptions: list[str] = Field(examples=[["orders"]])
     queues: list[HeldQueue]
     rates: list[TopicRates]
-    stack: str | None = Field(description="its threads, where they were asked for")
+    stack: str | None = Field(description="its thread stacks, if requested")
 
 
-class Verification(Question):
+class Verification(RequestBody):
     """A message for a client to consume."""
 
     group: Name = Field(examples=["orders-billing"])
@@ -59,23 +62,48 @@ class Verification(Question):
 
 
 class Verified(Answer):
-    """What became of it."""
+    """The client's result."""
 
     result: str = Field(examples=["CR_SUCCESS"])
     remark: str | None
     milliseconds: int
 
 
-class ClientRefused(Exception):
-    """A client, or the broker that was to ask it, has answered by an error."""
+class ClientRefused(OperationFailed):
+    """A client, or the broker that forwarded the request, replied with an error."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(Failure(FailureKind.CONFLICT, detail))
 
 
-async def running_info(replica: Replica, group: str, client_id: str, stack: bool) -> RunningInfo:
-    """A client's state. Raises ClientRefused, RemotingError, TimeoutError."""
-    fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": str(stack).lower()}
-    data = await _asked(replica, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
-    with _read():
-        return _running_info(group, client_id, data)
+@dataclass(frozen=True, slots=True)
+class ClientQuestion:
+    """A consumer. stack: whether to request its thread stacks."""
+
+    group: str
+    client_id: str
+    stack: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOrder:
+    """A consumer, and the message for it to consume."""
+
+    client_id: str
+    message: Verification
+
+
+@operation("clients.running_info", timeout=REMOTE_TIMEOUT, merged=False)
+async def running_info(services: AdminServices, question: ClientQuestion) -> RunningInfo:
+    """Return a client's state. Raises ClientRefused, RemotingError, TimeoutError."""
+    fields = {
+        "consumerGroup": question.group,
+        "clientId": question.client_id,
+        "jstackEnable": str(question.stack).lower(),
+    }
+    data = await ask_client_json(services, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+    with _reading():
+        return _running_info(question.group, question.client_id, data)
 
 
 def _running_info(group: str, client_id: str, data: dict[str, Any]) -> RunningInfo:
@@ -114,18 +142,19 @@ def _rates(topic: str, row: dict[str, Any]) -> TopicRates:
     )
 
 
-async def verify(replica: Replica, client_id: str, wanted: Verification) -> Verified:
+@operation("clients.verify", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
+async def verify(services: AdminServices, order: VerifyOrder) -> Verified:
     """Have a client consume a message. Raises ClientRefused, RemotingError, TimeoutError."""
     fields = {
-        "consumerGroup": wanted.group,
-        "clientId": client_id,
-        "msgId": wanted.message_id,
-        "brokerName": wanted.broker,
-        "topic": wanted.topic,
+        "consumerGroup": order.message.group,
+        "clientId": order.client_id,
+        "msgId": order.message.message_id,
+        "brokerName": order.message.broker,
+        "topic": order.message.topic,
     }
-    data = await _asked(replica, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields)
+    data = await ask_client_json(services, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields)
     remark = data.get("remark")
-    with _read():
+    with _reading():
         return Verified(
             result=str(data.get("consumeResult")),
             remark=None if remark is None else str(remark),
@@ -134,21 +163,22 @@ async def verify(replica: Replica, client_id: str, wanted: Verification) -> Veri
 
 
 @contextmanager
-def _read() -> Iterator[None]:
-    """A client may answer anything. Raises BodyError."""
+def _reading() -> Iterator[None]:
+    """Read a client's reply, which may hold anything. Raises BodyError."""
     try:
         yield
     except (AttributeError, TypeError, ValueError, OverflowError):
-        raise BodyError("the client's answer is not what was asked for") from None
+        raise BodyError("the client's reply is malformed") from None
 
 
-async def _asked(replica: Replica, code: RequestCode, fields: dict[str, str]) -> dict[str, Any]:
-    reply = await operator_channel.handle(replica.core, query_client, code, fields)
+async def ask_client_json(services: AdminServices, code: RequestCode, fields: dict[str, str]) -> dict[str, Any]:
+    """Return a client's reply. Raises ClientRefused, RemotingError, TimeoutError."""
+    reply = await operator_channel.handle(services.replica.core, query_client, code, fields)
     if reply.code == ResponseCode.CONSUMER_NOT_ONLINE:
         raise ConsumerNotOnline(reply.remark or f"the client {fields['clientId']} is not connected")
     if reply.code != 0:
-        raise ClientRefused(f"the answer was {reply.code}: {reply.remark or 'without a word'}")
+        raise ClientRefused(f"the answer was {reply.code}: {reply.remark or 'without a remark'}")
     data = fastjson.loads(reply.body)
     if not isinstance(data, dict):
-        raise BodyError("the client's answer is not an object")
+        raise BodyError("the client's reply is not an object")
     return data

@@ -1,92 +1,150 @@
-"""Clients by id, whatever they speak and over however many connections."""
+"""Clients by id, with all their connections and both protocols."""
 
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from proxy.core.channel import Channel
 from proxy.core.client_registry import Member
-from proxy.operations.connections import Connections
-from proxy.operations.cooperative_yield import Turns
-from proxy.operations.replica import Replica
-from proxy.operations.values import Answer
+from proxy.operations import connections, paging
+from proxy.operations.cooperative_yield import CooperativeYield
+from proxy.operations.failures import not_found
+from proxy.operations.operation import operation
+from proxy.operations.paging import PageRequest, Place
+from proxy.operations.services import AdminServices
+from proxy.operations.snapshots import Entries, Holders, NamedPage
+from proxy.operations.values import Mergeable, Rules, concatenation, either, smallest, union
 
 
-class Client(Answer):
-    """A client that is connected here."""
+class Client(Mergeable):
+    """A connected client."""
+
+    MERGE_KEY = ("client_id",)
+    MERGE_RULES: ClassVar[Rules] = {
+        "protocols": union,
+        "addresses": union,
+        "connections": concatenation,
+        "producer_groups": union,
+        "consumer_groups": union,
+        "telemetry": either,
+        "heartbeat": smallest,
+    }
 
     client_id: str = Field(examples=["192.0.2.7@4711"])
     protocols: list[str] = Field(examples=[["remoting"]])
     addresses: list[str] = Field(examples=[["192.0.2.7:51234"]])
     language: str | None = Field(examples=["JAVA"])
     version: str | None = Field(examples=["5.4.0"])
-    connections: list[int] = Field(description="numbers of its connections", examples=[[17]])
+    connections: list[int | str] = Field(description="numbers of its connections", examples=[[17]])
     producer_groups: list[str]
     consumer_groups: list[str] = Field(examples=[["orders-billing"]])
-    telemetry: bool | None = Field(description="whether it has a telemetry stream here; null: it does not speak gRPC")
-    heartbeat: float | None = Field(description="seconds since its last heartbeat; null: none came yet")
+    telemetry: bool | None = Field(description="whether it has a telemetry stream; null: not a gRPC client")
+    heartbeat: float | None = Field(description="seconds since its last heartbeat; null: none so far")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuery:
+    """A page of the clients with this protocol and language; None: any."""
+
+    protocol: str | None
+    language: str | None
+    page: PageRequest
 
 
 @dataclass(slots=True)
-class Known:
-    """All channels of one client id."""
+class ClientChannels:
+    """All channels of one client id, and the numbers of its connections."""
 
     client_id: str
     channels: list[Channel] = field(default_factory=list)
     connections: list[int] = field(default_factory=list)
 
 
-async def known(replica: Replica, connections: Connections, wanted: str | None = None) -> list[Known]:
-    """Every client here that has said who it is, or the one with this id."""
-    found: dict[str, Known] = {}
-    turns = Turns()
-    for raw in connections.all():
-        await turns.take()
-        for channel in connections.channels(raw):
-            client_id = channel.identity.client_id
-            if client_id is not None and wanted in (None, client_id):
-                entry = found.setdefault(client_id, Known(client_id))
-                if channel not in entry.channels:
-                    entry.channels.append(channel)
-                entry.connections.append(raw.peer.number)
-    for client in replica.grpc.clients:
-        # One whose connections are gone is waited for, and still a member of its groups.
-        if not client.connections and wanted in (None, client.client_id):
-            entry = found.setdefault(client.client_id, Known(client.client_id))
-            entry.channels.append(client)  # type: ignore[arg-type]  # made by GrpcChannel
+async def _find(services: AdminServices, client_id: str | None = None) -> list[ClientChannels]:
+    """Return the clients that have identified themselves, or the one with this id."""
+    replica = services.replica
+    found: dict[str, ClientChannels] = {}
+    pause = CooperativeYield()
+    for transport in connections.transports(replica):
+        await pause.checkpoint()
+        for channel in connections.channels(replica, transport):
+            identity = channel.identity.client_id
+            if identity is not None and client_id in (None, identity):
+                client = found.setdefault(identity, ClientChannels(identity))
+                if channel not in client.channels:
+                    client.channels.append(channel)
+                client.connections.append(transport.peer.number)
+    for grpc_client in replica.grpc.clients:
+        # A client without connections may return; until its session expires it is a member of its groups.
+        if not grpc_client.connections and client_id in (None, grpc_client.client_id):
+            client = found.setdefault(grpc_client.client_id, ClientChannels(grpc_client.client_id))
+            client.channels.append(grpc_client)  # type: ignore[arg-type]  # made by GrpcChannel
     return list(found.values())
 
 
-def describe(replica: Replica, entry: Known) -> Client:
-    """A client as it is told."""
-    members = list(_members(replica, entry))
+def _describe(services: AdminServices, client: ClientChannels) -> Client:
+    members = list(_members(services, client))
     groups = [member.groups for member in members]
-    newest = max((member.last_heartbeat_at for member in members), default=None)
-    who = entry.channels[0].identity
+    last_seen = max((member.last_heartbeat_at for member in members), default=None)
+    identity = client.channels[0].identity
     return Client(
-        client_id=entry.client_id,
-        protocols=sorted({channel.protocol for channel in entry.channels}),
-        addresses=sorted({str(channel.peer.address) for channel in entry.channels}),
-        language=who.language,
-        version=who.version,
-        connections=sorted(entry.connections),
+        client_id=client.client_id,
+        protocols=sorted({channel.protocol for channel in client.channels}),
+        addresses=sorted({str(channel.peer.address) for channel in client.channels}),
+        language=identity.language,
+        version=identity.version,
+        connections=[services.connection_id(number) for number in sorted(client.connections)],
         producer_groups=sorted({name for group in groups for name in group.producers}),
         consumer_groups=sorted({name for group in groups for name in group.consumers}),
-        telemetry=_telemetry(entry.channels),
-        heartbeat=None if newest is None else round(max(time.monotonic() - newest, 0.0), 3),
+        telemetry=_has_telemetry(client.channels),
+        heartbeat=None if last_seen is None else round(max(time.monotonic() - last_seen, 0.0), 3),
     )
 
 
-def _members(replica: Replica, entry: Known) -> Iterator[Member]:
-    for channel in entry.channels:
-        member = replica.registry.member(channel)
+def _members(services: AdminServices, client: ClientChannels) -> Iterator[Member]:
+    for channel in client.channels:
+        member = services.replica.registry.member(channel)
         if member is not None:
             yield member
 
 
-def _telemetry(channels: list[Any]) -> bool | None:
+def _has_telemetry(channels: list[Any]) -> bool | None:
     streams = [channel.stream for channel in channels if channel.protocol == "grpc"]
     return any(stream is not None for stream in streams) if streams else None
+
+
+@operation("clients.list")
+async def list_clients(services: AdminServices, query: ClientQuery) -> NamedPage[Client]:
+    """Return a page of connected clients, by id."""
+
+    def matches(client: ClientChannels) -> bool:
+        return any(
+            (query.protocol is None or channel.protocol == query.protocol)
+            and (query.language is None or (channel.identity.language or "").upper() == query.language.upper())
+            for channel in client.channels
+        )
+
+    clients = [client for client in await _find(services) if matches(client)]
+    cut = await paging.cut(clients, lambda _: True, lambda client: Place("", 0, client.client_id), query.page)
+    items = await paging.described(cut.items, partial(_describe, services))
+    return NamedPage(services.workers.number, sorted(client.client_id for client in clients), items)
+
+
+@operation("clients.get")
+async def get_client(services: AdminServices, client_id: str) -> Entries[Client]:
+    """Return one client. Raises OperationFailed."""
+    clients = await _find(services, client_id)
+    if not clients:
+        raise not_found(f"no client {client_id} is connected here")
+    return Entries(services.workers.number, [_describe(services, clients[0])])
+
+
+@operation("clients.holders")
+async def find_holders(services: AdminServices, client_id: str) -> Holders:
+    """Return this worker if the client is connected to it."""
+    member = services.replica.registry.find(client_id)
+    return Holders([] if member is None or member.channel is None else [services.workers.number])

@@ -1,7 +1,7 @@
-"""The configuration in force: what each setting is and where from; reading it again."""
+"""The settings in force with their origins, and their reload."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import anyio.to_thread
@@ -9,8 +9,9 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_jsonable_python
 
 from protocol_negotiation.tls import TlsError, server_context
+from proxy.operations.failures import Failure, FailureKind, OperationFailed
 from proxy.operations.replica import Replica
-from proxy.operations.values import Answer
+from proxy.operations.values import Comparable, Reply
 from proxy.settings.loading import ConfigError, Sources, check_backend
 from proxy.settings.model import Settings
 
@@ -19,8 +20,8 @@ _log = logging.getLogger("gantry.admin")
 _MASK = "********"
 Origin = Literal["default", "file", "env", "flag"]
 
-# What may change while the replica runs: these keys, and all below those that end with a dot.
-# The bounds of one connection are those of connections that come from then on.
+# Settings that may change while the replica runs: these keys, and all below those that end with a dot.
+# Limits of a connection apply to connections that are opened afterwards.
 RUN_TIME = (
     "born_host",
     "cluster.request_timeout",
@@ -34,12 +35,14 @@ RUN_TIME = (
     "tls.key",
     "tls.key_password",
 )
-# Of those, what listeners and the gRPC server were made with.
+# Exceptions: listeners and the gRPC server keep the values that they were created with.
 _FIXED = ("limits.idle_timeout", "limits.negotiation_timeout")
 
 
-class Setting(Answer):
+class Setting(Comparable):
     """One setting. A secret's value is masked."""
+
+    MERGE_KEY = ("key",)
 
     key: str = Field(examples=["cluster.namesrv"])
     value: Any = Field(examples=[["192.0.2.10:9876"]])
@@ -47,9 +50,16 @@ class Setting(Answer):
     origin: Origin = Field(examples=["file"])
     run_time: bool = Field(description="whether a reload can change it; others need a restart")
 
+    @property
+    def compared(self) -> object:
+        """The value and its origin."""
+        return self.value, self.origin
 
-class SettingChange(Answer):
-    """A setting that a reload finds changed."""
+
+class SettingChange(Comparable):
+    """A setting that has changed since it was read."""
+
+    MERGE_KEY = ("key",)
 
     key: str = Field(examples=["log_level"])
     old: Any = Field(examples=["info"])
@@ -58,18 +68,20 @@ class SettingChange(Answer):
     effect: Literal["applied", "would apply", "needs a restart"]
 
 
-class Reload(Answer):
-    """What a reload has found, and done."""
+class Reload(Reply):
+    """The result of a reload."""
 
     dry_run: bool
     changes: list[SettingChange]
 
 
-class InvalidConfiguration(Exception):
-    """The configuration as it is now is not valid; nothing has changed. `complaints` name each key."""
+class InvalidConfiguration(OperationFailed):
+    """The changed settings are not valid; none was applied. `complaints` name each key."""
 
     def __init__(self, complaints: list[str]) -> None:
-        super().__init__("; ".join(complaints))
+        faults = [("configuration", complaint) for complaint in complaints]
+        detail = "the configuration is not valid; nothing has changed"
+        super().__init__(Failure(FailureKind.CONFLICT, detail, faults))
         self.complaints = complaints
 
 
@@ -80,16 +92,14 @@ class Configuration:
         self._replica = replica
         self._sources = sources
         self._origins = origins
-        # Others that can take a change of theirs while running: what keys begin with, and what takes the settings.
-        self.takers: dict[str, Callable[[Settings], None]] = {}
 
     def settings(self) -> list[Setting]:
-        """Every setting."""
+        """Return all settings."""
         defaults = dict(_flat(Settings.model_construct()))
         return [
             Setting(
                 key=key,
-                value=_shown(key, value),
+                value=_masked(key, value),
                 default=defaults.get(key),
                 origin=self._origin(key),
                 run_time=self._may_change(key),
@@ -97,67 +107,63 @@ class Configuration:
             for key, value in _flat(self._replica.settings)
         ]
 
-    async def reload(self, dry_run: bool) -> Reload:
-        """Read the sources again and take what can be taken. Raises InvalidConfiguration, and then takes nothing."""
+    async def reload(self, dry_run: bool) -> list[SettingChange]:
+        """Read the sources again and apply the settings that may change. Raises InvalidConfiguration, and then applies
+        none."""
         sources = self._sources
         if sources is None:
-            raise InvalidConfiguration(["a program has made these settings; there is nothing to read them from again"])
+            raise InvalidConfiguration(
+                ["the settings were created by a program: there is no source to read them from again"]
+            )
         try:
-            wanted = sources.load()
-            check_backend(wanted)
+            changed_settings = sources.load()
+            check_backend(changed_settings)
             origins = sources.origins()
         except ConfigError as error:
             raise InvalidConfiguration(str(error).splitlines()) from None
-        old, new = dict(_flat(self._replica.settings)), dict(_flat(wanted))
+        old, new = dict(_flat(self._replica.settings)), dict(_flat(changed_settings))
         changed = [key for key in new if new[key] != old.get(key)]
-        taken = [key for key in changed if self._may_change(key)]
-        if any(key.startswith("tls.") for key in taken):
-            await _check_certificates(wanted)
-        if taken and not dry_run:
-            await self._take(wanted, taken)
-            self._origins = {**self._origins, **{key: origins.get(key, "default") for key in taken}}
+        applicable = [key for key in changed if self._may_change(key)]
+        if any(key.startswith("tls.") for key in applicable):
+            await _check_certificates(changed_settings)
+        if applicable and not dry_run:
+            await self._apply(changed_settings, applicable)
+            self._origins = {**self._origins, **{key: origins.get(key, "default") for key in applicable}}
         effect: Literal["applied", "would apply"] = "would apply" if dry_run else "applied"
-        return Reload(
-            dry_run=dry_run,
-            changes=[
-                SettingChange(
-                    key=key,
-                    old=_shown(key, old.get(key)),
-                    new=_shown(key, new[key]),
-                    origin=_origin(origins, key),
-                    effect=effect if key in taken else "needs a restart",
-                )
-                for key in changed
-            ],
-        )
+        return [
+            SettingChange(
+                key=key,
+                old=_masked(key, old.get(key)),
+                new=_masked(key, new[key]),
+                origin=_origin(origins, key),
+                effect=effect if key in applicable else "needs a restart",
+            )
+            for key in changed
+        ]
 
-    async def _take(self, wanted: Settings, keys: list[str]) -> None:
-        settings = _with(self._replica.settings, wanted, keys)
+    async def _apply(self, changed: Settings, keys: list[str]) -> None:
+        settings = _with(self._replica.settings, changed, keys)
         self._replica.apply(settings)
         await self._replica.refresh_certificates()
-        for prefix, take in self.takers.items():
-            if any(key.startswith(prefix) for key in keys):
-                take(settings)
         _log.info("settings changed: %s", ", ".join(keys))
 
     def _may_change(self, key: str) -> bool:
         if key in _FIXED:
             return False
         if key.startswith("tls."):
-            # Whether there is TLS at all was settled when the listeners were made.
+            # Listeners are created with or without TLS.
             return key in RUN_TIME and self._replica.settings.tls.files is not None
-        prefixes = (*self.takers, *(name for name in RUN_TIME if name.endswith(".")))
-        return key in RUN_TIME or key.startswith(tuple(prefixes))
+        return key in RUN_TIME or key.startswith(tuple(name for name in RUN_TIME if name.endswith(".")))
 
     def _origin(self, key: str) -> Origin:
         return _origin(self._origins, key)
 
 
-async def _check_certificates(wanted: Settings) -> None:
-    """Raises InvalidConfiguration where no TLS can be made of the files."""
-    files = wanted.tls.files
+async def _check_certificates(settings: Settings) -> None:
+    """Raise InvalidConfiguration if the TLS files are not usable."""
+    files = settings.tls.files
     if files is None:
-        raise InvalidConfiguration(["tls.certificate: TLS can be ended by a restart only"])
+        raise InvalidConfiguration(["tls.certificate: turning TLS off needs a restart"])
     try:
         await anyio.to_thread.run_sync(server_context, files)
     except TlsError as error:
@@ -165,9 +171,9 @@ async def _check_certificates(wanted: Settings) -> None:
 
 
 def _origin(origins: Mapping[str, str], key: str) -> Origin:
-    # In the environment a whole table may stand in one variable.
-    found = origins.get(key, "default")
-    return found if found in ("file", "env", "flag") else "default"  # type: ignore[return-value]
+    # One environment variable may hold a whole table, under the table's key.
+    origin = origins.get(key, "default")
+    return origin if origin in ("file", "env", "flag") else "default"  # type: ignore[return-value]
 
 
 def _flat(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -180,7 +186,7 @@ def _flat(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _secrets(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Keys whose fields are not to be shown (`repr=False`)."""
+    """Yield the keys of secrets: fields with `repr=False`."""
     for name, info in model.model_fields.items():
         if not info.repr:
             yield prefix + name
@@ -192,20 +198,20 @@ def _secrets(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 _SECRETS = frozenset(_secrets(Settings))
 
 
-def _shown(key: str, value: Any) -> Any:
+def _masked(key: str, value: Any) -> Any:
     return _MASK if key in _SECRETS and value is not None else value
 
 
-def _with(settings: Settings, wanted: Settings, keys: list[str]) -> Settings:
-    """The settings with these keys as they are wanted; both are valid, and keys that belong together come together."""
+def _with(settings: Settings, changed: Settings, keys: list[str]) -> Settings:
+    """Return the settings with the values of `changed` for these keys."""
     update: dict[str, Any] = {}
     tables: dict[str, dict[str, Any]] = {}
     for key in keys:
         table, _, name = key.rpartition(".")
         if table:
-            tables.setdefault(table, {})[name] = getattr(getattr(wanted, table), name)
+            tables.setdefault(table, {})[name] = getattr(getattr(changed, table), name)
         else:
-            update[name] = getattr(wanted, name)
+            update[name] = getattr(changed, name)
     for table, values in tables.items():
         update[table] = getattr(settings, table).model_copy(update=values)
     return settings.model_copy(update=update)

@@ -1,6 +1,5 @@
-"""Connections of clients: those that are open, those that were, and ending one."""
+"""Client connections: open ones, closed ones, and disconnection."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,32 +12,39 @@ from grpc_gateway.http2.channel import CloseCause as GrpcCloseCause
 from grpc_gateway.server.connection import GrpcConnection
 from proxy.core.channel import Channel, ChannelProtocol
 from proxy.core.remoting_channel import RemotingChannel
-from proxy.operations.event_log import Closed
+from proxy.operations import paging
+from proxy.operations.event_log import ConnectionEnd
+from proxy.operations.failures import not_found
+from proxy.operations.operation import operation
+from proxy.operations.paging import PageRequest, Place
 from proxy.operations.replica import Replica
-from proxy.operations.values import Answer, at
+from proxy.operations.services import AdminServices
+from proxy.operations.snapshots import SortedPage, newest
+from proxy.operations.values import Answer, WorkerOwned, at
 from remoting.connection import CloseCause
 
-Raw = RemotingChannel | GrpcConnection | Relay
+# A connection of either protocol.
+Transport = RemotingChannel | GrpcConnection | Relay
 
 
-class Connection(Answer):
+class Connection(WorkerOwned):
     """An open connection."""
 
-    number: int = Field(description="unique in this process; traffic records have it too", examples=[17])
+    number: int | str = Field(description="unique in this process; traffic records have it too", examples=[17])
     protocol: ChannelProtocol
     listener: str = Field(examples=[":8080"])
     address: str = Field(description="the client's", examples=["192.0.2.7:51234"])
-    local: str = Field(description="what the client dialled", examples=["198.51.100.9:8080"])
-    via: str | None = Field(description="the proxy in between, where a PROXY header came", examples=[None])
+    local: str = Field(description="the address that the client connected to", examples=["198.51.100.9:8080"])
+    via: str | None = Field(description="the load balancer that sent a PROXY header", examples=[None])
     tls: str | None = Field(description="TLS version", examples=["TLSv1.3"])
-    subject: str | None = Field(description="of the client's certificate", examples=[None])
+    subject: str | None = Field(description="subject of the client's certificate", examples=[None])
     clients: list["ConnectionClient"]
-    in_flight: int = Field(description="unanswered requests, or open calls")
-    requests: int = Field(description="that it has carried")
+    in_flight: int = Field(description="requests without a response, or open gRPC calls")
+    requests: int = Field(description="requests since it was opened")
     bytes_in: int
     bytes_out: int
     age: float = Field(description="seconds since it was opened")
-    idle: float = Field(description="seconds since something was read")
+    idle: float = Field(description="seconds since data was read")
 
 
 class ConnectionClient(Answer):
@@ -51,10 +57,10 @@ class ConnectionClient(Answer):
     consumer_groups: list[str] = Field(examples=[["orders-billing"]])
 
 
-class ClosedConnection(Answer):
+class ClosedConnection(WorkerOwned):
     """A connection that has ended."""
 
-    number: int = Field(examples=[16])
+    number: int | str = Field(examples=[16])
     closed: datetime
     protocol: ChannelProtocol
     listener: str
@@ -63,7 +69,7 @@ class ClosedConnection(Answer):
     client_id: str | None
     language: str | None
     version: str | None
-    cause: str = Field(description="who or what ended it", examples=["peer"])
+    cause: str = Field(description="what ended it", examples=["peer"])
     age: float = Field(description="seconds that it was open")
     requests: int
     bytes_in: int
@@ -71,8 +77,8 @@ class ClosedConnection(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which connections; None: any."""
+class ConnectionFilter:
+    """Which connections to list; None: any."""
 
     protocol: str | None = None
     tls: bool | None = None
@@ -83,82 +89,86 @@ class Wanted:
     group: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionQuery:
+    """A page of the connections that pass a filter."""
+
+    filter: ConnectionFilter
+    page: PageRequest
+
+
 class Connections:
     """The connections of a replica."""
 
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, services: AdminServices) -> None:
+        self._services = services
+        self._replica = services.replica
 
-    def all(self) -> Iterator[Raw]:
-        """Every open connection."""
-        yield from list(self._replica.channels)
-        # Of one kind or the other, which a type checker cannot join.
-        yield from cast(Iterable[Raw], tuple(self._replica.grpc.server.connections))
+    def all(self) -> Iterator[Transport]:
+        """Yield every open connection."""
+        yield from transports(self._replica)
 
-    def find(self, number: int) -> Raw | None:
-        """The open connection with this number."""
-        return next((raw for raw in self.all() if raw.peer.number == number), None)
+    def get(self, number: int) -> Transport:
+        """Return the open connection with this number. Raises OperationFailed."""
+        for transport in self.all():
+            if transport.peer.number == number:
+                return transport
+        raise not_found(f"no open connection has the number {number}")
 
-    def fits(self, raw: Raw, wanted: Wanted) -> bool:
-        """Whether a connection is wanted."""
-        peer = raw.peer
+    def matches(self, transport: Transport, query: ConnectionFilter) -> bool:
+        """Return whether a connection passes the filter."""
+        peer = transport.peer
         if (
-            (wanted.protocol is not None and wanted.protocol != protocol(raw))
-            or (wanted.tls is not None and wanted.tls != (peer.tls is not None))
-            or (wanted.listener is not None and wanted.listener != peer.listener)
-            or (wanted.address is not None and wanted.address not in (peer.address.host, str(peer.address)))
+            (query.protocol is not None and query.protocol != protocol(transport))
+            or (query.tls is not None and query.tls != (peer.tls is not None))
+            or (query.listener is not None and query.listener != peer.listener)
+            or (query.address is not None and query.address not in (peer.address.host, str(peer.address)))
         ):
             return False
-        if wanted.client_id is None and wanted.language is None and wanted.group is None:
+        if query.client_id is None and query.language is None and query.group is None:
             return True
-        return any(self._client_fits(channel, wanted) for channel in self.channels(raw))
+        return any(self._client_matches(channel, query) for channel in channels(self._replica, transport))
 
-    def _client_fits(self, channel: Channel, wanted: Wanted) -> bool:
-        who = channel.identity
-        if wanted.client_id is not None and wanted.client_id != who.client_id:
+    def _client_matches(self, channel: Channel, query: ConnectionFilter) -> bool:
+        identity = channel.identity
+        if query.client_id is not None and query.client_id != identity.client_id:
             return False
-        if wanted.language is not None and wanted.language.upper() != (who.language or "").upper():
+        if query.language is not None and query.language.upper() != (identity.language or "").upper():
             return False
-        if wanted.group is None:
+        if query.group is None:
             return True
         producers, consumers = self._groups(channel)
-        return wanted.group in producers or wanted.group in consumers
+        return query.group in producers or query.group in consumers
 
-    def channels(self, raw: Raw) -> tuple[Channel, ...]:
-        """The clients that use a connection, as the core knows them."""
-        if isinstance(raw, RemotingChannel):
-            return (raw,)
-        return self._replica.grpc.clients.of(raw)  # type: ignore[return-value]  # made by GrpcChannel
-
-    def describe(self, raw: Raw) -> Connection:
-        """A connection as it is told."""
-        peer, clock = raw.peer, self._loop.time()
+    def describe(self, transport: Transport) -> Connection:
+        """Return the description of a connection."""
+        peer, clock = transport.peer, self._services.loop.time()
         return Connection(
-            number=peer.number,
-            protocol=protocol(raw),
+            **self._services.placement,
+            number=self._services.connection_id(peer.number),
+            protocol=protocol(transport),
             listener=peer.listener,
             address=str(peer.address),
             local=str(peer.local),
             via=None if peer.via is None else str(peer.via),
             tls=None if peer.tls is None else peer.tls.version,
             subject=None if peer.tls is None else peer.tls.subject,
-            clients=[self._client(channel) for channel in self.channels(raw)],
-            in_flight=in_flight(raw),
-            requests=raw.requests,
-            bytes_in=raw.received_bytes,
-            bytes_out=raw.sent_bytes,
-            age=round(clock - raw.opened_at, 3),
-            idle=round(clock - raw.read_at, 3),
+            clients=[self._client(channel) for channel in channels(self._replica, transport)],
+            in_flight=in_flight(transport),
+            requests=transport.requests,
+            bytes_in=transport.received_bytes,
+            bytes_out=transport.sent_bytes,
+            age=round(clock - transport.opened_at, 3),
+            idle=round(clock - transport.read_at, 3),
         )
 
     def _client(self, channel: Channel) -> ConnectionClient:
-        who = channel.identity
+        identity = channel.identity
         producers, consumers = self._groups(channel)
         return ConnectionClient(
-            client_id=who.client_id,
-            language=who.language,
-            version=who.version,
+            client_id=identity.client_id,
+            language=identity.language,
+            version=identity.version,
             producer_groups=sorted(producers),
             consumer_groups=sorted(consumers),
         )
@@ -169,55 +179,101 @@ class Connections:
         return (frozenset(), frozenset()) if groups is None else (groups.producers, groups.consumers)
 
 
-def describe_closed(item: Closed) -> ClosedConnection:
-    """A former connection as it is told."""
-    return ClosedConnection(
-        number=item.number,
-        closed=at(item.at),
-        protocol=item.protocol,
-        listener=item.listener,
-        address=item.address,
-        tls=item.tls,
-        client_id=item.client_id,
-        language=item.language,
-        version=item.version,
-        cause=item.cause,
-        age=round(item.age, 3),
-        requests=item.requests,
-        bytes_in=item.bytes_in,
-        bytes_out=item.bytes_out,
-    )
+def transports(replica: Replica) -> Iterator[Transport]:
+    """Yield every open connection."""
+    yield from list(replica.channels)
+    # A type checker cannot derive the union.
+    yield from cast(Iterable[Transport], tuple(replica.grpc.server.connections))
 
 
-def protocol(raw: Raw) -> ChannelProtocol:
-    """What a connection speaks."""
-    return "remoting" if isinstance(raw, RemotingChannel) else "grpc"
+def channels(replica: Replica, transport: Transport) -> tuple[Channel, ...]:
+    """Return the clients that use a connection."""
+    if isinstance(transport, RemotingChannel):
+        return (transport,)
+    return replica.grpc.clients.of(transport)  # type: ignore[return-value]  # made by GrpcChannel
 
 
-def in_flight(raw: Raw) -> int:
-    """Unanswered requests of a connection."""
-    if isinstance(raw, RemotingChannel):
-        return raw.in_flight
-    return raw.open_streams if isinstance(raw, GrpcConnection) else 0
+def protocol(transport: Transport) -> ChannelProtocol:
+    """Return the protocol of a connection."""
+    return "remoting" if isinstance(transport, RemotingChannel) else "grpc"
 
 
-def disconnect(raw: Raw) -> None:
-    """End a connection, after what has been written is out."""
-    if isinstance(raw, RemotingChannel):
-        raw.close(CloseCause.OPERATOR)
-    elif isinstance(raw, GrpcConnection):
-        raw.end(GrpcCloseCause.OPERATOR)
-    else:
-        raw.cause = GrpcCloseCause.OPERATOR
-        raw.close()
+def in_flight(transport: Transport) -> int:
+    """Return the number of requests without a response."""
+    if isinstance(transport, RemotingChannel):
+        return transport.in_flight
+    return transport.open_streams if isinstance(transport, GrpcConnection) else 0
 
 
-# What connections can be sorted by; each gives values of one type.
-SORTS: dict[str, Callable[[Raw], Any]] = {
-    "age": lambda raw: -raw.opened_at,
-    "address": lambda raw: str(raw.peer.address),
+# Sort keys of connections; each gives values of one type.
+SORT_KEYS: dict[str, Callable[[Transport], Any]] = {
+    "age": lambda transport: -transport.opened_at,
+    "address": lambda transport: str(transport.peer.address),
     "in_flight": in_flight,
-    "bytes_in": lambda raw: raw.received_bytes,
-    "bytes_out": lambda raw: raw.sent_bytes,
-    "idle": lambda raw: -raw.read_at,
+    "bytes_in": lambda transport: transport.received_bytes,
+    "bytes_out": lambda transport: transport.sent_bytes,
+    "idle": lambda transport: -transport.read_at,
 }
+
+
+@operation("connections.list")
+async def list_connections(services: AdminServices, query: ConnectionQuery) -> SortedPage[Connection]:
+    """Return a page of open connections."""
+    connections = Connections(services)
+    key, worker = SORT_KEYS[query.page.order.key], services.workers.number
+
+    def place(transport: Transport) -> Place:
+        return Place(key(transport), worker, f"{transport.peer.number:019}")
+
+    cut = await paging.cut(
+        connections.all(), lambda transport: connections.matches(transport, query.filter), place, query.page
+    )
+    items = await paging.described(cut.items, connections.describe)
+    return SortedPage(query.page.order.descending, list(zip(cut.places, items, strict=True)), cut.rest, cut.total)
+
+
+@operation("connections.get", merged=False)
+async def get_connection(services: AdminServices, number: int) -> Connection:
+    """Return one open connection. Raises OperationFailed."""
+    connections = Connections(services)
+    return connections.describe(connections.get(number))
+
+
+@operation("connections.disconnect", merged=False, writes=True)
+async def disconnect(services: AdminServices, number: int) -> None:
+    """End a connection after the bytes that have been written. Raises OperationFailed."""
+    transport = Connections(services).get(number)
+    if isinstance(transport, RemotingChannel):
+        transport.close(CloseCause.OPERATOR)
+    elif isinstance(transport, GrpcConnection):
+        transport.end(GrpcCloseCause.OPERATOR)
+    else:
+        transport.cause = GrpcCloseCause.OPERATOR
+        transport.close()
+
+
+@operation("connections.closed")
+async def list_closed_connections(services: AdminServices, limit: int) -> SortedPage[ClosedConnection]:
+    """Return the connections that were closed last."""
+
+    def describe(end: ConnectionEnd) -> ClosedConnection:
+        return ClosedConnection(
+            **services.placement,
+            number=services.connection_id(end.number),
+            closed=at(end.at),
+            protocol=end.protocol,
+            listener=end.listener,
+            address=end.address,
+            tls=end.tls,
+            client_id=end.client_id,
+            language=end.language,
+            version=end.version,
+            cause=end.cause,
+            age=round(end.age, 3),
+            requests=end.requests,
+            bytes_in=end.bytes_in,
+            bytes_out=end.bytes_out,
+        )
+
+    ends = ((end.at, number, end) for number, end in services.events.closed.newest())
+    return newest(services.workers.number, ends, describe, limit)

@@ -1,51 +1,59 @@
-"""How far consumer groups are, who has which queue, and moving a group elsewhere."""
+"""Consumer progress: lag, owners of queues, and offset resets."""
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from proxy.operations import operator_channel, worker_extras
+from proxy.operations import operator_channel
 from proxy.operations.broker_settings import resets_by_itself
-from proxy.operations.client_tools import ClientRefused, running_info
-from proxy.operations.groups import consumers
-from proxy.operations.replica import Replica
-from proxy.operations.values import Answer, Name, Question, at_milliseconds
-from remoting import fastjson
+from proxy.operations.client_tools import ClientQuestion, ClientRefused, running_info
+from proxy.operations.failures import not_found
+from proxy.operations.groups import members_of
+from proxy.operations.offset_table import QueueOffsets, offset_table, progress
+from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
+from proxy.operations.services import AdminServices
+from proxy.operations.snapshots import merge_by_key
+from proxy.operations.values import Answer, Mergeable, Name, Reply, RequestBody, Rules, at_milliseconds, union
 from remoting.codes import RequestCode
 from remoting.errors import RemotingError
-from remoting.fastjson import ObjectKeys
 
-# Clients that are asked at the same time, and at most for one answer.
-_AT_ONCE = 16
-_MAX_ASKED = 200
-_TO_THE_END = -1
+# Clients that are asked at the same time, and for one reply.
+_MAX_CONCURRENT = 16
+_MAX_CLIENTS = 200
+# The timestamp of a reset to the end of a queue.
+_END = -1
 
 
 class QueueProgress(Answer):
-    """How far a group is in one queue."""
+    """The progress of a group in one queue."""
 
     topic: str = Field(examples=["orders"])
     broker: str = Field(examples=["broker-a"])
     queue: int
-    end: int = Field(description="offset behind the queue's last message")
-    consumed: int = Field(description="offset behind the last message that is done with")
+    end: int = Field(description="offset after the queue's last message")
+    consumed: int = Field(description="offset after the last message that the group has consumed")
     lag: int = Field(description="messages in between")
-    consumed_until: datetime | None = Field(description="when the last message that is done with was stored")
+    consumed_until: datetime | None = Field(description="store time of the last message that the group has consumed")
 
 
 class Lag(Answer):
-    """How far a group is."""
+    """The progress of a group."""
 
     group: str = Field(examples=["orders-billing"])
-    lag: int = Field(description="of all queues together")
+    lag: int = Field(description="sum of all queues")
     queues: list[QueueProgress]
-    unanswered: list[str] = Field(description="brokers that could not tell, with the reason")
+    unanswered: list[str] = Field(description="brokers that did not answer, with the reason")
 
 
-class QueueOwner(Answer):
-    """Who consumes a queue; several clients, or none while the group settles, mean trouble if that lasts."""
+class QueueOwner(Mergeable):
+    """The consumers of a queue. Several, or none, are normal while the group rebalances, and an error afterwards."""
+
+    MERGE_KEY = ("topic", "broker", "queue")
+    MERGE_RULES: ClassVar[Rules] = {"client_ids": union}
 
     topic: str = Field(examples=["orders"])
     broker: str = Field(examples=["broker-a"])
@@ -53,29 +61,29 @@ class QueueOwner(Answer):
     client_ids: list[str]
 
 
-class Ownership(Answer):
-    """A group's queues as its members tell. Members that pop share all queues, and have none of their own."""
+class Ownership(Reply):
+    """The queues of a group as its members report them. Members that pop share all queues, and report none."""
 
     group: str = Field(examples=["orders-billing"])
     queues: list[QueueOwner]
-    unanswered: list[str] = Field(description="client ids of members that did not tell")
+    unanswered: list[str] = Field(description="client ids of members that did not answer")
 
 
-class ResetToTime(Question):
-    """All queues of a topic: to the first message stored at this time, or after it."""
+class ResetToTime(RequestBody):
+    """All queues of a topic: to the first message stored at or after this time."""
 
     topic: Name = Field(examples=["orders"])
     time: datetime = Field(examples=["2026-11-21T08:00:00Z"])
 
 
-class ResetToEnd(Question):
-    """All queues of a topic: to the first message kept, or behind the last."""
+class ResetToEnd(RequestBody):
+    """All queues of a topic: to the first message, or after the last."""
 
     topic: Name = Field(examples=["orders"])
     to: Literal["earliest", "latest"]
 
 
-class ResetQueue(Question):
+class ResetQueue(RequestBody):
     """One queue: to an offset."""
 
     topic: Name = Field(examples=["orders"])
@@ -88,7 +96,7 @@ Reset = ResetToTime | ResetToEnd | ResetQueue
 
 
 class QueueOffset(Answer):
-    """Where a group goes on in one queue."""
+    """The offset of a group in one queue."""
 
     topic: str = Field(examples=["orders"])
     broker: str = Field(examples=["broker-a"])
@@ -97,130 +105,171 @@ class QueueOffset(Answer):
 
 
 class ResetResult(Answer):
-    """Where a group goes on from now."""
+    """The offsets of a group after a reset."""
 
     group: str = Field(examples=["orders-billing"])
     queues: list[QueueOffset]
 
 
-async def lag(replica: Replica, group: str, topic: str | None) -> Lag:
-    """How far a group is, in one topic or in all of its topics."""
-    fields = {"consumerGroup": group} if topic is None else {"consumerGroup": group, "topic": topic}
-    brokers = sorted(await replica.core.backend.brokers())
-    asked = (
-        operator_channel.ask(replica.core, broker, RequestCode.GET_CONSUME_STATS, dict(fields)) for broker in brokers
+@dataclass(frozen=True, slots=True)
+class LagQuery:
+    """A group, and one of its topics; None: all of them."""
+
+    group: str
+    topic: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipQuery:
+    """A group. elsewhere: whether to ask members that are connected to other replicas too."""
+
+    group: str
+    elsewhere: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipSnapshot:
+    """The owners of a group's queues, and the members that have answered this worker, or have not."""
+
+    worker: int
+    queues: list[QueueOwner]
+    answered: list[str]
+    unanswered: list[str]
+
+    @classmethod
+    def merge(cls, snapshots: Sequence[Self]) -> Self:
+        """Merge owners by queue. A member that one worker cannot reach may have answered another."""
+        queues = merge_by_key([(snapshot.worker, queue) for snapshot in snapshots for queue in snapshot.queues])
+        answered = union(snapshot.answered for snapshot in snapshots)
+        unanswered = {client_id for snapshot in snapshots for client_id in snapshot.unanswered}
+        queues.sort(key=lambda queue: (queue.topic, queue.broker, queue.queue))
+        return cls(snapshots[0].worker, queues, answered, sorted(unanswered.difference(answered)))
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOrder:
+    """A group, and where to move it."""
+
+    group: str
+    reset: Reset
+
+
+@operation("consumers.lag", timeout=REMOTE_TIMEOUT, merged=False)
+async def get_lag(services: AdminServices, query: LagQuery) -> Lag:
+    """Return a group's progress, in one topic or in all of its topics."""
+    fields = (
+        {"consumerGroup": query.group}
+        if query.topic is None
+        else {
+            "consumerGroup": query.group,
+            "topic": query.topic,
+        }
     )
-    replies = await asyncio.gather(*asked, return_exceptions=True)
-    queues, unanswered = [], []
-    for reply in replies:
+    core = services.replica.core
+    brokers = sorted(await core.backend.brokers())
+    requests = (_progress_at(services, broker, dict(fields)) for broker in brokers)
+    queues: list[QueueProgress] = []
+    unanswered = []
+    for reply in await asyncio.gather(*requests, return_exceptions=True):
         if isinstance(reply, RemotingError):
             unanswered.append(str(reply))
         elif isinstance(reply, BaseException):
             raise reply
         else:
-            queues += [_progress(queue, row) for queue, row in _table(reply.body)]
+            queues += map(_queue_progress, reply)
     queues.sort(key=lambda row: (row.topic, row.broker, row.queue))
-    return Lag(group=group, lag=sum(row.lag for row in queues), queues=queues, unanswered=unanswered)
+    return Lag(group=query.group, lag=sum(row.lag for row in queues), queues=queues, unanswered=unanswered)
 
 
-def _progress(queue: dict[str, Any], row: dict[str, Any]) -> QueueProgress:
-    end, consumed = int(row.get("brokerOffset", 0)), int(row.get("consumerOffset", 0))
+async def _progress_at(services: AdminServices, broker: str, fields: dict[str, str]) -> list[QueueOffsets]:
+    reply = await operator_channel.ask(services.replica.core, broker, RequestCode.GET_CONSUME_STATS, fields)
+    return progress(reply.body)
+
+
+def _queue_progress(offsets: QueueOffsets) -> QueueProgress:
     return QueueProgress(
-        **_queue(queue),
-        end=end,
-        consumed=consumed,
-        lag=max(end - consumed, 0),
-        consumed_until=at_milliseconds(int(row.get("lastTimestamp", 0))),
+        **offsets.key._asdict(),
+        end=offsets.end,
+        consumed=offsets.consumed,
+        lag=offsets.lag,
+        consumed_until=at_milliseconds(offsets.consumed_until),
     )
 
 
-def _queue(queue: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "topic": str(queue.get("topic", "")),
-        "broker": str(queue.get("brokerName", "")),
-        "queue": int(queue.get("queueId", -1)),
-    }
-
-
-def _table(body: bytes) -> list[tuple[dict[str, Any], Any]]:
-    """The `offsetTable` of an answer, whose keys are queues."""
-    data = fastjson.loads(body) if body else {}
-    table = data.get("offsetTable") if isinstance(data, dict) else None
-    return (
-        [(key, value) for key, value in table.pairs if isinstance(key, dict)] if isinstance(table, ObjectKeys) else []
-    )
-
-
-async def owners(replica: Replica, group: str) -> Ownership:
-    """Which queues the members of a group say that they have. Raises NoSuchGroup."""
-    members = (await consumers(replica, group)).members
-    if worker_extras.wanted("answered") and not worker_extras.wanted("elsewhere"):
-        # The others are another worker's, which asks them itself, or are asked by the one that asks us.
+@operation("consumers.owners", timeout=BULK_TIMEOUT)
+async def get_owners(services: AdminServices, query: OwnershipQuery) -> OwnershipSnapshot:
+    """Return the queues that the members of a group report. Raises OperationFailed."""
+    members = await members_of(services, query.group)
+    if not query.elsewhere:
+        # Other workers ask their own members, and one of them those of other replicas.
         members = [member for member in members if member.protocol is not None]
-    members = members[:_MAX_ASKED]
-    turn = asyncio.Semaphore(_AT_ONCE)
-    asked = await asyncio.gather(*(_queues_of(replica, group, member.client_id, turn) for member in members))
-    found: dict[tuple[str, str, int], list[str]] = {}
+    members = members[:_MAX_CLIENTS]
+    limit = asyncio.Semaphore(_MAX_CONCURRENT)
+    replies = await asyncio.gather(*(_queues_of(services, query.group, member.client_id, limit) for member in members))
+    owners: dict[tuple[str, str, int], list[str]] = {}
     unanswered = []
-    for member, queues in zip(members, asked, strict=True):
+    for member, queues in zip(members, replies, strict=True):
         if queues is None:
             unanswered.append(member.client_id)
         for queue in queues or ():
-            found.setdefault(queue, []).append(member.client_id)
-    worker_extras.tell("answered", lambda: sorted({member.client_id for member in members} - set(unanswered)))
+            owners.setdefault(queue, []).append(member.client_id)
     rows = [
         QueueOwner(topic=topic, broker=broker, queue=queue, client_ids=client_ids)
-        for (topic, broker, queue), client_ids in sorted(found.items())
+        for (topic, broker, queue), client_ids in sorted(owners.items())
     ]
-    return Ownership(group=group, queues=rows, unanswered=unanswered)
+    answered = sorted({member.client_id for member in members}.difference(unanswered))
+    return OwnershipSnapshot(services.workers.number, rows, answered, unanswered)
 
 
 async def _queues_of(
-    replica: Replica, group: str, client_id: str, turn: asyncio.Semaphore
+    services: AdminServices, group: str, client_id: str, limit: asyncio.Semaphore
 ) -> list[tuple[str, str, int]] | None:
     try:
-        async with turn:
-            info = await running_info(replica, group, client_id, stack=False)
+        async with limit:
+            info = await running_info(services, ClientQuestion(group, client_id))
     except (ClientRefused, RemotingError, TimeoutError):
         return None
     return [(queue.topic, queue.broker, queue.queue) for queue in info.queues]
 
 
-async def reset(replica: Replica, group: str, wanted: Reset) -> ResetResult:
-    """Move a group. Raises RemotingError; what brokers have done by then stays done."""
-    fields = {"topic": wanted.topic, "group": group, "timestamp": str(_TO_THE_END), "isForce": "true"}
-    if isinstance(wanted, ResetQueue):
-        await _check_reset(replica, wanted.broker)
-        fields.update(queueId=str(wanted.queue), offset=str(wanted.offset))
-        brokers: tuple[str, ...] = (wanted.broker,)
+@operation("consumers.reset", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
+async def reset_offset(services: AdminServices, order: ResetOrder) -> ResetResult:
+    """Move a group. Raises RemotingError; brokers that have moved it by then do not move it back."""
+    core, reset = services.replica.core, order.reset
+    fields = {"topic": reset.topic, "group": order.group, "timestamp": str(_END), "isForce": "true"}
+    if isinstance(reset, ResetQueue):
+        if not core.backend.has_broker(reset.broker):
+            raise not_found(f"there is no broker {reset.broker}")
+        await _check_reset(services, reset.broker)
+        fields.update(queueId=str(reset.queue), offset=str(reset.offset))
+        brokers: tuple[str, ...] = (reset.broker,)
     else:
-        fields["timestamp"] = str(_timestamp(wanted))
-        brokers = (await replica.core.backend.route(wanted.topic)).brokers
+        fields["timestamp"] = str(_timestamp(reset))
+        brokers = (await core.backend.route(reset.topic)).brokers
     code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-    replies = await asyncio.gather(
-        *(operator_channel.ask(replica.core, broker, code, dict(fields)) for broker in brokers)
-    )
+    replies = await asyncio.gather(*(operator_channel.ask(core, broker, code, dict(fields)) for broker in brokers))
     queues = [
-        QueueOffset(**_queue(queue), offset=int(offset)) for reply in replies for queue, offset in _table(reply.body)
+        QueueOffset(**key._asdict(), offset=int(offset))
+        for reply in replies
+        for key, offset in offset_table(reply.body)
     ]
-    return ResetResult(group=group, queues=sorted(queues, key=lambda row: (row.topic, row.broker, row.queue)))
+    queues.sort(key=lambda row: (row.topic, row.broker, row.queue))
+    return ResetResult(group=order.group, queues=queues)
 
 
-async def _check_reset(replica: Replica, broker: str) -> None:
-    """Brokers that leave resets to clients do not look at the queue: they would send the group to the end of all."""
-    if not await resets_by_itself(replica, broker):
+async def _check_reset(services: AdminServices, broker: str) -> None:
+    """Raise RemotingError if the broker leaves resets to clients: it would ignore the queue, and move the group to the
+    end of all queues."""
+    if not await resets_by_itself(services.replica, broker):
         raise RemotingError(
-            f"the broker {broker} leaves resets to its clients (useServerSideResetOffset=false), which know no single "
-            "queue: reset the whole topic"
+            f"the broker {broker} leaves resets to its clients (useServerSideResetOffset=false), which cannot reset a "
+            "single queue: reset the whole topic"
         )
 
 
-def _timestamp(wanted: ResetToTime | ResetToEnd) -> int:
-    """Milliseconds since 1970. A time without a zone is UTC."""
-    if isinstance(wanted, ResetToEnd):
-        return 0 if wanted.to == "earliest" else _TO_THE_END
-    return max(int(_utc(wanted.time).timestamp() * 1000), 0)
-
-
-def _utc(time: datetime) -> datetime:
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
+def _timestamp(reset: ResetToTime | ResetToEnd) -> int:
+    """Return milliseconds since 1970. A time without a zone is UTC."""
+    if isinstance(reset, ResetToEnd):
+        return 0 if reset.to == "earliest" else _END
+    time = reset.time.replace(tzinfo=UTC) if reset.time.tzinfo is None else reset.time
+    return max(int(time.timestamp() * 1000), 0)

@@ -1,22 +1,22 @@
-"""Long work in turns: a list of thousands must not keep clients waiting."""
+"""Yields to the event loop during long work, so that a list of thousands does not delay clients."""
 
 import asyncio
 from time import monotonic
 
-# Seconds of work until everybody else has a turn.
-_WORK = 0.005
+# Seconds of work between yields.
+_MAX_SECONDS = 0.005
 
 
-class Turns:
-    """Taken between the pieces of one long work."""
+class CooperativeYield:
+    """Yields in one long task; call `checkpoint` between its steps."""
 
     __slots__ = ("_since",)
 
     def __init__(self) -> None:
         self._since = monotonic()
 
-    async def take(self) -> None:
-        """Let everybody else have a turn, where enough has been done for now."""
-        if monotonic() - self._since > _WORK:
+    async def checkpoint(self) -> None:
+        """Yield to the event loop if the task has worked long enough."""
+        if monotonic() - self._since > _MAX_SECONDS:
             await asyncio.sleep(0)
             self._since = monotonic()

@@ -1,5 +1,6 @@
-"""Dead letters: what a group's dead letter queue holds, and giving messages to the group once more."""
+"""Dead letters of a consumer group: list them, and send them to the group again."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
@@ -8,9 +9,12 @@ from pydantic import Field
 from proxy.core.client_registry import Role
 from proxy.operations import operator_channel
 from proxy.operations.broker_settings import reads_old_retry_topics
+from proxy.operations.operation import BULK_TIMEOUT, operation
 from proxy.operations.operator_channel import BrokerRefused
 from proxy.operations.replica import Replica
-from proxy.operations.values import Answer, Question, Text, at_milliseconds
+from proxy.operations.services import AdminServices
+from proxy.operations.snapshots import Holders
+from proxy.operations.values import Answer, RequestBody, Text, at_milliseconds
 from remoting import messages, properties, send_message
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -19,14 +23,15 @@ from remoting.ids import OffsetMessageId
 from remoting.messages import PullSysFlag, StoredMessage
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 
-# A group that brokers have from their start, for tools (MixAll.TOOLS_CONSUMER_GROUP).
+# A group that every broker has, for tools (MixAll.TOOLS_CONSUMER_GROUP).
 _GROUP = "TOOLS_CONSUMER"
-# Producer group of what is sent again (MixAll.CLIENT_INNER_PRODUCER_GROUP).
+# Producer group of resent messages (MixAll.CLIENT_INNER_PRODUCER_GROUP).
 _PRODUCER = "CLIENT_INNER_PRODUCER"
-# Brokers find messages by their unique id with this field (MixAll.UNIQUE_MSG_QUERY_FLAG), at any time.
+# With this field brokers search by unique message id (MixAll.UNIQUE_MSG_QUERY_FLAG).
 _BY_ID = "_UNIQUE_KEY_QUERY"
-_EVER = 2**62
-_NOTHING = frozenset(
+# A timestamp after all messages; brokers add to it.
+_MAX_TIMESTAMP = 2**62
+_NOT_FOUND = frozenset(
     (
         ResponseCode.PULL_NOT_FOUND,
         ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -34,8 +39,8 @@ _NOTHING = frozenset(
         ResponseCode.QUERY_NOT_FOUND,
     )
 )
-# What brokers note in a message that has nothing to do with its next delivery.
-_OUTDATED = (
+# Properties of a message that describe its former deliveries.
+_DELIVERY_PROPERTIES = (
     properties.POP_CK,
     properties.FIRST_POP_TIME,
     properties.RECONSUME_TIME,
@@ -53,54 +58,72 @@ Target = Literal["auto", "retry", "pop_retry", "topic"]
 
 
 class DeadLetter(Answer):
-    """A message in a dead letter queue; neither its body nor its keys are told."""
+    """A message in a dead letter queue, without its body and keys."""
 
     message_id: str = Field(examples=["7F00000100002A9F0000000000000017"])
-    topic: str = Field(description="where it was sent to first", examples=["orders"])
+    topic: str = Field(description="the topic that it was sent to", examples=["orders"])
     tag: str | None = Field(examples=["TagA"])
     broker: str = Field(examples=["broker-a"])
     queue: int
     offset: int
     bytes: int
-    reconsumed: int = Field(description="how often it was delivered again before it was given up")
+    reconsumed: int = Field(description="deliveries after the first one")
     born: datetime | None
-    stored: datetime | None = Field(description="when it was given up")
+    stored: datetime | None = Field(description="when it became a dead letter")
 
 
-class Resend(Question):
-    """Which dead letters a group shall get once more; they stay in the dead letter queue."""
+class Resend(RequestBody):
+    """The dead letters to send to the group again; they stay in the dead letter queue."""
 
     message_ids: list[Text] = Field(
         min_length=1, max_length=100, description="unique message ids", examples=[["7F000001000018B4AAC2000000000001"]]
     )
     to: Target = Field(
         "auto",
-        description="retry: the group's retry topic, which remoting push consumers read; pop_retry: that of consumers "
-        "that pop, as all gRPC consumers do; topic: where it was first, for every group; auto: pop_retry for what was "
-        "retried so before and for groups with gRPC members here, else retry",
+        description="retry: the group's retry topic, which remoting push consumers read; pop_retry: the retry topic of "
+        "consumers that pop, as all gRPC consumers do; topic: the original topic, for every group; auto: pop_retry for "
+        "messages that were retried by pop and for groups with gRPC members here, else retry",
     )
 
 
 class Resent(Answer):
-    """What became of one of them."""
+    """The result for one dead letter."""
 
     message_id: str = Field(examples=["7F000001000018B4AAC2000000000001"])
     sent: bool
-    topic: str | None = Field(description="where it went", examples=["%RETRY%orders-billing"])
-    text: str = Field(description="why not, where it was not sent", examples=[""])
+    topic: str | None = Field(description="the topic that it was sent to", examples=["%RETRY%orders-billing"])
+    text: str = Field(description="the reason, if it was not sent", examples=[""])
 
 
-async def newest(replica: Replica, group: str, count: int) -> list[DeadLetter]:
-    """The newest of a group's dead letters. Raises RemotingError (TopicNotExist: it never had any)."""
-    topic = DLQ_PREFIX + group
+@dataclass(frozen=True, slots=True)
+class DeadLetterQuery:
+    """The newest `limit` dead letters of a group."""
+
+    group: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResendOrder:
+    """A group, and the dead letters to send to it again."""
+
+    group: str
+    resend: Resend
+
+
+@operation("dead_letters.list", timeout=BULK_TIMEOUT, merged=False)
+async def list_dead_letters(services: AdminServices, query: DeadLetterQuery) -> list[DeadLetter]:
+    """Return the newest dead letters of a group. Raises RemotingError (TopicNotExist: it never had any)."""
+    replica = services.replica
+    topic = DLQ_PREFIX + query.group
     route = await replica.core.backend.route(topic)
     found: list[DeadLetter] = []
     for queues in route.queues:
         for queue in range(queues.readable):
-            stored = await _tail(replica, topic, queues.broker, queue, count)
-            found += [_described(message, queues.broker, group) for message in stored]
+            stored = await _tail(replica, topic, queues.broker, queue, query.limit)
+            found += [_described(message, queues.broker, query.group) for message in stored]
     found.sort(key=lambda letter: (letter.stored is not None, letter.stored), reverse=True)
-    return found[:count]
+    return found[: query.limit]
 
 
 async def _tail(replica: Replica, topic: str, broker: str, queue: int, count: int) -> list[StoredMessage]:
@@ -138,11 +161,11 @@ async def _tail(replica: Replica, topic: str, broker: str, queue: int, count: in
 
 
 async def _found(replica: Replica, broker: str, code: RequestCode, fields: dict[str, str]) -> RemotingCommand | None:
-    """The answer; None where it says that there is nothing."""
+    """Return the reply; None if it says that nothing was found."""
     try:
         return await operator_channel.ask(replica.core, broker, code, fields)
     except BrokerRefused as error:
-        if error.answer in _NOTHING:
+        if error.answer in _NOT_FOUND:
             return None
         raise
 
@@ -169,31 +192,46 @@ def _id(message: StoredMessage) -> str:
 
 
 def _origin(message: StoredMessage, group: str) -> str:
-    """The topic that a message was sent to first.
+    """Return the topic that a message was first sent to.
 
-    Brokers note it where they retry a message of a consumer that pulls; of a popped one they note its retry topic.
+    In a retried message of a consumer that pulls, brokers store it as a property; in a popped one, the retry topic.
     """
-    topic = _noted(message)
+    topic = _stored_origin(message)
     for prefix in _pop_retry_prefixes(group):
         if topic.startswith(prefix):
             return topic.removeprefix(prefix)
     return topic
 
 
-def _noted(message: StoredMessage) -> str:
+def _stored_origin(message: StoredMessage) -> str:
     return message.get(properties.RETRY_TOPIC) or message.get(properties.DLQ_ORIGIN_TOPIC) or message.topic
 
 
 def _pop_retry_prefixes(group: str) -> tuple[str, str]:
-    """Of a group's retry topics for consumers that pop: as brokers name them, and with enableRetryTopicV2."""
+    """Return the prefixes of a group's pop retry topics: the default one, and that of enableRetryTopicV2."""
     return f"{RETRY_PREFIX}{group}_", f"{RETRY_PREFIX}{group}+"
 
 
-async def resend(replica: Replica, group: str, wanted: Resend) -> list[Resent]:
-    """Send dead letters once more, one after the other. Raises RemotingError (TopicNotExist: there are none)."""
-    topic = DLQ_PREFIX + group
-    brokers = (await replica.core.backend.route(topic)).brokers
-    return [await _resend(replica, group, brokers, message_id, wanted.to) for message_id in wanted.message_ids]
+@operation("dead_letters.resend", timeout=BULK_TIMEOUT, merged=False, writes=True)
+async def resend(services: AdminServices, order: ResendOrder) -> list[Resent]:
+    """Send dead letters again, one after the other. Raises RemotingError (TopicNotExist: there are none)."""
+    topic = DLQ_PREFIX + order.group
+    brokers = (await services.replica.core.backend.route(topic)).brokers
+    return [
+        await _resend(services.replica, order.group, brokers, message_id, order.resend.to)
+        for message_id in order.resend.message_ids
+    ]
+
+
+@operation("dead_letters.grpc_holders")
+async def find_grpc_holders(services: AdminServices, group: str) -> Holders:
+    """Return this worker if it has gRPC members of the group: they determine the target of `auto`."""
+    return Holders([services.workers.number] if _has_grpc_members(services.replica, group) else [])
+
+
+def _has_grpc_members(replica: Replica, group: str) -> bool:
+    members = replica.registry.members(Role.CONSUMER, group)
+    return any(member.channel is not None and member.channel.protocol == "grpc" for member in members)
 
 
 async def _resend(replica: Replica, group: str, brokers: tuple[str, ...], message_id: str, to: Target) -> Resent:
@@ -215,24 +253,24 @@ async def _look_up(replica: Replica, group: str, broker: str, message_id: str) -
         "key": message_id,
         "maxNum": "32",
         "beginTimestamp": "0",
-        "endTimestamp": str(_EVER),
+        "endTimestamp": str(_MAX_TIMESTAMP),
         _BY_ID: "true",
     }
     reply = await _found(replica, broker, RequestCode.QUERY_MESSAGE, fields)
     found = [] if reply is None else messages.decode_messages(reply.body)
-    # Brokers find by a hash.
-    fitting = [message for message in found if message.get(properties.UNIQ_CLIENT_MESSAGE_ID) == message_id]
-    return max(fitting, key=lambda message: message.store_timestamp, default=None)
+    # Brokers search by a hash of the id.
+    exact = [message for message in found if message.get(properties.UNIQ_CLIENT_MESSAGE_ID) == message_id]
+    return max(exact, key=lambda message: message.store_timestamp, default=None)
 
 
 async def _target(replica: Replica, group: str, broker: str, message: StoredMessage, to: Target) -> str:
     if to == "topic":
         return _origin(message, group)
     if to == "pop_retry" or (to == "auto" and _pops(replica, group, message)):
-        # Nobody may send to the new ones: their names have a sign in them that brokers refuse.
+        # Topics of enableRetryTopicV2 have a `+` in their names, and brokers reject messages to such names.
         if not await reads_old_retry_topics(replica, broker):
             raise RemotingError(
-                f"the broker {broker} gives its pop retry topics names that it takes no messages for "
+                f"the broker {broker} accepts no messages to its pop retry topics "
                 "(enableRetryTopicV2 without retrieveMessageFromPopRetryTopicV1): resend to the topic"
             )
         return f"{RETRY_PREFIX}{group}_{_origin(message, group)}"
@@ -240,15 +278,13 @@ async def _target(replica: Replica, group: str, broker: str, message: StoredMess
 
 
 def _pops(replica: Replica, group: str, message: StoredMessage) -> bool:
-    if _noted(message).startswith(_pop_retry_prefixes(group)):
-        return True
-    members = replica.registry.members(Role.CONSUMER, group)
-    return any(member.channel is not None and member.channel.protocol == "grpc" for member in members)
+    """Return whether the message's consumers pop, as far as is known."""
+    return _stored_origin(message).startswith(_pop_retry_prefixes(group)) or _has_grpc_members(replica, group)
 
 
 async def _send(replica: Replica, broker: str, topic: str, message: StoredMessage, origin: str) -> None:
-    kept = {name: value for name, value in message.property_map.items() if name not in _OUTDATED}
-    # By this consumers know what topic a message from their retry topic is of.
+    kept = {name: value for name, value in message.property_map.items() if name not in _DELIVERY_PROPERTIES}
+    # Consumers of a retry topic restore the original topic from it.
     kept[properties.RETRY_TOPIC] = origin
     fields = send_message.send_fields(
         producer_group=_PRODUCER,

@@ -1,23 +1,32 @@
-"""Producer and consumer groups: members, subscriptions, and members that do not agree on these."""
+"""Producer and consumer groups: members, subscriptions, and skew (members whose subscriptions differ)."""
 
 import time
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
 
 from proxy.core.client_registry import Member, Role
 from proxy.core.handlers.groups import consumer_connections
-from proxy.operations import operator_channel
+from proxy.operations import operator_channel, paging
+from proxy.operations.failures import not_found
+from proxy.operations.operation import REMOTE_TIMEOUT, operation
+from proxy.operations.paging import PageRequest, Place
 from proxy.operations.replica import Replica
-from proxy.operations.values import Answer
+from proxy.operations.services import AdminServices
+from proxy.operations.snapshots import Entries, NamedPage
+from proxy.operations.values import Answer, Mergeable, Reply, Rules, union
+from remoting.fastjson import load_object
 from remoting.codes import RequestCode, version_text
 from remoting.errors import RemotingError
-from remoting.fastjson import load_object
 from remoting.names import RETRY_PREFIX
+
+# Expression and kind of each member's subscriptions: by client id, then by topic.
+Subscriptions = Mapping[str, Mapping[str, tuple[str, str]]]
 
 
 class Subscription(Answer):
-    """What a member wants of a topic."""
+    """A member's subscription to a topic."""
 
     topic: str = Field(examples=["orders"])
     expression: str = Field(examples=["*"])
@@ -32,7 +41,7 @@ class GroupMember(Answer):
     address: str = Field(examples=["192.0.2.7:51234"])
     language: str = Field(examples=["JAVA"])
     version: str = Field(examples=["5.4.0"])
-    heartbeat: float | None = Field(description="seconds since its last heartbeat; null: it came to another replica")
+    heartbeat: float | None = Field(description="seconds since its last heartbeat; null: sent to another replica")
 
 
 class Consumer(GroupMember):
@@ -44,8 +53,11 @@ class Consumer(GroupMember):
     subscriptions: list[Subscription] | None = Field(description="null: not known here")
 
 
+_Member = TypeVar("_Member", bound=GroupMember)
+
+
 class Variant(Answer):
-    """What some members of a group want of a topic. `expression` is null where they do not subscribe to it at all."""
+    """Members of a group with the same subscription to a topic. `expression` is null if they do not subscribe to it."""
 
     expression: str | None = Field(examples=["TagA || TagB"])
     kind: str | None = Field(examples=["TAG"])
@@ -53,7 +65,8 @@ class Variant(Answer):
 
 
 class Skew(Answer):
-    """A topic on which the members of a group do not agree: messages get lost, as brokers keep one subscription."""
+    """A topic to which the members of a group subscribe differently; brokers keep one subscription, so messages are
+    lost."""
 
     topic: str = Field(examples=["orders"])
     variants: list[Variant]
@@ -71,77 +84,192 @@ class ConsumerGroupSummary(GroupSummary):
     """A consumer group with members."""
 
     topics: list[str] = Field(examples=[["orders"]])
-    skewed: bool = Field(description="whether members want different things of a topic")
+    skewed: bool = Field(description="whether the subscriptions of members differ")
 
 
-class ProducerGroup(Answer):
+def merge_members(values: list[list[_Member]]) -> list[_Member]:
+    """Merge members: those connected to some worker by id, then the others, once each."""
+    members = [member for value in values for member in value]
+    local = sorted((member for member in members if member.protocol is not None), key=lambda member: member.client_id)
+    # Some workers know the subscriptions of a member that is connected elsewhere, others only its id.
+    others = sorted(
+        (member for member in members if member.protocol is None),
+        key=lambda member: getattr(member, "subscriptions", None) is None,
+    )
+    known = {member.client_id for member in local}
+    remote: dict[str, _Member] = {}
+    for member in others:
+        if member.client_id not in known:
+            remote.setdefault(member.client_id, member)
+    return [*local, *remote.values()]
+
+
+def merge_subscriptions(values: Sequence[Subscriptions]) -> dict[str, dict[str, tuple[str, str]]]:
+    """Merge the subscriptions of clients."""
+    merged: dict[str, dict[str, tuple[str, str]]] = {}
+    for value in values:
+        for client_id, topics in value.items():
+            merged.setdefault(client_id, {}).update(topics)
+    return merged
+
+
+class ProducerGroup(Mergeable):
     """A producer group. For gRPC producers, the group is the topic."""
+
+    MERGE_KEY = ("name",)
+    MERGE_RULES: ClassVar[Rules] = {"members": merge_members}
 
     name: str = Field(examples=["billing"])
     members: list[GroupMember]
 
 
-class ConsumerGroup(Answer):
-    """A consumer group. Members elsewhere are as brokers know them."""
+class ConsumerGroup(Reply):
+    """A consumer group. Of members that are not connected here, it has the brokers' information."""
 
     name: str = Field(examples=["orders-billing"])
     members: list[Consumer]
     skew: list[Skew]
 
 
-class NoSuchGroup(Exception):
-    """Nobody is in the group, as far as is known."""
+class GroupEntry(Mergeable):
+    """A group in a list of groups, with the facts that its summary counts."""
+
+    MERGE_KEY = ("name",)
+    MERGE_RULES: ClassVar[Rules] = {
+        "client_ids": union,
+        "local_client_ids": union,
+        "subscriptions": merge_subscriptions,
+    }
+
+    name: str
+    client_ids: list[str]
+    local_client_ids: list[str]
+    subscriptions: dict[str, dict[str, tuple[str, str]]]
+
+    @property
+    def producer_summary(self) -> GroupSummary:
+        """The summary of a producer group."""
+        return GroupSummary(name=self.name, members=len(self.client_ids), local=len(self.local_client_ids))
+
+    @property
+    def consumer_summary(self) -> ConsumerGroupSummary:
+        """The summary of a consumer group."""
+        return ConsumerGroupSummary(
+            name=self.name,
+            members=len(self.client_ids),
+            local=len(self.local_client_ids),
+            topics=union(self.subscriptions.values()),
+            skewed=bool(skew(self.subscriptions)),
+        )
 
 
-def producer_summary(replica: Replica, name: str) -> GroupSummary:
-    """A producer group in short."""
-    members = replica.registry.members(Role.PRODUCER, name)
-    return GroupSummary(name=name, members=len(_ids(members)), local=_local(members))
+class ConsumerGroupEntry(Mergeable):
+    """A consumer group with its members' subscriptions."""
+
+    MERGE_KEY = ("name",)
+    MERGE_RULES: ClassVar[Rules] = {"members": merge_members, "subscriptions": merge_subscriptions}
+
+    name: str
+    members: list[Consumer]
+    subscriptions: dict[str, dict[str, tuple[str, str]]]
+
+    @property
+    def group(self) -> ConsumerGroup:
+        """The group with its skew."""
+        return ConsumerGroup(name=self.name, members=self.members, skew=skew(self.subscriptions))
 
 
-def consumer_summary(replica: Replica, name: str) -> ConsumerGroupSummary:
-    """A consumer group in short."""
-    members = replica.registry.members(Role.CONSUMER, name)
-    wanted = _wanted(members, name)
-    return ConsumerGroupSummary(
+def skew(subscriptions: Subscriptions) -> list[Skew]:
+    """Return the topics to which members subscribe differently."""
+    found = []
+    for topic in union(subscriptions.values()):
+        by_variant: dict[tuple[str, str] | None, list[str]] = {}
+        for client_id, topics in sorted(subscriptions.items()):
+            by_variant.setdefault(topics.get(topic), []).append(client_id)
+        if len(by_variant) > 1:
+            variants = [
+                Variant(expression=variant and variant[0], kind=variant and variant[1], client_ids=client_ids)
+                for variant, client_ids in by_variant.items()
+            ]
+            found.append(Skew(topic=topic, variants=variants))
+    return found
+
+
+# Operations.
+
+
+@operation("groups.producers")
+async def list_producer_groups(services: AdminServices, page: PageRequest) -> NamedPage[GroupEntry]:
+    """Return a page of the producer groups with members, by name."""
+    return await _page(services, Role.PRODUCER, page)
+
+
+@operation("groups.consumers")
+async def list_consumer_groups(services: AdminServices, page: PageRequest) -> NamedPage[GroupEntry]:
+    """Return a page of the consumer groups with members, by name."""
+    return await _page(services, Role.CONSUMER, page)
+
+
+async def _page(services: AdminServices, role: Role, page: PageRequest) -> NamedPage[GroupEntry]:
+    replica = services.replica
+    names: list[str] = replica.registry.groups(role)
+    cut = await paging.cut(names, lambda _: True, lambda name: Place("", 0, name), page)
+    items = await paging.described(cut.items, lambda name: _entry(replica, role, name))
+    return NamedPage(services.workers.number, sorted(names), items)
+
+
+def _entry(replica: Replica, role: Role, name: str) -> GroupEntry:
+    members = replica.registry.members(role, name)
+    return GroupEntry(
         name=name,
-        members=len(_ids(members)),
-        local=_local(members),
-        topics=sorted({topic for subscriptions in wanted.values() for topic in subscriptions}),
-        skewed=bool(skew(wanted)),
+        client_ids=sorted({member.client_id for member in members}),
+        local_client_ids=sorted({member.client_id for member in members if member.channel is not None}),
+        subscriptions=_topics_of(members, name) if role is Role.CONSUMER else {},
     )
 
 
-def producers(replica: Replica, name: str) -> ProducerGroup:
-    """A producer group. Raises NoSuchGroup."""
-    members = replica.registry.members(Role.PRODUCER, name)
+@operation("groups.producer")
+async def get_producer_group(services: AdminServices, name: str) -> Entries[ProducerGroup]:
+    """Return a producer group. Raises OperationFailed."""
+    members = services.replica.registry.members(Role.PRODUCER, name)
     if not members:
-        raise NoSuchGroup(f"no producer of group {name} is connected here")
-    return ProducerGroup(name=name, members=[_member(member) for member in _by_id(members)])
+        raise not_found(f"no producer of group {name} is connected here")
+    group = ProducerGroup(name=name, members=[_member(member) for member in _by_id(members)])
+    return Entries(services.workers.number, [group])
 
 
-async def consumers(replica: Replica, name: str) -> ConsumerGroup:
-    """A consumer group: who is here, and whom brokers know besides. Raises NoSuchGroup."""
-    members = replica.registry.members(Role.CONSUMER, name)
-    here = [_consumer(member, name) for member in _by_id(members)]
+@operation("groups.consumer", timeout=REMOTE_TIMEOUT)
+async def get_consumer_group(services: AdminServices, name: str) -> Entries[ConsumerGroupEntry]:
+    """Return a consumer group: the members here, and those that brokers know. Raises OperationFailed."""
+    members = services.replica.registry.members(Role.CONSUMER, name)
+    group = ConsumerGroupEntry(
+        name=name, members=await members_of(services, name), subscriptions=_topics_of(members, name)
+    )
+    return Entries(services.workers.number, [group])
+
+
+async def members_of(services: AdminServices, name: str) -> list[Consumer]:
+    """Return the members of a consumer group, here and elsewhere. Raises OperationFailed."""
+    replica = services.replica
+    here = [_consumer(member, name) for member in _by_id(replica.registry.members(Role.CONSUMER, name))]
     known = {member.client_id for member in here}
-    others = [item for item in await _elsewhere(replica, name) if item.client_id not in known]
+    others = [member for member in await _members_elsewhere(replica, name) if member.client_id not in known]
     if not here and not others:
-        raise NoSuchGroup(f"no consumer of group {name} is connected")
-    return ConsumerGroup(name=name, members=[*here, *others], skew=skew(_wanted(members, name)))
+        raise not_found(f"no consumer of group {name} is connected")
+    return [*here, *others]
 
 
-async def _elsewhere(replica: Replica, name: str) -> list[Consumer]:
+async def _members_elsewhere(replica: Replica, name: str) -> list[Consumer]:
     code = RequestCode.GET_CONSUMER_CONNECTION_LIST
     try:
         reply = await operator_channel.handle(replica.core, consumer_connections, code, {"consumerGroup": name})
         data = load_object(reply.body) if reply.code == 0 else {}
     except (RemotingError, TimeoutError):
         return []
-    return [_remote(data, item) for item in data.get("connectionSet") or () if isinstance(item, dict)]
+    return [_remote_consumer(data, item) for item in data.get("connectionSet") or () if isinstance(item, dict)]
 
 
-def _remote(group: dict[str, Any], item: dict[str, Any]) -> Consumer:
+def _remote_consumer(group: dict[str, Any], item: dict[str, Any]) -> Consumer:
     version = item.get("version")
     return Consumer(
         client_id=str(item.get("clientId") or ""),
@@ -157,34 +285,8 @@ def _remote(group: dict[str, Any], item: dict[str, Any]) -> Consumer:
     )
 
 
-def skew(wanted: dict[str, dict[str, tuple[str, str]]]) -> list[Skew]:
-    """Topics of which members want different things. wanted: (expression, kind) by topic, by client id."""
-    found = []
-    for topic in sorted({topic for subscriptions in wanted.values() for topic in subscriptions}):
-        by_variant: dict[tuple[str, str] | None, list[str]] = {}
-        for client_id, subscriptions in sorted(wanted.items()):
-            by_variant.setdefault(subscriptions.get(topic), []).append(client_id)
-        if len(by_variant) > 1:
-            variants = [
-                Variant(expression=variant and variant[0], kind=variant and variant[1], client_ids=client_ids)
-                for variant, client_ids in by_variant.items()
-            ]
-            found.append(Skew(topic=topic, variants=variants))
-    return found
-
-
-def known(replica: Replica, role: Role, name: str) -> dict[str, Any]:
-    """What a summary is made of, for whoever joins it with others: ids, those connected here, what they want."""
-    members = replica.registry.members(role, name)
-    return {
-        "ids": sorted(_ids(members)),
-        "local": sorted({member.client_id for member in members if member.channel is not None}),
-        "wanted": _wanted(members, name),
-    }
-
-
-def _wanted(members: list[Member], group: str) -> dict[str, dict[str, tuple[str, str]]]:
-    # A gRPC consumer has subscribed to its retry topics without saying so.
+def _topics_of(members: list[Member], group: str) -> dict[str, dict[str, tuple[str, str]]]:
+    # gRPC consumers subscribe to their retry topics implicitly.
     return {
         member.client_id: {
             item.topic: (item.expression, item.kind)
@@ -233,14 +335,6 @@ def _consumer(member: Member, group: str) -> Consumer:
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def _ids(members: list[Member]) -> set[str]:
-    return {member.client_id for member in members}
-
-
-def _local(members: list[Member]) -> int:
-    return len({member.client_id for member in members if member.channel is not None})
 
 
 def _by_id(members: list[Member]) -> list[Member]:

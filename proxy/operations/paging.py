@@ -1,126 +1,123 @@
-"""Pages of long lists: sorted, cut where a cursor says.
+"""Pages of long lists.
 
-A cursor holds the place of a page's last item in the order, so that what comes and goes meanwhile shifts nothing.
+A cursor holds the place of a page's last item in the order, so that items that come and go shift no page.
 """
 
 import base64
+import sys
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self, TypeVar
 
 import orjson
 
-from proxy.operations import worker_extras
-from proxy.operations.cooperative_yield import Turns
+from proxy.operations.cooperative_yield import CooperativeYield
+from proxy.operations.failures import Failure, FailureKind, OperationFailed
 
-# Items of a page, unless the request says.
+# Items of a page, unless the request says otherwise.
 DEFAULT_LIMIT = 100
 
 _Item = TypeVar("_Item")
 _Description = TypeVar("_Description")
 
 
-class BadCursor(Exception):
-    """A cursor that no page of this list has."""
+class BadCursor(OperationFailed):
+    """A cursor that is not of this list."""
+
+    def __init__(self) -> None:
+        super().__init__(Failure(FailureKind.NOT_FOUND, "this list has no page with that cursor"))
 
 
 class Order(NamedTuple):
-    """How to sort: the key's name, and whether the greatest comes first."""
+    """A sort key's name, and whether the greatest value comes first."""
 
     key: str
     descending: bool
 
+
+class Place(NamedTuple):
+    """The place of an item in an order. value: the sort key's; items with the same value are sorted by the rest."""
+
+    value: Any
+    worker: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A page of a list. after: the place of the last item of the page before."""
+
+    order: Order
+    limit: int
+    after: Place | None = None
+
     @classmethod
-    def parse(cls, text: str) -> "Order":
-        """`age`, or `-age` for the greatest first."""
-        return cls(text.removeprefix("-"), text.startswith("-"))
+    def parse(cls, sort: str, limit: int, cursor: str | None = None) -> Self:
+        """Read a request. sort: `age`, or `-age` for the greatest first. Raises BadCursor."""
+        order = Order(sort.removeprefix("-"), sort.startswith("-"))
+        return cls(order, limit, None if cursor is None else _place(cursor, order))
+
+    @property
+    def whole_list(self) -> Self:
+        """A request for all items."""
+        return replace(self, limit=sys.maxsize, after=None)
 
 
-class Cut(NamedTuple):
-    """A page: its items, how many there are in all, the cursor of the next page."""
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The items of a page with their places, the number of items from there to the end, and of all."""
 
+    places: list[Place]
     items: list[Any]
+    rest: int
     total: int
-    next: str | None
 
 
 async def cut(
-    items: Iterable[_Item],
-    wanted: Callable[[_Item], bool],
-    place: Callable[[_Item], tuple[Any, str]],
-    order: Order,
-    limit: int,
-    cursor: str | None,
+    items: Iterable[_Item], matches: Callable[[_Item], bool], place: Callable[[_Item], Place], request: PageRequest
 ) -> Cut:
-    """One page. place: what an item is sorted by, all of one type, and its id. Raises BadCursor."""
+    """Return one page of the items that match. Values of places are all of one type. Raises BadCursor."""
+    descending, after = request.order.descending, request.after
     found = []
-    turns = Turns()
+    pause = CooperativeYield()
     for item in items:
-        if wanted(item):
+        if matches(item):
             found.append((place(item), item))
-        await turns.take()
+        await pause.checkpoint()
     # Items themselves need not be comparable.
-    found.sort(key=lambda pair: pair[0], reverse=order.descending)
+    found.sort(key=lambda pair: pair[0], reverse=descending)
     start = 0
-    if cursor is not None:
-        after = read(cursor, order)
+    if after is not None:
         try:
-            start = sum(1 for key, _ in found if (key >= after if order.descending else key <= after))
+            start = sum(1 for key, _ in found if (key >= after if descending else key <= after))
         except TypeError:
             raise BadCursor from None
-    part = found[start : start + limit]
-    more = start + limit < len(found)
-    worker_extras.tell("places", lambda: [key for key, _ in part])
-    worker_extras.tell("ids", lambda: [key[1] for key, _ in found])
-    return Cut([item for _, item in part], len(found), write(part[-1][0], order) if more and part else None)
+    page = found[start : start + request.limit]
+    return Cut([key for key, _ in page], [item for _, item in page], len(found) - start, len(found))
 
 
 async def described(items: Iterable[_Item], describe: Callable[[_Item], _Description]) -> list[_Description]:
-    """A page's items as they are told."""
-    turns = Turns()
+    """Return the descriptions of items."""
+    pause = CooperativeYield()
     found = []
     for item in items:
         found.append(describe(item))
-        await turns.take()
+        await pause.checkpoint()
     return found
 
 
-def write(place: tuple[Any, str], order: Order) -> str:
-    """The cursor of the page behind this place."""
+def cursor_of(place: Place, order: Order) -> str:
+    """Return the cursor of the page after this place."""
     return base64.urlsafe_b64encode(orjson.dumps([*order, *place])).rstrip(b"=").decode()
 
 
-def read(cursor: str, order: Order) -> tuple[Any, str]:
-    """The place. Raises BadCursor."""
+def _place(cursor: str, order: Order) -> Place:
     try:
-        key, descending, value, number = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        key, descending, value, worker, item_id = orjson.loads(
+            base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        )
     except (ValueError, TypeError):
         raise BadCursor from None
-    if (key, descending) != order or not isinstance(number, str):
+    if (key, descending) != order or not isinstance(item_id, str) or type(worker) is not int:
         raise BadCursor
-    return value, number
-
-
-# Of a worker's number.
-MAX_DIGITS = 5
-# Greater than every id.
-_LAST = chr(0x10FFFF)
-
-
-def of_worker(cursor: str, order: Order, worker: int) -> str:
-    """The cursor of one worker for the page that follows in the list of all. Raises BadCursor.
-
-    In the list of all, the ids of items are those that `joined` gives; of what has the same place, the items of the
-    worker with the lower number come first, or, with the greatest first, last.
-    """
-    value, number = read(cursor, order)
-    last, colon, own = number.partition(":")
-    if not (colon and last.isdecimal() and len(last) <= MAX_DIGITS):
-        raise BadCursor
-    if worker != int(last):
-        own = _LAST if worker < int(last) else ""
-    return write((value, own), order)
-
-
-def joined(worker: int, number: object) -> str:
-    """The id that an item of a worker's has in the list of all, of its own one."""
-    return f"{worker}:{number}"
+    return Place(value, worker, item_id)

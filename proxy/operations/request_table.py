@@ -1,15 +1,18 @@
-"""The request table with what came of it: request codes of remoting clients, rpcs of gRPC clients."""
+"""The request table with counts: request codes of remoting clients, rpcs of gRPC clients."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from proxy.observability.metrics.request_counts import CodeTotals
-from proxy.operations.replica import Replica
-from proxy.operations.values import Answer
+from proxy.operations.operation import operation
+from proxy.operations.services import AdminServices
+from proxy.operations.snapshots import Entries
+from proxy.operations.values import Answer, Many, Mergeable, Rules, total
 from remoting.requests import REQUESTS
 
-_NOTHING = CodeTotals()
+_NO_REQUESTS = CodeTotals()
 
 
 class Request(Answer):
@@ -17,47 +20,80 @@ class Request(Answer):
 
     protocol: Literal["remoting", "grpc"]
     name: str = Field(examples=["SEND_MESSAGE_V2"])
-    code: int | None = Field(description="null: an rpc, or codes that are not in the table", examples=[310])
-    action: str | None = Field(description="in the words of RocketMQ's ACL 2.0", examples=["Pub"])
+    code: int | None = Field(description="null: an rpc, or all codes that are not in the table", examples=[310])
+    action: str | None = Field(description="the action in RocketMQ's ACL 2.0", examples=["Pub"])
     sender: str | None = Field(description="client, broker, or both", examples=["client"])
     rip55: bool | None = Field(description="whether it is one of RIP-55's 27")
     answered: int
-    failed: int = Field(description="of these, by an error; that nothing was found is none")
+    failed: int = Field(description="responses with an error; an empty result is not an error")
     average_milliseconds: float | None = Field(examples=[1.9])
 
 
-def requests(replica: Replica) -> list[Request]:
-    """Every row of the request table, and what else has been asked."""
-    sums = replica.metrics.requests.codes()
+class RequestEntry(Mergeable):
+    """A request code, or an rpc, with the sum of its durations."""
+
+    MERGE_KEY = ("protocol", "name", "code")
+    MERGE_RULES: ClassVar[Rules] = {"answered": total, "failed": total, "seconds": total}
+
+    protocol: Literal["remoting", "grpc"]
+    name: str
+    code: int | None
+    action: str | None
+    sender: str | None
+    rip55: bool | None
+    answered: int
+    failed: int
+    seconds: float
+
+    @property
+    def request(self) -> Request:
+        """The row of the table."""
+        average = round(self.seconds / self.answered * 1000, 3) if self.answered else None
+        return Request(**self.model_dump(include=_SHARED), average_milliseconds=average)
+
+
+_SHARED = set(RequestEntry.model_fields) - {"seconds", "missing_workers"}
+
+
+@operation("requests.list")
+async def list_requests(services: AdminServices, _: None) -> Entries[RequestEntry]:
+    """Return every row of the request table, and all other requests that were received."""
+    sums = services.replica.metrics.requests.codes()
     rows = []
     for spec in sorted(REQUESTS.values(), key=lambda spec: spec.code):
-        answered = sums.pop(("remoting", spec.name), _NOTHING)
+        counts = sums.pop(("remoting", spec.name), _NO_REQUESTS)
         rows.append(
-            Request(
+            RequestEntry(
                 protocol="remoting",
                 name=spec.name,
                 code=int(spec.code),
                 action=str(spec.action),
                 sender=str(spec.direction),
                 rip55=spec.rip55,
-                **_counts(answered),
+                answered=counts.answered,
+                failed=counts.failed,
+                seconds=counts.seconds,
             )
         )
-    for (protocol, name), answered in sorted(sums.items(), key=lambda item: item[0]):
+    for (protocol, name), counts in sums.items():
         rows.append(
-            Request(
+            RequestEntry(
                 protocol="grpc" if protocol == "grpc" else "remoting",
                 name=name,
                 code=None,
                 action=None,
                 sender=None,
                 rip55=None,
-                **_counts(answered),
+                answered=counts.answered,
+                failed=counts.failed,
+                seconds=counts.seconds,
             )
         )
-    return rows
+    return Entries(services.workers.number, rows)
 
 
-def _counts(of: CodeTotals) -> dict[str, int | float | None]:
-    average = round(of.seconds / of.answered * 1000, 3) if of.answered else None
-    return {"answered": of.answered, "failed": of.failed, "average_milliseconds": average}
+def request_table(entries: Sequence[RequestEntry]) -> Many[Request]:
+    """Return the table: request codes in their order, then the others by name."""
+    known = sorted((entry for entry in entries if entry.code is not None), key=lambda entry: entry.code or 0)
+    others = sorted((entry for entry in entries if entry.code is None), key=lambda entry: (entry.protocol, entry.name))
+    return Many(items=[entry.request for entry in (*known, *others)])

@@ -1,4 +1,4 @@
-"""Topics as brokers have them, and their routes."""
+"""Topics, from the brokers' configuration, and their routes."""
 
 import asyncio
 from typing import Any
@@ -6,30 +6,33 @@ from typing import Any
 from pydantic import Field
 
 from proxy.operations import operator_channel, paging
-from proxy.operations.cooperative_yield import Turns
+from proxy.operations.cooperative_yield import CooperativeYield
+from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.replica import Replica
+from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer
+from remoting.fastjson import load_object
 from remoting.codes import RequestCode
 from remoting.errors import BodyError, RemotingError
-from remoting.fastjson import load_object
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system
 from remoting.properties import MessageType
 from remoting.routes import BrokerQueues
 
-# A broker with tens of thousands of topics has much to tell, in seconds.
+# Seconds; a broker with tens of thousands of topics takes several.
 _TIMEOUT = 10.0
-_KIND = "message.type"
+# The attribute with the type of a topic's messages.
+_MESSAGE_TYPE = "message.type"
 
 
 class Topic(Answer):
-    """A topic, as the brokers that hold it say."""
+    """A topic."""
 
     name: str = Field(examples=["orders"])
     kind: str = Field(description="type of its messages", examples=["NORMAL"])
     brokers: list[str] = Field(examples=[["broker-a"]])
-    read_queues: int = Field(description="of all brokers together")
+    read_queues: int = Field(description="sum of all brokers")
     write_queues: int
-    system: bool = Field(description="of RocketMQ's own, or a group's retry or dead letter topic")
+    system: bool = Field(description="whether RocketMQ created it, also for retries and dead letters")
 
 
 class RouteBroker(Answer):
@@ -43,27 +46,29 @@ class RouteBroker(Answer):
 
 
 class TopicDetail(Answer):
-    """A topic's route, as it is in use here."""
+    """A topic with the route that this replica uses."""
 
     name: str = Field(examples=["orders"])
     kind: str = Field(examples=["NORMAL"])
-    order: str | None = Field(description="the fixed order of its queues, where it has one", examples=[None])
+    order: str | None = Field(description="the fixed order of its queues, if any", examples=[None])
     brokers: list[RouteBroker]
 
 
-# What begins like this no application has made; nor have brokers' system topics.
+# Prefixes of topics that no application has created.
 _PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_", "CID_RMQ_SYS_")
 
 
-async def topics(replica: Replica) -> list[Topic]:
-    """All topics that brokers have. Raises RemotingError where none can be asked."""
+@operation("topics.list", timeout=REMOTE_TIMEOUT, merged=False)
+async def list_topics(services: AdminServices, _: None) -> list[Topic]:
+    """Return all topics of all brokers. Raises RemotingError if no broker replies."""
+    replica = services.replica
     brokers = sorted(await replica.core.backend.brokers())
     code = RequestCode.GET_ALL_TOPIC_CONFIG
-    asked = (operator_channel.ask(replica.core, broker, code, {}, timeout=_TIMEOUT) for broker in brokers)
-    replies = await asyncio.gather(*asked, return_exceptions=True)
+    requests = (operator_channel.ask(replica.core, broker, code, {}, timeout=_TIMEOUT) for broker in brokers)
+    replies = await asyncio.gather(*requests, return_exceptions=True)
     found: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     failures = []
-    turns = Turns()
+    pause = CooperativeYield()
     for broker, reply in zip(brokers, replies, strict=True):
         if isinstance(reply, RemotingError):
             failures.append(reply)
@@ -73,10 +78,10 @@ async def topics(replica: Replica) -> list[Topic]:
             table = load_object(reply.body).get("topicConfigTable") or {}
             for name, config in table.items():
                 found.setdefault(name, []).append((broker, config))
-            await turns.take()
+            await pause.checkpoint()
     if failures and len(failures) == len(brokers):
         raise failures[0]
-    # Brokers have topics that are called as they are, and as their cluster is; replicas talk over topics of their own.
+    # Brokers have topics with their own name and their cluster's; replicas have theirs for synchronisation.
     own = {*brokers, _cluster(replica), replica.settings.sync.topic, replica.settings.sync.renewals}
     return await paging.described(sorted(found.items()), lambda item: _topic(*item, own))
 
@@ -84,7 +89,7 @@ async def topics(replica: Replica) -> list[Topic]:
 def _topic(name: str, configs: list[tuple[str, dict[str, Any]]], own: set[str]) -> Topic:
     return Topic(
         name=name,
-        kind=_kind(configs[0][1]),
+        kind=_configured_type(configs[0][1]),
         brokers=[broker for broker, _ in configs],
         read_queues=sum(int(config.get("readQueueNums", 0)) for _, config in configs),
         write_queues=sum(int(config.get("writeQueueNums", 0)) for _, config in configs),
@@ -97,38 +102,39 @@ def _cluster(replica: Replica) -> str:
     return next((replicas.cluster for replicas in table.values()), replica.settings.embedded.cluster)
 
 
-def _kind(config: dict[str, Any]) -> str:
-    return str((config.get("attributes") or {}).get(_KIND) or MessageType.NORMAL)
+def _configured_type(config: dict[str, Any]) -> str:
+    return str((config.get("attributes") or {}).get(_MESSAGE_TYPE) or MessageType.NORMAL)
 
 
-async def topic(replica: Replica, name: str) -> TopicDetail:
-    """One topic's route. Raises TopicNotExist, ServiceUnavailable."""
+@operation("topics.get", timeout=REMOTE_TIMEOUT, merged=False)
+async def get_topic(services: AdminServices, name: str) -> TopicDetail:
+    """Return one topic. Raises TopicNotExist, ServiceUnavailable."""
+    replica = services.replica
     route = await replica.core.backend.route(name)
     addresses = {item["brokerName"]: item["brokerAddrs"] for item in route.data["brokerDatas"]}
-    kind = await _kind_of(replica, name, route.brokers)
     order = route.data.get("orderTopicConf")
     return TopicDetail(
         name=name,
-        kind=kind,
+        kind=await _message_type(replica, name, route.brokers),
         order=None if not order else str(order),
         brokers=[_route_broker(queues, addresses[queues.broker]) for queues in route.queues],
     )
 
 
-async def _kind_of(replica: Replica, name: str, brokers: tuple[str, ...]) -> str:
-    known = replica.grpc.metadata.topics.cached(name)
+async def _message_type(replica: Replica, name: str, brokers: tuple[str, ...]) -> str:
+    cached = replica.grpc.metadata.topics.cached(name)
     try:
-        return str((known or await replica.grpc.metadata.topics.get(name)).message_type) if brokers else "UNSPECIFIED"
+        return str((cached or await replica.grpc.metadata.topics.get(name)).message_type) if brokers else "UNSPECIFIED"
     except (RemotingError, BodyError):
         return "UNSPECIFIED"
 
 
 def _route_broker(queues: BrokerQueues, addresses: dict[int, str]) -> RouteBroker:
-    may = ("R" if queues.permission & 4 else "") + ("W" if queues.permission & 2 else "")
+    permission = ("R" if queues.permission & 4 else "") + ("W" if queues.permission & 2 else "")
     return RouteBroker(
         broker=queues.broker,
         addresses={str(number): address for number, address in sorted(addresses.items())},
-        permission=may or "none",
+        permission=permission or "none",
         read_queues=queues.read,
         write_queues=queues.write,
     )

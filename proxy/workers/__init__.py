@@ -1,6 +1,6 @@
-"""Workers: `gantry serve --workers N`, N replicas on the same ports, one process each, and one that looks after them.
+"""Workers: `gantry serve --workers N` runs N replicas on the same ports, one process each, and a supervisor.
 
-The kernel spreads connections over the workers (SO_REUSEPORT). Of clients they know what replicas on different hosts
-know of each other's; to operators any of them speaks for all. The parent serves nothing but their metrics, as one, and
-passes on what they ask each other.
+The kernel distributes connections among the workers (SO_REUSEPORT). Workers share client memberships as replicas on
+different hosts do. Each worker's admin API covers all workers. The supervisor serves no clients: it restarts workers,
+aggregates their metrics and forwards the frames of their RPCs.
 """

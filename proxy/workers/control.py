@@ -71,10 +71,8 @@ class Frames:
 class Control:
     """A worker's end; of a process that is nobody's worker it does nothing, and has no colleagues."""
 
-    def __init__(
-        self, frames: Frames | None, snapshot: Callable[[], Snapshot], colleagues: WorkerRpc | None = None
-    ) -> None:
-        self.colleagues = colleagues
+    def __init__(self, frames: Frames | None, snapshot: Callable[[], Snapshot], rpc: WorkerRpc | None = None) -> None:
+        self.rpc = rpc
         self._frames = frames
         self._snapshot = snapshot
         self._gone = asyncio.Event()
@@ -95,8 +93,8 @@ class Control:
         while (frame := await frames.read()) is not None:
             if frame.kind is Kind.SNAPSHOT:
                 frames.write(Frame(Kind.SNAPSHOT, content=self._encoded()))
-            elif self.colleagues is not None:
-                self.colleagues.receive(frame)
+            elif self.rpc is not None:
+                self.rpc.receive(frame)
         self._gone.set()
 
     def _encoded(self) -> bytes:
@@ -117,13 +115,13 @@ async def controlled(
         yield Control(None, snapshot)
         return
     frames = await Frames.over(socket.socket(fileno=descriptor))
-    colleagues = WorkerRpc(number, many, frames.write)
-    control = Control(frames, snapshot, colleagues)
+    rpc = WorkerRpc(number, many, frames.write)
+    control = Control(frames, snapshot, rpc)
     answering = asyncio.ensure_future(control.answer(frames))
     try:
         yield control
     finally:
-        colleagues.close()
+        rpc.close()
         answering.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await answering

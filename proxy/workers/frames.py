@@ -1,8 +1,8 @@
-"""Frames between the parent and its workers; sans-io.
+"""Frames between the supervisor and its workers; sans-io.
 
-A frame is a length of 4 bytes and that many more: kind (1 byte), worker (2), call (8), content. On the way to the
-parent `worker` says whom a frame is for, on the way from it whom it is of; so the parent keeps nothing to pass frames
-on.
+A frame is a length (4 bytes) and that many bytes: kind (1 byte), worker (2), call (8), content. Towards the supervisor
+`worker` is the frame's destination, from the supervisor it is the sender, so the supervisor forwards frames without
+state.
 """
 
 import struct
@@ -12,27 +12,27 @@ from typing import NamedTuple
 
 _HEAD = struct.Struct(">IBHQ")
 _LENGTH = struct.Struct(">I")
-_REST = _HEAD.size - _LENGTH.size
-# A snapshot is some megabytes at the very most, and so is a page of a list.
-_LARGEST = 2**28
+_HEAD_AFTER_LENGTH = _HEAD.size - _LENGTH.size
+# A metrics snapshot or a page of a list has some megabytes.
+_MAX_LENGTH = 2**28
 
 
 class Kind(IntEnum):
-    """What a frame says. Calls are numbered by whoever asks."""
+    """The kinds of frames. The calling worker numbers its calls."""
 
-    # Worker to parent: clients are served.
+    # Worker to supervisor: clients are served.
     READY = 1
-    # Parent to worker: what has been counted? Worker to parent: this.
+    # Supervisor to worker: request for a metrics snapshot. Worker to supervisor: the snapshot.
     SNAPSHOT = 2
-    # Asker to asked: a question; room for so many parts more; nothing more is wanted.
-    ASK = 3
-    MORE = 4
-    STOP = 5
-    # Asked to asker: a part of the answer; the answer is complete; there will be none.
+    # Caller to callee: a request; credit for more parts; cancellation.
+    REQUEST = 3
+    CREDIT = 4
+    CANCEL = 5
+    # Callee to caller: a part of the reply; the end of the reply; there is no reply, or no more of it.
     PART = 6
     END = 7
-    # Also from the parent: of a worker that is not there. Call 0: whatever it asked, or was asked, is over.
-    GONE = 8
+    # The supervisor sends it for a worker that is not running. Call 0: all calls from and to that worker are over.
+    UNAVAILABLE = 8
 
 
 class Frame(NamedTuple):
@@ -45,17 +45,17 @@ class Frame(NamedTuple):
 
 
 class BadFrame(Exception):
-    """Bytes that are no frame; what follows them cannot be read either."""
+    """Bytes that are not a frame; the rest of the stream is unreadable."""
 
 
 def encode(frame: Frame) -> bytes:
-    """A frame as it is sent."""
+    """Return the frame's bytes."""
     kind, worker, call, content = frame
-    return _HEAD.pack(_REST + len(content), kind, worker, call) + content
+    return _HEAD.pack(_HEAD_AFTER_LENGTH + len(content), kind, worker, call) + content
 
 
 class Decoder:
-    """Takes bytes however they come."""
+    """Splits a byte stream into frames."""
 
     __slots__ = ("_buffer",)
 
@@ -63,12 +63,12 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are complete with `data`. Raises BadFrame, after those that came before it."""
+        """Yield the frames that `data` completes. Raises BadFrame, after the frames before it."""
         buffer = self._buffer
         buffer += data
         while len(buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(buffer)
-            if not _REST <= length <= _LARGEST:
+            if not _HEAD_AFTER_LENGTH <= length <= _MAX_LENGTH:
                 raise BadFrame(f"a frame of {length} bytes")
             end = _LENGTH.size + length
             if len(buffer) < end:

@@ -124,7 +124,7 @@ class Worker:
 
     def tell(self, frame: Frame) -> bool:
         """Pass a frame on to it; False where it is not there to take it."""
-        if self.frames is None or not self.ready or (frame.kind is Kind.ASK and self.frames.waiting > _MAX_WAITING):
+        if self.frames is None or not self.ready or (frame.kind is Kind.REQUEST and self.frames.waiting > _MAX_WAITING):
             return False
         self.frames.write(frame)
         return True
@@ -246,13 +246,13 @@ class Supervisor(Collector):
         passed = frame.worker < len(self.workers) and self.workers[frame.worker].tell(
             frame._replace(worker=sender.number)
         )
-        if not passed and frame.kind is Kind.ASK:
-            sender.tell(Frame(Kind.GONE, frame.worker, frame.call))
+        if not passed and frame.kind is Kind.REQUEST:
+            sender.tell(Frame(Kind.UNAVAILABLE, frame.worker, frame.call))
 
     def _tell_gone(self, gone: Worker) -> None:
         for worker in self.workers:
             if worker is not gone:
-                worker.tell(Frame(Kind.GONE, gone.number))
+                worker.tell(Frame(Kind.UNAVAILABLE, gone.number))
 
     # Metrics.
 

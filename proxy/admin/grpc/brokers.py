@@ -3,21 +3,17 @@
 import asyncio
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from proxy.admin.replica import AdminReplica
 from proxy.operations.operator_channel import BrokerRefused
+from proxy.operations.services import AdminServices
 from remoting import command as commands
-from remoting import fastjson
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, ServiceUnavailable
-from remoting.fastjson import ObjectKeys
 from remoting.requests import request_spec
 
 # Below the three seconds that RocketMQ's dashboard waits for an answer.
 TIMEOUT = 2.5
-
 
 @dataclass(frozen=True, slots=True)
 class Answers:
@@ -28,29 +24,30 @@ class Answers:
 
 
 async def request(
-    replica: AdminReplica, broker: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
+    services: AdminServices, broker: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
 ) -> RemotingCommand:
     """A broker's answer, whatever it says. Raises what `Backend.request` does."""
-    command = commands.request(code, fields, body)
-    return await replica.core.backend.request(broker, request_spec(code), command, TIMEOUT, None)
+    return await services.replica.core.backend.request(
+        broker, request_spec(code), commands.request(code, fields, body), TIMEOUT, None
+    )
 
 
 async def ask(
-    replica: AdminReplica, broker: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
+    services: AdminServices, broker: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
 ) -> RemotingCommand:
     """A broker's answer, which is a success. Raises BrokerRefused, and what `request` does."""
-    reply = await request(replica, broker, code, fields, body)
+    reply = await request(services, broker, code, fields, body)
     if reply.code != 0:
         raise BrokerRefused(broker, reply.code, reply.remark)
     return reply
 
 
 async def found(
-    replica: AdminReplica, broker: str, code: RequestCode, fields: dict[str, str], nothing: Collection[int]
+    services: AdminServices, broker: str, code: RequestCode, fields: dict[str, str], nothing: Collection[int]
 ) -> RemotingCommand | None:
     """The answer; None where it is one of the codes that say that there is nothing."""
     try:
-        return await ask(replica, broker, code, fields)
+        return await ask(services, broker, code, fields)
     except BrokerRefused as error:
         if error.answer in nothing:
             return None
@@ -58,7 +55,7 @@ async def found(
 
 
 async def ask_each(
-    replica: AdminReplica,
+    services: AdminServices,
     brokers: Iterable[str],
     code: RequestCode,
     fields: dict[str, str],
@@ -71,7 +68,7 @@ async def ask_each(
     names = sorted(brokers)
     if not names:
         raise ServiceUnavailable("no broker is known")
-    asked = (found(replica, broker, code, dict(fields), nothing) for broker in names)
+    asked = (found(services, broker, code, dict(fields), nothing) for broker in names)
     replies: dict[str, RemotingCommand] = {}
     failures: list[RemotingError] = []
     for broker, reply in zip(names, await asyncio.gather(*asked, return_exceptions=True), strict=True):
@@ -84,12 +81,3 @@ async def ask_each(
     if len(failures) == len(names):
         raise failures[0]
     return Answers(replies, tuple(str(failure) for failure in failures))
-
-
-def offset_table(body: bytes) -> list[tuple[dict[str, Any], Any]]:
-    """The `offsetTable` of an answer, whose keys are queues. Raises BodyError."""
-    data = fastjson.loads(body) if body else {}
-    table = data.get("offsetTable") if isinstance(data, dict) else None
-    return (
-        [(key, value) for key, value in table.pairs if isinstance(key, dict)] if isinstance(table, ObjectKeys) else []
-    )

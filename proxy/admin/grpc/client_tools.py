@@ -7,11 +7,11 @@ from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
 from proxy.admin.grpc import answers, lookup
 from proxy.admin.grpc.groups import everywhere, here
-from proxy.admin.replica import AdminReplica
 from proxy.core.client_registry import Role
 from proxy.core.handlers.tools import query_client
 from proxy.operations import client_tools, operator_channel
-from proxy.operations.client_tools import ClientRefused, Verification
+from proxy.operations.client_tools import ClientQuestion, ClientRefused, Verification, VerifyOrder
+from proxy.operations.services import AdminServices
 from remoting import fastjson
 from remoting.codes import RequestCode
 from remoting.errors import BodyError
@@ -24,29 +24,29 @@ _Told = TypeVar("_Told", pb.ProcessQueueInfo, pb.ConsumeStatus)
 
 
 async def print_thread_stack_trace(
-    replica: AdminReplica, request: pb.PrintThreadStackTraceRequest
+    services: AdminServices, request: pb.PrintThreadStackTraceRequest
 ) -> pb.PrintThreadStackTraceResponse:
     """A consumer's threads, as it tells them. Raises Refused, ClientRefused, RemotingError, TimeoutError."""
     client_id = _client_id(request.client_id)
-    group = await _group(replica, request.group, client_id)
-    info = await client_tools.running_info(replica, group, client_id, stack=True)
+    group = await _group(services, request.group, client_id)
+    info = await client_tools.running_info(services, ClientQuestion(group, client_id, stack=True))
     if not info.stack:
         raise Refused(Code.NOT_FOUND, f"the client {client_id} tells nothing of its threads")
     return pb.PrintThreadStackTraceResponse(status=answers.well(), thread_stack_trace=info.stack)
 
 
-async def verify_message(replica: AdminReplica, request: pb.VerifyMessageRequest) -> pb.VerifyMessageResponse:
+async def verify_message(services: AdminServices, request: pb.VerifyMessageRequest) -> pb.VerifyMessageResponse:
     """Have a consumer consume a message; OK where it did.
 
     Raises Refused, ClientRefused, RemotingError, TimeoutError.
     """
     client_id, topic = _client_id(request.client_id), answers.topic(request.topic)
-    group = await _group(replica, request.group, client_id)
-    message = await lookup.by_id(replica, topic, request.message_id) if request.message_id else None
+    group = await _group(services, request.group, client_id)
+    message = await lookup.by_id(services, topic, request.message_id) if request.message_id else None
     if message is None:
         raise Refused(Code.MESSAGE_NOT_FOUND, f"topic {topic} has no message {request.message_id[:80]}")
     wanted = Verification(group=group, topic=topic, broker=message.broker, message_id=message.offset_id)
-    verified = await client_tools.verify(replica, client_id, wanted)
+    verified = await client_tools.verify(services, VerifyOrder(client_id, wanted))
     if verified.result not in _CONSUMED:
         text = f": {verified.remark}" if verified.remark else ""
         raise Refused(Code.FAILED_TO_CONSUME_MESSAGE, f"the client {client_id} answered {verified.result}{text}")
@@ -54,16 +54,18 @@ async def verify_message(replica: AdminReplica, request: pb.VerifyMessageRequest
 
 
 async def get_consumer_running_info(
-    replica: AdminReplica, request: pb.GetConsumerRunningInfoRequest
+    services: AdminServices, request: pb.GetConsumerRunningInfoRequest
 ) -> pb.GetConsumerRunningInfoResponse:
     """What a consumer says of itself; of a gRPC client, what is known of it: it has no words for the rest.
 
     Raises Refused, ClientRefused, RemotingError, TimeoutError.
     """
     client_id = _client_id(request.client_id)
-    group = await _group(replica, request.group, client_id)
+    group = await _group(services, request.group, client_id)
     fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "false"}
-    reply = await operator_channel.handle(replica.core, query_client, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+    reply = await operator_channel.handle(
+        services.replica.core, query_client, RequestCode.GET_CONSUMER_RUNNING_INFO, fields
+    )
     if reply.code != 0:
         raise ClientRefused(f"the answer was {reply.code}: {reply.remark or 'without a word'}")
     data = fastjson.loads(reply.body)
@@ -140,36 +142,26 @@ def _told(kind: type[_Told], values: dict[str, Any]) -> _Told:
         raise BodyError(f"the client's answer has a value that cannot be: {error}") from None
 
 
-# What workers ask each other: whether a client is connected to one.
-HOLDS = "admin_grpc.holds"
-
-
-def holds(replica: AdminReplica, client_id: str) -> bool:
-    """Whether a client is connected to this process; the answer to `HOLDS`."""
-    member = replica.registry.find(client_id)
-    return member is not None and member.channel is not None
-
-
 def _client_id(text: str) -> str:
     if not 0 < len(text) <= _LONGEST_ID:
         raise Refused(Code.BAD_REQUEST, f"a client id has 1 to {_LONGEST_ID} characters")
     return text
 
 
-async def _group(replica: AdminReplica, group: Resource, client_id: str) -> str:
+async def _group(services: AdminServices, group: Resource, client_id: str) -> str:
     """The group that the request names, where the client is in it; else one that it is in. Raises Refused."""
     if not group.name:
-        member = replica.registry.find(client_id)
+        member = services.replica.registry.find(client_id)
         if member is not None and member.consumers:
             return min(member.consumers)
         # At another worker, perhaps.
-        for one in await here(replica, None):
+        for one in await here(services, None):
             if any(known.info.client_id == client_id for known in one.members):
                 return one.name
         raise Refused(Code.NOT_FOUND, f"no consumer {client_id} is connected here: name its group")
     name = answers.group(group)
     # A broker's word for a client that it does not know is the same as for one that fails.
-    known = replica.registry.find(client_id, Role.CONSUMER, name) is not None
-    if known or any(member.info.client_id == client_id for member in (await everywhere(replica, name)).members):
+    known = services.replica.registry.find(client_id, Role.CONSUMER, name) is not None
+    if known or any(member.info.client_id == client_id for member in (await everywhere(services, name)).members):
         return name
     raise Refused(Code.NOT_FOUND, f"no consumer {client_id} of group {name} is connected")

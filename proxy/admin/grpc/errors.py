@@ -3,6 +3,7 @@
 from grpc_gateway import response_status as status
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from proxy.operations.client_tools import ClientRefused
+from proxy.operations.failures import OperationFailed
 from proxy.operations.operator_channel import BrokerRefused
 from remoting import command as commands
 from remoting.codes import ResponseCode
@@ -36,4 +37,4 @@ def status_of(error: Exception) -> Status:
 
 def is_mistake(error: Exception) -> bool:
     """Whether an error is none that was to be expected."""
-    return not isinstance(error, status.Refused | RemotingError | ClientRefused | TimeoutError)
+    return not isinstance(error, status.Refused | RemotingError | OperationFailed | TimeoutError)

@@ -2,23 +2,26 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from grpc_gateway.message_decoding import timestamp
 from protocol_negotiation.peer import HostPort
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, FilterExpression, Resource
-from proxy.admin.grpc import answers, brokers, worker_queries
-from proxy.admin.replica import AdminReplica
+from proxy.admin.grpc import answers, brokers
 from proxy.core import client_registry
 from proxy.core.client_registry import Role
 from proxy.core.handlers.groups import consumer_connections
 from proxy.operations import operator_channel
 from proxy.operations.groups import skew
+from proxy.operations.operation import operation
+from proxy.operations.services import AdminServices
+from proxy.operations.snapshots import Entries
+from proxy.operations.values import Answer, Mergeable, Rules, concatenation
+from remoting.fastjson import load_object
 from remoting.codes import RequestCode, version_text
 from remoting.errors import RemotingError
-from remoting.fastjson import load_object
 
 _LITE = (ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER)
 _MODELS = {
@@ -89,55 +92,71 @@ class Group:
 # Members.
 
 
-# What workers ask each other: the members of a group, or, of none, of all.
-QUESTION = "admin_grpc.members"
+class MemberEntry(Answer):
+    """A member at one worker. info: the serialised ClientInfo, in hex."""
+
+    client_id: str
+    info: str
+    wishes: dict[str, Wish]
 
 
-def told(replica: AdminReplica, group: str | None) -> dict[str, list[Any]]:
-    """The answer to `QUESTION`, in JSON's types."""
-    names = replica.registry.groups(Role.CONSUMER) if group is None else [group]
-    return {
-        name: [
-            [member.info.SerializeToString().hex(), {topic: astuple(wish) for topic, wish in member.wishes.items()}]
-            for member in _here(replica, name)
-        ]
-        for name in names
-    }
+def merge_members(values: list[list[MemberEntry]]) -> list[MemberEntry]:
+    """Merge members by client id, the first entry of each."""
+    members: dict[str, MemberEntry] = {}
+    for member in concatenation(values):
+        members.setdefault(member.client_id, member)
+    return list(members.values())
 
 
-def _here(replica: AdminReplica, name: str) -> list[Member]:
-    """A group's members at this process, and behind proxies that share theirs; a client with two connections once."""
-    members = sorted(replica.registry.members(Role.CONSUMER, name), key=lambda member: member.last_heartbeat_at)
-    return list({member.client_id: _known(member, name) for member in members}.values())
+class GroupEntry(Mergeable):
+    """A consumer group with its members at one worker, or at all."""
+
+    MERGE_KEY = ("name",)
+    MERGE_RULES: ClassVar[Rules] = {"members": merge_members}
+
+    name: str
+    members: list[MemberEntry]
 
 
-async def here(replica: AdminReplica, group: str | None) -> list[Group]:
-    """A group with its members at this replica, whichever worker has them; None: all groups with members here."""
-    gathered = await worker_queries.gather(replica, QUESTION, group)
-    names = replica.registry.groups(Role.CONSUMER) if group is None else [group]
-    found = {name: {member.info.client_id: member for member in _here(replica, name)} for name in names}
-    for answer in gathered.answers.values():
-        for name, members in answer.items():
-            known = found.setdefault(name, {})
-            for member in map(_read, members):
-                known.setdefault(member.info.client_id, member)
-    missing = tuple(gathered.missing)
+@operation("admin_grpc.members")
+async def find_members(services: AdminServices, group: str | None) -> Entries[GroupEntry]:
+    """Return a group's members, connected here or to proxies that share theirs; None: of all groups."""
+    names = services.replica.registry.groups(Role.CONSUMER) if group is None else [group]
+    return Entries(services.workers.number, [GroupEntry(name=name, members=_members(services, name)) for name in names])
+
+
+def _members(services: AdminServices, name: str) -> list[MemberEntry]:
+    # Of a client with two connections, the one that was seen last.
+    members = sorted(services.replica.registry.members(Role.CONSUMER, name), key=lambda member: member.last_heartbeat_at)
+    known = {member.client_id: _known(member, name) for member in members}
     return [
-        Group(name, [member for _, member in sorted(members.items())], missing)
-        for name, members in sorted(found.items())
+        MemberEntry(client_id=client_id, info=member.info.SerializeToString().hex(), wishes=member.wishes)
+        for client_id, member in known.items()
     ]
 
 
-def _read(member: list[Any]) -> Member:
-    info, wishes = member
-    return Member(pb.ClientInfo.FromString(bytes.fromhex(info)), {topic: Wish(*wish) for topic, wish in wishes.items()})
+async def here(services: AdminServices, group: str | None) -> list[Group]:
+    """Return a group with its members at all workers; None: all groups."""
+    merged = await services.workers.gather(find_members, group)
+    missing = tuple(f"worker {worker} does not answer" for worker in merged.missing)
+    return [
+        Group(
+            entry.name,
+            [
+                Member(pb.ClientInfo.FromString(bytes.fromhex(member.info)), member.wishes)
+                for member in sorted(entry.members, key=lambda member: member.client_id)
+            ],
+            missing,
+        )
+        for entry in sorted(merged.value.items, key=lambda entry: entry.name)
+    ]
 
 
-async def everywhere(replica: AdminReplica, name: str) -> Group:
+async def everywhere(services: AdminServices, name: str) -> Group:
     """A group's members at this replica, and those whom brokers know besides."""
-    (known,) = await here(replica, name)
+    (known,) = await here(services, name)
     ids = {member.info.client_id for member in known.members}
-    data = await _connections(replica, name)
+    data = await _connections(services, name)
     others = [
         item for item in data.get("connectionSet") or () if isinstance(item, dict) and item.get("clientId") not in ids
     ]
@@ -146,12 +165,12 @@ async def everywhere(replica: AdminReplica, name: str) -> Group:
     return Group(name, [*known.members, *(Member(_info(item, data), wishes) for item in others)], known.missing)
 
 
-async def _connections(replica: AdminReplica, name: str) -> dict[str, Any]:
+async def _connections(services: AdminServices, name: str) -> dict[str, Any]:
     """ConsumerConnection; empty where nobody knows the group, or nobody can be asked."""
     code = RequestCode.GET_CONSUMER_CONNECTION_LIST
     try:
         reply = await operator_channel.handle(
-            replica.core, consumer_connections, code, {"consumerGroup": name}, timeout=brokers.TIMEOUT
+            services.replica.core, consumer_connections, code, {"consumerGroup": name}, timeout=brokers.TIMEOUT
         )
         return load_object(reply.body) if reply.code == 0 else {}
     except (RemotingError, TimeoutError):
@@ -221,23 +240,23 @@ def _ip(address: str) -> str:
 # Groups and topics.
 
 
-async def groups_of(replica: AdminReplica, topic: str) -> list[str]:
+async def groups_of(services: AdminServices, topic: str) -> list[str]:
     """Groups that subscribe to a topic, or have consumed it. Raises RemotingError."""
     asked = await brokers.ask_each(
-        replica,
-        (await replica.core.backend.route(topic)).brokers,
+        services,
+        (await services.replica.core.backend.route(topic)).brokers,
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
         {"topic": topic},
     )
     told = {str(name) for reply in asked.replies.values() for name in load_object(reply.body).get("groupList") or ()}
-    online = {group.name for group in await here(replica, None) if topic in group.topics}
+    online = {group.name for group in await here(services, None) if topic in group.topics}
     return sorted(told | online)
 
 
-async def topics_of(replica: AdminReplica, group: str) -> list[str]:
+async def topics_of(services: AdminServices, group: str) -> list[str]:
     """Topics that a group has consumed, but for its retry topics. Raises RemotingError."""
     asked = await brokers.ask_each(
-        replica, await replica.core.backend.brokers(), RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}
+        services, await services.replica.core.backend.brokers(), RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}
     )
     told = {str(name) for reply in asked.replies.values() for name in load_object(reply.body).get("topicList") or ()}
     return sorted(name for name in told if not answers.is_retry(name))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from proxy.admin.grpc import brokers
-from proxy.admin.replica import AdminReplica
+from proxy.operations.services import AdminServices
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError
@@ -31,27 +31,27 @@ class Found:
         return str(OffsetMessageId(*self.message.store_host, self.message.commit_log_offset))
 
 
-async def by_id(replica: AdminReplica, topic: str, message_id: str) -> Found | None:
+async def by_id(services: AdminServices, topic: str, message_id: str) -> Found | None:
     """The message with this unique id, or with this offset message id. Raises RemotingError."""
     found = [
         one
-        for one in await _query(replica, topic, message_id, 0, EVER, unique=True)
+        for one in await _query(services, topic, message_id, 0, EVER, unique=True)
         # Brokers find by a hash.
         if one.message.get(properties.UNIQ_CLIENT_MESSAGE_ID) == message_id
     ]
-    return found[0] if found else await _by_offset(replica, topic, message_id)
+    return found[0] if found else await _by_offset(services, topic, message_id)
 
 
-async def by_key(replica: AdminReplica, topic: str, key: str, begin: int, end: int) -> list[Found]:
+async def by_key(services: AdminServices, topic: str, key: str, begin: int, end: int) -> list[Found]:
     """Messages with this key that were stored from `begin` to `end` (ms since 1970), the newest first.
 
     As many as brokers give: the newest 64 of each. Raises RemotingError.
     """
-    found = await _query(replica, topic, key, begin, end, unique=False)
+    found = await _query(services, topic, key, begin, end, unique=False)
     return [one for one in found if key in (one.message.get(properties.KEYS) or "").split()]
 
 
-async def _query(replica: AdminReplica, topic: str, key: str, begin: int, end: int, *, unique: bool) -> list[Found]:
+async def _query(services: AdminServices, topic: str, key: str, begin: int, end: int, *, unique: bool) -> list[Found]:
     fields = {
         "topic": topic,
         "key": key,
@@ -61,8 +61,8 @@ async def _query(replica: AdminReplica, topic: str, key: str, begin: int, end: i
     }
     if unique:
         fields[_BY_ID] = "true"
-    names = (await replica.core.backend.route(topic)).brokers
-    asked = await brokers.ask_each(replica, names, RequestCode.QUERY_MESSAGE, fields, _NOTHING)
+    names = (await services.replica.core.backend.route(topic)).brokers
+    asked = await brokers.ask_each(services, names, RequestCode.QUERY_MESSAGE, fields, _NOTHING)
     found = [
         Found(broker, message)
         for broker, reply in asked.replies.items()
@@ -72,16 +72,16 @@ async def _query(replica: AdminReplica, topic: str, key: str, begin: int, end: i
     return sorted(found, key=lambda one: one.message.store_timestamp, reverse=True)
 
 
-async def _by_offset(replica: AdminReplica, topic: str, text: str) -> Found | None:
+async def _by_offset(services: AdminServices, topic: str, text: str) -> Found | None:
     try:
         wanted = OffsetMessageId.parse(text)
     except BodyError:
         return None
-    names = (await replica.core.backend.route(topic)).brokers
+    names = (await services.replica.core.backend.route(topic)).brokers
     # A broker says SYSTEM_ERROR of an offset at which it has no message.
     nothing = (*_NOTHING, ResponseCode.SYSTEM_ERROR)
     asked = await brokers.ask_each(
-        replica, names, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(wanted.offset)}, nothing
+        services, names, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(wanted.offset)}, nothing
     )
     for broker, reply in asked.replies.items():
         one = Found(broker, messages.decode_message(reply.body))

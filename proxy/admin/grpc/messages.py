@@ -13,14 +13,14 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code, Message
 from proxy.admin.grpc import answers, lookup
 from proxy.admin.grpc.lookup import EVER, Found
 from proxy.admin.grpc.scan import Cursor, Range, Scan
-from proxy.admin.replica import AdminReplica
+from proxy.operations.services import AdminServices
 
 _DEFAULT, _MAX = 32, 1_000
 # Bytes of messages with which an answer is full: gRPC clients take 4 MiB unless they are told otherwise.
 _FULL = 3 * 2**20
 
 
-async def query_message(replica: AdminReplica, request: pb.ListMessageRequest) -> pb.ListMessageResponse:
+async def query_message(services: AdminServices, request: pb.ListMessageRequest) -> pb.ListMessageResponse:
     """Messages of a topic, with their bodies.
 
     By message_id or message_key, of which page_num and page_size show a part; or all of a time, `subscription` choosing
@@ -34,16 +34,16 @@ async def query_message(replica: AdminReplica, request: pb.ListMessageRequest) -
     if key is not None and not getattr(request, key):
         raise Refused(Code.BAD_REQUEST, f"{key} is empty")
     if key == "message_id":
-        one = await lookup.by_id(replica, topic, request.message_id)
+        one = await lookup.by_id(services, topic, request.message_id)
         return _listed([] if one is None else [_shown(one)])
     if key == "message_key":
         begin, end = _times(request)
-        found = await lookup.by_key(replica, topic, request.message_key, begin, end)
+        found = await lookup.by_key(services, topic, request.message_key, begin, end)
         return _listed(_fitting(_page(found, request)))
-    return await _scan(replica, topic, request)
+    return await _scan(services, topic, request)
 
 
-async def _scan(replica: AdminReplica, topic: str, request: pb.ListMessageRequest) -> pb.ListMessageResponse:
+async def _scan(services: AdminServices, topic: str, request: pb.ListMessageRequest) -> pb.ListMessageResponse:
     if request.page_num > 1:
         raise Refused(Code.BAD_REQUEST, "a list of all messages goes on by scroll_id, not by page_num")
     begin, end = _times(request)
@@ -55,7 +55,7 @@ async def _scan(replica: AdminReplica, topic: str, request: pb.ListMessageReques
         request.queue_id if request.HasField("queue_id") else None,
     )
     cursor = Cursor.parse(request.scroll_id) if request.scroll_id else Cursor()
-    scan = Scan(replica, await replica.core.backend.route(topic), wanted, cursor)
+    scan = Scan(services, await services.replica.core.backend.route(topic), wanted, cursor)
     listed: list[Message] = []
     limit, size = _limit(request), 0
     async with aclosing(scan.messages()) as found:

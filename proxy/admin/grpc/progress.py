@@ -12,12 +12,13 @@ from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
 from proxy.admin.grpc import answers, brokers, groups
 from proxy.admin.grpc.brokers import Answers
-from proxy.admin.replica import AdminReplica
-from proxy.operations import consumer_progress
-from proxy.operations.consumer_progress import ResetToTime
+from proxy.operations import consumer_progress, offset_table
+from proxy.operations.consumer_progress import ResetOrder, ResetToTime
+from proxy.operations.offset_table import QueueOffsets
+from proxy.operations.services import AdminServices
+from remoting.fastjson import load_object
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
-from remoting.fastjson import load_object
 from remoting.names import RETRY_PREFIX
 
 _Accumulation = pb.DescribeGroupAccumulationResponse.GroupAccumulation
@@ -36,18 +37,15 @@ class _Sums:
     in_flight: int = 0
     last: int = 0
 
-    def add(self, row: dict[str, Any]) -> None:
-        """One more queue (OffsetWrapper)."""
-        consumed = int(row.get("consumerOffset", 0))
-        lag = max(int(row.get("brokerOffset", 0)) - consumed, 0)
-        self.lag += lag
-        # A broker that does not know how far a group has pulled says -1, or 0.
-        self.in_flight += min(max(int(row.get("pullOffset", 0)) - consumed, 0), lag)
-        self.last = max(self.last, int(row.get("lastTimestamp", 0)))
+    def add(self, offsets: QueueOffsets) -> None:
+        """Add one more queue."""
+        self.lag += offsets.lag
+        self.in_flight += offsets.in_flight
+        self.last = max(self.last, offsets.consumed_until)
 
 
 async def describe_group_accumulation(
-    replica: AdminReplica, request: pb.DescribeGroupAccumulationRequest
+    services: AdminServices, request: pb.DescribeGroupAccumulationRequest
 ) -> pb.DescribeGroupAccumulationResponse:
     """How far a group is in some topics, or in all that it has consumed; retries of a popped topic belong to it.
 
@@ -58,13 +56,13 @@ async def describe_group_accumulation(
     if request.lite_topic:
         raise Refused(Code.NOT_IMPLEMENTED, "brokers do not tell how far a group is in a lite topic")
     group, wanted = answers.group(request.group), _topics(request.topics)
-    asked = await _stats(replica, group, wanted)
+    asked = await _stats(services, group, wanted)
     sums: dict[str, _Sums] = {topic: _Sums() for topic in wanted}
     for one in asked:
         for reply in one.replies.values():
-            for queue, row in brokers.offset_table(reply.body):
-                sums.setdefault(_origin(str(queue.get("topic", "")), group), _Sums()).add(row)
-    delays = await _delays(replica, group, [topic for topic, one in sums.items() if one.lag])
+            for offsets in offset_table.progress(reply.body):
+                sums.setdefault(_origin(offsets.key.topic, group), _Sums()).add(offsets)
+    delays = await _delays(services, group, [topic for topic, one in sums.items() if one.lag])
     rows = {topic: _row([one], delays.get(topic)) for topic, one in sums.items()}
     return pb.DescribeGroupAccumulationResponse(
         status=answers.well([text for one in asked for text in one.missing]),
@@ -73,17 +71,19 @@ async def describe_group_accumulation(
     )
 
 
-async def _stats(replica: AdminReplica, group: str, topics: list[str]) -> list[Answers]:
-    names = await replica.core.backend.brokers()
+async def _stats(services: AdminServices, group: str, topics: list[str]) -> list[Answers]:
+    names = await services.replica.core.backend.brokers()
     code = RequestCode.GET_CONSUME_STATS
     if not topics:
-        return [await brokers.ask_each(replica, names, code, {"consumerGroup": group})]
+        return [await brokers.ask_each(services, names, code, {"consumerGroup": group})]
     for topic in topics:
         # Statistics say nothing of a topic that is not there.
-        await replica.core.backend.route(topic)
+        await services.replica.core.backend.route(topic)
     wanted = [name for topic in topics for name in (topic, *_retry_topics(topic, group))]
     asked = (
-        brokers.ask_each(replica, names, code, {"consumerGroup": group, "topic": name}, (ResponseCode.TOPIC_NOT_EXIST,))
+        brokers.ask_each(
+            services, names, code, {"consumerGroup": group, "topic": name}, (ResponseCode.TOPIC_NOT_EXIST,)
+        )
         for name in wanted
     )
     return await asyncio.gather(*asked)
@@ -119,12 +119,12 @@ def _row(sums: Iterable[_Sums], delay: int | None) -> _Accumulation:
     return row
 
 
-async def _delays(replica: AdminReplica, group: str, topics: list[str]) -> dict[str, int]:
+async def _delays(services: AdminServices, group: str, topics: list[str]) -> dict[str, int]:
     """How late a group is in each of these topics, in ms, where that can be told."""
 
     async def delay(topic: str) -> int | None:
         try:
-            spans, _ = await _spans(replica, group, topic)
+            spans, _ = await _spans(services, group, topic)
         except RemotingError:
             return None
         return max((span.delay_time_ms for span in spans), default=None)
@@ -141,14 +141,14 @@ def _topics(resources: Iterable[Resource]) -> list[str]:
     return names
 
 
-async def query_time_span(replica: AdminReplica, request: pb.QueryTimeSpanRequest) -> pb.QueryTimeSpanResponse:
+async def query_time_span(services: AdminServices, request: pb.QueryTimeSpanRequest) -> pb.QueryTimeSpanResponse:
     """What times each queue of some topics holds, and where in time a group is; without topics: of all it has consumed.
 
     Raises Refused, RemotingError.
     """
     group = answers.group(request.group)
-    topics = _topics(request.topics) or (await groups.topics_of(replica, group))[:_MAX_TOPICS]
-    found = await asyncio.gather(*(_spans(replica, group, topic) for topic in topics))
+    topics = _topics(request.topics) or (await groups.topics_of(services, group))[:_MAX_TOPICS]
+    found = await asyncio.gather(*(_spans(services, group, topic) for topic in topics))
     return pb.QueryTimeSpanResponse(
         status=answers.well([text for _, missing in found for text in missing]),
         queue_time_span_list=[span for spans, _ in found for span in spans],
@@ -156,11 +156,11 @@ async def query_time_span(replica: AdminReplica, request: pb.QueryTimeSpanReques
 
 
 async def _spans(
-    replica: AdminReplica, group: str, topic: str
+    services: AdminServices, group: str, topic: str
 ) -> tuple[list[pb.QueryTimeSpanResponse.QueueTimeSpan], tuple[str, ...]]:
-    route = await replica.core.backend.route(topic)
+    route = await services.replica.core.backend.route(topic)
     fields = {"topic": topic, "group": group}
-    asked = await brokers.ask_each(replica, route.brokers, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
+    asked = await brokers.ask_each(services, route.brokers, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
     rows = [row for reply in asked.replies.values() for row in load_object(reply.body).get("consumeTimeSpanSet") or ()]
     return sorted(
         map(_span, rows), key=lambda span: (span.message_queue.broker.name, span.message_queue.id)
@@ -185,7 +185,9 @@ def _span(row: dict[str, Any]) -> pb.QueryTimeSpanResponse.QueueTimeSpan:
     )
 
 
-async def reset_group_offset(replica: AdminReplica, request: pb.ResetGroupOffsetRequest) -> pb.ResetGroupOffsetResponse:
+async def reset_group_offset(
+    services: AdminServices, request: pb.ResetGroupOffsetRequest
+) -> pb.ResetGroupOffsetResponse:
     """Move a group, in all queues of a topic, to the first message stored at a time or after it.
 
     Raises Refused, RemotingError; what brokers have done by then stays done.
@@ -198,5 +200,5 @@ async def reset_group_offset(replica: AdminReplica, request: pb.ResetGroupOffset
         moment = request.reset_timestamp.ToDatetime(UTC)
     except (ValueError, OverflowError):
         raise Refused(Code.BAD_REQUEST, "reset_timestamp is no time that a calendar has") from None
-    await consumer_progress.reset(replica, group, ResetToTime(topic=topic, time=moment))
+    await consumer_progress.reset_offset(services, ResetOrder(group, ResetToTime(topic=topic, time=moment)))
     return pb.ResetGroupOffsetResponse(status=answers.well())

@@ -12,8 +12,8 @@ from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.admin.grpc import brokers
 from proxy.admin.grpc.lookup import Found
-from proxy.admin.replica import AdminReplica
 from proxy.operations.operator_channel import BrokerRefused
+from proxy.operations.services import AdminServices
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.messages import PullSysFlag, StoredMessage
@@ -74,9 +74,9 @@ class Cursor:
 class Scan:
     """One part of a scan. `messages` gives each message; `cursor` is where to go on after the last, None at the end."""
 
-    def __init__(self, replica: AdminReplica, route: TopicRoute, wanted: Range, cursor: Cursor) -> None:
+    def __init__(self, services: AdminServices, route: TopicRoute, wanted: Range, cursor: Cursor) -> None:
         self.cursor: Cursor | None = cursor
-        self._replica = replica
+        self._services = services
         self._topic = route.topic
         self._wanted = wanted
         self._queues = [
@@ -124,7 +124,7 @@ class Scan:
 
     async def _ask(self, broker: str, code: RequestCode, fields: dict[str, str]) -> int:
         self._asked += 1
-        return int((await brokers.ask(self._replica, broker, code, dict(fields))).fields.get("offset", "0"))
+        return int((await brokers.ask(self._services, broker, code, dict(fields))).fields.get("offset", "0"))
 
     async def _pull(self, broker: str, where: dict[str, str], offset: int) -> tuple[list[StoredMessage], int]:
         """Messages from an offset on, and where to pull next."""
@@ -141,7 +141,7 @@ class Scan:
             "expressionType": "TAG",
         }
         self._asked += 1
-        reply = await brokers.request(self._replica, broker, RequestCode.PULL_MESSAGE, fields)
+        reply = await brokers.request(self._services, broker, RequestCode.PULL_MESSAGE, fields)
         if reply.code not in (ResponseCode.SUCCESS, *_NOTHING):
             raise BrokerRefused(broker, reply.code, reply.remark)
         found = messages.decode_messages(reply.body) if reply.code == ResponseCode.SUCCESS else []

@@ -10,8 +10,8 @@ from protocol_negotiation.peer import HostPort, Peer
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message, MessageType, Resource
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest
-from proxy.admin.replica import AdminReplica
 from proxy.core.grpc_channel import GrpcChannel
+from proxy.operations.services import AdminServices
 
 _NAME = "gantry-admin"
 _NOWHERE = HostPort("127.0.0.1", 0)
@@ -20,11 +20,14 @@ _NOWHERE = HostPort("127.0.0.1", 0)
 class Sender:
     """A producer of its own, which is in no group; its messages go to a topic's queues in turn."""
 
-    def __init__(self, replica: AdminReplica) -> None:
-        self._sending = SendService(replica.grpc.gateway, replica.settings.grpc.options(replica.settings.client_expiry))
+    def __init__(self, services: AdminServices) -> None:
+        self._sending = SendService(
+            services.replica.grpc.gateway,
+            services.replica.settings.grpc.options(services.replica.settings.client_expiry),
+        )
         self._peer = Peer(_NOWHERE, _NOWHERE)
 
-    async def send(self, _: AdminReplica, request: pb.AdminSendMessageRequest) -> pb.AdminSendMessageResponse:
+    async def send(self, _: AdminServices, request: pb.AdminSendMessageRequest) -> pb.AdminSendMessageResponse:
         """AdminSendMessage: store one message as a gRPC producer's is stored, with its checks and the traffic rules.
 
         Consumers of either protocol get it, so ext_info, which may name one, changes nothing. Raises Refused,

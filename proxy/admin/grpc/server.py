@@ -1,8 +1,6 @@
 """Where the Admin service is served: a listener of its own, behind the negotiation that clients pass."""
 
-import asyncio
 import logging
-from functools import partial
 from typing import cast
 
 import anyio
@@ -17,12 +15,14 @@ from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
 from protocol_negotiation.tls import Refresh, TlsMode, TlsSource
 from protos.apache.rocketmq.v2.admin_pb2_grpc import AdminServicer, add_AdminServicer_to_server
-from proxy.admin.grpc import client_tools, groups, replica, worker_queries
-from proxy.admin.grpc.service import CALL, AdminService
+from proxy.admin.access import Gatekeeping
+from proxy.admin.grpc.groups import find_members
+from proxy.admin.grpc.replica import read_stats
+from proxy.admin.grpc.service import AdminService, forward_call
 from proxy.admin.grpc.throughput import Throughput
-from proxy.admin.grpc.worker_queries import Own
-from proxy.admin.replica import AdminReplica
 from proxy.observability.metrics.family import Family, Kind
+from proxy.operations.catalogue import OPERATIONS
+from proxy.operations.services import AdminServices
 
 _log = logging.getLogger("gantry.admin")
 
@@ -43,28 +43,24 @@ class AdminServer:
     Raises TlsError.
     """
 
-    def __init__(self, the_replica: AdminReplica) -> None:
-        settings = the_replica.settings.admin
+    def __init__(self, services: AdminServices, gatekeeping: Gatekeeping) -> None:
+        settings, replica = services.settings, services.replica
         assert settings.grpc_address is not None
-        self._admin = the_replica.admin
-        throughput = Throughput(asyncio.get_running_loop().time)
-        the_replica.core.observers.append(throughput.observe)
-        self._service = service = AdminService(the_replica, throughput)
-        self._replica = the_replica
-        # What other workers may ask this one.
-        self._questions: dict[str, Own] = {
-            groups.QUESTION: groups.told,
-            client_tools.HOLDS: client_tools.holds,
-            replica.LEVEL: replica.set_level,
-            replica.STATS: partial(replica.told, throughput),
-        }
-        the_replica.metrics.add(lambda: [(_CALLS, dict(service.calls.items()))])
-        largest = the_replica.settings.grpc.max_body + _BESIDES
+        self._services = services
+        self._gatekeeping = gatekeeping
+        throughput = Throughput(services.loop.time)
+        replica.core.observers.append(throughput.observe)
+        service = AdminService(services, gatekeeping)
+        services.workers.serve(services, [*OPERATIONS, find_members])
+        services.workers.serve((services, throughput), [read_stats])
+        services.workers.serve(service, [forward_call])
+        replica.metrics.add(lambda: [(_CALLS, dict(service.calls.items()))])
+        largest = replica.settings.grpc.max_body + _BESIDES
         self._server = Server(ServerOptions(max_receive_message=largest, max_request_bytes=2 * largest))
         # It takes grpc.aio's registration, and the service has every rpc.
         add_AdminServicer_to_server(cast(AdminServicer, service), cast(grpc.aio.Server, self._server))
         self._tls = None if settings.files is None else TlsSource(settings.files)
-        self._reload_interval = the_replica.settings.tls.reload_interval
+        self._reload_interval = replica.settings.tls.reload_interval
         options = ListenerOptions(
             name="admin.grpc",
             address=settings.grpc_address,
@@ -82,9 +78,6 @@ class AdminServer:
     async def open(self) -> None:
         """Listen. Raises OSError."""
         address = self._listener.options.address
-        if self._admin.colleagues is not None:
-            worker_queries.serve(self._replica, self._admin.colleagues, self._questions)
-            self._admin.colleagues.answers[CALL] = self._service.called
         try:
             await self._listener.start()
         except OSError as error:
@@ -105,5 +98,5 @@ class AdminServer:
 
     def _negotiated(self, outcome: Outcome, peer: Peer, first: bytes) -> None:
         if outcome not in _UNTROUBLED:
-            self._admin.refusals[outcome.value] += 1
-            self._admin.negotiated(outcome, peer, first)
+            self._gatekeeping.refusals[outcome.value] += 1
+            self._services.events.negotiated(outcome, peer, first)

@@ -8,28 +8,26 @@ from functools import partial
 from typing import Any
 
 import grpc
-import orjson
 
 from grpc_gateway.clients.rpc import peer_of
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
-from proxy.admin.grpc import client_tools, messages, progress, replica, subscriptions, topics, worker_queries
+from proxy.admin.access import ANONYMOUS, BadCredentials, Caller, Gatekeeping, Role
+from proxy.admin.grpc import client_tools, messages, progress, replica, subscriptions, topics
 from proxy.admin.grpc.errors import is_mistake, status_of
 from proxy.admin.grpc.sending import Sender
-from proxy.admin.grpc.throughput import Throughput
-from proxy.admin.http.access import ANONYMOUS, BadCredentials, Caller, Role
-from proxy.admin.replica import AdminReplica
 from proxy.operations import event_log
 from proxy.operations.audit import Write
-from proxy.workers.worker_rpc import Tell, silence
+from proxy.operations.clients import find_holders
+from proxy.operations.failures import OperationFailed
+from proxy.operations.operation import operation
+from proxy.operations.services import AdminServices
 
 _log = logging.getLogger("gantry.admin")
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Admin"].full_name
-# What workers ask each other: to serve an rpc.
-CALL = "admin_grpc.call"
-# Seconds that another worker has for that.
+# Seconds for another worker to serve an rpc.
 _TIMEOUT = 30.0
 _REQUESTS: dict[str, Any] = {
     method.name: getattr(pb, method.input_type.name) for method in pb.DESCRIPTOR.services_by_name["Admin"].methods
@@ -48,7 +46,7 @@ class Rpc:
     """
 
     response: Any
-    serve: Callable[[AdminReplica, Any], Awaitable[Any]]
+    serve: Callable[[AdminServices, Any], Awaitable[Any]]
     audited: Callable[[Any], object] | None = None
     named: bool = False
     asks: bool = False
@@ -64,7 +62,7 @@ def _names(request: Any, *fields: str) -> dict[str, str]:
     return {field: (value if isinstance(value, str) else str(value.name))[:_MAX_AUDITED] for field, value in values}
 
 
-def _rpcs(the_replica: AdminReplica, throughput: Throughput) -> dict[str, Rpc]:
+def _rpcs(services: AdminServices) -> dict[str, Rpc]:
     """All of them."""
     return {
         "ChangeLogLevel": Rpc(
@@ -101,7 +99,7 @@ def _rpcs(the_replica: AdminReplica, throughput: Throughput) -> dict[str, Rpc]:
         ),
         "AdminSendMessage": Rpc(
             pb.AdminSendMessageResponse,
-            Sender(the_replica).send,
+            Sender(services).send,
             lambda request: {**_names(request, "topic"), "bytes": len(request.body)},
         ),
         "GetConsumerRunningInfo": Rpc(
@@ -109,8 +107,16 @@ def _rpcs(the_replica: AdminReplica, throughput: Throughput) -> dict[str, Rpc]:
         ),
         "GetTopicRoute": Rpc(pb.GetTopicRouteResponse, topics.get_topic_route),
         "QueryTimeSpan": Rpc(pb.QueryTimeSpanResponse, progress.query_time_span),
-        "GetProxyRuntimeStats": Rpc(pb.GetProxyRuntimeStatsResponse, partial(replica.runtime_stats, throughput)),
+        "GetProxyRuntimeStats": Rpc(pb.GetProxyRuntimeStatsResponse, replica.runtime_stats),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class RpcCall:
+    """An rpc for another worker. request: serialised, in hex."""
+
+    name: str
+    request: str
 
 
 class AdminService:
@@ -120,11 +126,11 @@ class AdminService:
     status, and so is everything of ChangeLogLevel, whose answer has no other.
     """
 
-    def __init__(self, the_replica: AdminReplica, throughput: Throughput) -> None:
-        self._replica = the_replica
-        self._admin = the_replica.admin
+    def __init__(self, services: AdminServices, gatekeeping: Gatekeeping) -> None:
+        self._services = services
+        self._gatekeeping = gatekeeping
         self.calls: Counter[tuple[str, str]] = Counter()
-        self.rpcs = _rpcs(the_replica, throughput)
+        self.rpcs = _rpcs(services)
         for name, rpc in self.rpcs.items():
             setattr(self, name, partial(self._answer, name, rpc))
 
@@ -140,7 +146,7 @@ class AdminService:
             return response
         except _Denied as denial:
             code = denial.code
-            self._admin.refusals[denial.reason] += 1
+            self._gatekeeping.refusals[denial.reason] += 1
             await context.abort(_GRPC[code], str(denial))
         except Exception as error:
             status = _status(name, error)
@@ -156,30 +162,30 @@ class AdminService:
     async def _serve(self, name: str, rpc: Rpc, request: Any) -> Any:
         worker = await self._holder(request.client_id) if rpc.asks else None
         if worker is None:
-            return await rpc.serve(self._replica, request)
-        content = orjson.dumps([name, request.SerializeToString().hex()])
-        answer = await worker_queries.ask(self._replica, worker, CALL, content, _TIMEOUT)
-        if answer is None:
-            raise Refused(Code.PROXY_TIMEOUT, silence(worker))
-        return rpc.response.FromString(answer)
+            return await rpc.serve(self._services, request)
+        call = RpcCall(name, request.SerializeToString().hex())
+        try:
+            response = await self._services.workers.run(forward_call, call, worker)
+        except OperationFailed as error:
+            raise Refused(Code.PROXY_TIMEOUT, str(error)) from None
+        return rpc.response.FromString(bytes.fromhex(response))
 
     async def _holder(self, client_id: str) -> int | None:
-        """The other worker that a client is connected to; None: this one, or none that is known."""
-        if client_tools.holds(self._replica, client_id):
+        """Return the other worker that a client is connected to; None: this one, or no known worker."""
+        if (await find_holders(self._services, client_id)).workers:
             return None
-        gathered = await worker_queries.gather(self._replica, client_tools.HOLDS, client_id)
-        return next((worker for worker, holds in gathered.answers.items() if holds), None)
+        merged = await self._services.workers.gather(find_holders, client_id)
+        return next(iter(merged.value.workers), None)
 
-    async def called(self, content: bytes, tell: Tell) -> None:
-        """Serve what another worker has let in; the answer to `CALL`."""
-        name, data = orjson.loads(content)
-        rpc = self.rpcs[name]
+    async def serve_forwarded(self, call: RpcCall) -> str:
+        """Serve an rpc that another worker has authorised; return the response, in hex."""
+        rpc = self.rpcs[call.name]
         try:
-            response = await rpc.serve(self._replica, _REQUESTS[name].FromString(bytes.fromhex(data)))
+            response = await rpc.serve(self._services, _REQUESTS[call.name].FromString(bytes.fromhex(call.request)))
         except Exception as error:
-            # As in `_answer`: whatever goes wrong is a status.
-            response = rpc.response(status=_status(name, error))
-        await tell(response.SerializeToString())
+            # As in `_answer`, every error is a status.
+            response = rpc.response(status=_status(call.name, error))
+        return str(response.SerializeToString().hex())
 
     # Checks.
 
@@ -189,7 +195,7 @@ class AdminService:
         metadata = {key: value for key, value in reversed(context.invocation_metadata()) if isinstance(value, str)}
         subject = None if peer.tls is None else peer.tls.subject
         try:
-            return self._admin.access.caller(peer.address.host, metadata, subject)
+            return self._gatekeeping.access.caller(peer.address.host, metadata, subject)
         except BadCredentials:
             raise _Denied(Code.UNAUTHORIZED, "credentials", "nobody has this bearer token") from None
 
@@ -212,7 +218,13 @@ class AdminService:
         who = "nobody" if caller is None else caller.name
         path = f"/{SERVICE}/{name}"
         write = Write(event_log.now(), who, address, "POST", path, "", rpc.audited(request), code)
-        self._admin.audit.note(write, stranger=code == Code.UNAUTHORIZED)
+        self._services.audit.record(write, unauthenticated=code == Code.UNAUTHORIZED)
+
+
+@operation("admin_grpc.call", timeout=_TIMEOUT, merged=False)
+async def forward_call(service: AdminService, call: RpcCall) -> str:
+    """Serve an rpc at the worker that its client is connected to."""
+    return await service.serve_forwarded(call)
 
 
 class _Denied(Exception):

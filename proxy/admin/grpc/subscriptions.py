@@ -11,22 +11,24 @@ from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterType, Resource, Status
 from proxy.admin.grpc import answers, brokers, groups
 from proxy.admin.grpc.groups import Group
-from proxy.admin.replica import AdminReplica
-from remoting.codes import RequestCode
+from proxy.operations.services import AdminServices
 from remoting.fastjson import load_object
+from remoting.codes import RequestCode
 
 # Groups that are looked at in one turn of the event loop, and asked for at the same time.
 _AT_ONCE = 64
 
 
-async def list_subscription(replica: AdminReplica, request: pb.ListSubscriptionRequest) -> pb.ListSubscriptionResponse:
+async def list_subscription(
+    services: AdminServices, request: pb.ListSubscriptionRequest
+) -> pb.ListSubscriptionResponse:
     """Who subscribes to what: of a group, to a topic, or, with neither, of all groups with members here.
 
     RocketMQ's dashboard asks for neither: that is how it finds groups. Of a group whose members are gone, what it has
     consumed is told as offline; by which filter nobody knows any more. Raises Refused, RemotingError.
     """
     topic = answers.topic(request.topic) if request.topic.name else None
-    found = await _groups(replica, topic, answers.group(request.group) if request.group.name else None)
+    found = await _groups(services, topic, answers.group(request.group) if request.group.name else None)
     infos: list[pb.SubscriptionInfo] = []
     for number, group in enumerate(found):
         if number % _AT_ONCE == _AT_ONCE - 1:
@@ -34,7 +36,7 @@ async def list_subscription(replica: AdminReplica, request: pb.ListSubscriptionR
         if group.members:
             infos += group.subscriptions(topic)
         elif request.group.name:
-            consumed = await groups.topics_of(replica, group.name)
+            consumed = await groups.topics_of(services, group.name)
             infos += [_offline(group.name, name) for name in consumed if topic in (None, name)]
         else:
             # A broker has told that it has consumed the topic.
@@ -43,11 +45,11 @@ async def list_subscription(replica: AdminReplica, request: pb.ListSubscriptionR
 
 
 async def describe_subscription(
-    replica: AdminReplica, request: pb.DescribeSubscriptionRequest
+    services: AdminServices, request: pb.DescribeSubscriptionRequest
 ) -> pb.DescribeSubscriptionResponse:
     """The same for each client that is connected. Raises Refused, RemotingError."""
     topic = answers.topic(request.topic) if request.topic.name else None
-    found = await _groups(replica, topic, answers.group(request.group) if request.group.name else None)
+    found = await _groups(services, topic, answers.group(request.group) if request.group.name else None)
     rows = []
     for number, group in enumerate(found):
         if number % _AT_ONCE == _AT_ONCE - 1:
@@ -79,26 +81,26 @@ def _each(group: Group, whole: pb.SubscriptionInfo) -> list[pb.DescribeSubscript
 
 
 async def list_consumer_connection(
-    replica: AdminReplica, request: pb.ListConsumerConnectionRequest
+    services: AdminServices, request: pb.ListConsumerConnectionRequest
 ) -> pb.ListConsumerConnectionResponse:
     """The members of a group, or those that subscribe to a topic; none where nobody is connected. Raises Refused."""
     if request.liteTopic:
         raise Refused(Code.NOT_IMPLEMENTED, "brokers do not tell who has subscribed to a lite topic")
     topic = answers.topic(request.topic) if request.topic.name else None
-    group = await groups.everywhere(replica, answers.group(request.group))
+    group = await groups.everywhere(services, answers.group(request.group))
     infos = [member.info for member in group.members if topic is None or topic in member.wishes]
     return pb.ListConsumerConnectionResponse(status=_well([group]), client_info=infos)
 
 
-async def _groups(replica: AdminReplica, topic: str | None, group: str | None) -> list[Group]:
+async def _groups(services: AdminServices, topic: str | None, group: str | None) -> list[Group]:
     if group is None and topic is None:
-        return await groups.here(replica, None)
-    names = [group] if group is not None else await groups.groups_of(replica, topic or "")
+        return await groups.here(services, None)
+    names = [group] if group is not None else await groups.groups_of(services, topic or "")
     turn = asyncio.Semaphore(_AT_ONCE)
 
     async def find(name: str) -> Group:
         async with turn:
-            return await groups.everywhere(replica, name)
+            return await groups.everywhere(services, name)
 
     return await asyncio.gather(*map(find, names))
 
@@ -108,7 +110,7 @@ def _offline(group: str, topic: str) -> pb.SubscriptionInfo:
 
 
 async def delete_subscription(
-    replica: AdminReplica, request: pb.DeleteSubscriptionRequest
+    services: AdminServices, request: pb.DeleteSubscriptionRequest
 ) -> pb.DeleteSubscriptionResponse:
     """Take a subscription out of the group's configuration at the topic's brokers (`subscriptionDataSet`).
 
@@ -116,8 +118,8 @@ async def delete_subscription(
     group's offsets stay. Raises Refused, RemotingError.
     """
     group, topic = answers.group(request.group), answers.topic(request.topic)
-    names = (await replica.core.backend.route(topic)).brokers
-    removed = await asyncio.gather(*(_remove(replica, broker, group, topic, request) for broker in names))
+    names = (await services.replica.core.backend.route(topic)).brokers
+    removed = await asyncio.gather(*(_remove(services, broker, group, topic, request) for broker in names))
     if not any(removed):
         raise Refused(
             Code.NOT_FOUND,
@@ -128,9 +130,9 @@ async def delete_subscription(
 
 
 async def _remove(
-    replica: AdminReplica, broker: str, group: str, topic: str, request: pb.DeleteSubscriptionRequest
+    services: AdminServices, broker: str, group: str, topic: str, request: pb.DeleteSubscriptionRequest
 ) -> bool:
-    reply = await brokers.ask(replica, broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
+    reply = await brokers.ask(services, broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
     config = load_object(reply.body)
     known = config.get("subscriptionDataSet") or []
     kept = [item for item in known if not _fits(item, topic, request)]
@@ -138,7 +140,7 @@ async def _remove(
         return False
     # Attributes are changed by what an update says of them, and stay where it says nothing.
     changed = orjson.dumps({**config, "subscriptionDataSet": kept, "attributes": {}})
-    await brokers.ask(replica, broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, changed)
+    await brokers.ask(services, broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, changed)
     return True
 
 

@@ -21,7 +21,7 @@ class Throughput:
     def observe(self, seen: Observation) -> None:
         """A request has been answered."""
         if seen.messages:
-            self._slot(int(self._clock())).join(Sums.of(seen.code, seen.ok, 1, seen.messages, 0, 0))
+            self._slot(int(self._clock())).add(Sums.of(seen.code, seen.ok, 1, seen.messages, 0, 0))
 
     def _slot(self, second: int) -> Sums:
         place = second % len(self._slots)

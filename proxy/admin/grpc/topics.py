@@ -5,10 +5,10 @@ import orjson
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import MessageType
 from proxy.admin.grpc import answers, brokers
-from proxy.admin.replica import AdminReplica
 from proxy.operations import topics
-from remoting.codes import RequestCode
+from proxy.operations.services import AdminServices
 from remoting.fastjson import load_object
+from remoting.codes import RequestCode
 
 _KIND = "message.type"
 # A topic of mixed messages has none.
@@ -23,16 +23,16 @@ _TYPES = {
 
 
 async def describe_topic_status(
-    replica: AdminReplica, request: pb.DescribeTopicStatusRequest
+    services: AdminServices, request: pb.DescribeTopicStatusRequest
 ) -> pb.DescribeTopicStatusResponse:
     """A topic as all of its brokers have it; UNSPECIFIED where they disagree about its type, or it is mixed.
 
     Brokers do not know when it was created. Raises Refused, RemotingError.
     """
     name = answers.topic(request.topic)
-    detail = await topics.topic(replica, name)
+    detail = await topics.get_topic(services, name)
     asked = await brokers.ask_each(
-        replica, [row.broker for row in detail.brokers], RequestCode.GET_TOPIC_CONFIG, {"topic": name}
+        services, [row.broker for row in detail.brokers], RequestCode.GET_TOPIC_CONFIG, {"topic": name}
     )
     attributes = [load_object(reply.body).get("attributes") or {} for reply in asked.replies.values()]
     kinds = {str(found.get(_KIND) or "NORMAL").upper() for found in attributes}
@@ -47,12 +47,12 @@ async def describe_topic_status(
     )
 
 
-async def get_topic_route(replica: AdminReplica, request: pb.GetTopicRouteRequest) -> pb.GetTopicRouteResponse:
+async def get_topic_route(services: AdminServices, request: pb.GetTopicRouteRequest) -> pb.GetTopicRouteResponse:
     """The route as the name servers have it (TopicRouteData), with the brokers' own addresses.
 
     What clients are told instead depends on the listener that they come by, of which the request says nothing.
     Raises Refused, RemotingError.
     """
-    route = await replica.core.backend.route(answers.topic(request.topic))
+    route = await services.replica.core.backend.route(answers.topic(request.topic))
     data = orjson.dumps(route.data, option=orjson.OPT_NON_STR_KEYS).decode()
     return pb.GetTopicRouteResponse(status=answers.well(), topic_route_data=data)

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 has them: `application/problem+json`, always."""
+"""Problem details (RFC 9457), the bodies of all errors: `application/problem+json`."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -8,44 +8,43 @@ import orjson
 from pydantic import BaseModel, Field
 
 MEDIA_TYPE = "application/problem+json"
-MISTAKE = "this is a mistake of the replica's; its log says more"
 
 
 class Fault(BaseModel):
-    """What is wrong with one part of a request."""
+    """A mistake in one part of a request."""
 
-    where: str = Field(description="query, path or body, and what in it", examples=["query limit"])
+    where: str = Field(description="query, path or body, and the name of the field", examples=["query limit"])
     detail: str = Field(examples=["Input should be less than or equal to 1000"])
 
 
 class Problem(BaseModel):
-    """Why a request was not served (RFC 9457)."""
+    """The reason why a request failed (RFC 9457)."""
 
-    type: str = Field("about:blank", description="the status says what kind of problem it is")
+    type: str = Field("about:blank", description="the status is the type of the problem")
     title: str = Field(examples=["Not Found"])
     status: int = Field(examples=[404])
     detail: str = Field(examples=["no connection has the number 4711"])
-    instance: str = Field(description="the path that was asked for", examples=["/v1/connections/4711"])
-    faults: list[Fault] | None = Field(None, description="each mistake, where the request has some")
+    instance: str = Field(description="the request's path", examples=["/v1/connections/4711"])
+    faults: list[Fault] | None = Field(None, description="all mistakes in the request")
 
 
 class WorkerStatus(BaseModel):
-    """How a request went at one worker."""
+    """The status of a request at one worker."""
 
     worker: int
     status: int = Field(examples=[200])
-    detail: str | None = Field(None, description="why not, where it did not go well")
+    detail: str | None = Field(None, description="the reason, if it failed there")
 
 
-class JointProblem(Problem):
-    """The same where several workers answer as one."""
+class WorkersProblem(Problem):
+    """The reason why a request to several workers failed."""
 
     missing_workers: list[int] | None = Field(None, description="workers that did not answer")
-    workers: list[WorkerStatus] | None = Field(None, description="how it went at each worker, where that differs")
+    workers: list[WorkerStatus] | None = Field(None, description="the status at each worker, where they differ")
 
 
 class Refused(Exception):
-    """A request is not served; `headers` go with the answer, `more` are members of the problem that only some have."""
+    """A request is not served. headers: of the response; more: additional members of the problem."""
 
     def __init__(
         self,
@@ -70,19 +69,19 @@ def content(
     faults: Sequence[tuple[str, str]] = (),
     more: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """A problem as it is sent; `more` are members that only some have."""
+    """Return a problem as JSON. more: additional members."""
     try:
         title = HTTPStatus(status).phrase
     except ValueError:
         title = "Error"
-    told: dict[str, Any] = {
+    problem: dict[str, Any] = {
         "type": "about:blank",
         "title": title,
         "status": status,
         "detail": detail,
-        # A path is whatever the caller wrote.
+        # The caller's path may hold unpaired surrogates.
         "instance": instance.encode("utf-8", "replace").decode(),
     }
     if faults:
-        told["faults"] = [{"where": where, "detail": text} for where, text in faults]
-    return orjson.dumps({**told, **(more or {})})
+        problem["faults"] = [{"where": where, "detail": text} for where, text in faults]
+    return orjson.dumps({**problem, **(more or {})})

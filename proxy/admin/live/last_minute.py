@@ -1,48 +1,48 @@
-"""Topics or groups of the last seconds, summed up as seconds pass: a look adds up nothing."""
+"""Running sums by topic or group over the last seconds, so that reading them adds nothing up."""
 
 from heapq import nsmallest
 
 from proxy.admin.live.traffic_second import OTHERS, Sums
 
-# Names that are told apart; what is beyond goes under one name.
-MAX = 5_000
+# Names that have sums; all others share one name.
+MAX_NAMES = 5_000
 
-# One second's sums by name.
+# Sums of one second by name.
 Table = dict[str, Sums]
 
 
-class Recent:
-    """Sums by name over the tables that were `add`ed and not yet removed."""
+class NameSums:
+    """Sums by name over the tables that were added and not yet removed."""
 
     def __init__(self) -> None:
         self.sums: Table = {}
 
     def add(self, table: Table) -> None:
-        """A second is complete. Names for which there is no room go under one name in `table`, too."""
+        """Add a second. Names beyond the limit are replaced by `OTHERS` in `table` too."""
         sums = self.sums
         for name in list(table):
             known = sums.get(name)
             if known is None:
-                if len(sums) >= MAX and name != OTHERS:
-                    table.setdefault(OTHERS, Sums()).join(table.pop(name))
+                if len(sums) >= MAX_NAMES and name != OTHERS:
+                    table.setdefault(OTHERS, Sums()).add(table.pop(name))
                     continue
                 known = sums[name] = Sums()
-            # Theirs grow until all names have been seen.
+            # OTHERS may still grow in this loop, and is added after it.
             if name != OTHERS:
-                known.join(table[name])
+                known.add(table[name])
         if OTHERS in table:
-            sums.setdefault(OTHERS, Sums()).join(table[OTHERS])
+            sums.setdefault(OTHERS, Sums()).add(table[OTHERS])
 
     def remove(self, table: Table) -> None:
-        """A second that was added is too long ago now."""
-        for name, one in table.items():
+        """Subtract a second that was added."""
+        for name, second in table.items():
             known = self.sums[name]
-            known.join(one, -1)
+            known.add(second, -1)
             if not known.requests:
                 del self.sums[name]
 
     def busiest(self, limit: int, text: str) -> list[str]:
-        """The names with the most requests that hold `text`, in lower case."""
+        """Return the names with the most requests that contain `text`, which is in lower case."""
         sums = self.sums
         names = (name for name in sums if text in name.lower()) if text else sums
         return nsmallest(limit, names, key=lambda name: (-sums[name].requests, name))

@@ -1,13 +1,15 @@
-"""The page's own routes. They are no part of the API: what they answer changes with the page."""
+"""The routes of the live page. They are not part of the API: their replies change with the page."""
 
+import orjson
 from fastapi import APIRouter, Request, Response
 
-from proxy.admin.http.routes.common import Replica
+from proxy.admin.http.routes.common import Operations, Route
 from proxy.admin.live import pages
+from proxy.admin.live.figures import FiguresQuery, read_figures
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=Route)
 
-# Nothing from elsewhere, and nobody's frame around it.
+# No content from other origins, and no embedding.
 _HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     "x-content-type-options": "nosniff",
@@ -17,9 +19,9 @@ _HEADERS = {
 
 
 async def file(request: Request) -> Response:
-    """One of the page's files."""
-    kind, content = pages.file(request.url.path)
-    return Response(content, headers={"content-type": kind, **_HEADERS})
+    """Return one of the page's files."""
+    media_type, content = pages.file(request.url.path)
+    return Response(content, headers={"content-type": media_type, **_HEADERS})
 
 
 for _path in pages.FILES:
@@ -27,7 +29,14 @@ for _path in pages.FILES:
 
 
 @router.get("/v1/live")
-async def figures(request: Request, replica: Replica) -> Response:
-    """What the page shows."""
-    kind, content = replica.admin.figures.page(request.query_params)
-    return Response(content, headers={"content-type": kind, "cache-control": "no-store"})
+async def figures(request: Request, operations: Operations) -> Response:
+    """Return the page's figures."""
+    since = request.query_params.get("since", "")
+    query = FiguresQuery(
+        int(since) if since.isdecimal() and len(since) < 12 else 0,
+        request.query_params.get("topic", "").lower(),
+        request.query_params.get("group", "").lower(),
+    )
+    merged = await operations.gather(read_figures, query)
+    content = orjson.dumps(merged.mark(merged.value.one).present())
+    return Response(content, headers={"content-type": "application/json", "cache-control": "no-store"})

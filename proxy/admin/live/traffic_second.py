@@ -1,4 +1,4 @@
-"""One second of traffic, summed up; sans-io."""
+"""The sums of one second of traffic; sans-io."""
 
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -6,19 +6,19 @@ from itertools import accumulate
 
 from proxy.core.events import LONG_POLLS, Observation
 
-# Upper bounds of latencies in milliseconds, each 1.25 times the one before: percentiles are exact to a quarter.
+# Upper bounds of the latency buckets in ms. Each is 1.25 times the one before, so percentiles are exact to 25 %.
 _BOUNDS = [0.1 * 1.25**step for step in range(64)]
-# Topics and groups that one second tells apart; what is beyond goes under one name.
-MAX = 2_000
+# Topics, and groups, that one second has sums for; all others share one name.
+MAX_NAMES = 2_000
 OTHERS = "(others)"
-# They take as long as their client wants them to: no latency to speak of.
+# Long polls, whose latency depends on the client's timeout.
 _POLLS = LONG_POLLS | {"Telemetry"}
 _IN = frozenset({"SEND_MESSAGE", "SEND_MESSAGE_V2", "SEND_BATCH_MESSAGE", "SendMessage"})
 _OUT = _POLLS | {"PEEK_MESSAGE"}
 
 
 class Sums:
-    """Requests, those of them that failed, messages sent and delivered, bytes of bodies in and out."""
+    """Requests, failed requests, messages sent and delivered, bytes of bodies in and out."""
 
     __slots__ = ("bytes_in", "bytes_out", "delivered", "failed", "requests", "sent")
 
@@ -27,7 +27,7 @@ class Sums:
 
     @classmethod
     def of(cls, code: str, ok: bool, requests: int, messages: int, bytes_in: int, bytes_out: int) -> "Sums":
-        """Requests of one code that all failed, or did not."""
+        """Return the sums of requests of one code with one outcome."""
         sums = cls()
         sums.requests, sums.bytes_in, sums.bytes_out = requests, bytes_in, bytes_out
         if not ok:
@@ -38,8 +38,8 @@ class Sums:
             sums.delivered = messages
         return sums
 
-    def join(self, other: "Sums", times: int = 1) -> None:
-        """Add another second's; -1 times: take it away again."""
+    def add(self, other: "Sums", times: int = 1) -> None:
+        """Add other sums; -1 times: subtract them."""
         self.requests += times * other.requests
         self.failed += times * other.failed
         self.sent += times * other.sent
@@ -47,13 +47,13 @@ class Sums:
         self.bytes_in += times * other.bytes_in
         self.bytes_out += times * other.bytes_out
 
-    def shown(self, seconds: float = 1.0) -> dict[str, float]:
-        """All of it, per second."""
+    def per_second(self, seconds: float = 1.0) -> dict[str, float]:
+        """Return the sums of some seconds, per second."""
         return {name: round(getattr(self, name) / seconds, 2) for name in Sums.__slots__}
 
 
 class Second:
-    """What was answered within one second. `at`: seconds since 1970. The sums are there once it is complete."""
+    """Requests answered within one second. `at`: seconds since 1970. The sums are set by `complete`."""
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -61,65 +61,55 @@ class Second:
         self.topics: dict[str, Sums] = {}
         self.groups: dict[str, Sums] = {}
         self.codes: dict[str, int] = {}
-        # Requests that are alike, with how many they are, their messages, and bytes in and out.
-        self._alike: dict[tuple[str, str, bool, str | None, str | None], list[int]] = {}
+        # Requests, messages, and bytes in and out, by protocol, code, outcome, topic and group.
+        self._counts: dict[tuple[str, str, bool, str | None, str | None], list[int]] = {}
         self._latencies = [0] * (len(_BOUNDS) + 1)
 
-    def add(self, seen: Observation) -> None:
-        """A request has been answered."""
-        kind = (seen.protocol, seen.code, seen.ok, seen.topic, seen.group)
-        counts = self._alike.get(kind)
+    def add(self, observation: Observation) -> None:
+        """Count an answered request."""
+        key = (observation.protocol, observation.code, observation.ok, observation.topic, observation.group)
+        counts = self._counts.get(key)
         if counts is None:
-            counts = self._alike[kind] = [0, 0, 0, 0]
+            counts = self._counts[key] = [0, 0, 0, 0]
         counts[0] += 1
-        counts[1] += seen.messages
-        counts[2] += seen.bytes_in
-        counts[3] += seen.bytes_out
-        if seen.code not in _POLLS:
-            self._latencies[bisect_left(_BOUNDS, seen.seconds * 1000)] += 1
+        counts[1] += observation.messages
+        counts[2] += observation.bytes_in
+        counts[3] += observation.bytes_out
+        if observation.code not in _POLLS:
+            self._latencies[bisect_left(_BOUNDS, observation.seconds * 1000)] += 1
 
     def complete(self) -> None:
-        """It is over: sum up."""
-        for (protocol, code, ok, topic, group), counts in self._alike.items():
+        """Compute the sums at the end of the second."""
+        for (protocol, code, ok, topic, group), counts in self._counts.items():
             sums = Sums.of(code, ok, *counts)
-            self.protocols[protocol].join(sums)
+            self.protocols[protocol].add(sums)
             self.codes[code] = self.codes.get(code, 0) + sums.requests
             if topic:
-                _join(self.topics, topic, sums)
+                _add(self.topics, topic, sums)
             if group:
-                _join(self.groups, group, sums)
-        self._alike.clear()
+                _add(self.groups, group, sums)
+        self._counts.clear()
 
     @property
     def latencies(self) -> dict[int, int]:
-        """How many requests but polls took how long: counts by what `percentile` makes latencies of."""
-        return {place: count for place, count in enumerate(self._latencies) if count}
-
-    def shown(self) -> dict[str, object]:
-        """The totals."""
-        latencies = self.latencies
-        return {
-            "at": self.at,
-            **{name: sums.shown() for name, sums in self.protocols.items()},
-            "p50": percentile(latencies, 0.5),
-            "p99": percentile(latencies, 0.99),
-        }
+        """Requests, without polls, by latency bucket; see `percentile`."""
+        return {bucket: count for bucket, count in enumerate(self._latencies) if count}
 
 
 def percentile(latencies: Mapping[int, int], share: float) -> float | None:
-    """The latency in ms below which this share of the requests but polls were; None: there were none."""
-    places = sorted(latencies)
-    counts = list(accumulate(latencies[place] for place in places))
+    """Return the latency in ms that this share of requests does not exceed; None without requests."""
+    buckets = sorted(latencies)
+    counts = list(accumulate(latencies[bucket] for bucket in buckets))
     if not counts:
         return None
-    place = places[bisect_left(counts, share * counts[-1])]
-    return round(_BOUNDS[min(place, len(_BOUNDS) - 1)], 3)
+    bucket = buckets[bisect_left(counts, share * counts[-1])]
+    return round(_BOUNDS[min(bucket, len(_BOUNDS) - 1)], 3)
 
 
-def _join(table: dict[str, Sums], name: str, sums: Sums) -> None:
+def _add(table: dict[str, Sums], name: str, sums: Sums) -> None:
     known = table.get(name)
     if known is None:
-        if len(table) >= MAX:
+        if len(table) >= MAX_NAMES:
             name = OTHERS
         known = table.setdefault(name, Sums())
-    known.join(sums)
+    known.add(sums)

@@ -1,4 +1,4 @@
-"""Pages of long lists: others have their turn while one is made."""
+"""Pages of long lists; test_merge.py has their cursors."""
 
 import asyncio
 import contextlib
@@ -7,12 +7,12 @@ import time
 import pytest
 
 from proxy.operations import paging
-from proxy.operations.paging import Order
+from proxy.operations.paging import PageRequest, Place
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_others_have_their_turn_while_a_page_is_made() -> None:
+async def test_other_tasks_run_while_a_page_is_made() -> None:
     turns = 0
 
     async def others() -> None:
@@ -27,13 +27,13 @@ async def test_others_have_their_turn_while_a_page_is_made() -> None:
 
     task = asyncio.ensure_future(others())
     cut = await paging.cut(
-        range(50), lambda item: slow(item) % 2 == 0, lambda item: (item, ""), Order("n", False), 10, None
+        range(50), lambda item: slow(item) % 2 == 0, lambda item: Place(item, 0, ""), PageRequest.parse("n", 10)
     )
-    assert (cut.items, cut.total) == ([*range(0, 20, 2)], 25)
-    during_cut, turns = turns, 0
+    assert (cut.items, cut.rest, cut.total) == ([*range(0, 20, 2)], 25, 25)
+    turns_during_cut, turns = turns, 0
     assert await paging.described(range(50), slow) == [*range(50)]
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
-    # 50 ms of work, 5 ms at a time.
-    assert min(during_cut, turns) >= 5
+    # 50 ms of work, with a yield every 5 ms.
+    assert min(turns_during_cut, turns) >= 5

@@ -36,7 +36,7 @@ def test_byte_by_byte_a_frame_is_there_with_its_last_byte() -> None:
 
 
 def test_the_bytes_are_what_the_description_says() -> None:
-    assert encode(Frame(Kind.ASK, 1, 2, b"?")) == b"\0\0\0\x0c\x03\0\x01\0\0\0\0\0\0\0\x02?"
+    assert encode(Frame(Kind.REQUEST, 1, 2, b"?")) == b"\0\0\0\x0c\x03\0\x01\0\0\0\0\0\0\0\x02?"
     assert encode(Frame(Kind.READY)) == b"\0\0\0\x0b\x01" + bytes(10)
 
 

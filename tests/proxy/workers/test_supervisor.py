@@ -165,23 +165,23 @@ async def test_frames_are_passed_on_and_a_worker_that_cannot_take_a_question_is_
         worker.frames = cast(Any, end)
         worker.ready = worker.number != 2
     first, second, third = made.workers
-    made._route(first, Frame(Kind.ASK, 1, 7, b"?"))
-    assert ends[1].written == [Frame(Kind.ASK, 0, 7, b"?")]
+    made._route(first, Frame(Kind.REQUEST, 1, 7, b"?"))
+    assert ends[1].written == [Frame(Kind.REQUEST, 0, 7, b"?")]
     made._route(second, Frame(Kind.PART, 0, 7, b"!"))
     assert ends[0].written == [Frame(Kind.PART, 1, 7, b"!")]
     # One that is being started, one that there is not, one that takes nothing.
     ends[1].waiting = supervisor._MAX_WAITING + 1
     ends[0].written.clear()
     for number in (2, 9, 1):
-        made._route(first, Frame(Kind.ASK, number, 8))
-    assert ends[0].written == [Frame(Kind.GONE, number, 8) for number in (2, 9, 1)]
+        made._route(first, Frame(Kind.REQUEST, number, 8))
+    assert ends[0].written == [Frame(Kind.UNAVAILABLE, number, 8) for number in (2, 9, 1)]
     # What is no question is passed on, or lost: nobody waits for it.
-    made._route(first, Frame(Kind.STOP, 1, 7))
-    made._route(first, Frame(Kind.STOP, 2, 7))
-    assert ends[1].written[-1] == Frame(Kind.STOP, 0, 7)
+    made._route(first, Frame(Kind.CANCEL, 1, 7))
+    made._route(first, Frame(Kind.CANCEL, 2, 7))
+    assert ends[1].written[-1] == Frame(Kind.CANCEL, 0, 7)
     assert len(ends[0].written) == 3
     made._tell_gone(third)
-    assert [end.written[-1] for end in ends[:2]] == [Frame(Kind.GONE, 2)] * 2
+    assert [end.written[-1] for end in ends[:2]] == [Frame(Kind.UNAVAILABLE, 2)] * 2
     assert ends[2].written == []
 
 

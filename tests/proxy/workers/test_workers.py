@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.ports import free_port
-from tests.proxy.workers.kit import ROOT, Process, words, workers
+from tests.proxy.workers.processes import ROOT, Process, words, workers
 
 
 @pytest.fixture

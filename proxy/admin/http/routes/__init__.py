@@ -1,1 +1,1 @@
-"""The HTTP API's routes, one file per subject; what they answer is made in the modules above."""
+"""The routes of the HTTP API, one file per subject. They read requests, run operations and present their results."""

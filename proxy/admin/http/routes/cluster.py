@@ -1,78 +1,72 @@
-"""What the replica serves: topics, brokers, name servers, requests, deliveries."""
+"""Routes of topics, brokers, name servers, requests and deliveries."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from proxy.admin.http.routes.common import Cursor, Filter, Limit, Replica, TopicName
-from proxy.operations import brokers, deliveries, paging, topics
+from proxy.admin.http.routes.common import Cursor, Filter, Limit, Operations, Route, TopicName
+from proxy.operations import brokers, deliveries, paging, request_table, topics
 from proxy.operations.brokers import Broker, NameServer
-from proxy.operations.deliveries import ReceiptHandle
-from proxy.operations.paging import DEFAULT_LIMIT, Order
-from proxy.operations.request_table import Request, requests
+from proxy.operations.deliveries import DeliveryQuery, ReceiptHandle
+from proxy.operations.paging import DEFAULT_LIMIT, PageRequest, Place, cursor_of
+from proxy.operations.request_table import Request
 from proxy.operations.topics import Topic, TopicDetail
 from proxy.operations.values import Many, Page
 
-router = APIRouter(prefix="/v1", tags=["cluster"])
-
-_BY_NAME = Order("name", False)
-_BY_AGE = Order("age", False)
+router = APIRouter(prefix="/v1", tags=["cluster"], route_class=Route)
 
 
-@router.get("/topics", summary="Topics, as the brokers have them")
+@router.get("/topics", summary="Topics in the brokers' configuration")
 async def list_topics(
-    replica: Replica,
-    system: Annotated[bool, Query(description="RocketMQ's own as well, and retry and dead letter topics")] = False,
+    operations: Operations,
+    system: Annotated[bool, Query(description="also RocketMQ's own, and retry and dead letter topics")] = False,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[Topic]:
-    found = await topics.topics(replica)
+    page = PageRequest.parse("name", limit, cursor)
+    found = await operations.run(topics.list_topics, None)
     cut = await paging.cut(
-        found, lambda topic: system or not topic.system, lambda topic: ("", topic.name), _BY_NAME, limit, cursor
+        found,
+        lambda topic: system or not topic.system,
+        lambda topic: Place("", 0, topic.name),
+        page,
     )
-    return Page(items=cut.items, total=cut.total, next=cut.next)
+    last = cursor_of(cut.places[-1], page.order) if cut.rest > limit else None
+    return Page(items=cut.items, total=cut.total, next=last)
 
 
 @router.get("/topics/{topic}", summary="One topic's route with its brokers")
-async def get_topic(replica: Replica, topic: TopicName) -> TopicDetail:
-    return await topics.topic(replica, topic)
+async def get_topic(operations: Operations, topic: TopicName) -> TopicDetail:
+    return await operations.run(topics.get_topic, topic)
 
 
-@router.get("/brokers", summary="Brokers: state, latency, what is pending")
-async def list_brokers(replica: Replica) -> Many[Broker]:
-    return Many(items=brokers.brokers(replica))
+@router.get("/brokers", summary="Brokers: state, latency, pending requests")
+async def list_brokers(operations: Operations) -> Many[Broker]:
+    merged = await operations.gather(brokers.list_brokers, None)
+    return merged.mark(merged.value.many)
 
 
-@router.get("/name-servers", summary="Name servers; none before an embedded broker")
-async def list_name_servers(replica: Replica) -> Many[NameServer]:
-    return Many(items=brokers.name_servers(replica))
+@router.get("/name-servers", summary="Name servers; none with an embedded broker")
+async def list_name_servers(operations: Operations) -> Many[NameServer]:
+    merged = await operations.gather(brokers.list_name_servers, None)
+    return merged.mark(merged.value.many)
 
 
 @router.get("/requests", tags=["traffic"], summary="The request table with counts, and the rpcs")
-async def list_requests(replica: Replica) -> Many[Request]:
-    return Many(items=requests(replica))
+async def list_requests(operations: Operations) -> Many[Request]:
+    merged = await operations.gather(request_table.list_requests, None)
+    return merged.mark(request_table.request_table(merged.value.items))
 
 
 @router.get("/receipt-handles", summary="Deliveries that are kept invisible for their consumers")
 async def list_receipt_handles(
-    replica: Replica,
+    operations: Operations,
     client_id: Filter = None,
     group: Filter = None,
     topic: Filter = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[ReceiptHandle]:
-    cut = await paging.cut(
-        iter(replica.grpc.renewal),
-        lambda held: (
-            (client_id is None or held.client.client_id == client_id)
-            and (group is None or held.group == group)
-            and (topic is None or held.topic == topic)
-        ),
-        lambda held: (held.received_at, held.newest.text),
-        _BY_AGE,
-        limit,
-        cursor,
-    )
-    now = replica.admin.loop.time()
-    return Page(items=[deliveries.describe(held, now) for held in cut.items], total=cut.total, next=cut.next)
+    page = PageRequest.parse("age", limit, cursor)
+    merged = await operations.gather(deliveries.list_receipt_handles, DeliveryQuery(client_id, group, topic, page))
+    return merged.mark(merged.value.page(page))

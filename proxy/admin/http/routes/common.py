@@ -1,22 +1,102 @@
-"""What routes have in common: the replica they are about, pages of lists, names in paths."""
+"""Shared by all routes: operations at the worker that a request names, pages of lists, names in paths."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Path, Query, Request
+from fastapi.routing import APIRoute
 
-from proxy.admin.replica import AdminReplica
+from proxy.admin.http.problems import Refused
+from proxy.operations.operation import MergeableSnapshot, Operation
+from proxy.operations.services import AdminServices
+from proxy.operations.workers import Merged
+
+_Parameters = TypeVar("_Parameters")
+_Snapshot = TypeVar("_Snapshot")
+# Digits of a worker's number.
+_MAX_DIGITS = 5
 
 
-async def _replica(request: Request) -> AdminReplica:
-    replica: AdminReplica = request.app.state.replica
-    return replica
+class Route(APIRoute):
+    """A route whose response leaves out fields that are not set: those that only several workers have."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **{**options, "response_model_exclude_unset": True})
 
 
-Replica = Annotated[AdminReplica, Depends(_replica)]
+class RequestOperations:
+    """Runs operations for one request: at every worker, or at the one that its query names."""
+
+    def __init__(self, services: AdminServices, worker: int | None) -> None:
+        self.services = services
+        self.worker = worker
+
+    async def gather(
+        self,
+        operation: Operation[Any, _Parameters, MergeableSnapshot],
+        parameters: _Parameters | Callable[[int], _Parameters],
+    ) -> Merged[MergeableSnapshot]:
+        """Run an operation at all workers and merge their snapshots; see `Workers.gather`."""
+        return await self.services.workers.gather(operation, parameters, self.worker)
+
+    async def run(
+        self, operation: Operation[Any, _Parameters, _Snapshot], parameters: _Parameters, worker: int | None = None
+    ) -> _Snapshot:
+        """Run an operation at one worker: the one that the request names, or else `worker`, or else this one."""
+        return await self.services.workers.run(operation, parameters, worker if self.worker is None else self.worker)
+
+    def locate(self, connection: str) -> tuple[int | None, int]:
+        """Return worker and number of a connection. Raises Refused."""
+        workers = self.services.workers
+        worker, colon, number = connection.rpartition(":")
+        if int(number) >= _MAX_NUMBER or (colon and not workers.several):
+            raise Refused(422, INVALID_REQUEST, faults=[("path number", "the number of a connection")])
+        if not workers.several:
+            return None, int(number)
+        if not colon:
+            if self.worker is None:
+                detail = f"no connection has the number {number}: there are several workers, as in 0:{number}"
+                raise Refused(404, detail)
+            return self.worker, int(number)
+        holder = _worker(worker, workers.numbers)
+        if self.worker not in (None, holder):
+            raise Refused(404, f"connection {connection} does not belong to worker {self.worker}")
+        return holder, int(number)
+
+
+# Above it, JSON numbers are not exact in all languages.
+_MAX_NUMBER = 2**53
+INVALID_REQUEST = "the request is not valid"
+
+
+def _services(request: Request) -> AdminServices:
+    services: AdminServices = request.app.state.services
+    return services
+
+
+async def _operations(request: Request) -> RequestOperations:
+    services = _services(request)
+    worker = None
+    # Without other workers the parameter does not exist.
+    text = request.query_params.get("worker") if services.workers.several else None
+    if text is not None:
+        if not (text.isascii() and text.isdecimal()):
+            raise Refused(422, INVALID_REQUEST, faults=[("query worker", "a worker's number, from 0")])
+        worker = _worker(text, services.workers.numbers)
+    return RequestOperations(services, worker)
+
+
+def _worker(text: str, workers: range) -> int:
+    """Return the worker with this number. Raises Refused."""
+    if len(text) > _MAX_DIGITS or int(text) not in workers:
+        raise Refused(404, f"there is no worker {text[:_MAX_DIGITS]}: they are 0 to {workers[-1]}")
+    return int(text)
+
+
+Operations = Annotated[RequestOperations, Depends(_operations)]
+Services = Annotated[AdminServices, Depends(_services)]
 Limit = Annotated[int, Query(ge=1, le=1000, description="items of a page")]
-Cursor = Annotated[
-    str | None, Query(pattern=r"^[A-Za-z0-9_-]{1,2000}$", description="`next` of the page before this one")
-]
+Cursor = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_-]{1,2000}$", description="`next` of the previous page")]
 GroupName = Annotated[str, Path(pattern=r"^[%|a-zA-Z0-9_-]{1,255}$", examples=["orders-billing"])]
 TopicName = Annotated[str, Path(pattern=r"^[%|a-zA-Z0-9_-]{1,255}$", examples=["orders"])]
 TopicFilter = Annotated[str | None, Query(pattern=r"^[%|a-zA-Z0-9_-]{1,255}$", description="only this topic")]

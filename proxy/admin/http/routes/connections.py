@@ -1,21 +1,19 @@
-"""Connections and clients."""
+"""Routes of connections and clients."""
 
-from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 
-from proxy.admin.http.problems import Refused
-from proxy.admin.http.routes.common import ClientId, Cursor, Filter, Limit, Replica
-from proxy.operations import clients, connections, paging
-from proxy.operations.client_tools import RunningInfo, Verification, Verified, running_info, verify
-from proxy.operations.clients import Client, Known
-from proxy.operations.connections import SORTS, ClosedConnection, Connection, Connections, Raw, Wanted
-from proxy.operations.paging import DEFAULT_LIMIT, Order
+from proxy.admin.http.routes.common import ClientId, Cursor, Filter, Limit, Operations, Route
+from proxy.operations import client_tools, clients, connections
+from proxy.operations.client_tools import ClientQuestion, RunningInfo, Verification, Verified, VerifyOrder
+from proxy.operations.clients import Client, ClientQuery
+from proxy.operations.connections import ClosedConnection, Connection, ConnectionFilter, ConnectionQuery
+from proxy.operations.paging import DEFAULT_LIMIT, PageRequest
 from proxy.operations.values import Many, Page, Text
 
-router = APIRouter(prefix="/v1", tags=["connections"])
-client_router = APIRouter(prefix="/v1", tags=["clients"])
+router = APIRouter(prefix="/v1", tags=["connections"], route_class=Route)
+client_router = APIRouter(prefix="/v1", tags=["clients"], route_class=Route)
 
 Sort = Literal[
     "age",
@@ -31,13 +29,14 @@ Sort = Literal[
     "idle",
     "-idle",
 ]
-# As far as JSON's numbers are exact everywhere.
-Number = Annotated[int, Path(ge=1, lt=2**53, description="the connection's number", examples=[17])]
+Number = Annotated[
+    str, Path(pattern=r"^([0-9]{1,5}:)?[1-9][0-9]{0,15}$", description="the connection's number", examples=[17])
+]
 
 
 @router.get("/connections", summary="Open connections")
 async def list_connections(
-    replica: Replica,
+    operations: Operations,
     protocol: Annotated[Literal["remoting", "grpc"] | None, Query()] = None,
     tls: Annotated[bool | None, Query()] = None,
     client_id: Filter = None,
@@ -49,87 +48,74 @@ async def list_connections(
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[Connection]:
-    known = Connections(replica)
-    wanted = Wanted(protocol, tls, client_id, language, listener, address, group)
-    order = Order.parse(sort)
-    key = SORTS[order.key]
-
-    def place(raw: Raw) -> tuple[object, str]:
-        return key(raw), f"{raw.peer.number:019}"
-
-    cut = await paging.cut(known.all(), lambda raw: known.fits(raw, wanted), place, order, limit, cursor)
-    return Page(items=await paging.described(cut.items, known.describe), total=cut.total, next=cut.next)
+    page = PageRequest.parse(sort, limit, cursor)
+    query = ConnectionFilter(protocol, tls, client_id, language, listener, address, group)
+    merged = await operations.gather(connections.list_connections, ConnectionQuery(query, page))
+    return merged.mark(merged.value.page(page))
 
 
-@router.get("/closed-connections", summary="Connections that were closed of late, the latest first")
-async def list_closed_connections(replica: Replica, limit: Limit = DEFAULT_LIMIT) -> Many[ClosedConnection]:
-    items = [connections.describe_closed(item) for _, item in replica.admin.closed.newest()]
-    return Many(items=items[:limit])
+@router.get("/closed-connections", summary="Recently closed connections, the latest first")
+async def list_closed_connections(operations: Operations, limit: Limit = DEFAULT_LIMIT) -> Many[ClosedConnection]:
+    merged = await operations.gather(connections.list_closed_connections, limit)
+    return merged.mark(merged.value.many(limit))
 
 
 @router.get("/connections/{number}", summary="One open connection")
-async def get_connection(replica: Replica, number: Number) -> Connection:
-    known = Connections(replica)
-    return known.describe(_find(known, number))
+async def get_connection(operations: Operations, number: Number) -> Connection:
+    worker, own_number = operations.locate(number)
+    return await operations.run(connections.get_connection, own_number, worker)
 
 
-@router.delete("/connections/{number}", status_code=204, summary="Disconnect: the client may come back at once")
-async def disconnect(replica: Replica, number: Number) -> None:
-    connections.disconnect(_find(Connections(replica), number))
-
-
-def _find(known: Connections, number: int) -> Raw:
-    raw = known.find(number)
-    if raw is None:
-        raise Refused(404, f"no open connection has the number {number}")
-    return raw
+@router.delete("/connections/{number}", status_code=204, summary="Disconnect; the client may reconnect at once")
+async def disconnect(operations: Operations, number: Number) -> None:
+    worker, own_number = operations.locate(number)
+    await operations.run(connections.disconnect, own_number, worker)
 
 
 @client_router.get("/clients", summary="Clients that are connected here")
 async def list_clients(
-    replica: Replica,
+    operations: Operations,
     protocol: Annotated[Literal["remoting", "grpc"] | None, Query()] = None,
     language: Filter = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[Client]:
-    def wanted(entry: Known) -> bool:
-        return any(
-            (protocol is None or channel.protocol == protocol)
-            and (language is None or (channel.identity.language or "").upper() == language.upper())
-            for channel in entry.channels
-        )
-
-    entries = await clients.known(replica, Connections(replica))
-    order = Order("client_id", False)
-    cut = await paging.cut(entries, wanted, lambda entry: ("", entry.client_id), order, limit, cursor)
-    items = await paging.described(cut.items, partial(clients.describe, replica))
-    return Page(items=items, total=cut.total, next=cut.next)
+    page = PageRequest.parse("client_id", limit, cursor)
+    merged = await operations.gather(clients.list_clients, ClientQuery(protocol, language, page))
+    return merged.mark(merged.value.page(page, lambda client: client))
 
 
 @client_router.get("/clients/{client_id}", summary="One client")
-async def get_client(replica: Replica, client_id: ClientId) -> Client:
-    for entry in await clients.known(replica, Connections(replica), client_id):
-        return clients.describe(replica, entry)
-    raise Refused(404, f"no client {client_id} is connected here")
+async def get_client(operations: Operations, client_id: ClientId) -> Client:
+    merged = await operations.gather(clients.get_client, client_id)
+    return merged.mark(merged.value.one)
 
 
 @client_router.get(
-    "/clients/{client_id}/running-info", summary="Ask a consumer, here or elsewhere, how it is; with its stacks or not"
+    "/clients/{client_id}/running-info",
+    summary="A consumer's own state, from here or elsewhere; thread stacks if asked",
 )
 async def get_running_info(
-    replica: Replica,
+    operations: Operations,
     client_id: ClientId,
-    group: Annotated[Text, Query(description="a consumer group that it is in", examples=["orders-billing"])],
-    stack: Annotated[bool, Query(description="its threads' stacks as well")] = False,
+    group: Annotated[Text, Query(description="a consumer group of the client", examples=["orders-billing"])],
+    stack: Annotated[bool, Query(description="with its thread stacks")] = False,
 ) -> RunningInfo:
-    return await running_info(replica, group, client_id, stack)
+    question = ClientQuestion(group, client_id, stack)
+    return await operations.run(client_tools.running_info, question, await _holder(operations, client_id))
 
 
 @client_router.post(
     "/clients/{client_id}/verify",
     tags=["operations"],
-    summary="Have a consumer consume a message, and say what came of it",
+    summary="Have a consumer consume a message, and return its result",
 )
-async def verify_message(replica: Replica, client_id: ClientId, wanted: Verification) -> Verified:
-    return await verify(replica, client_id, wanted)
+async def verify_message(operations: Operations, client_id: ClientId, message: Verification) -> Verified:
+    order = VerifyOrder(client_id, message)
+    return await operations.run(client_tools.verify, order, await _holder(operations, client_id))
+
+
+async def _holder(operations: Operations, client_id: str) -> int | None:
+    """Return the worker that the client is connected to, if there is one."""
+    merged = await operations.gather(clients.find_holders, client_id)
+    return next(iter(merged.value.workers), None)

@@ -1,78 +1,81 @@
-"""Producer and consumer groups."""
+"""Routes of producer and consumer groups."""
 
-from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from proxy.admin.http.problems import Refused
-from proxy.admin.http.routes.common import Cursor, GroupName, Limit, Replica, TopicFilter
-from proxy.core.client_registry import Role
-from proxy.operations import consumer_progress, dead_letters, groups, paging, worker_extras
-from proxy.operations.consumer_progress import Lag, Ownership, Reset, ResetQueue, ResetResult
-from proxy.operations.dead_letters import DeadLetter, Resend, Resent
-from proxy.operations.groups import ConsumerGroup, ConsumerGroupSummary, GroupSummary, ProducerGroup
-from proxy.operations.paging import DEFAULT_LIMIT, Order
+from proxy.admin.http.routes.common import Cursor, GroupName, Limit, Operations, Route, TopicFilter
+from proxy.operations import consumer_progress, dead_letters, groups
+from proxy.operations.consumer_progress import Lag, LagQuery, Ownership, OwnershipQuery, Reset, ResetOrder, ResetResult
+from proxy.operations.dead_letters import DeadLetter, DeadLetterQuery, Resend, ResendOrder, Resent
+from proxy.operations.groups import ConsumerGroup, ConsumerGroupSummary, GroupEntry, GroupSummary, ProducerGroup
+from proxy.operations.paging import DEFAULT_LIMIT, PageRequest
 from proxy.operations.values import Many, Page
 
-router = APIRouter(prefix="/v1", tags=["groups"])
-
-_BY_NAME = Order("name", False)
+router = APIRouter(prefix="/v1", tags=["groups"], route_class=Route)
 
 
 @router.get("/producer-groups", summary="Producer groups with members here")
 async def list_producer_groups(
-    replica: Replica, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    operations: Operations, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> Page[GroupSummary]:
-    names = replica.registry.groups(Role.PRODUCER)
-    cut = await paging.cut(names, lambda _: True, lambda name: ("", name), _BY_NAME, limit, cursor)
-    items = await paging.described(cut.items, partial(groups.producer_summary, replica))
-    worker_extras.tell("members", lambda: [groups.known(replica, Role.PRODUCER, name) for name in cut.items])
-    return Page(items=items, total=cut.total, next=cut.next)
+    page = PageRequest.parse("name", limit, cursor)
+    merged = await operations.gather(groups.list_producer_groups, page)
+    return merged.mark(merged.value.page(page, lambda group: group.producer_summary))
 
 
 @router.get("/producer-groups/{group}", summary="One producer group")
-async def get_producer_group(replica: Replica, group: GroupName) -> ProducerGroup:
-    return groups.producers(replica, group)
+async def get_producer_group(operations: Operations, group: GroupName) -> ProducerGroup:
+    merged = await operations.gather(groups.get_producer_group, group)
+    return merged.mark(merged.value.one)
 
 
 @router.get("/consumer-groups", summary="Consumer groups with members here, or behind Java proxies")
 async def list_consumer_groups(
-    replica: Replica,
+    operations: Operations,
     topic: TopicFilter = None,
-    skewed: Annotated[bool | None, Query(description="only those whose members disagree, or do not")] = None,
+    skewed: Annotated[bool | None, Query(description="only groups whose subscriptions differ, or do not")] = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[ConsumerGroupSummary]:
-    names: list[str] = replica.registry.groups(Role.CONSUMER)
-    known: dict[str, ConsumerGroupSummary] = {}
+    page = PageRequest.parse("name", limit, cursor)
+    if topic is None and skewed is None:
+        merged = await operations.gather(groups.list_consumer_groups, page)
+        return merged.mark(merged.value.page(page, _summary))
 
-    def wanted(name: str) -> bool:
-        if topic is None and skewed is None:
-            return True
-        summary = known[name] = groups.consumer_summary(replica, name)
-        return (topic is None or topic in summary.topics) and (skewed is None or skewed == summary.skewed)
+    def matches(group: GroupEntry) -> bool:
+        summary = group.consumer_summary
+        return (topic is None or topic in summary.topics) and skewed in (None, summary.skewed)
 
-    cut = await paging.cut(names, wanted, lambda name: ("", name), _BY_NAME, limit, cursor)
-    items = await paging.described(cut.items, lambda name: known.get(name) or groups.consumer_summary(replica, name))
-    worker_extras.tell("members", lambda: [groups.known(replica, Role.CONSUMER, name) for name in cut.items])
-    return Page(items=items, total=cut.total, next=cut.next)
+    # The members at all workers decide whether a group matches, so every group is needed.
+    merged = await operations.gather(groups.list_consumer_groups, page.whole_list)
+    return merged.mark(merged.value.filter(matches).page(page, _summary))
+
+
+def _summary(group: GroupEntry) -> ConsumerGroupSummary:
+    return group.consumer_summary
 
 
 @router.get("/consumer-groups/{group}", summary="One consumer group: members, subscriptions, skew")
-async def get_consumer_group(replica: Replica, group: GroupName) -> ConsumerGroup:
-    worker_extras.tell("members", lambda: [groups.known(replica, Role.CONSUMER, group)])
-    return await groups.consumers(replica, group)
+async def get_consumer_group(operations: Operations, group: GroupName) -> ConsumerGroup:
+    merged = await operations.gather(groups.get_consumer_group, group)
+    return merged.mark(merged.value.one.group)
 
 
-@router.get("/consumer-groups/{group}/lag", summary="How far a group is, by queue")
-async def get_lag(replica: Replica, group: GroupName, topic: TopicFilter = None) -> Lag:
-    return await consumer_progress.lag(replica, group, topic)
+@router.get("/consumer-groups/{group}/lag", summary="A group's progress by queue")
+async def get_lag(operations: Operations, group: GroupName, topic: TopicFilter = None) -> Lag:
+    return await operations.run(consumer_progress.get_lag, LagQuery(group, topic))
 
 
-@router.get("/consumer-groups/{group}/queues", summary="Which member has which queue, as the members say")
-async def get_queue_owners(replica: Replica, group: GroupName) -> Ownership:
-    return await consumer_progress.owners(replica, group)
+@router.get("/consumer-groups/{group}/queues", summary="The owners of a group's queues, as its members report them")
+async def get_queue_owners(operations: Operations, group: GroupName) -> Ownership:
+    workers = operations.services.workers
+    first = workers.number if operations.worker is None else operations.worker
+    merged = await operations.gather(
+        consumer_progress.get_owners, lambda worker: OwnershipQuery(group, elsewhere=worker == first)
+    )
+    owners = merged.value
+    return merged.mark(Ownership(group=group, queues=owners.queues, unanswered=owners.unanswered))
 
 
 @router.post(
@@ -80,23 +83,23 @@ async def get_queue_owners(replica: Replica, group: GroupName) -> Ownership:
     tags=["operations"],
     summary="Move a group: to a time, to the first or last message, or to an offset of one queue",
 )
-async def reset_offset(replica: Replica, group: GroupName, wanted: Reset) -> ResetResult:
-    if isinstance(wanted, ResetQueue) and not replica.core.backend.has_broker(wanted.broker):
-        raise Refused(404, f"there is no broker {wanted.broker}")
-    return await consumer_progress.reset(replica, group, wanted)
+async def reset_offset(operations: Operations, group: GroupName, reset: Reset) -> ResetResult:
+    return await operations.run(consumer_progress.reset_offset, ResetOrder(group, reset))
 
 
 @router.get("/consumer-groups/{group}/dead-letters", summary="The newest messages of a group's dead letter queue")
 async def list_dead_letters(
-    replica: Replica, group: GroupName, limit: Annotated[int, Query(ge=1, le=100)] = 32
+    operations: Operations, group: GroupName, limit: Annotated[int, Query(ge=1, le=100)] = 32
 ) -> Many[DeadLetter]:
-    return Many(items=await dead_letters.newest(replica, group, limit))
+    return Many(items=await operations.run(dead_letters.list_dead_letters, DeadLetterQuery(group, limit)))
 
 
 @router.post(
     "/consumer-groups/{group}/dead-letters/resend",
     tags=["operations"],
-    summary="Give dead letters to their group once more",
+    summary="Send dead letters to their group again",
 )
-async def resend_dead_letters(replica: Replica, group: GroupName, wanted: Resend) -> Many[Resent]:
-    return Many(items=await dead_letters.resend(replica, group, wanted))
+async def resend_dead_letters(operations: Operations, group: GroupName, resend: Resend) -> Many[Resent]:
+    holders = (await operations.gather(dead_letters.find_grpc_holders, group)).value.workers
+    order = ResendOrder(group, resend)
+    return Many(items=await operations.run(dead_letters.resend, order, next(iter(holders), None)))

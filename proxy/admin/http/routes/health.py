@@ -1,102 +1,81 @@
-"""Health: asked by load balancers without a role, forced by operators."""
+"""Routes of health: probes for load balancers, which need no role, and changes by operators."""
 
 from fastapi import APIRouter, Request, Response
 
-from proxy.admin.http.routes.common import Replica
-from proxy.core.health import PATHS, Health, Status
-from proxy.operations.values import Answer, Question, Text
+from proxy.admin.http.routes.common import Operations, Route, Services
+from proxy.core.health import PATHS, Status
+from proxy.operations.replica_state import Failure, ReplicaState, StateChange, change_state
+from proxy.operations.values import Answer
 
 probes = APIRouter(tags=["health"])
-router = APIRouter(prefix="/v1", tags=["health", "operations"])
+router = APIRouter(prefix="/v1", tags=["health", "operations"], route_class=Route)
 
 
 class CheckAnswer(Answer):
-    """One thing looked at."""
+    """The result of one check."""
 
     status: Status
     reason: str
 
 
 class HealthAnswer(Answer):
-    """How the replica is; 503 where the status is fail."""
+    """The replica's health; the response is 503 if the status is fail."""
 
     status: Status
     checks: dict[str, CheckAnswer]
 
 
-class ReplicaState(Answer):
-    """What operators have done to the replica, and what load balancers are told."""
-
-    ready: bool
-    draining: bool
-    forced_failure: str | None
+_DEFAULT_FAILURE = Failure()
 
 
-class Failure(Question):
-    """Why health shall fail."""
-
-    reason: Text = "an operator wants it so"
-
-
-_UNSAID = Failure()
-
-
-def _add(path: str, text: str) -> None:
-    async def probe(request: Request, replica: Replica) -> Response:
-        report = replica.admin.health.report(request.url.path)
+def _add(path: str, summary: str) -> None:
+    async def probe(request: Request, services: Services) -> Response:
+        report = services.health.report(request.url.path)
         return Response(report.json(), report.http_status, media_type="application/json")
 
     probes.add_api_route(
         path,
         probe,
         name=path[1:],
-        summary=text,
+        summary=summary,
         response_model=HealthAnswer,
         responses={503: {"model": HealthAnswer, "description": "Do not send clients here"}},
         methods=["GET"],
     )
 
 
-for _path, _text in zip(
+for _path, _summary in zip(
     PATHS,
     (
-        "Whether the replica is well: listeners, backend, what operators force",
-        "Whether clients may be sent here: the same, and not draining",
-        "Whether the process lives",
+        "Whether the replica is healthy: listeners, backend, forced failures",
+        "Whether the replica is ready for clients: healthy, and not draining",
+        "Whether the process is alive",
     ),
     strict=True,
 ):
-    _add(_path, _text)
+    _add(_path, _summary)
 
 
-@router.post("/health/fail", summary="Let health fail, so that load balancers send clients elsewhere")
-async def fail_health(replica: Replica, failure: Failure = _UNSAID) -> ReplicaState:
-    replica.admin.health.forced = failure.reason
-    return await _told(replica)
+async def _change(operations: Operations, change: StateChange) -> ReplicaState:
+    merged = await operations.gather(change_state, change)
+    return merged.mark(merged.value.one)
+
+
+@router.post("/health/fail", summary="Force health to fail, so that load balancers send clients elsewhere")
+async def fail_health(operations: Operations, failure: Failure = _DEFAULT_FAILURE) -> ReplicaState:
+    return await _change(operations, StateChange("fail", failure.reason))
 
 
 @router.post("/health/pass", summary="Undo /v1/health/fail")
-async def pass_health(replica: Replica) -> ReplicaState:
-    replica.admin.health.forced = None
-    return await _told(replica)
+async def pass_health(operations: Operations) -> ReplicaState:
+    return await _change(operations, StateChange("pass"))
 
 
-@router.post("/drain", summary="Send clients elsewhere: GO_AWAY, GOAWAY, readiness fails; the replica stays")
-async def drain(replica: Replica) -> ReplicaState:
-    replica.start_drain()
-    return await _told(replica)
+@router.post("/drain", summary="Send clients elsewhere: GO_AWAY, GOAWAY, readiness fails; the replica keeps serving")
+async def drain(operations: Operations) -> ReplicaState:
+    return await _change(operations, StateChange("drain"))
 
 
 @router.post("/resume", summary="Undo /v1/drain")
-async def resume(replica: Replica) -> ReplicaState:
-    replica.stop_drain()
-    return await _told(replica)
-
-
-async def _told(replica: Replica) -> ReplicaState:
-    """The state, once those are told of it who have asked for health by gRPC."""
-    health: Health = replica.admin.health
-    await replica.grpc.set_serving(health.forced is None and not replica.core.drain.announced)
-    return ReplicaState(
-        ready=health.report("/readyz").ok, draining=replica.core.drain.draining, forced_failure=health.forced
-    )
+async def resume(operations: Operations) -> ReplicaState:
+    return await _change(operations, StateChange("resume"))

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, statistics as Envoy shows them."""
+"""Routes of metrics, for Prometheus and in the form of Envoy's statistics."""
 
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from proxy.admin.http.problems import Refused
-from proxy.admin.http.routes.common import Replica
+from proxy.admin.http.routes.common import Services
 from proxy.observability.metrics.stats import BadQuery, Format, Query
 
 router = APIRouter(tags=["metrics"])
@@ -18,16 +18,16 @@ _OPENMETRICS = "application/openmetrics-text"
     "/metrics",
     summary="Metrics for Prometheus",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {}, _OPENMETRICS: {}}, "description": "In Prometheus' text format"}},
+    responses={200: {"content": {"text/plain": {}, _OPENMETRICS: {}}, "description": "In the Prometheus text format"}},
 )
-async def metrics(request: Request, replica: Replica) -> Response:
-    return await _exposition(request, replica)
+async def metrics(request: Request, services: Services) -> Response:
+    return await _exposition(request, services)
 
 
-async def _exposition(request: Request, replica: Replica) -> Response:
-    """With thousands of topics it takes a while to write: traffic goes on meanwhile."""
+async def _exposition(request: Request, services: Services) -> Response:
+    """Encode in a thread: with thousands of topics it takes a while."""
     registry = CollectorRegistry()
-    registry.register(replica.metrics)
+    registry.register(services.replica.metrics)
     encode, kind = choose_encoder(request.headers.get("accept", ""))
     content = await anyio.to_thread.run_sync(encode, registry)
     return Response(content, headers={"content-type": kind})
@@ -39,12 +39,12 @@ async def _exposition(request: Request, replica: Replica) -> Response:
     response_class=Response,
     responses={200: {"content": {"text/plain": {}, "application/json": {}}, "description": "The statistics"}},
 )
-async def stats(request: Request, replica: Replica) -> Response:
+async def stats(request: Request, services: Services) -> Response:
     try:
         query = Query.parse(request.query_params)
     except BadQuery as error:
         raise Refused(400, str(error)) from None
     if query.format is Format.PROMETHEUS:
-        return await _exposition(request, replica)
-    kind, content = replica.metrics.stats(query)
+        return await _exposition(request, services)
+    kind, content = services.replica.metrics.stats(query)
     return Response(content, headers={"content-type": kind})

@@ -34,16 +34,16 @@ UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMI
 
 
 @pytest.fixture
-def own(served: Stage) -> Stage:
-    """The replica of all tests here, without what former ones left in its audit."""
-    served.app.admin.audit = Audit(100)
-    served.app.admin.refusals.clear()
+def own(served: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """The replica of all tests here, with an empty audit and no refusals."""
+    monkeypatch.setattr(served.app.admin_services, "audit", Audit(100))
+    served.app.admin.gatekeeping.refusals.clear()
     return served
 
 
 def audited(own: Stage) -> list[tuple[str, str, Any, int]]:
     """The audit, the oldest first."""
-    writes = own.app.admin.audit.newest()
+    writes = own.app.admin_services.audit.newest()
     assert {(write.address, write.method) for write in writes} <= {("127.0.0.1", "POST")}
     return [(write.caller, write.path.rpartition("/")[2], write.what, write.status) for write in reversed(writes)]
 
@@ -242,7 +242,7 @@ async def test_the_log_level_is_changed(own: Stage) -> None:
         await own.write.stub.ChangeLogLevel(pb.ChangeLogLevelRequest(), metadata=WRITER)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert logging.root.level == logging.WARNING
-    own.app.admin.log_levels.reset("root")
+    own.app.admin_services.log_levels.reset("root")
     assert logging.root.level == before
     codes = [("ChangeLogLevel", {"level": level.WARN}, Code.OK), ("ChangeLogLevel", {"level": 0}, Code.BAD_REQUEST)]
     assert audited(own) == [("write_token", *code) for code in codes]
@@ -283,7 +283,7 @@ async def test_reads_and_writes_are_roles(own: Stage, caplog: pytest.LogCaptureF
             ("local", "read_token", "nobody"), (Code.UNAUTHORIZED, Code.FORBIDDEN, Code.UNAUTHORIZED), strict=True
         )
     ]
-    assert own.app.admin.refusals == {"role": 4, "credentials": 2}
+    assert own.app.admin.gatekeeping.refusals == {"role": 4, "credentials": 2}
     lines = [json.loads(record.message) for record in caplog.records if record.name == "gantry.audit"]
     assert [line["caller"] for line in lines] == ["local", "read_token", "nobody"]
     metrics = await own.clients.replica.read.get("/metrics")
@@ -341,13 +341,13 @@ async def test_it_has_the_admin_apis_certificates_and_asks_for_the_callers(tmp_p
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
                     await AdminStub(channel).GetProxyRuntimeStats(request)
                 assert refused.value.code() is code
-        (write,) = app.admin.audit.newest()
+        (write,) = app.admin_services.audit.newest()
         assert write.caller != "local"
         async with grpc.aio.insecure_channel(where(app)) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await AdminStub(channel).GetProxyRuntimeStats(request)
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert app.admin.refusals["plaintext_refused"] >= 1
+        assert app.admin.gatekeeping.refusals["plaintext_refused"] >= 1
 
 
 async def test_an_address_that_is_taken(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def replica(**answers: int | RemotingError) -> Any:
         return commands.response(answer, remark=f"{broker} says {answer}")
 
     backend = SimpleNamespace(request=lambda *arguments: asyncio.ensure_future(request(*arguments)))
-    return SimpleNamespace(core=SimpleNamespace(backend=backend))
+    return SimpleNamespace(replica=SimpleNamespace(core=SimpleNamespace(backend=backend)))
 
 
 async def ask(app: Any) -> brokers.Answers:

@@ -83,6 +83,8 @@ async def test_connections_of_grpcio_are_told_and_ended(grpcio: Replica) -> None
         assert (item["protocol"], item["clients"][0]["client_id"]) == ("grpc", "c1")
         assert item["bytes_in"] > 100 < item["bytes_out"]
         assert (await grpcio.write.delete(f"/v1/connections/{item['number']}")).status_code == 204
-        await until(lambda: any(closed.protocol == "grpc" for _, closed in grpcio.app.admin.closed.newest()))
-    ((_, closed), *_) = grpcio.app.admin.closed.newest()
+        await until(
+            lambda: any(closed.protocol == "grpc" for _, closed in grpcio.app.admin_services.events.closed.newest())
+        )
+    ((_, closed), *_) = grpcio.app.admin_services.events.closed.newest()
     assert (closed.number, closed.cause, closed.client_id) == (item["number"], "operator", "c1")

@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 from protocol_negotiation.tls import TlsError
-from proxy.admin.http.access import Access, BadCredentials, Role, TokenFileError
+from proxy.admin.access import Access, BadCredentials, Role, TokenFileError
 from proxy.app import App
 from proxy.settings.admin import AdminSettings
 from proxy.settings.loading import ConfigError, load
@@ -176,7 +176,7 @@ async def test_a_reader_may_not_write(guarded: Replica) -> None:
     assert (await guarded.read.get("/v1/version", headers=headers)).status_code == 200
     answer = await guarded.read.post("/v1/drain", headers=headers)
     assert answer.status_code == 403
-    assert answer.json()["detail"] == "read_token has not the role write"
+    assert answer.json()["detail"] == "read_token does not have the role write"
 
 
 async def test_health_is_told_to_everybody(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ async def test_a_body_has_its_bounds(guarded: Replica) -> None:
     for content in (b"x" * 2049, _chunks()):
         answer = await guarded.write.post("/v1/drain", content=content)
         assert answer.status_code == 413
-        assert answer.json()["detail"] == "a request may have 2048 bytes"
+        assert answer.json()["detail"] == "the limit on request bodies is 2048 bytes"
 
 
 async def _chunks() -> AsyncIterator[bytes]:
@@ -226,7 +226,7 @@ async def test_whoever_takes_no_answer_is_left(
     guarded: Replica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Such callers would keep their connections, of which there are few, for ever."""
-    monkeypatch.setattr("proxy.admin.http.server._TAKING", 0.5)
+    monkeypatch.setattr("proxy.admin.http.server._READ_TIMEOUT", 0.5)
     address = guarded.app.admin.addresses[0]
     with socket.socket() as caller:
         caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -280,7 +280,7 @@ async def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
 
 async def test_refusals_are_counted(guarded: Replica) -> None:
     await guarded.read.get("/v1/version", headers={"Host": "evil.example"})
-    assert guarded.app.admin.refusals["host"] >= 1
+    assert guarded.app.admin.gatekeeping.refusals["host"] >= 1
     assert 'gantry_admin_refusals_total{reason="host"}' in (await guarded.read.get("/metrics")).text
 
 
@@ -323,7 +323,7 @@ async def test_a_client_certificate_gives_a_role(authority: trustme.CA, tmp_path
             assert (await client.get("/v1/version")).status_code == 401
         async with httpx.AsyncClient(base_url=url, verify=alice, timeout=30) as client:
             assert (await client.post("/v1/health/pass")).status_code == 200
-        (write,) = own.app.admin.audit.newest()
+        (write,) = own.app.admin_services.audit.newest()
         assert write.caller == wanted["writers"][0]
 
 

@@ -48,7 +48,11 @@ async def test_a_remoting_connection_is_ended_and_remembered(own: Stage) -> None
 async def test_a_grpc_connection_is_ended_and_remembered(own: Stage) -> None:
     (item,) = (await own.replica.get("/v1/connections", protocol="grpc"))["items"]
     assert (await own.replica.write.delete(f"/v1/connections/{item['number']}")).status_code == 204
-    await until(lambda: any(closed.number == item["number"] for _, closed in own.replica.app.admin.closed.newest()))
+    await until(
+        lambda: any(
+            closed.number == item["number"] for _, closed in own.replica.app.admin_services.events.closed.newest()
+        )
+    )
     closed = {row["number"]: row for row in (await own.replica.get("/v1/closed-connections"))["items"]}
     assert closed[item["number"]]["cause"] == "operator"
     assert closed[item["number"]]["client_id"] == "grpc@1"
@@ -285,7 +289,7 @@ async def test_there_are_only_so_many_streams(tmp_path: Path) -> None:
             answer = await own.read.get("/v1/tap")
             assert answer.status_code == 429
             assert answer.headers["retry-after"] == "5"
-        await until(lambda: not own.app.admin.tap.watchers)
+        await until(lambda: not own.app.admin_services.tap.watchers)
         # It ends by itself.
         assert (await own.read.get("/v1/tap", params={"seconds": 0.05})).text == ": watching\n\n"
 
@@ -305,7 +309,7 @@ async def test_protocol_errors_are_kept_with_their_first_bytes(own: Stage) -> No
         writer.write(data)
         await reader.read()
         writer.close()
-    await until(lambda: own.replica.app.admin.troubles.total >= 4)
+    await until(lambda: own.replica.app.admin_services.events.violations.total >= 4)
     items = (await own.replica.get("/v1/errors"))["items"]
     assert {item["kind"] for item in items if item["where"] == "negotiation"} == {"unknown"}
     assert {item["kind"] for item in items if item["where"] == "remoting"} == {"undecodable"}

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics import parser as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from tests.proxy.workers.kit import Process, total
+from tests.proxy.workers.processes import Process, total
 from tests.tools import promtool
 
 

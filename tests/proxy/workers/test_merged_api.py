@@ -21,7 +21,7 @@ from remoting import command as commands
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic, subscription
 from tests.ports import free_port
-from tests.proxy.workers.kit import Process, workers
+from tests.proxy.workers.processes import Process, workers
 
 pytestmark = pytest.mark.anyio
 

@@ -4,12 +4,14 @@ import hashlib
 import hmac
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from ipaddress import ip_address
 from pathlib import Path
 
+from proxy.operations.audit import Audit
 from proxy.settings.admin import AdminSettings
 
 _log = logging.getLogger("gantry.admin")
@@ -175,3 +177,14 @@ def _keys(file: Path, lines: Iterable[str]) -> Iterable[_Key]:
                 f"{file}, line {number}: needs read or write, a name, and a token of at least 16 characters"
             )
         yield _Key(Role[words[0].upper()], words[1], _digest(words[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class Gatekeeping:
+    """The settings and records that checks need. requests: responses by status; refusals: by reason."""
+
+    settings: AdminSettings
+    access: Access
+    audit: Audit
+    requests: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)

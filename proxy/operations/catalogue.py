@@ -1,0 +1,40 @@
+"""All operations that need no more than a replica's services."""
+
+from typing import Any
+
+from proxy.operations import (
+    brokers,
+    client_tools,
+    clients,
+    connections,
+    consumer_progress,
+    dead_letters,
+    deliveries,
+    events,
+    groups,
+    replica_state,
+    request_table,
+    topics,
+)
+from proxy.operations.operation import Operation
+
+_MODULES = (
+    brokers,
+    client_tools,
+    clients,
+    connections,
+    consumer_progress,
+    dead_letters,
+    deliveries,
+    events,
+    groups,
+    replica_state,
+    request_table,
+    topics,
+)
+OPERATIONS: list[Operation[Any, Any, Any]] = [
+    value
+    for module in _MODULES
+    for value in vars(module).values()
+    if isinstance(value, Operation) and value.run.__module__ == module.__name__
+]

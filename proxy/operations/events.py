@@ -1,0 +1,82 @@
+"""Protocol errors and audited writes, the newest first."""
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from proxy.operations.audit import Write
+from proxy.operations.event_log import Violation
+from proxy.operations.operation import operation
+from proxy.operations.services import AdminServices
+from proxy.operations.snapshots import SortedPage, newest
+from proxy.operations.values import WorkerOwned, at
+
+
+class ProtocolError(WorkerOwned):
+    """A client's violation of a protocol."""
+
+    time: datetime
+    where: str = Field(description="negotiation, remoting or grpc", examples=["negotiation"])
+    kind: str = Field(examples=["unknown"])
+    listener: str
+    address: str = Field(examples=["192.0.2.7:51234"])
+    via: str | None
+    text: str
+    first_bytes: str = Field(description="up to 16, in hex; none for gRPC connections", examples=["16 03 01"])
+
+
+class AuditEntry(WorkerOwned):
+    """A write request."""
+
+    time: datetime
+    caller: str = Field(description="the token's name, the certificate's subject, local or anonymous")
+    address: str
+    method: str
+    path: str
+    query: str
+    what: Any = Field(description="the request's body, if it is short JSON")
+    status: int
+
+
+@operation("events.protocol_errors")
+async def list_protocol_errors(services: AdminServices, limit: int) -> SortedPage[ProtocolError]:
+    """Return the last protocol errors."""
+
+    def describe(violation: Violation) -> ProtocolError:
+        return ProtocolError(
+            **services.placement,
+            time=at(violation.at),
+            where=violation.where,
+            kind=violation.kind,
+            listener=violation.listener,
+            address=violation.address,
+            via=violation.via,
+            text=violation.text,
+            first_bytes=violation.first.hex(" "),
+        )
+
+    violations = ((violation.at, number, violation) for number, violation in services.events.violations.newest())
+    return newest(services.workers.number, violations, describe, limit)
+
+
+@operation("events.writes")
+async def list_writes(services: AdminServices, limit: int) -> SortedPage[AuditEntry]:
+    """Return the last write requests, successful or not."""
+
+    def describe(write: Write) -> AuditEntry:
+        return AuditEntry(
+            **services.placement,
+            time=at(write.at),
+            caller=write.caller,
+            address=write.address,
+            method=write.method,
+            path=write.path,
+            query=write.query,
+            what=write.what,
+            status=write.status,
+        )
+
+    # Numbered from the oldest, as rings do.
+    writes = enumerate(reversed(services.audit.newest()))
+    return newest(services.workers.number, ((write.at, number, write) for number, write in writes), describe, limit)

@@ -1,0 +1,87 @@
+"""The state of a replica that belongs to its operators: health, recent events, audit, tap, log levels, settings."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from proxy.core.health import Health
+from proxy.operations import event_log, health_checks
+from proxy.operations.audit import Audit
+from proxy.operations.event_log import EventLog
+from proxy.operations.log_levels import LogLevels
+from proxy.operations.merged_tap import MergedTap
+from proxy.operations.replica import Replica
+from proxy.operations.request_tap import RequestTap
+from proxy.operations.workers import Workers
+from proxy.settings.loading import Sources
+from proxy.workers.worker_rpc import WorkerRpc
+
+if TYPE_CHECKING:
+    from proxy.operations.configuration import Configuration
+
+
+class AdminServices:
+    """The services that operations and the admin interfaces share; one of each in a replica."""
+
+    def __init__(self, replica: Replica, sources: Sources | None) -> None:
+        self.replica = replica
+        self.settings = replica.settings.admin
+        self.loop = asyncio.get_running_loop()
+        self.started = event_log.now()
+        self.health = Health(partial(health_checks.look, replica))
+        self.events = EventLog(self.settings.kept)
+        self.audit = Audit(self.settings.kept)
+        self.tap = RequestTap(replica.core.observers, self.settings.streams)
+        self.log_levels = LogLevels()
+        # Calls to other workers, by outcome.
+        self.worker_calls: Counter[str] = Counter()
+        self.workers = Workers(self.worker_calls)
+        self.merged_tap = MergedTap(self.tap, self.workers)
+        self._sources = sources
+        self._origins = {} if sources is None else sources.origins()
+        if self.settings.address is not None:
+            replica.connection_listeners.append(self.events.connection)
+        self._add_metrics()
+
+    @cached_property
+    def configuration(self) -> "Configuration":
+        """The settings in force."""
+        # Loaded on first use: its models would delay the start.
+        from proxy.operations.configuration import Configuration
+
+        return Configuration(self.replica, self._sources, self._origins)
+
+    def join(self, rpc: WorkerRpc, prepare: Callable[[], Awaitable[None]]) -> None:
+        """Become one of several workers. prepare: registers this worker's operations, before the first is served."""
+        self.workers.join(rpc, prepare)
+        self.merged_tap.join(rpc)
+
+    def connection_id(self, number: int) -> int | str:
+        """Return a connection's number; where there are several workers, with the worker's, as in `1:17`."""
+        return f"{self.workers.number}:{number}" if self.workers.several else number
+
+    @property
+    def placement(self) -> dict[str, int]:
+        """The field `worker` of things that belong to this worker, where there are several workers."""
+        return {"worker": self.workers.number} if self.workers.several else {}
+
+    def close(self) -> None:
+        """End all streams and restore all log levels."""
+        self.tap.close()
+        self.log_levels.close()
+
+    def _add_metrics(self) -> None:
+        metrics = self.replica.metrics
+        metrics.counter(
+            "gantry_admin_worker_answers",
+            "Calls from the admin API to other workers: answered, gone, or late.",
+            "outcome",
+            self.worker_calls,
+        )
+        metrics.gauge("gantry_admin_streams", "Open streams of the live tap.", lambda: len(self.tap.watchers))
+        metrics.gauge("gantry_ready", "1 if the replica is ready for clients.", self._is_ready)
+
+    def _is_ready(self) -> bool:
+        return self.health.report("/readyz").ok
