@@ -28,7 +28,7 @@ async def openapi() -> _Schema:
     """Return the OpenAPI document of a replica with default settings."""
     app = App(Settings())
     try:
-        return make(app).openapi()
+        return make(app.admin_services).openapi()
     finally:
         app.backend.close()
 

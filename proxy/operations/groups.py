@@ -16,9 +16,9 @@ from proxy.operations.replica import Replica
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import Entries, NamedPage
 from proxy.operations.values import Answer, Mergeable, Reply, Rules, union
-from remoting.fastjson import load_object
 from remoting.codes import RequestCode, version_text
 from remoting.errors import RemotingError
+from remoting.fastjson import load_object
 from remoting.names import RETRY_PREFIX
 
 # Expression and kind of each member's subscriptions: by client id, then by topic.

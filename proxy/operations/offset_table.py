@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from remoting.fastjson import load_object
 from remoting.errors import BodyError
-from remoting.fastjson import ObjectKeys
+from remoting.fastjson import ObjectKeys, load_object
 
 
 class QueueKey(NamedTuple):

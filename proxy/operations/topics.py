@@ -11,9 +11,9 @@ from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.replica import Replica
 from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer
-from remoting.fastjson import load_object
 from remoting.codes import RequestCode
 from remoting.errors import BodyError, RemotingError
+from remoting.fastjson import load_object
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system
 from remoting.properties import MessageType
 from remoting.routes import BrokerQueues

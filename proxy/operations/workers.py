@@ -37,6 +37,10 @@ class Merged(Generic[_Snapshot]):
         return answer.model_copy(update={"missing_workers": list(self.missing)}) if self.missing else answer
 
 
+class _NoReply:
+    """The outcome of a call that the other worker did not answer."""
+
+
 class Workers:
     """The replica's workers: this one alone, or several that call each other.
 
@@ -95,7 +99,7 @@ class Workers:
             return await self._run_here(operation, parameters)
         assert worker is not None
         reply = await self._run_there(operation, parameters, worker)
-        if reply is None:
+        if isinstance(reply, _NoReply):
             raise OperationFailed(_unavailable(worker), [worker])
         if isinstance(reply, Failure):
             raise OperationFailed(reply)
@@ -119,11 +123,9 @@ class Workers:
         workers = self.numbers if worker is None else (worker,)
         results = await asyncio.gather(*(self._try(operation, make(number), number) for number in workers))
         replies = dict(zip(workers, results, strict=True))
-        snapshots = {
-            number: reply for number, reply in replies.items() if reply is not None and not isinstance(reply, Failure)
-        }
+        snapshots = {number: reply for number, reply in replies.items() if not isinstance(reply, _NoReply | Failure)}
         failures = {number: reply for number, reply in replies.items() if isinstance(reply, Failure)}
-        missing = [number for number, reply in replies.items() if reply is None]
+        missing = [number for number, reply in replies.items() if isinstance(reply, _NoReply)]
         if snapshots:
             failures = {
                 number: failure for number, failure in failures.items() if failure.kind is not FailureKind.NOT_FOUND
@@ -139,7 +141,7 @@ class Workers:
         return await operation.run(context, parameters)
 
     async def _try(self, operation: Operation[Any, Any, Any], parameters: Any, worker: int) -> Any:
-        """Run an operation at any worker; return its snapshot, its failure, or None without a reply."""
+        """Run an operation at any worker; return its snapshot, or why there is none."""
         if worker != self.number:
             return await self._run_there(operation, parameters, worker)
         try:
@@ -149,15 +151,15 @@ class Workers:
 
     async def _run_there(
         self, operation: Operation[Any, _Parameters, _Snapshot], parameters: _Parameters, worker: int
-    ) -> _Snapshot | Failure | None:
-        """Run an operation at another worker; return None where there is no reply."""
+    ) -> "_Snapshot | Failure | _NoReply":
+        """Run an operation at another worker."""
         assert self.rpc is not None
         content = operation.name.encode() + b"\n" + operation.parameters.dump_json(parameters)
         try:
             (reply,) = await self.rpc.request(worker, _OPERATION, content, operation.timeout)
         except (WorkerUnavailable, TimeoutError) as error:
             self.missed(worker, error)
-            return None
+            return _NoReply()
         self.answered(worker)
         if reply[:1] == _FAILURE:
             return _FAILURES.validate_json(reply[1:])
@@ -207,7 +209,7 @@ def _combined(
     replies: Mapping[int, object], failures: Mapping[int, Failure], missing: Sequence[int]
 ) -> OperationFailed:
     """Return the error for an operation that some workers have not run."""
-    received = {number: reply for number, reply in replies.items() if reply is not None}
+    received = {number: reply for number, reply in replies.items() if not isinstance(reply, _NoReply)}
     outcomes = [
         WorkerOutcome(number, reply if isinstance(reply, Failure) else None) for number, reply in received.items()
     ]

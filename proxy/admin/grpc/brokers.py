@@ -15,6 +15,7 @@ from remoting.requests import request_spec
 # Below the three seconds that RocketMQ's dashboard waits for an answer.
 TIMEOUT = 2.5
 
+
 @dataclass(frozen=True, slots=True)
 class Answers:
     """Answers by broker; `missing` says of each broker that gave none why."""

@@ -19,9 +19,9 @@ from proxy.operations.operation import operation
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import Entries
 from proxy.operations.values import Answer, Mergeable, Rules, concatenation
-from remoting.fastjson import load_object
 from remoting.codes import RequestCode, version_text
 from remoting.errors import RemotingError
+from remoting.fastjson import load_object
 
 _LITE = (ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER)
 _MODELS = {
@@ -127,7 +127,9 @@ async def find_members(services: AdminServices, group: str | None) -> Entries[Gr
 
 def _members(services: AdminServices, name: str) -> list[MemberEntry]:
     # Of a client with two connections, the one that was seen last.
-    members = sorted(services.replica.registry.members(Role.CONSUMER, name), key=lambda member: member.last_heartbeat_at)
+    members = sorted(
+        services.replica.registry.members(Role.CONSUMER, name), key=lambda member: member.last_heartbeat_at
+    )
     known = {member.client_id: _known(member, name) for member in members}
     return [
         MemberEntry(client_id=client_id, info=member.info.SerializeToString().hex(), wishes=member.wishes)

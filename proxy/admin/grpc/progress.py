@@ -16,9 +16,9 @@ from proxy.operations import consumer_progress, offset_table
 from proxy.operations.consumer_progress import ResetOrder, ResetToTime
 from proxy.operations.offset_table import QueueOffsets
 from proxy.operations.services import AdminServices
-from remoting.fastjson import load_object
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
+from remoting.fastjson import load_object
 from remoting.names import RETRY_PREFIX
 
 _Accumulation = pb.DescribeGroupAccumulationResponse.GroupAccumulation

@@ -12,8 +12,8 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterType, Resource,
 from proxy.admin.grpc import answers, brokers, groups
 from proxy.admin.grpc.groups import Group
 from proxy.operations.services import AdminServices
-from remoting.fastjson import load_object
 from remoting.codes import RequestCode
+from remoting.fastjson import load_object
 
 # Groups that are looked at in one turn of the event loop, and asked for at the same time.
 _AT_ONCE = 64

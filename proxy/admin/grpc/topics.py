@@ -7,8 +7,8 @@ from protos.apache.rocketmq.v2.definition_pb2 import MessageType
 from proxy.admin.grpc import answers, brokers
 from proxy.operations import topics
 from proxy.operations.services import AdminServices
-from remoting.fastjson import load_object
 from remoting.codes import RequestCode
+from remoting.fastjson import load_object
 
 _KIND = "message.type"
 # A topic of mixed messages has none.

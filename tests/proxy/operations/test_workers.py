@@ -176,6 +176,19 @@ async def test_silent_worker_is_logged_once_until_it_answers(caplog: pytest.LogC
     assert replica.outcomes == {"late": 3, "answered": 1}
 
 
+@operation("test.nothing", timeout=30, merged=False)
+async def nothing(source: Source, _: int) -> None:
+    source.runs += 1
+
+
+async def test_operation_without_a_snapshot_runs_at_another_worker() -> None:
+    replica = Replica(1, 1)
+    for workers, source in zip(replica.workers, replica.sources, strict=True):
+        workers.serve(source, [nothing])
+    await replica.workers[0].run(nothing, 1, worker=1)
+    assert [source.runs for source in replica.sources] == [0, 1]
+
+
 async def test_run_uses_one_worker() -> None:
     replica = Replica(2, 3, conflict("not valid"))
     assert await replica.workers[0].run(read, 10) == Count([20])
