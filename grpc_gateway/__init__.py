@@ -1,1 +1,1 @@
-"""gRPC: the RocketMQ v2 service, translated to and from the core's remoting commands."""
+"""The RocketMQ v2 gRPC service on top of remoting commands, and its gRPC transport."""

@@ -46,11 +46,10 @@ def from_stored(
     topic: str,
     receipt_handle: str | None = None,
     delivery_attempt: int = 1,
-    invisible_time: int | None = None,
 ) -> Message:
     """Return the v2 form of a stored message.
 
-    topic: the client's topic, also for a message of a retry topic. invisible_time: ms.
+    topic: the client's topic, also for a message of a retry topic.
     The body is decompressed: clients know no codec but gzip, and some only one of zlib and gzip. A body that cannot
     be decompressed is delivered as it is stored, so that it does not block its queue. For the same reason a property
     that cannot be represented is left out instead of raising: any producer may have written it.
@@ -73,8 +72,6 @@ def from_stored(
     )
     if keys := stored_properties.get(properties.KEYS):
         system.keys.extend(keys.split())
-    if invisible_time is not None:
-        system.invisible_duration.FromMilliseconds(invisible_time)
     for name, setter in _SETTERS.items():
         value = stored_properties.get(name)
         if value is not None:

@@ -4,7 +4,6 @@ from grpc_gateway import validation
 from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.core import Core
 from grpc_gateway.endpoints import address_scheme, endpoints_of
-from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.response_status import OK, Refused
 from protos.apache.rocketmq.v2.definition_pb2 import (
     AddressScheme,
@@ -47,9 +46,8 @@ _ACCEPTED_TYPES = {
 class RouteService:
     """Serves QueryRoute and QueryAssignment."""
 
-    def __init__(self, core: Core, options: GatewayOptions) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._options = options
 
     async def query_route(self, rpc: Rpc, request: QueryRouteRequest) -> QueryRouteResponse:
         """Return every queue of the topic, by broker name and the broker's queue id.

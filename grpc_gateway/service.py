@@ -53,7 +53,7 @@ class MessagingService(MessagingServiceServicer):
     ) -> None:
         self._clients = clients
         self._observe = observe
-        self._route_service = RouteService(core, options)
+        self._route_service = RouteService(core)
         self._send_service = SendService(core, options)
         self._transaction_service = TransactionService(core)
         self._recall_service = RecallService(core, options)

@@ -3,7 +3,6 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from grpc_gateway import message_decoding
@@ -40,9 +39,7 @@ def decode(stored: StoredMessage = STORED, extra: dict[str, str] | None = None) 
 
 
 def test_stored_message_is_converted() -> None:
-    message = message_decoding.from_stored(
-        STORED, topic="orders", receipt_handle="h", delivery_attempt=3, invisible_time=30_500
-    )
+    message = message_decoding.from_stored(STORED, topic="orders", receipt_handle="h", delivery_attempt=3)
     system = message.system_properties
     assert message.topic == Resource(name="orders")
     assert message.body == b"hello"
@@ -56,7 +53,6 @@ def test_stored_message_is_converted() -> None:
     assert system.born_timestamp == Timestamp(seconds=1_700_000_000, nanos=123_000_000)
     assert system.store_timestamp == Timestamp(seconds=1_700_000_001, nanos=456_000_000)
     assert (system.born_host, system.store_host) == ("192.0.2.7:50000", "198.51.100.1:10911")
-    assert system.invisible_duration == Duration(seconds=30, nanos=500_000_000)
     assert system.receipt_handle == "h"
     for field in ("delivery_timestamp", "message_group", "trace_context", "dead_letter_queue", "priority"):
         assert not system.HasField(field)

@@ -1,7 +1,6 @@
 import pytest
 
 from grpc_gateway.endpoints import address_scheme
-from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.response_status import Refused
 from grpc_gateway.route_service import RouteService
 from protocol_negotiation.peer import HostPort
@@ -27,14 +26,14 @@ pytestmark = pytest.mark.anyio
 
 async def query_route(core: FakeCore, endpoints: Endpoints = ENDPOINTS) -> list[MessageQueue]:
     request = QueryRouteRequest(topic=resource(), endpoints=endpoints)
-    response = await RouteService(core, GatewayOptions()).query_route(make_rpc(), request)
+    response = await RouteService(core).query_route(make_rpc(), request)
     assert response.status.code == Code.OK
     return list(response.message_queues)
 
 
 async def query_assignment(core: FakeCore) -> list[Assignment]:
     request = QueryAssignmentRequest(topic=resource(), group=resource("g"), endpoints=ENDPOINTS)
-    response = await RouteService(core, GatewayOptions()).query_assignment(make_rpc(), request)
+    response = await RouteService(core).query_assignment(make_rpc(), request)
     assert response.status.code == Code.OK
     return list(response.assignments)
 
@@ -155,7 +154,7 @@ async def test_size_of_repeated_fields_is_limited() -> None:
     with pytest.raises(Refused) as refused:
         await query_route(core, Endpoints(scheme=AddressScheme.IPv4, addresses=addresses))
     assert refused.value.code == Code.ILLEGAL_ACCESS_POINT
-    topic, routes = resource(), RouteService(core, GatewayOptions())
+    topic, routes = resource(), RouteService(core)
     topic.resource_namespace = "x" * 5_000
     for rpc in (
         routes.query_route(make_rpc(), QueryRouteRequest(topic=topic, endpoints=ENDPOINTS)),
