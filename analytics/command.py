@@ -169,13 +169,13 @@ def _spark(options: argparse.Namespace) -> "Iterator[SparkSession]":
 
 def command_parser() -> argparse.ArgumentParser:
     """Return the parser of all jobs."""
-    parser = argparse.ArgumentParser(prog="gantry analytics", description="Questions about traffic records.")
+    parser = argparse.ArgumentParser(prog="gantry analytics", description="Analyse traffic records.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, run, text, fill in _COMMANDS:
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(run=run)
         fill(command)
-    commands.add_parser("generate", help="Records of a world that does not exist.", add_help=False)
+    commands.add_parser("generate", help="Generate traffic records of a fictional deployment.", add_help=False)
     return parser
 
 
@@ -187,10 +187,10 @@ def _fill_report(command: argparse.ArgumentParser) -> None:
         "--rules",
         type=_rules,
         metavar="FILE",
-        help="traffic rules, as the proxy reads them: who would hit their limits",
+        help="traffic rules file; report the subjects that would exceed its limits",
     )
     command.add_argument("--facts", type=_facts, metavar="FILE", help="prices, limits and newest versions, as TOML")
-    command.add_argument("--open", action="store_true", help="show it in the browser")
+    command.add_argument("--open", action="store_true", help="open the report in the browser")
     _common(command)
 
 
@@ -217,31 +217,41 @@ def _fill_compact(command: argparse.ArgumentParser) -> None:
 def _fill_stream(command: argparse.ArgumentParser) -> None:
     _records(command)
     _out(command, "windows/, alerts/ and the checkpoint go to")
-    command.add_argument("--window", type=_window, default="1 minute", metavar="TIME", help="a window (%(default)s)")
     command.add_argument(
-        "--lateness", type=_window, default="5 minutes", metavar="TIME", help="how late a record may be (%(default)s)"
+        "--window", type=_window, default="1 minute", metavar="TIME", help="length of a window (%(default)s)"
     )
     command.add_argument(
-        "--interval", type=_window, default="10 seconds", metavar="TIME", help="of looking (%(default)s)"
-    )
-    command.add_argument("--files-per-batch", type=_positive, default=1000, metavar="N", help="at most (%(default)s)")
-    command.add_argument("--error-rate", type=_share, default=0.05, metavar="SHARE", help="alert above (%(default)s)")
-    command.add_argument(
-        "--p99", type=_milliseconds, default=1000.0, metavar="MS", help="of sends, alert above (%(default)g)"
+        "--lateness", type=_window, default="5 minutes", metavar="TIME", help="maximum delay of a record (%(default)s)"
     )
     command.add_argument(
-        "--redelivery-rate", type=_share, default=0.2, metavar="SHARE", help="alert above (%(default)s)"
+        "--interval", type=_window, default="10 seconds", metavar="TIME", help="interval between batches (%(default)s)"
     )
     command.add_argument(
-        "--least", type=_positive, default=20, metavar="N", help="no alert below so many (%(default)s)"
+        "--files-per-batch", type=_positive, default=1000, metavar="N", help="maximum files per batch (%(default)s)"
     )
-    command.add_argument("--webhook", type=_url, metavar="URL", help="alerts are posted there as well, as JSON")
-    command.add_argument("--once", action="store_true", help="end when all that is there has been read")
+    command.add_argument(
+        "--error-rate", type=_share, default=0.05, metavar="SHARE", help="limit for an alert (%(default)s)"
+    )
+    command.add_argument(
+        "--p99",
+        type=_milliseconds,
+        default=1000.0,
+        metavar="MS",
+        help="limit of send latency for an alert (%(default)g)",
+    )
+    command.add_argument(
+        "--redelivery-rate", type=_share, default=0.2, metavar="SHARE", help="limit for an alert (%(default)s)"
+    )
+    command.add_argument(
+        "--least", type=_positive, default=20, metavar="N", help="minimum requests for an alert (%(default)s)"
+    )
+    command.add_argument("--webhook", type=_url, metavar="URL", help="post alerts to this URL as JSON")
+    command.add_argument("--once", action="store_true", help="end after reading all existing records")
     _common(command)
 
 
 def _fill_demo(command: argparse.ArgumentParser) -> None:
-    command.add_argument("dir", type=Path, metavar="DIR", help="where records and report go; generated anew")
+    command.add_argument("dir", type=Path, metavar="DIR", help="directory for records and report")
     command.add_argument("--size", type=_positive, default=1_000_000, metavar="N", help="requests (%(default)s)")
     command.add_argument("--days", type=_positive, default=7, metavar="N", help="days (%(default)s)")
     _common(command)
@@ -256,8 +266,10 @@ def _out(command: argparse.ArgumentParser, text: str) -> None:
 
 
 def _span(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--since", type=_time, metavar="TIME", help="ISO 8601 with a zone, or 24h, 7d: that long ago")
-    command.add_argument("--until", type=_time, metavar="TIME", help="the end, not itself included")
+    command.add_argument(
+        "--since", type=_time, metavar="TIME", help="ISO 8601 with a zone, or a duration before now: 24h, 7d"
+    )
+    command.add_argument("--until", type=_time, metavar="TIME", help="the end, exclusive")
     command.add_argument("--zone", type=_zone, default="UTC", help="time zone of days and clocks (%(default)s)")
     command.add_argument("--title", default="Traffic", help=argparse.SUPPRESS)
 
@@ -265,22 +277,24 @@ def _span(command: argparse.ArgumentParser) -> None:
 def _common(command: argparse.ArgumentParser) -> None:
     spark = command.add_argument_group("Spark")
     spark.add_argument("--master", metavar="URL", help="local[*] (default), spark://…, yarn, k8s://…")
-    spark.add_argument("--memory", default=_MEMORY, metavar="SIZE", help="the driver's, where local (%(default)s)")
     spark.add_argument(
-        "--option", action="append", type=_pair, default=[], metavar="KEY=VALUE", help="any of Spark's; may be repeated"
+        "--memory", default=_MEMORY, metavar="SIZE", help="driver memory, for a local master (%(default)s)"
     )
-    spark.add_argument("--verbose", action="store_true", help="let Spark and the jobs say what they do")
+    spark.add_argument(
+        "--option", action="append", type=_pair, default=[], metavar="KEY=VALUE", help="a Spark option; may be repeated"
+    )
+    spark.add_argument("--verbose", action="store_true", help="show the logs of Spark and the jobs")
 
 
 _COMMANDS: tuple[
     tuple[str, Callable[[argparse.Namespace], int], str, Callable[[argparse.ArgumentParser], None]], ...
 ] = (
-    ("report", _report, "A page about the traffic, and its tables as Parquet.", _fill_report),
-    ("detect", _detect, "What stands out, a line for each finding.", _fill_detect),
-    ("rollup", _rollup, "Hourly and daily roll-ups, brought up to date.", _fill_rollup),
-    ("compact", _compact, "The records in few files, brought up to date.", _fill_compact),
-    ("stream", _stream, "Windows and alerts, while records are written.", _fill_stream),
-    ("demo", _demo, "Records generated, what was planted found, a report made and shown.", _fill_demo),
+    ("report", _report, "Write a page about the traffic, and its tables as Parquet.", _fill_report),
+    ("detect", _detect, "Print findings, a line for each.", _fill_detect),
+    ("rollup", _rollup, "Update hourly and daily roll-ups.", _fill_rollup),
+    ("compact", _compact, "Compact the records into few files.", _fill_compact),
+    ("stream", _stream, "Write windows and alerts while records are written.", _fill_stream),
+    ("demo", _demo, "Generate records, find the planted incidents, open a report.", _fill_demo),
 )
 
 

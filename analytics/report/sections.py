@@ -121,16 +121,16 @@ def _found(traffic: Traffic) -> Section:
     found = rows(traffic.findings, traffic.zone)
     tables = {"findings": traffic.findings}
     if found.empty:
-        return Section("findings", "What stands out", "Nothing stood out against what is usual.", tables=tables)
+        return Section("findings", "Findings", "No deviation from the usual traffic.", tables=tables)
     over = _rows(traffic, load.load(traffic.cells, by=("protocol",), every=traffic.every, zone=traffic.zone))
     ranks = found["severity"].map({name: rank for rank, name in enumerate(_SEVERITIES)})
     worst = found.assign(rank=ranks).sort_values(["rank", "score"], ascending=[True, False])
     counts = found["severity"].value_counts()
-    told = ", ".join(f"{counts[name]} {name}" for name in _SEVERITIES if name in counts)
+    by_severity = ", ".join(f"{counts[name]} {name}" for name in _SEVERITIES if name in counts)
     return Section(
         "findings",
-        "What stands out",
-        f"{_many(len(found), 'finding')}: {told}. The worst first; the grey ground of the picture is the load.",
+        "Findings",
+        f"{_many(len(found), 'finding')}: {by_severity}. The worst is first; the grey background is the load.",
         [charts.timeline(found, over)],
         worst[["severity", "kind", "start", "end", "text"]].replace({"kind": r"_"}, {"kind": " "}, regex=True),
         tables,
@@ -187,7 +187,7 @@ def _latency(traffic: Traffic) -> Section:
     return Section(
         "latency",
         "Latency",
-        "Time until the answer, at the 99th percentile; long polls are left out: they take what their client allows.",
+        "Response time at the 99th percentile, without long polls, which wait for messages.",
         [charts.lines(by_code, "p99 (ms)", "code", "ms", logarithmic=True, weight="requests")],
         _milliseconds(whole).sort_values("requests", ascending=False),
         {"latency": table},
@@ -209,7 +209,7 @@ def _errors(traffic: Traffic) -> Section | None:
     return Section(
         "errors",
         "Errors",
-        f"The most frequent: {first.code}{topic}, {meaning} ({_many(first.requests, 'time')}).",
+        f"Most frequent: {first.code}{topic}, {meaning} ({_many(first.requests, 'time')}).",
         [
             charts.lines(
                 rates.fillna({"protocol": "unknown"}), "percent", "protocol", "% of requests", weight="requests"
@@ -232,8 +232,9 @@ def _redelivery(traffic: Traffic) -> Section | None:
     return Section(
         "redelivery",
         "Redelivery and dead letters",
-        f"{_many(bad['redelivered'].sum(), 'message')} came again, and {_many(dead, 'message')} became dead letters.",
-        [charts.areas(over, "redelivered", "group", "messages delivered again")],
+        f"{_many(bad['redelivered'].sum(), 'message')} were redelivered,"
+        f" and {_many(dead, 'message')} became dead letters.",
+        [charts.areas(over, "redelivered", "group", "redelivered messages")],
         bad,
         {"redelivery": table},
     )
@@ -251,8 +252,8 @@ def _consumers(traffic: Traffic) -> Section | None:
     columns = ["group", "topic", "sent", "received", "acked", "backlog", "wait_s"]
     return Section(
         "consumers",
-        "Producers against consumers",
-        "What was sent and not yet received, estimated from the records alone; brokers know it exactly."
+        "Producers and consumers",
+        "Backlog of sent and not yet received messages, estimated from the records; brokers have exact numbers."
         f" The table has each group's last {_period(every)}.",
         [charts.lines(over, "backlog", "name", "messages")],
         last[columns],
@@ -272,8 +273,7 @@ def _keys(traffic: Traffic) -> Section | None:
     return Section(
         "keys",
         "Hot keys",
-        "Keys that have more than twice the share of their topic that each would have if all were alike."
-        " They are hashes: what they were is not recorded.",
+        "Keys with more than twice their fair share of a topic's messages. Records contain only hashes of keys.",
         table=hot.assign(key_hash=hashes).drop(columns=["rank"]),
         tables={"hot_keys": table, "queues": skew},
     )
@@ -291,7 +291,7 @@ def _end_to_end(traffic: Traffic) -> Section | None:
     return Section(
         "end-to-end",
         "From the send to the acknowledgement",
-        "Of sampled messages (those with a trace), at the 99th percentile.",
+        "Of sampled messages (with a trace), at the 99th percentile.",
         [charts.lines(over, "seconds", "name", "s", logarithmic=True, weight="traces")],
         _milliseconds(shown).sort_values("traces", ascending=False),
         {"end_to_end": table, "end_to_end_whole": whole},
@@ -313,7 +313,7 @@ def _clients(traffic: Traffic) -> Section:
         "clients",
         "Clients",
         f"{_many(len(set(clients['client_id'].to_pylist())), 'client')}, {_count(outdated)} with an outdated SDK;"
-        f" {_percent(share)} of the messages come by gRPC.",
+        f" {_percent(share)} of the messages use gRPC.",
         [charts.areas(over, "messages", "protocol", f"messages per {_period(traffic.every)}")] if len(over) else [],
         known,
         {"clients": clients, "versions": versions, "migration": migration},
@@ -329,11 +329,11 @@ def _sessions(traffic: Traffic) -> Section | None:
     melted = over.groupby("time", as_index=False)[["opened", "closed", "crashed"]].sum().melt("time", var_name="what")
     opened, closed, crashed = (_count(over[name].sum()) for name in ("opened", "closed", "crashed"))
     gaps = rows(takeovers, traffic.zone)["gap_ms"].dropna()
-    moved = f" Who came back was away for {gaps.median() / 1000:.1f} s (median)." if len(gaps) else ""
+    moved = f" Returning clients were away for {gaps.median() / 1000:.1f} s (median)." if len(gaps) else ""
     return Section(
         "sessions",
         "Connections",
-        f"{opened} were opened and {closed} closed, {crashed} of these without a farewell.{moved}",
+        f"{opened} were opened and {closed} closed, {crashed} of these without notice.{moved}",
         [charts.lines(melted, "value", "what", f"connections per {_period(traffic.every)}")],
         tables={"churn": table, "takeovers": takeovers},
     )
@@ -349,7 +349,7 @@ def _tenants(traffic: Traffic) -> Section | None:
         "tenants",
         "Tenants",
         f"{billed.iloc[0].tenant} causes {_percent(billed.iloc[0].share)} of the cost."
-        " The prices only weigh one thing against another, unless you give your own.",
+        " The default prices only weigh resources against each other.",
         [charts.bars(billed, "tenant", "cost", "cost")],
         billed,
         {"costs": table, "neighbours": loudest},
@@ -366,41 +366,41 @@ def _quotas(traffic: Traffic) -> Section | None:
     table = _table(quotas.what_if(traffic.requests, traffic.rules))
     over = rows(table, traffic.zone).sort_values(["over_share", "rule", "subject"], ascending=[False, True, True])
     over["name"] = over["rule"] + ": " + over["subject"] + ", " + over["unit"]
-    figures = [charts.bars(over, "name", "seconds_over", "seconds beyond the limit")] if len(over) else []
+    figures = [charts.bars(over, "name", "seconds_over", "seconds above the limit")] if len(over) else []
     return Section(
         "quotas",
-        "What this rules file would do",
-        verdict(traffic.rules, over),
+        "Effect of the rules file",
+        quota_summary(traffic.rules, over),
         figures,
         over.drop(columns=["name"]),
         {"quotas": table},
     )
 
 
-def verdict(rules: RuleFile, over: pd.DataFrame) -> str:
+def quota_summary(rules: RuleFile, over: pd.DataFrame) -> str:
     """Return a sentence on the limits that would have been exceeded, and on those that records cannot evaluate. over:
     rows of what_if, worst first.
     """
     limits, unsupported_limits = quotas.limits(rules), quotas.unsupported_limits(rules)
-    judged, others = len(limits) - len(unsupported_limits), len(rules.rule) - len(limits)
-    told = []
-    if not judged:
-        told.append("It has no limit that could be judged.")
+    evaluated, others = len(limits) - len(unsupported_limits), len(rules.rule) - len(limits)
+    sentences = []
+    if not evaluated:
+        sentences.append("The rules file has no limit that records can evaluate.")
     elif over.empty:
-        told.append(f"Of {_many(judged, 'limit')} none would have been hit.")
+        sentences.append(f"Of {_many(evaluated, 'limit')} none would have been exceeded.")
     else:
         hit, worst = over["rule"].nunique(), over.iloc[0]
         subjects = _many(len(over[["rule", "subject"]].drop_duplicates()), "subject")
-        told.append(f"Of {_many(judged, 'limit')} {_count(hit)} would have been hit, by {subjects}.")
+        sentences.append(f"Of {_many(evaluated, 'limit')} {_count(hit)} would have been exceeded, by {subjects}.")
         who = "all together" if worst.subject == "*" else worst.subject
-        told.append(
-            f"Hardest hit: {who} by {worst.rule}, {_percent(worst.over_share)} of its {worst.unit} refused"
+        sentences.append(
+            f"Most affected: {who} by {worst.rule}, {_percent(worst.over_share)} of its {worst.unit} refused"
             " (sends) or held (receives)."
         )
-    told += [f"{name} is not judged: {reason}." for name, reason in unsupported_limits.items()]
+    sentences += [f"{name} is not evaluated: {reason}." for name, reason in unsupported_limits.items()]
     if others:
-        told.append(f"{_many(others, 'rule')} of other kinds {'is' if others == 1 else 'are'} not judged.")
-    return " ".join(told)
+        sentences.append(f"{_many(others, 'rule')} of other kinds {'is' if others == 1 else 'are'} not evaluated.")
+    return " ".join(sentences)
 
 
 def _capacity(traffic: Traffic) -> Section:
@@ -409,12 +409,12 @@ def _capacity(traffic: Traffic) -> Section:
     over = rows(days, traffic.zone).sort_values("time")
     lines = rows(table, traffic.zone)
     first = lines.sort_values("days_until_limit", na_position="last").iloc[0]
-    until = "no limit is in sight" if pd.isna(first.days_until_limit) else f"{first.days_until_limit:.0f} days are left"
+    until = "no limit is forecast" if pd.isna(first.days_until_limit) else f"{first.days_until_limit:.0f} days are left"
     several = [charts.lines(over, "requests_per_s", unit="requests per second")] if len(over) > 1 else []
     return Section(
         "capacity",
         "Capacity",
-        f"The busy hour of each day, {over.iloc[-1].busy_hour}:00 on the last, and where it goes:"
+        f"The busy hour of each day, {over.iloc[-1].busy_hour}:00 on the last, and its trend:"
         f" {until} with {_many(traffic.facts.limits.replicas, 'replica')}.",
         several,
         lines,
@@ -431,7 +431,7 @@ def _idle(traffic: Traffic) -> Section | None:
     return Section(
         "idle",
         "Idle topics and groups",
-        f"No message has passed through these in the last {_length(quiet)}.",
+        f"No messages in the last {_length(quiet)}.",
         table=found.sort_values("idle_days", ascending=False),
         tables={"idle": table},
     )

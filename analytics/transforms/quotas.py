@@ -92,7 +92,7 @@ def limits(rules: RuleFile) -> list[Limit]:
 def _reason(match: Match) -> str | None:
     unknown = [name for name in _UNKNOWN if getattr(match, name)]
     if unknown:
-        return f"records of requests say nothing about {', '.join(unknown)}"
+        return f"request records do not contain {', '.join(unknown)}"
     if any(isinstance(network, IPv6Network) and network.num_addresses > 1 for network in match.networks):
         return "IPv6 networks are not compared with addresses here, only single addresses"
     return None

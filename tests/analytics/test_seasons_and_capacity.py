@@ -150,7 +150,7 @@ def test_what_if_lists_subjects_over_a_limit(spark: SparkSession) -> None:
         ],
     )
     assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
-    assert unsupported_limits(rules) == {"by-certificate": "records of requests say nothing about subjects"}
+    assert unsupported_limits(rules) == {"by-certificate": "request records do not contain subjects"}
 
 
 def test_rpcs_are_in_the_contract_and_map_to_known_requests() -> None:

@@ -38,7 +38,7 @@ def counted(out: Path, table: str, measure: str, *by: str) -> Counts:
 def quotas(out: Path) -> bool:
     """Return whether the page or its tables mention a rules file."""
     page = (out / "report.html").read_text()
-    return "What this rules file would do" in page or (out / "tables" / "quotas.parquet").exists()
+    return "Effect of the rules file" in page or (out / "tables" / "quotas.parquet").exists()
 
 
 async def test_report_counts_equal_metrics(spark: SparkSession, tmp_path: Path) -> None:

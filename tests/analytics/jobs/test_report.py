@@ -77,10 +77,10 @@ def test_report_of_one_row_of_nulls_is_a_page(spark: SparkSession, tmp_path: Pat
             "error_rate": 0.0,
         }
     ]
-    assert "Of 1 limit 1 would have been hit, by 1 subject." in page
-    assert "Hardest hit: all together by few, 33 % of its messages refused (sends) or held (receives)." in page
-    assert "by-certificate is not judged: records of requests say nothing about subjects." in page
-    assert "1 rule of other kinds is not judged." in page
+    assert "Of 1 limit 1 would have been exceeded, by 1 subject." in page
+    assert "Most affected: all together by few, 33 % of its messages refused (sends) or held (receives)." in page
+    assert "by-certificate is not evaluated: request records do not contain subjects." in page
+    assert "1 rule of other kinds is not evaluated." in page
     (hit,) = pq.read_table(tmp_path / "out/tables/quotas.parquet").to_pylist()
     assert (hit["rule"], hit["subject"], hit["peak"], hit["refused"], hit["first"]) == ("few", "*", 3.0, 1.0, at(5))
     assert {row["limit"] for row in pq.read_table(tmp_path / "out/tables/capacity.parquet").to_pylist()} == {7.0}
