@@ -21,15 +21,19 @@ def page() -> str:
     return markdown.page("Command line reference", _INTRODUCTION, *sections)
 
 
-def _commands(prefix: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+def subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield name and parser of each subcommand."""
     for action in parser._actions:
-        if not isinstance(action, argparse._SubParsersAction):
-            continue
-        helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
-        for name, command in action.choices.items():
-            if not command.add_help:
-                # A command of another package, or with a parser of its own.
-                continue
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices.items()
+
+
+def _commands(prefix: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+    subparsers = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    helps = {choice.dest: choice.help or "" for action in subparsers for choice in action._choices_actions}
+    for name, command in subcommands(parser):
+        # Without help: a command of another package, or with a parser of its own.
+        if command.add_help:
             text = command.description or helps.get(name, "")
             yield f"## `{prefix} {name}`\n\n{sentence(text)}\n\n{_arguments(command)}"
 

@@ -1,15 +1,23 @@
 """Names in the prose of the documentation exist: files, settings, metrics, make targets, links."""
 
 import re
+import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from analytics.command import command_parser as analytics_parser
 from docs.build import check_root_pages, markdown_links
+from docs.generate.admin_api import openapi
+from docs.generate.command_line import subcommands
 from docs.generate.configuration import models, settings
 from docs.generate.metrics import families
+from proxy.__main__ import command_parser
+from proxy.settings.loading import load
 from proxy.settings.model import Settings
 from proxy.tools.demo import SAMPLES
+from proxy.traffic_rules.parsing import parse
 from tests.paths import ROOT
 
 DOCS = ROOT / "docs"
@@ -31,6 +39,11 @@ _TARGET = re.compile(r"\bmake ([a-z][a-z-]*)")
 _IDENTIFIER = re.compile(r"`(_?[A-Z]\w{2,}(?:\.(?!md`)\w+)*)`")
 _PAGES_ABOUT_CODE = {"ARCHITECTURE.md", "docs/contributing/index.md"}
 _SOURCES = ("grpc_gateway", "protocol_negotiation", "proxy", "remoting", "tests/cluster")
+_LOGGER = re.compile(r"`(gantry\.[a-z.]+)`")
+_API_PATH = re.compile(r"(/v1/[\w/-]+)(?![\w/:…-])")
+# A path of OTLP.
+_OTHER_PATHS = {"/v1/traces"}
+_COMMAND = re.compile(r"^(?:    |    \$ |[^`\n]*`)(?:\.venv/bin/)?(gantry [a-z][^`\n#|>]*)", re.MULTILINE)
 _MODULE = re.compile(r"python -m ((?:analytics|docs|protos|tests)[\w.]*)")
 
 
@@ -90,6 +103,58 @@ def test_identifiers_in_pages_about_the_code_exist() -> None:
         if page in _PAGES_ABOUT_CODE and not set(re.findall(r"\w+", name)) <= words
     ]
     assert unknown == []
+
+
+def test_loggers_exist() -> None:
+    source = "\n".join(path.read_text() for folder in _SOURCES for path in (ROOT / folder).rglob("*.py"))
+    loggers = set(re.findall(r'"(gantry\.[\w.]+)"', source))
+    files = {path.name for path in (ROOT / "deploy").rglob("gantry.*")}
+    others = {"gantry.commands", "gantry.schema"}
+    assert [(page, name) for page, name in pages(_LOGGER) if name not in loggers | files | others] == []
+
+
+@pytest.mark.anyio
+async def test_paths_of_the_admin_api_exist() -> None:
+    known = [re.sub(r"\{\w+\}", "[^/]+", path) for path in (await openapi())["paths"]]
+    unknown = [
+        (page, path)
+        for page, path in pages(_API_PATH)
+        if not any(re.fullmatch(pattern, path.rstrip("/")) for pattern in known) and path not in _OTHER_PATHS
+    ]
+    assert unknown == []
+
+
+def test_commands_and_their_options_exist() -> None:
+    commands = {f"gantry {name}": parser for name, parser in subcommands(command_parser())}
+    commands |= {f"gantry analytics {name}": parser for name, parser in subcommands(analytics_parser())}
+    unknown = []
+    for page, line in pages(_COMMAND):
+        words = line.split()
+        name = next((name for name in (" ".join(words[:3]), " ".join(words[:2])) if name in commands), "")
+        options = {word.partition("=")[0] for word in words if word.startswith("--")}
+        known = set(commands[name]._option_string_actions) if name else set()
+        # The generator has a parser of its own, which is built when it runs.
+        if not name or (name != "gantry analytics generate" and not options <= known):
+            unknown.append((page, line))
+    assert unknown == []
+
+
+@pytest.mark.parametrize("name", ["configuration.md", "tls.md", "clients.md", "traffic-rules.md"])
+def test_toml_examples_are_valid(name: str, tmp_path: Path) -> None:
+    blocks = [block for block in _indented_blocks((DOCS / name).read_text()) if re.match(r"\[|\w+ = ", block)]
+    assert blocks
+    for block in blocks:
+        if "[[rule]]" in block:
+            parse(block)
+        else:
+            file = tmp_path / "gantry.toml"
+            file.write_text(block)
+            load(file, {})
+
+
+def _indented_blocks(text: str) -> list[str]:
+    found = re.findall(r"(?:^    .*\n|^\n(?=    ))+", text, re.MULTILINE)
+    return [textwrap.dedent(block).strip() for block in found]
 
 
 def test_links_of_the_pages_at_the_root_lead_to_files() -> None:
