@@ -142,7 +142,7 @@ async def test_messages_of_a_fifo_group_are_delivered_in_order(orderly: Consumer
     ]
     second = await orderly.receive_all(1, invisible=60, batch_size=2)
     assert bodies(second) == [b"2", b"3"]
-    # Not acknowledged: so they come redelivered, before those after them.
+    # Not acknowledged, so they are redelivered before the following messages.
     for message in second:
         assert (await orderly.change(message, 1)).status.code == Code.OK
     third = await orderly.receive_all(2, invisible=60)
