@@ -106,7 +106,7 @@ async def _measure(width: int, seconds: float, profile: bool) -> tuple[float, fl
             done.set()
 
     decoder = FrameDecoder()
-    channel = app._accept(Peer(HostPort("10.0.0.1", 50000), HostPort("10.0.0.2", 8080)))
+    channel = app.remoting.accept(Peer(HostPort("10.0.0.1", 50000), HostPort("10.0.0.2", 8080)))
     channel.connection_made(_Transport(answered))  # type: ignore[arg-type]
     broker = _Broker()
     link = app.backend._server_for(_BROKER, channel, REQUESTS[310])

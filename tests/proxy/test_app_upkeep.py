@@ -9,10 +9,11 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from proxy import app as apps
+from proxy.app import App
 from proxy.backends.cluster import membership as memberships
 from proxy.core.client_registry import ConsumerData, ConsumerGroupChange, Groups, Member
 from proxy.core.heartbeat import parse
+from proxy.frontends import remoting_frontend
 from proxy.replication.heartbeat_sync import HeartbeatSync
 from remoting import command as commands
 from remoting.codes import GO_AWAY_VERSION, RequestCode
@@ -51,10 +52,10 @@ def holding(*codes: int) -> Callable[[RemotingCommand], RemotingCommand | None]:
 @pytest.fixture
 def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweep all the time."""
-    monkeypatch.setattr(apps, "_SWEEP", 0.02)
+    monkeypatch.setattr(remoting_frontend, "_SWEEP_INTERVAL", 0.02)
 
 
-def silence(app: apps.App, seconds: float) -> None:
+def silence(app: App, seconds: float) -> None:
     """As if nothing had been read from any client for so much longer."""
     for channel in app.channels:
         channel.read_at -= seconds
@@ -152,7 +153,7 @@ async def test_who_is_not_heard_of_behind_another_proxy_is_given_up(cluster: Clu
 # Certificates.
 
 
-async def trusts(app: apps.App, context: ssl.SSLContext) -> bool:
+async def trusts(app: App, context: ssl.SSLContext) -> bool:
     """A new client that trusts this authority is served."""
     try:
         client = await Client.connect(app, context)
@@ -215,7 +216,7 @@ async def test_polls_end_early_and_oneways_are_served_to_the_end(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Long enough for a slow machine to serve all that comes.
-    monkeypatch.setattr(apps, "_GO_AWAY_TIME", 2.0)
+    monkeypatch.setattr(remoting_frontend, "_GO_AWAY_SECONDS", 2.0)
     broker = await cluster.broker(answer=holding(_PULL))
     async with serving(cluster, drain_timeout=_LONG) as app:
         new, old = await Client.connect(app), await Client.connect(app)
@@ -243,14 +244,14 @@ async def test_polls_end_early_and_oneways_are_served_to_the_end(
 
 
 def test_the_time_to_send_clients_elsewhere_is_short() -> None:
-    assert 0 < apps._GO_AWAY_TIME <= 1.0
+    assert 0 < remoting_frontend._GO_AWAY_SECONDS <= 1.0
 
 
 @pytest.fixture
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not take long to send clients elsewhere, but as long as it takes for them to have gone."""
-    monkeypatch.setattr(apps, "_GO_AWAY_TIME", 0.1)
-    monkeypatch.setattr(apps, "_FAREWELL_TIME", _LONG)
+    monkeypatch.setattr(remoting_frontend, "_GO_AWAY_SECONDS", 0.1)
+    monkeypatch.setattr(remoting_frontend, "_CLOSE_TIMEOUT", _LONG)
 
 
 @pytest.mark.usefixtures("brisk")

@@ -116,7 +116,7 @@ async def stage(directory: Path, **more: Any) -> AsyncIterator[Stage]:
     more = {"limits": {"idle_timeout": 2 * _NEVER}, **more}
     async with AsyncExitStack() as stack:
         patches = stack.enter_context(pytest.MonkeyPatch.context())
-        patches.setattr("proxy.app._SWEEP", _NEVER)
+        patches.setattr("proxy.frontends.remoting_frontend._SWEEP_INTERVAL", _NEVER)
         patches.setattr("proxy.frontends.grpc_frontend._SWEEP_INTERVAL", _NEVER)
         replica_ = await stack.enter_async_context(replica(directory, **more))
         topic = await create_topic(replica_.address, "orders", 2)

@@ -1,0 +1,113 @@
+"""The clients' listeners of a replica, built from the settings."""
+
+import logging
+import os
+import socket
+from collections import Counter
+
+from protocol_negotiation.advertised_address import in_container, reachability_warning
+from protocol_negotiation.connection import OnOutcome
+from protocol_negotiation.listener import Handlers, Listener, ListenerOptions
+from protocol_negotiation.peer import HostPort
+from protocol_negotiation.tls import TlsMode, TlsSource
+from proxy.core.advertised_listeners import AdvertisedListener, ListenerRoutes
+from proxy.settings.listen import ListenSettings
+from proxy.settings.model import Settings
+
+_log = logging.getLogger("gantry")
+
+
+class Listeners:
+    """All listeners. `handlers` make the protocols of negotiated connections; tls is None without certificates."""
+
+    def __init__(self, settings: Settings, handlers: Handlers, tls: TlsSource | None, on_outcome: OnOutcome) -> None:
+        self._settings = settings.listen
+        self._listeners = [
+            Listener(_options(item, settings, with_tls=tls is not None), handlers, tls, on_outcome)
+            for item in settings.listen
+        ]
+
+    @property
+    def tls_failures(self) -> list[Counter[str]]:
+        """The failed TLS handshakes of each listener, by reason."""
+        return [listener.tls_failures for listener in self._listeners]
+
+    @property
+    def addresses(self) -> list[HostPort]:
+        """The bound addresses of all listeners."""
+        return [address for listener in self._listeners for address in listener.addresses]
+
+    @property
+    def closed(self) -> list[str]:
+        """The names of the listeners that do not accept connections."""
+        return [listener.options.name for listener in self._listeners if not listener.addresses]
+
+    async def open(self) -> ListenerRoutes:
+        """Start to accept connections and return the advertised listeners. Raises OSError that names the address."""
+        try:
+            for listener in self._listeners:
+                await _start(listener)
+        except BaseException:
+            # Close those that are open: an event loop may wait for ever for an unclosed server.
+            await self.abort()
+            raise
+        self._log_addresses()
+        return ListenerRoutes(
+            [
+                AdvertisedListener(listener.addresses[0].port, item.advertised, item.broker, listener.options.name)
+                for item, listener in zip(self._settings, self._listeners, strict=True)
+            ]
+        )
+
+    async def close(self) -> None:
+        """Stop accepting connections."""
+        for listener in self._listeners:
+            await listener.close()
+
+    async def abort(self) -> None:
+        """Stop accepting connections and abort those that are still negotiating."""
+        for listener in self._listeners:
+            await listener.abort()
+
+    def _log_addresses(self) -> None:
+        contained = in_container(os.environ)
+        own_addresses = _own_addresses()
+        for listener in self._listeners:
+            options = listener.options
+            warning = reachability_warning(
+                options.advertise, options.address, contained=contained, own_addresses=own_addresses
+            )
+            if warning is not None:
+                _log.warning("%s", warning)
+            _log.info("listening on %s", ", ".join(map(str, listener.addresses)))
+
+
+def _options(item: ListenSettings, settings: Settings, *, with_tls: bool) -> ListenerOptions:
+    return ListenerOptions(
+        name=item.name or item.address,
+        address=HostPort.parse(item.address),
+        advertise=item.advertised,
+        broker=item.broker,
+        tls_mode=settings.tls.mode if item.tls and with_tls else TlsMode.DISABLED,
+        trusted_proxies=tuple(item.trusted_proxies),
+        negotiation_timeout=settings.limits.negotiation_timeout,
+        max_connections=item.max_connections,
+        reuse_port=settings.workers > 1,
+    )
+
+
+async def _start(listener: Listener) -> None:
+    """Start a listener. Raises OSError that names the address."""
+    try:
+        await listener.start()
+    except OSError as error:
+        address = listener.options.address
+        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror or error}") from None
+
+
+def _own_addresses() -> list[str]:
+    """Return the IP addresses that this host's name resolves to."""
+    try:
+        return sorted({str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)})
+    except OSError:
+        return []

@@ -1,0 +1,126 @@
+"""The remoting frontend: client connections that speak remoting, from acceptance to drain.
+
+Connections are asyncio protocols; anyio only provides sleeps and time limits here.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import anyio
+
+from protocol_negotiation.peer import Peer
+from proxy.core import connections, membership
+from proxy.core.connections import ConnectionListener
+from proxy.core.messaging import Messaging
+from proxy.core.remoting_channel import RemotingChannel
+from proxy.settings.limits import LimitSettings
+from proxy.traffic_rules.name_mapping import NameMapping
+from proxy.traffic_rules.namespaced_channel import NamespacedChannel
+from remoting.connection import CloseCause, Handler, RemotingConnection
+from remoting.flow_control import Limits
+from remoting.tasks import spawn_quietly
+from remoting.timeout_wheel import TimeoutWheel
+
+# Seconds between sweeps of idle connections and of members without heartbeats.
+_SWEEP_INTERVAL = 5.0
+# Maximum seconds for which a drain answers requests with GO_AWAY before it stops reading.
+_GO_AWAY_SECONDS = 1.0
+# Timeout in seconds for closing connections and unregistering their clients at the brokers.
+_CLOSE_TIMEOUT = 1.0
+# Seconds between checks whether a drain is complete.
+_POLL_INTERVAL = 0.05
+
+
+class RemotingFrontend:
+    """The open remoting connections of a replica.
+
+    names: returns the name mapping of a client's connection, or None. on_protocol_error: called with the peer, the
+    reason and the bytes of a frame that cannot be decoded.
+    """
+
+    def __init__(
+        self,
+        core: Messaging,
+        wheel: TimeoutWheel,
+        limits: LimitSettings,
+        connection_listeners: Sequence[ConnectionListener],
+        names: Callable[[Peer], NameMapping | None],
+    ) -> None:
+        self.channels: set[RemotingChannel] = set()
+        self.on_protocol_error: Callable[[Peer, str, bytes], None] | None = None
+        self._core = core
+        self._wheel = wheel
+        self._limits = _connection_limits(limits)
+        self._connection_listeners = connection_listeners
+        self._names = names
+        # Clients whose connections have closed and that are still being unregistered at the brokers.
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    def apply(self, limits: LimitSettings) -> None:
+        """Use these limits for new connections."""
+        self._limits = _connection_limits(limits)
+
+    def accept(self, peer: Peer) -> RemotingChannel:
+        """Return the protocol of a new connection."""
+        # The core accepts any channel; connections made here are channels.
+        handler = cast(Handler, self._core.handle)
+        names = self._names(peer)
+        if names is None:
+            channel = RemotingChannel(self._wheel, handler, self._closed, peer, self._limits)
+        else:
+            channel = NamespacedChannel(self._wheel, handler, self._closed, peer, self._limits, names)
+        channel.on_protocol_error = self.on_protocol_error
+        self.channels.add(channel)
+        if self._connection_listeners:
+            connections.notify(self._connection_listeners, connections.opened("remoting", channel))
+        return channel
+
+    def _closed(self, connection: RemotingConnection) -> None:
+        channel = cast(RemotingChannel, connection)
+        self.channels.discard(channel)
+        if self._connection_listeners:
+            connections.notify(self._connection_listeners, connections.remoting_closed(channel))
+        if self._core.registry.member(channel) is not None:
+            leaving = spawn_quietly(membership.leave(self._core, channel))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+
+    async def run(self) -> None:
+        """Close idle connections and remove members without heartbeats, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            idle_timeout = self._core.settings.limits.idle_timeout
+            await anyio.sleep(min(_SWEEP_INTERVAL, idle_timeout / 2))
+            now = loop.time()
+            for channel in list(self.channels):
+                # A client that waits for a long poll sends nothing.
+                if now - channel.read_at > idle_timeout and not channel.in_flight:
+                    channel.close(CloseCause.IDLE)
+            membership.expire(self._core, now)
+
+    async def finish_requests(self, timeout: float) -> None:
+        """Answer requests with GO_AWAY for a while, then stop reading and wait for in-flight requests.
+
+        Clients that do not support GO_AWAY are served until reading stops. `timeout` in seconds.
+        """
+        await anyio.sleep(min(_GO_AWAY_SECONDS, timeout / 2))
+        for channel in self.channels:
+            channel.pause()
+        with anyio.move_on_after(timeout):
+            while self._core.active_requests:
+                await anyio.sleep(_POLL_INTERVAL)
+
+    async def close(self) -> None:
+        """Close all connections and wait until their clients are unregistered at the brokers, with a timeout."""
+        for channel in list(self.channels):
+            channel.close(CloseCause.DRAIN)
+        with anyio.move_on_after(_CLOSE_TIMEOUT):
+            while self.channels or self._leaving:
+                await anyio.sleep(_POLL_INTERVAL)
+
+
+def _connection_limits(limits: LimitSettings) -> Limits:
+    return Limits(
+        limits.requests, limits.waiting, limits.request_bytes, limits.buffer, limits.hard_buffer, limits.frame
+    )
