@@ -8,7 +8,7 @@ from proxy.core.backend import Push
 from proxy.core.push_relay import relay
 from proxy.embedded.backend import EmbeddedBackend, wall_clock
 from proxy.embedded.broker.settings import BrokerSettings
-from proxy.embedded.server import Server, dismiss, pushing
+from proxy.embedded.server import Server, close_silent, push_via
 from proxy.embedded.store.durable import DurableStore
 from proxy.embedded.store.options import StoreOptions, SyncPolicy
 from proxy.observability.metrics import Metrics
@@ -32,7 +32,7 @@ class Node:
         embedded = settings.embedded
         self.store = DurableStore(directory, wall_clock, store_options(embedded))
         broker = broker_settings(embedded, broker_address(settings))
-        self.backend = EmbeddedBackend(broker, self.store, pushing(push), dismiss=dismiss)
+        self.backend = EmbeddedBackend(broker, self.store, push_via(push), close_silent=close_silent)
         self.server = None if embedded.listen is None else Server(self.backend, HostPort.parse(embedded.listen))
 
     def watch(self, metrics: Metrics) -> None:
@@ -79,7 +79,7 @@ def broker_settings(settings: EmbeddedSettings, address: HostPort) -> BrokerSett
         auto_create_groups=settings.auto_create_groups,
         default_queues=settings.queues,
         max_message_size=settings.max_message,
-        longest_delay=_milliseconds(settings.max_delay),
+        max_delay=_milliseconds(settings.max_delay),
         transaction_timeout=_milliseconds(settings.transaction_timeout),
         transaction_interval=_milliseconds(settings.transaction_interval),
         transaction_checks=settings.transaction_checks,

@@ -1,1 +1,1 @@
-"""A broker in this process: storage below (store), meaning above (broker), behind the core's backend."""
+"""A broker in this process: storage (store), request handling (broker), and the core's backend on top."""

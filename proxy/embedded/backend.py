@@ -44,11 +44,11 @@ class EmbeddedBackend:
         store: Store,
         push: Push,
         clock: Callable[[], int] = wall_clock,
-        dismiss: Callable[[Channel], None] = lambda channel: None,
+        close_silent: Callable[[Channel], None] = lambda channel: None,
     ) -> None:
         self._clock = clock
         self._store = store
-        self.broker: Broker = new_broker(settings, store, push, clock(), dismiss)
+        self.broker: Broker = new_broker(settings, store, push, clock(), close_silent)
         self.name = settings.name
         # Routes as they were at this version of the topics.
         self._routes: dict[str, TopicRoute] = {}

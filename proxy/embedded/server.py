@@ -39,7 +39,7 @@ class BrokerChannel(RemotingChannel):
     __slots__ = ()
 
 
-def pushing(relay: Push) -> Push:
+def push_via(relay: Push) -> Push:
     """Ask a client: one that is connected here directly, any other through `relay`."""
 
     def push(channel: Channel, command: RemotingCommand) -> Reply | None:
@@ -53,7 +53,7 @@ def pushing(relay: Push) -> Push:
     return push
 
 
-def dismiss(channel: Channel) -> None:
+def close_silent(channel: Channel) -> None:
     """Close the connection of a client that has gone silent."""
     if isinstance(channel, BrokerChannel):
         channel.close(CloseCause.IDLE)
@@ -109,7 +109,7 @@ class Server:
     def _closed(self, connection: RemotingConnection) -> None:
         channel = cast(BrokerChannel, connection)
         self.channels.discard(channel)
-        self._backend.broker.closed(channel)
+        self._backend.broker.channel_closed(channel)
 
     def _sweep(self) -> None:
         now = asyncio.get_running_loop().time()

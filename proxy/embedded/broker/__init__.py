@@ -1,1 +1,1 @@
-"""What a broker does with requests, over the store: sans-io, driven by `handle` and `tick`."""
+"""Request handling of the embedded broker, over the store. Sans-io: driven by `handle` and `tick`."""

@@ -1,13 +1,14 @@
-"""ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME; and reviving, where nobody acknowledges."""
+"""Handlers of ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME; redelivery of unacknowledged messages."""
 
 import logging
 from dataclasses import replace
 
 from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.errors import Refused
 from proxy.embedded.broker.pop_checkpoints import Checkpoint
 from proxy.embedded.broker.pulling import existing_topic
-from proxy.embedded.broker.request import Answer, Refused, Request
+from proxy.embedded.broker.request import Answer, Request
 from proxy.embedded.store import StorageError
 from remoting import command as commands
 from remoting import messages, pop, properties
@@ -20,55 +21,55 @@ from remoting.pop_offset_info import real_topic
 
 _log = logging.getLogger("gantry.embedded")
 
-# What could not be revived is tried again after this time, in ms.
-_AGAIN = 1000
+# Milliseconds until a failed redelivery is retried.
+_RETRY_INTERVAL = 1000
 _POP_RETRY_QUEUES = 1
-# Bodies without a batch.
-_NOTHING = frozenset((b"", b"{}"))
+# Bodies of empty batches.
+_EMPTY_BODIES = frozenset((b"", b"{}"))
 
 
 def ack(broker: Broker, request: Request) -> Answer:
-    """A message is done. A handle whose time is over is of no account."""
-    topic, group, queue_id, offset, handle = _handled(broker, request)
-    least, most = broker.store.bounds(topic, queue_id)
-    if not least <= offset <= most:
+    """ACK_MESSAGE: acknowledge a message. An expired handle has no effect."""
+    topic, group, queue_id, offset, handle = _parse(broker, request)
+    first, end = broker.store.bounds(topic, queue_id)
+    if not first <= offset <= end:
         raise Refused(
-            ResponseCode.NO_MESSAGE, f"queue {queue_id} of topic {topic} has offsets {least} to {most}, not {offset}"
+            ResponseCode.NO_MESSAGE, f"queue {queue_id} of topic {topic} has offsets {first} to {end}, not {offset}"
         )
     if handle.is_order:
         _ack_in_order(broker, request, (topic, group, queue_id), offset, handle.pop_time)
     else:
         broker.checkpoints.ack((topic, group, queue_id, handle.start_offset, handle.pop_time), (offset,))
-    return broker.durable(commands.success())
+    return broker.when_durable(commands.success())
 
 
 def batch_ack(broker: Broker, request: Request) -> Answer:
-    """Many messages are done."""
+    """BATCH_ACK_MESSAGE: acknowledge several messages."""
     text = request.command.body
-    body = BatchAckBody.decode(text) if text.strip() not in _NOTHING else None
+    body = BatchAckBody.decode(text) if text.strip() not in _EMPTY_BODIES else None
     if body is None or not body.acks:
         raise Refused(ResponseCode.NO_MESSAGE, "the batch acknowledges nothing")
-    refused: Refused | None = None
-    for one in body.acks:
+    refusal: Refused | None = None
+    for acks in body.acks:
         try:
-            _ack_some(broker, request, one)
+            _ack_queue(broker, request, acks)
         except Refused as error:
-            # The others are done all the same.
-            refused = error
-    if refused is not None:
-        raise refused
-    return broker.durable(commands.success())
+            # The rest of the batch is acknowledged nevertheless.
+            refusal = error
+    if refusal is not None:
+        raise refusal
+    return broker.when_durable(commands.success())
 
 
-def _ack_some(broker: Broker, request: Request, one: BatchAck) -> None:
-    topic, group = real_topic(one.topic, one.consumer_group, one.retry), one.consumer_group
-    least, most = broker.store.bounds(topic, one.queue_id)
-    offsets = [offset for offset in one.queue_offsets() if least <= offset <= most]
-    if one.revive_queue_id != pop.ORDER_REVIVE_QUEUE:
-        broker.checkpoints.ack((topic, group, one.queue_id, one.start_offset, one.pop_time), offsets)
+def _ack_queue(broker: Broker, request: Request, acks: BatchAck) -> None:
+    topic, group = real_topic(acks.topic, acks.consumer_group, acks.retry), acks.consumer_group
+    first, end = broker.store.bounds(topic, acks.queue_id)
+    offsets = [offset for offset in acks.queue_offsets() if first <= offset <= end]
+    if acks.revive_queue_id != pop.ORDER_REVIVE_QUEUE:
+        broker.checkpoints.ack((topic, group, acks.queue_id, acks.start_offset, acks.pop_time), offsets)
         return
     for offset in offsets:
-        _ack_in_order(broker, request, (topic, group, one.queue_id), offset, one.pop_time)
+        _ack_in_order(broker, request, (topic, group, acks.queue_id), offset, acks.pop_time)
 
 
 def _ack_in_order(broker: Broker, request: Request, key: tuple[str, str, int], offset: int, pop_time: int) -> None:
@@ -76,22 +77,22 @@ def _ack_in_order(broker: Broker, request: Request, key: tuple[str, str, int], o
     if offset < broker.offsets.get(topic, group, queue_id):
         return
     try:
-        next_offset = broker.orders.ack(key, offset, pop_time)
+        next_offset = broker.fifo_locks.ack(key, offset, pop_time)
     except KeyError:
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"message {offset} of {key} has not been handed out") from None
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"message {offset} of {key} was not delivered") from None
     if next_offset is None:
         return
-    if not broker.offsets.is_reset(topic, group, queue_id):
+    if not broker.offsets.has_reset(topic, group, queue_id):
         broker.offsets.commit(topic, group, queue_id, next_offset)
-    if not broker.orders.blocked(key, None, request.now):
-        broker.arrived_at(topic, group, queue_id)
+    if not broker.fifo_locks.blocked(key, None, request.now):
+        broker.queue_readable(topic, group, queue_id)
 
 
 def change_invisible(broker: Broker, request: Request) -> Answer:
-    """A message is visible at another time; the handle of before is void."""
-    topic, group, queue_id, offset, handle = _handled(broker, request)
-    least, most = broker.store.bounds(topic, queue_id)
-    if not least <= offset < most:
+    """CHANGE_MESSAGE_INVISIBLETIME: make a message visible at another time; its previous handle expires."""
+    topic, group, queue_id, offset, handle = _parse(broker, request)
+    first, end = broker.store.bounds(topic, queue_id)
+    if not first <= offset < end:
         raise Refused(ResponseCode.NO_MESSAGE, f"queue {queue_id} of topic {topic} has no message {offset}")
     invisible_time = request.number("invisibleTime")
     fields = {"reviveQid": str(handle.revive_queue_id)}
@@ -99,96 +100,96 @@ def change_invisible(broker: Broker, request: Request) -> Answer:
         visible_at = request.now + invisible_time
         if offset < broker.offsets.get(topic, group, queue_id):
             return commands.success()
-        broker.orders.postpone((topic, group, queue_id), offset, handle.pop_time, visible_at)
+        broker.fifo_locks.postpone((topic, group, queue_id), offset, handle.pop_time, visible_at)
         broker.unlock_at(visible_at, (topic, group, queue_id))
         fields |= {"popTime": str(handle.pop_time), "invisibleTime": str(visible_at - handle.pop_time)}
     else:
         key = (topic, group, queue_id, handle.start_offset, handle.pop_time)
         pop_time = _move(broker, key, offset, request.now, invisible_time)
         fields |= {"popTime": str(pop_time), "invisibleTime": str(invisible_time)}
-    return broker.durable(commands.success(fields))
+    return broker.when_durable(commands.success(fields))
 
 
 def _move(broker: Broker, key: tuple[str, str, int, int, int], offset: int, now: int, invisible_time: int) -> int:
-    """Put a message into a checkpoint of its own, and tell its pop time (ms).
+    """Move a message to a separate checkpoint, and return its pop time (ms).
 
-    A message that has been acknowledged or revived meanwhile stays so.
+    A message that was acknowledged or redelivered before remains so.
     """
-    if not broker.checkpoints.waits(key, offset):
+    if not broker.checkpoints.is_pending(key, offset):
         return now
     topic, group, queue_id, _, _ = key
-    # Start offset and pop time name a checkpoint: within one millisecond they may name the one that it leaves.
+    # Start offset and pop time identify a checkpoint: within one millisecond they may be those of the previous acks.
     while (topic, group, queue_id, offset, now) in broker.checkpoints:
         now += 1
-    point = Checkpoint(topic, group, queue_id, offset, now, now + invisible_time, (offset,))
+    checkpoint = Checkpoint(topic, group, queue_id, offset, now, now + invisible_time, (offset,))
     with broker.store.transaction():
         broker.checkpoints.ack(key, (offset,))
-        broker.checkpoints.write(point)
-    broker.checkpoints.note(point)
+        broker.checkpoints.write(checkpoint)
+    broker.checkpoints.remember(checkpoint)
     return now
 
 
-def _handled(broker: Broker, request: Request) -> tuple[str, str, int, int, ExtraInfo]:
-    """Topic, group, queue id, offset and handle of a request."""
+def _parse(broker: Broker, request: Request) -> tuple[str, str, int, int, ExtraInfo]:
+    """Return topic, group, queue id, offset and handle of a request."""
     group, queue_id, offset = request.text("consumerGroup"), request.number("queueId"), request.number("offset")
     handle = ExtraInfo.parse(request.text("extraInfo"))
     topic = existing_topic(broker, request.text("topic"))
     if not 0 <= queue_id < topic.read:
         raise Refused(
-            ResponseCode.MESSAGE_ILLEGAL, f"topic {topic.name} has {topic.read} queues, not one of id {queue_id}"
+            ResponseCode.MESSAGE_ILLEGAL, f"topic {topic.name} has {topic.read} queues, but not queue {queue_id}"
         )
     return topic.name, group, queue_id, offset, handle
 
 
-# Reviving.
+# Redelivery.
 
 
 def revive(broker: Broker, now: int) -> None:
-    """Hand out again what was not acknowledged in time."""
-    for point in broker.checkpoints.due(now):
+    """Redeliver the messages that were not acknowledged in time."""
+    for checkpoint in broker.checkpoints.due(now):
         try:
-            _revive(broker, point)
+            _revive(broker, checkpoint)
         except (RemotingError, StorageError) as error:
-            _log.error("messages of topic %s cannot be handed out again now: %s", point.topic, error)
-            broker.checkpoints.again(point, now + _AGAIN)
+            _log.error("messages of topic %s cannot be redelivered now: %s", checkpoint.topic, error)
+            broker.checkpoints.retry_at(checkpoint, now + _RETRY_INTERVAL)
 
 
-def _revive(broker: Broker, point: Checkpoint) -> None:
-    if point.topic not in broker.topics or broker.groups.get(point.group) is None:
-        broker.checkpoints.drop(point)
+def _revive(broker: Broker, checkpoint: Checkpoint) -> None:
+    if checkpoint.topic not in broker.topics or broker.groups.get(checkpoint.group) is None:
+        broker.checkpoints.drop(checkpoint)
         return
-    target = point.topic
+    target = checkpoint.topic
     if not target.startswith(RETRY_PREFIX):
-        target = names.pop_retry_topic(point.topic, point.group, broker.settings.retry_topic_v2)
+        target = names.pop_retry_topic(checkpoint.topic, checkpoint.group, broker.settings.retry_topic_v2)
     topic = broker.topics.create(target, _POP_RETRY_QUEUES)
     stored = []
     with broker.store.transaction():
-        if broker.offsets.get(target, point.group, 0) < 0:
-            broker.offsets.commit(target, point.group, 0, 0)
-        for offset in point.offsets:
-            records = broker.read_one(point.topic, point.queue_id, offset)
-            if records is not None:
-                stored.append(broker.store.append(_retried(broker, point, records, topic.name)))
-        broker.checkpoints.erase(point)
-    broker.checkpoints.forget(point)
+        if broker.offsets.get(target, checkpoint.group, 0) < 0:
+            broker.offsets.commit(target, checkpoint.group, 0, 0)
+        for offset in checkpoint.offsets:
+            record = broker.read_one(checkpoint.topic, checkpoint.queue_id, offset)
+            if record is not None:
+                stored.append(broker.store.append(_retried(broker, checkpoint, record, topic.name)))
+        broker.checkpoints.delete(checkpoint)
+    broker.checkpoints.forget(checkpoint)
     for message in stored:
-        broker.arrived(message)
+        broker.message_appended(message)
 
 
-def _retried(broker: Broker, point: Checkpoint, record: bytes, topic: str) -> messages.StoredMessage:
+def _retried(broker: Broker, checkpoint: Checkpoint, record: bytes, topic: str) -> messages.StoredMessage:
     message = messages.decode_message(record)
     pairs = dict(message.property_map)
     if message.reconsume_times == 0 or properties.FIRST_POP_TIME not in pairs:
-        pairs[properties.FIRST_POP_TIME] = str(point.pop_time)
-    pairs[properties.ORIGIN_GROUP] = point.group
-    own = (broker.settings.host, broker.settings.port)
+        pairs[properties.FIRST_POP_TIME] = str(checkpoint.pop_time)
+    pairs[properties.ORIGIN_GROUP] = checkpoint.group
+    address = (broker.settings.host, broker.settings.port)
     return replace(
         message,
         topic=topic,
         queue_id=0,
         reconsume_times=message.reconsume_times + 1,
         properties=properties.encode(pairs),
-        born_host=own,
-        store_host=own,
+        born_host=address,
+        store_host=address,
         prepared_transaction_offset=0,
     )

@@ -1,8 +1,7 @@
-"""Intake: what happens to a message on its way into a queue: checks, delays, the notice that it is there.
+"""The way of a message into its queue: validation, delays, the storage and its notification.
 
-A message that is to wait is stored in a system topic, as brokers do, with its real topic and queue in its
-properties, and a row in the table of timers: time due, commit log offset. When its time has come it is stored
-again where it belongs.
+A delayed message is stored in a system topic, as by RocketMQ's brokers, with its topic and queue in its properties, and
+has a row in the table of timers: due time, commit log offset. At its due time it is stored again in its queue.
 """
 
 import logging
@@ -21,105 +20,107 @@ from remoting.names import RETRY_PREFIX
 _log = logging.getLogger("gantry.embedded")
 
 _TIMERS = (properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS)
-_LONGEST_PROPERTIES = 0x7FFF
-_LONGEST_TOPIC = 127
-_LONGEST_RETRY_TOPIC = 255
-_WAITING = frozenset((int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTION_ROLLBACK)))
-# Messages that become due together and are stored in one go.
-_BATCH = 256
+_MAX_PROPERTIES_LENGTH = 0x7FFF
+_MAX_TOPIC_LENGTH = 127
+_MAX_RETRY_TOPIC_LENGTH = 255
+_NEVER_DELAYED = frozenset((int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTION_ROLLBACK)))
+# Maximum number of due messages that are stored in one transaction.
+_MAX_BATCH = 256
 
 
 class MessageIllegal(RemotingError):
-    """A message that cannot be stored."""
+    """A message cannot be stored."""
 
     code = ResponseCode.MESSAGE_ILLEGAL
 
 
 class AppendPipeline:
-    """Stores messages, which say their own store host and body CRC. `arrived` is told of each that is in its queue."""
+    """Stores messages whose store host and body CRC are set. `on_appended` is called for each that is in its queue."""
 
-    def __init__(self, settings: BrokerSettings, store: Store, arrived: Callable[[StoredMessage], None]) -> None:
+    def __init__(self, settings: BrokerSettings, store: Store, on_appended: Callable[[StoredMessage], None]) -> None:
         self._settings = settings
         self._store = store
-        self._arrived = arrived
+        self._on_appended = on_appended
         self._timers = store.table("timers")
-        # When the next timer is due, at the earliest.
-        self._due = 0
+        # Lower bound of the due times (ms).
+        self._next_due = 0
 
-    def put(self, message: StoredMessage, pairs: dict[str, str], now: int) -> StoredMessage:
-        """Store a message with these properties, now or when it is due; the record as it is stored now.
+    def append(self, message: StoredMessage, pairs: dict[str, str], now: int) -> StoredMessage:
+        """Store a message with these properties, in its queue or until it is due; return the stored record.
 
-        Raises MessageIllegal, and what the store raises.
+        Raises MessageIllegal, and the store's errors.
         """
         self.check(message.topic, message.body)
         due = None
-        if message.sys_flag & TRANSACTION_MASK not in _WAITING:
-            message, due = self._delayed(message, pairs, now)
-        message = self._finished(message, pairs)
+        if message.sys_flag & TRANSACTION_MASK not in _NEVER_DELAYED:
+            message, due = self._delay(message, pairs, now)
+        message = self._with_properties(message, pairs)
         if due is None:
             stored = self._store.append(message)
-            self._arrived(stored)
+            self._on_appended(stored)
             return stored
         with self._store.transaction():
             stored = self._store.append(message)
             self._timers.put(_key(due, stored.commit_log_offset), _value(pairs))
-        self._due = min(self._due, due)
-        self._arrived(stored)
+        self._next_due = min(self._next_due, due)
+        self._on_appended(stored)
         return stored
 
-    def put_all(self, batch: Sequence[StoredMessage]) -> list[StoredMessage]:
-        """Store messages of one queue one after the other, all or none; batches are never delayed."""
+    def append_all(self, batch: Sequence[StoredMessage]) -> list[StoredMessage]:
+        """Store messages of one queue next to each other, all or none; batches are never delayed."""
         for message in batch:
             self.check(message.topic, message.body, message.properties)
         stored = self._store.append_all(batch)
         for message in stored:
-            self._arrived(message)
+            self._on_appended(message)
         return stored
 
     def check(self, topic: str, body: bytes, text: str = "") -> None:
-        """Raise MessageIllegal for what is beyond a broker's limits."""
-        longest = _LONGEST_RETRY_TOPIC if topic.startswith(RETRY_PREFIX) else _LONGEST_TOPIC
+        """Raise MessageIllegal for a message that exceeds the broker's limits."""
+        maximum = _MAX_RETRY_TOPIC_LENGTH if topic.startswith(RETRY_PREFIX) else _MAX_TOPIC_LENGTH
         size = len(topic) if topic.isascii() else len(topic.encode())
-        if size > longest:
-            raise MessageIllegal(f"a topic of {size} bytes is longer than {longest}")
+        if size > maximum:
+            raise MessageIllegal(f"a topic of {size} bytes is longer than {maximum}")
         if len(body) > self._settings.max_message_size:
             raise MessageIllegal(
                 f"a message body of {len(body)} bytes is larger than {self._settings.max_message_size}"
             )
-        if len(text) > _LONGEST_PROPERTIES // 4 and len(text.encode()) > _LONGEST_PROPERTIES:
-            raise MessageIllegal(f"message properties are longer than {_LONGEST_PROPERTIES} bytes")
+        if len(text) > _MAX_PROPERTIES_LENGTH // 4 and len(text.encode()) > _MAX_PROPERTIES_LENGTH:
+            raise MessageIllegal(f"message properties are longer than {_MAX_PROPERTIES_LENGTH} bytes")
 
-    def _finished(self, message: StoredMessage, pairs: Mapping[str, str]) -> StoredMessage:
+    def _with_properties(self, message: StoredMessage, pairs: Mapping[str, str]) -> StoredMessage:
         try:
             text = properties.encode(pairs)
         except BodyError as error:
             raise MessageIllegal(str(error)) from None
-        if len(text) > _LONGEST_PROPERTIES // 4 and len(text.encode()) > _LONGEST_PROPERTIES:
-            raise MessageIllegal(f"message properties are longer than {_LONGEST_PROPERTIES} bytes")
+        if len(text) > _MAX_PROPERTIES_LENGTH // 4 and len(text.encode()) > _MAX_PROPERTIES_LENGTH:
+            raise MessageIllegal(f"message properties are longer than {_MAX_PROPERTIES_LENGTH} bytes")
         return message.updated(text)
 
     # Delays (RocketMQ's HookUtils.handleScheduleMessage).
 
-    def _delayed(self, message: StoredMessage, pairs: dict[str, str], now: int) -> tuple[StoredMessage, int | None]:
-        level = whole(pairs.get(properties.DELAY_TIME_LEVEL), 0)
+    def _delay(self, message: StoredMessage, pairs: dict[str, str], now: int) -> tuple[StoredMessage, int | None]:
+        level = int_or(pairs.get(properties.DELAY_TIME_LEVEL), 0)
         if level > 0:
             for key in _TIMERS:
                 pairs.pop(key, None)
-            return self._levelled(message, pairs, level, now)
+            return self._delayed_by_level(message, pairs, level, now)
         if properties.TIMER_OUT_MS in pairs or not any(key in pairs for key in _TIMERS):
             return message, None
-        return self._timed(message, pairs, now)
+        return self._delayed_by_time(message, pairs, now)
 
-    def _levelled(
+    def _delayed_by_level(
         self, message: StoredMessage, pairs: dict[str, str], level: int, now: int
     ) -> tuple[StoredMessage, int | None]:
-        ladder = self._settings.delay_ladder
-        level = min(level, len(ladder))
+        delays = self._settings.delay_ladder
+        level = min(level, len(delays))
         pairs[properties.DELAY_TIME_LEVEL] = str(level)
-        self._note_origin(message, pairs)
-        return replace(message, topic=names.SCHEDULE_TOPIC, queue_id=level - 1), now + ladder[level - 1]
+        self._set_origin(message, pairs)
+        return replace(message, topic=names.SCHEDULE_TOPIC, queue_id=level - 1), now + delays[level - 1]
 
-    def _timed(self, message: StoredMessage, pairs: dict[str, str], now: int) -> tuple[StoredMessage, int | None]:
+    def _delayed_by_time(
+        self, message: StoredMessage, pairs: dict[str, str], now: int
+    ) -> tuple[StoredMessage, int | None]:
         try:
             due = due_time(pairs, now)
         except ValueError:
@@ -128,10 +129,10 @@ class AppendPipeline:
             if properties.TIMER_DEL_UNIQKEY in pairs:
                 raise MessageIllegal("the time of a recall has passed")
             return message, None
-        if due - now > self._settings.longest_delay:
-            raise MessageIllegal(f"a timer message is delayed by more than {self._settings.longest_delay} ms")
+        if due - now > self._settings.max_delay:
+            raise MessageIllegal(f"a timer message is delayed by more than {self._settings.max_delay} ms")
         pairs[properties.TIMER_OUT_MS] = str(self._rounded(due))
-        self._note_origin(message, pairs)
+        self._set_origin(message, pairs)
         return replace(message, topic=names.TIMER_TOPIC, queue_id=0), due
 
     def _rounded(self, due: int) -> int:
@@ -139,31 +140,31 @@ class AppendPipeline:
         return (due - 1) // precision * precision
 
     @staticmethod
-    def _note_origin(message: StoredMessage, pairs: dict[str, str]) -> None:
+    def _set_origin(message: StoredMessage, pairs: dict[str, str]) -> None:
         pairs[properties.REAL_TOPIC] = message.topic
         pairs[properties.REAL_QUEUE_ID] = str(message.queue_id)
 
     def recall(self, topic: str, unique_id: str, rounded: int) -> bool:
-        """Take back a message that waits; `rounded` is its TIMER_OUT_MS. False: there is none."""
-        wanted = f"{topic}\0{unique_id}".encode()
+        """Remove a delayed message whose TIMER_OUT_MS is `rounded`; return whether there was one."""
+        identity = f"{topic}\0{unique_id}".encode()
         end = _key(rounded + 2 * self._settings.timer_precision, 0)
         for key, value in self._timers.items(_key(rounded, 0)):
             if key >= end:
                 return False
-            if value == wanted:
+            if value == identity:
                 self._timers.delete(key)
                 return True
         return False
 
     def tick(self, now: int) -> None:
-        """Store what is due where it belongs."""
-        while now >= self._due:
+        """Store the due messages in their queues."""
+        while now >= self._next_due:
             due: list[tuple[bytes, int]] = []
-            self._due = now + 3_600_000
+            self._next_due = now + 3_600_000
             for key, _ in self._timers.items():  # noqa: PERF102  # a table, not a dict
                 time = int.from_bytes(key[:8], "big")
-                if time > now or len(due) == _BATCH:
-                    self._due = time
+                if time > now or len(due) == _MAX_BATCH:
+                    self._next_due = time
                     break
                 due.append((key, int.from_bytes(key[8:], "big")))
             if not due:
@@ -174,26 +175,26 @@ class AppendPipeline:
                     self._timers.delete(key)
                     record = self._store.record(offset)
                     if record is None:
-                        _log.error("a delayed message at commit log offset %d is gone", offset)
+                        _log.error("a delayed message at commit log offset %d was removed", offset)
                         continue
                     stored.append(self._store.append(self._restored(messages.decode_message(record))))
             for message in stored:
-                self._arrived(message)
+                self._on_appended(message)
 
     def _restored(self, message: StoredMessage) -> StoredMessage:
         pairs = message.property_map
         topic, queue_id = pairs[properties.REAL_TOPIC], int(pairs[properties.REAL_QUEUE_ID])
-        # What it has been through stays to be seen, as with RocketMQ.
+        # The properties of the delay are kept, as by RocketMQ.
         return replace(message, topic=topic, queue_id=queue_id)
 
     @property
-    def waiting(self) -> int:
-        """How many messages wait for their time."""
+    def delayed(self) -> int:
+        """Number of messages that are not due yet."""
         return len(self._timers)
 
 
 def due_time(pairs: Mapping[str, str], now: int) -> int:
-    """When a timer message is due, in milliseconds since 1970. Raises ValueError."""
+    """Return the due time of a timer message in ms since 1970. Raises ValueError."""
     if (seconds := pairs.get(properties.TIMER_DELAY_SEC)) is not None:
         return now + 1000 * int(seconds)
     if (delay := pairs.get(properties.TIMER_DELAY_MS)) is not None:
@@ -201,8 +202,8 @@ def due_time(pairs: Mapping[str, str], now: int) -> int:
     return int(pairs[properties.TIMER_DELIVER_MS])
 
 
-def whole(text: str | None, default: int) -> int:
-    """A whole number, or the default for what is none."""
+def int_or(text: str | None, default: int) -> int:
+    """Return a text as an integer, or the default if it is none."""
     try:
         return default if text is None else int(text)
     except ValueError:

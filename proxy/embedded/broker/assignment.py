@@ -1,4 +1,4 @@
-"""QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE: which queues a consumer has, to pull or to pop."""
+"""Handlers of QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE: the queues of each consumer, to pull or to pop."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 import orjson
 
 from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.errors import Refused
 from proxy.embedded.broker.pulling import existing_topic
-from proxy.embedded.broker.request import Answer, Refused, Request
+from proxy.embedded.broker.request import Answer, Request
 from proxy.embedded.broker.sending import known_group
 from remoting import command as commands
 from remoting.codes import ResponseCode
@@ -18,19 +19,19 @@ from remoting.names import RETRY_PREFIX
 _PULL, _POP = "PULL", "POP"
 _BROADCASTING = "BROADCASTING"
 
-# Client's index, number of clients, queues: the client's queues.
+# Returns the queues of a client from its index, the number of clients and all queues.
 Strategy = Callable[[int, int, Sequence[int]], list[int]]
 
 
 def _average(index: int, clients: int, queues: Sequence[int]) -> list[int]:
-    """Neighbouring queues, as many for each as there are; the first clients take one more of what is left."""
+    """Return adjacent queues, equally many for each client; the first clients get one more of the remainder."""
     share, extra = divmod(len(queues), clients)
     start = index * share + min(index, extra)
     return list(queues[start : start + share + (index < extra)])
 
 
 def _circle(index: int, clients: int, queues: Sequence[int]) -> list[int]:
-    """Every n-th queue."""
+    """Return every n-th queue."""
     return list(queues[index::clients])
 
 
@@ -38,7 +39,7 @@ _STRATEGIES: dict[str, Strategy] = {"AVG": _average, "AVG_BY_CIRCLE": _circle}
 
 
 def query(broker: Broker, request: Request) -> Answer:
-    """The queues of a client; none at all (null) where the client should leave things as they are."""
+    """QUERY_ASSIGNMENT: return the queues of a client; no list if the client should keep its queues."""
     data = _body(request)
     topic, group, client_id = _text(data, "topic"), _text(data, "consumerGroup"), _text(data, "clientId")
     mode, share = _mode(broker, topic, group)
@@ -48,19 +49,19 @@ def query(broker: Broker, request: Request) -> Answer:
         queues = _allocate(
             broker, topic, group, client_id, str(data.get("strategyName")), share if mode == _POP else None
         )
-    # Without a route there is no list, not an empty one.
-    found = {}
+    # Without a route the list is missing, not empty.
+    assignments = {}
     if queues is not None:
-        found["messageQueueAssignments"] = [
+        assignments["messageQueueAssignments"] = [
             {"messageQueue": {"topic": topic, "brokerName": broker.settings.name, "queueId": queue_id}, "mode": mode}
             for queue_id in queues
         ]
-    return commands.success(body=orjson.dumps(found))
+    return commands.success(body=orjson.dumps(assignments))
 
 
 def _queues(broker: Broker, topic: str) -> list[int] | None:
-    known = broker.topics.get(topic)
-    return None if known is None or not known.readable else list(range(known.read))
+    config = broker.topics.get(topic)
+    return None if config is None or not config.readable else list(range(config.read))
 
 
 def _allocate(
@@ -73,7 +74,7 @@ def _allocate(
         return None
     ids = consumers.client_ids
     if share is not None and (share <= 0 or share >= len(ids) - 1):
-        # Everybody pops from any queue.
+        # Each client pops from any queue.
         return [-1]
     if client_id not in ids:
         return []
@@ -82,12 +83,12 @@ def _allocate(
         return allocate(index, len(ids), queues)
     if len(ids) > len(queues):
         return [queues[index % len(queues)]]
-    # Besides its own, those of the next clients.
+    # Its queues and those of the next clients.
     return [queue for step in range(share + 1) for queue in allocate((index + step) % len(ids), len(ids), queues)]
 
 
 def _mode(broker: Broker, topic: str, group: str) -> tuple[str, int]:
-    value = broker.modes.get(_key(topic, group))
+    value = broker.request_modes.get(_key(topic, group))
     if value is None or topic.startswith(RETRY_PREFIX):
         return _PULL, -1
     mode, share = value.decode().split()
@@ -95,24 +96,24 @@ def _mode(broker: Broker, topic: str, group: str) -> tuple[str, int]:
 
 
 def set_mode(broker: Broker, request: Request) -> Answer:
-    """Whether a group pulls or pops a topic, and how many clients share a queue."""
+    """SET_MESSAGE_REQUEST_MODE: set whether a group pulls or pops a topic, and how many clients share a queue."""
     data = _body(request)
     topic, group = _text(data, "topic"), _text(data, "consumerGroup")
     if topic.startswith(RETRY_PREFIX):
-        raise Refused(ResponseCode.NO_PERMISSION, "a retry topic follows its group's topics")
+        raise Refused(ResponseCode.NO_PERMISSION, "the mode of a retry topic is that of its group's topics")
     existing_topic(broker, topic)
     known_group(broker, group)
     mode, share = str(data.get("mode") or _PULL), data.get("popShareQueueNum", -1)
     if mode not in {_PULL, _POP} or type(share) is not int:
-        raise BodyError(f"a mode {mode[:40]!r} with a share of {share!r} cannot be")
-    broker.modes.put(_key(topic, group), f"{mode} {share}".encode())
-    return broker.durable(commands.success())
+        raise BodyError(f"mode {mode[:40]!r} with a share of {share!r} is invalid")
+    broker.request_modes.put(_key(topic, group), f"{mode} {share}".encode())
+    return broker.when_durable(commands.success())
 
 
 def modes(broker: Broker, _: Request) -> Answer:
     """GET_ALL_MESSAGE_REQUEST_MODE."""
     table: dict[str, dict[str, Any]] = {}
-    for key, value in broker.modes.items():
+    for key, value in broker.request_modes.items():
         topic, group = key.decode().split("\0")
         mode, share = value.decode().split()
         row = {"topic": topic, "consumerGroup": group, "mode": mode, "popShareQueueNum": int(share)}

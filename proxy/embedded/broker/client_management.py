@@ -1,4 +1,4 @@
-"""Clients and groups: heartbeats, farewells, who is in a group (RocketMQ's ClientManageProcessor)."""
+"""Handlers of heartbeats, of UNREGISTER_CLIENT, and of requests for the members of groups (ClientManageProcessor)."""
 
 from typing import Any
 
@@ -8,9 +8,10 @@ from proxy.core.channel import Channel
 from proxy.core.heartbeat import parse
 from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
-from proxy.embedded.broker.filters import TAG, build
+from proxy.embedded.broker.errors import Refused
+from proxy.embedded.broker.filters import TAG, new_filter
 from proxy.embedded.broker.members import Client, subscribed
-from proxy.embedded.broker.request import Answer, Refused, Request
+from proxy.embedded.broker.request import Answer, Request
 from remoting import command as commands
 from remoting.codes import ResponseCode, version_text
 from remoting.errors import BodyError, ConsumerNotOnline, InvalidRequest
@@ -20,7 +21,7 @@ _UNIT_SUBSCRIPTION = 2
 
 
 def heartbeat(broker: Broker, request: Request) -> Answer:
-    """HEART_BEAT, in both versions: with a fingerprint, the subscriptions may be left out."""
+    """HEART_BEAT in both versions: with a fingerprint, unchanged subscriptions may be omitted."""
     channel = _channel(request)
     data = load_object(request.command.body)
     keep = bool(data.get("withoutSub")) and bool(data.get("heartbeatFingerprint"))
@@ -30,10 +31,10 @@ def heartbeat(broker: Broker, request: Request) -> Answer:
     for group, consumer in beat.consumers.items():
         changed |= _join(broker, group, channel, client, consumer.data, keep)
     for group in beat.producers:
-        broker.members.produce(group, channel, client)
-    # A client that hears of a change sends its subscriptions the next time.
-    change = changed if data.get("heartbeatFingerprint") else True
-    return commands.success({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": str(change).lower()})
+        broker.members.add_producer(group, channel, client)
+    # After a change, the client includes its subscriptions in the next heartbeat.
+    reported = changed if data.get("heartbeatFingerprint") else True
+    return commands.success({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": str(reported).lower()})
 
 
 def _join(broker: Broker, name: str, channel: Channel, client: Client, data: dict[str, Any], keep: bool) -> bool:
@@ -44,9 +45,9 @@ def _join(broker: Broker, name: str, channel: Channel, client: Client, data: dic
     order = any(topic.order for topic in map(broker.topics.get, topics) if topic is not None)
     sys_flag = _UNIT_SUBSCRIPTION if data.get("unitMode") else 0
     broker.topics.create(names.retry_topic(name), group.retry_queues, order=order, sys_flag=sys_flag)
-    if not broker.members.consume(name, channel, client, data, keep):
+    if not broker.members.add_consumer(name, channel, client, data, keep):
         return False
-    broker.changed(name)
+    broker.notify_members(name)
     return True
 
 
@@ -54,14 +55,14 @@ def unregister(broker: Broker, request: Request) -> Answer:
     """UNREGISTER_CLIENT."""
     channel, _ = _channel(request), request.text("clientID")
     if group := request.fields.get("producerGroup"):
-        broker.members.stop_producing(group, channel)
-    if (group := request.fields.get("consumerGroup")) and broker.members.stop_consuming(group, channel):
-        broker.changed(group)
+        broker.members.remove_producer(group, channel)
+    if (group := request.fields.get("consumerGroup")) and broker.members.remove_consumer(group, channel):
+        broker.notify_members(group)
     return commands.success()
 
 
 def check_config(_: Broker, request: Request) -> Answer:
-    """CHECK_CLIENT_CONFIG: whether a subscription's expression can be understood."""
+    """CHECK_CLIENT_CONFIG: check the expression of a subscription."""
     data = load_object(request.command.body)
     subscription = data.get("subscriptionData")
     if subscription is not None and not isinstance(subscription, dict):
@@ -69,27 +70,27 @@ def check_config(_: Broker, request: Request) -> Answer:
     kind = None if subscription is None else str(subscription.get("expressionType") or TAG)
     if subscription is not None and kind != TAG:
         try:
-            build(str(subscription.get("subString") or ""), kind)
+            new_filter(str(subscription.get("subString") or ""), kind)
         except BodyError as error:
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
     return commands.success()
 
 
 def consumer_list(broker: Broker, request: Request) -> Answer:
-    """GET_CONSUMER_LIST_BY_GROUP: client ids."""
+    """GET_CONSUMER_LIST_BY_GROUP: return the client ids of a group."""
     group = request.text("consumerGroup")
     consumers = broker.members.consumers.get(group)
     if consumers is None:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"nobody is in consumer group {group}")
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"consumer group {group} has no members")
     return commands.success(body=orjson.dumps({"consumerIdList": consumers.client_ids}))
 
 
 def consumer_connections(broker: Broker, request: Request) -> Answer:
-    """GET_CONSUMER_CONNECTION_LIST: who is in a group, and what it subscribes to."""
+    """GET_CONSUMER_CONNECTION_LIST: return the members and subscriptions of a group."""
     group = request.text("consumerGroup")
     consumers = broker.members.consumers.get(group)
     if consumers is None:
-        raise ConsumerNotOnline(f"nobody is in consumer group {group}")
+        raise ConsumerNotOnline(f"consumer group {group} has no members")
     data = {
         "connectionSet": _connections(consumers.clients),
         "subscriptionTable": {name: dict(item.data) for name, item in consumers.subscriptions.items()},
@@ -101,16 +102,16 @@ def consumer_connections(broker: Broker, request: Request) -> Answer:
 
 
 def producer_connections(broker: Broker, request: Request) -> Answer:
-    """GET_PRODUCER_CONNECTION_LIST: who is in a producer group."""
+    """GET_PRODUCER_CONNECTION_LIST: return the members of a producer group."""
     group = request.text("producerGroup")
     clients = broker.members.producers.get(group)
     if clients is None:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"nobody is in producer group {group}")
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"producer group {group} has no members")
     return commands.success(body=orjson.dumps({"connectionSet": _connections(clients)}))
 
 
 def producers(broker: Broker, request: Request) -> Answer:
-    """GET_ALL_PRODUCER_INFO: who is in each producer group."""
+    """GET_ALL_PRODUCER_INFO: return the members of each producer group."""
     data = {
         group: [
             {
@@ -118,7 +119,7 @@ def producers(broker: Broker, request: Request) -> Answer:
                 "remoteIP": str(channel.peer.address),
                 "language": client.language,
                 "version": client.version,
-                "lastUpdateTimestamp": client.seen,
+                "lastUpdateTimestamp": client.last_heartbeat,
             }
             for channel, client in clients.items()
         ]

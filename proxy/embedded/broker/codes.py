@@ -1,10 +1,10 @@
-"""Request codes of tools and name servers, which the proxy does not serve."""
+"""Request codes of tools and name servers that the proxy does not serve."""
 
 from enum import IntEnum
 
 
 class ToolCode(IntEnum):
-    """What operators' tools ask of a broker or a name server. Names and numbers are RocketMQ's."""
+    """Requests of operators' tools to a broker or a name server. Names and numbers are RocketMQ's."""
 
     UPDATE_AND_CREATE_TOPIC_LIST = 18
     GET_BROKER_CONFIG = 26

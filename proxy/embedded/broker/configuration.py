@@ -1,4 +1,4 @@
-"""Topics and groups as tools make, show and remove them (RocketMQ's AdminBrokerProcessor)."""
+"""Handlers of tools' requests that create, show and delete topics and groups (RocketMQ's AdminBrokerProcessor)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,8 +8,9 @@ import orjson
 
 from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.errors import Refused
 from proxy.embedded.broker.groups import Group
-from proxy.embedded.broker.request import Answer, Refused, Request
+from proxy.embedded.broker.request import Answer, Request
 from proxy.embedded.broker.topics import Topic
 from remoting import command as commands
 from remoting.codes import ResponseCode
@@ -41,7 +42,7 @@ def create_topic(broker: Broker, request: Request) -> Answer:
         _altered(broker.topics.get(name), _changes(request.fields.get("attributes", ""))),
     )
     _put_topic(broker, topic)
-    return broker.durable(commands.success())
+    return broker.when_durable(commands.success())
 
 
 def create_topics(broker: Broker, request: Request) -> Answer:
@@ -50,35 +51,37 @@ def create_topics(broker: Broker, request: Request) -> Answer:
     try:
         topics = [Topic.from_json(item) for item in items]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BodyError(f"a topic's configuration lacks {error}") from None
+        raise BodyError(f"a topic's configuration is invalid: {error}") from None
     for topic in topics:
         attributes = _altered(broker.topics.get(topic.name), topic.attributes)
         _put_topic(broker, replace(topic, attributes=attributes))
-    return broker.durable(commands.success())
+    return broker.when_durable(commands.success())
 
 
 def _put_topic(broker: Broker, topic: Topic) -> None:
     names.check_topic(topic.name)
     if is_system(topic.name):
-        raise InvalidRequest(f"topic {topic.name} belongs to the brokers")
+        raise InvalidRequest(f"topic {topic.name} is a system topic")
     if not (0 <= topic.read <= _MAX_QUEUES and 0 <= topic.write <= _MAX_QUEUES):
-        raise InvalidRequest(f"a topic cannot have {topic.read} queues to read from and {topic.write} to write to")
+        raise InvalidRequest(
+            f"a topic cannot have {topic.read} queues to read from and {topic.write} queues to write to"
+        )
     broker.topics.put(topic)
 
 
 def _changes(text: str) -> dict[str, str]:
-    """`+key=value,-key` as a mapping whose keys keep their signs."""
+    """Return `+key=value,-key` as a mapping whose keys keep their signs."""
     pairs = (item.partition("=") for item in text.split(",") if item.strip())
     return {key.strip(): value for key, _, value in pairs}
 
 
 def _altered(topic: Topic | None, changes: Mapping[str, str]) -> dict[str, str]:
-    """A topic's attributes after `+key` and `-key` have been applied. Raises Refused."""
+    """Return a topic's attributes after changes of `+key` and `-key`. Raises Refused."""
     attributes = dict(topic.attributes) if topic is not None else {}
     for signed, value in changes.items():
         sign, key = signed[:1], signed[1:]
         if sign not in {"+", "-"} or key not in _ATTRIBUTES:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"a topic has no attribute that {signed[:60]!r} changes")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{signed[:60]!r} does not change an attribute of topics")
         allowed = _ATTRIBUTES[key]
         if sign == "-":
             attributes.pop(key, None)
@@ -90,21 +93,21 @@ def _altered(topic: Topic | None, changes: Mapping[str, str]) -> dict[str, str]:
 
 
 def delete_topic(broker: Broker, request: Request) -> Answer:
-    """DELETE_TOPIC_IN_BROKER: the topic with its messages, its offsets, and its retry topics of groups that pop it."""
+    """DELETE_TOPIC_IN_BROKER: delete a topic with its messages, offsets, and retry topics of popping groups."""
     name = request.text("topic")
     if is_system(name):
-        raise InvalidRequest(f"topic {name} belongs to the brokers")
-    doomed = [name]
+        raise InvalidRequest(f"topic {name} is a system topic")
+    topics = [name]
     for group in broker.groups:
-        doomed += [names.pop_retry_topic(name, group.name, v2) for v2 in (False, True)]
+        topics += [names.pop_retry_topic(name, group.name, v2) for v2 in (False, True)]
     with broker.store.transaction():
-        for topic in doomed:
+        for topic in topics:
             if topic in broker.topics:
                 broker.topics.drop(topic)
                 broker.store.drop_topic(topic)
                 broker.offsets.drop_topic(topic)
-                broker.orders.drop(topic=topic)
-    return broker.durable(commands.success())
+                broker.fifo_locks.drop(topic=topic)
+    return broker.when_durable(commands.success())
 
 
 def topic_config(broker: Broker, request: Request) -> Answer:
@@ -139,7 +142,7 @@ def _version(broker: Broker, counter: int) -> dict[str, int]:
 def create_group(broker: Broker, request: Request) -> Answer:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
     _put_group(broker, load_object(request.command.body))
-    return broker.durable(commands.success())
+    return broker.when_durable(commands.success())
 
 
 def create_groups(broker: Broker, request: Request) -> Answer:
@@ -149,15 +152,15 @@ def create_groups(broker: Broker, request: Request) -> Answer:
         raise BodyError("the groupConfigList is not a list of objects")
     for item in items:
         _put_group(broker, item)
-    return broker.durable(commands.success())
+    return broker.when_durable(commands.success())
 
 
 def _put_group(broker: Broker, data: dict[str, Any]) -> None:
     name = data.get("groupName")
     if not isinstance(name, str) or not names.is_group(name):
-        raise InvalidRequest(f"not a group's name: {str(name)[:80]!r}")
-    known = broker.groups.get(name)
-    attributes = dict(known.data["attributes"] or {}) if known is not None else {}
+        raise InvalidRequest(f"invalid name of a group: {str(name)[:80]!r}")
+    current = broker.groups.get(name)
+    attributes = dict(current.data["attributes"] or {}) if current is not None else {}
     changes = data.get("attributes") or {}
     numbers = ("retryQueueNums", "retryMaxTimes", "groupSysFlag", "brokerId")
     if not isinstance(changes, dict) or any(type(data.get(name, 0)) is not int for name in numbers):
@@ -171,14 +174,14 @@ def _put_group(broker: Broker, data: dict[str, Any]) -> None:
 
 
 def delete_group(broker: Broker, request: Request) -> Answer:
-    """DELETE_SUBSCRIPTIONGROUP, and with cleanOffset what it has consumed."""
+    """DELETE_SUBSCRIPTIONGROUP: delete a group, and with cleanOffset its offsets."""
     name = request.text("groupName")
     with broker.store.transaction():
         broker.groups.drop(name)
         if request.flag("cleanOffset") or request.flag("removeOffset"):
             broker.offsets.drop_group(name)
-        broker.orders.drop(group=name)
-    return broker.durable(commands.success())
+        broker.fifo_locks.drop(group=name)
+    return broker.when_durable(commands.success())
 
 
 def group_config(broker: Broker, request: Request) -> Answer:

@@ -1,13 +1,14 @@
-"""How far groups are, and moving them: statistics of topics and groups, resets (RocketMQ's AdminBrokerProcessor)."""
+"""Handlers of requests for the progress of topics and groups, and of resets (RocketMQ's AdminBrokerProcessor)."""
 
 from typing import Any
 
 import orjson
 
 from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.errors import Refused
 from proxy.embedded.broker.pulling import existing_topic
 from proxy.embedded.broker.queues import store_timestamp
-from proxy.embedded.broker.request import Answer, Refused, Request
+from proxy.embedded.broker.request import Answer, Request
 from proxy.embedded.broker.routing import topic_list
 from proxy.embedded.broker.sending import known_group
 from proxy.embedded.broker.topics import Topic
@@ -32,24 +33,24 @@ def _stored_at(broker: Broker, topic: str, queue_id: int, offset: int) -> int:
 
 
 def topic_stats(broker: Broker, request: Request) -> Answer:
-    """GET_TOPIC_STATS_INFO: the bounds of each queue."""
+    """GET_TOPIC_STATS_INFO: return the bounds of each queue."""
     topic = existing_topic(broker, request.text("topic"))
     rows = []
     for queue_id in range(max(topic.read, topic.write)):
-        least, most = broker.store.bounds(topic.name, queue_id)
+        first, end = broker.store.bounds(topic.name, queue_id)
         row = {
-            "minOffset": least,
-            "maxOffset": most,
-            "lastUpdateTimestamp": _stored_at(broker, topic.name, queue_id, most - 1),
+            "minOffset": first,
+            "maxOffset": end,
+            "lastUpdateTimestamp": _stored_at(broker, topic.name, queue_id, end - 1),
         }
         rows.append((_queue(broker, topic.name, queue_id), row))
     return commands.success(body=fastjson.dumps({"offsetTable": ObjectKeys(tuple(rows)), "topicPutTps": 0.0}))
 
 
 def consume_stats(broker: Broker, request: Request) -> Answer:
-    """GET_CONSUME_STATS: how far a group is in each queue of a topic, or of all of its topics."""
-    group, wanted = request.text("consumerGroup"), request.fields.get("topic")
-    topics = {wanted} if wanted else broker.offsets.topics(group)
+    """GET_CONSUME_STATS: return the progress of a group in each queue of a topic, or of all its topics."""
+    group, chosen = request.text("consumerGroup"), request.fields.get("topic")
+    topics = {chosen} if chosen else broker.offsets.topics(group)
     rows = [
         row for name in sorted(topics) if (topic := broker.topics.get(name)) for row in _progress(broker, topic, group)
     ]
@@ -59,16 +60,19 @@ def consume_stats(broker: Broker, request: Request) -> Answer:
 def _progress(broker: Broker, topic: Topic, group: str) -> list[tuple[dict[str, Any], dict[str, int]]]:
     rows = []
     for queue_id in range(topic.read):
-        most = broker.store.bounds(topic.name, queue_id)[1]
+        end = broker.store.bounds(topic.name, queue_id)[1]
         offset = max(broker.offsets.get(topic.name, group, queue_id), 0)
-        waiting = [
-            o for point in broker.checkpoints.of(topic.name, group) if point.queue_id == queue_id for o in point.offsets
+        unacknowledged = [
+            pending
+            for checkpoint in broker.checkpoints.of_group(topic.name, group)
+            if checkpoint.queue_id == queue_id
+            for pending in checkpoint.offsets
         ]
         row = {
-            "brokerOffset": most,
-            # What has been popped and not acknowledged is not consumed.
-            "consumerOffset": min((offset, *waiting)),
-            "pullOffset": max(broker.offsets.pulled_to(topic.name, group, queue_id), offset),
+            "brokerOffset": end,
+            # Popped messages that are not acknowledged do not count as consumed.
+            "consumerOffset": min((offset, *unacknowledged)),
+            "pullOffset": max(broker.offsets.pulled(topic.name, group, queue_id), offset),
             "lastTimestamp": _stored_at(broker, topic.name, queue_id, offset - 1),
         }
         rows.append((_queue(broker, topic.name, queue_id), row))
@@ -79,8 +83,8 @@ def offsets(broker: Broker, _: Request) -> Answer:
     """GET_ALL_CONSUMER_OFFSET."""
     table: dict[str, dict[int, int]] = {}
     topics: dict[str, list[str]] = {}
-    for topic, group, found in broker.offsets.items():
-        table[f"{topic}@{group}"] = found
+    for topic, group, by_queue in broker.offsets.items():
+        table[f"{topic}@{group}"] = by_queue
         topics.setdefault(group, []).append(topic)
     version = {"counter": 0, "stateVersion": 0, "timestamp": broker.started}
     return commands.success(
@@ -91,8 +95,8 @@ def offsets(broker: Broker, _: Request) -> Answer:
 def groups_of_topic(broker: Broker, request: Request) -> Answer:
     """QUERY_TOPIC_CONSUME_BY_WHO."""
     topic = request.text("topic")
-    found = sorted({*broker.members.subscribers(topic), *broker.offsets.groups(topic)})
-    return commands.success(body=orjson.dumps({"groupList": found}))
+    groups = sorted({*broker.members.subscribers(topic), *broker.offsets.groups(topic)})
+    return commands.success(body=orjson.dumps({"groupList": groups}))
 
 
 def topics_of_group(broker: Broker, request: Request) -> Answer:
@@ -103,26 +107,26 @@ def topics_of_group(broker: Broker, request: Request) -> Answer:
 def subscription(broker: Broker, request: Request) -> Answer:
     """QUERY_SUBSCRIPTION_BY_CONSUMER."""
     group, topic = request.text("group"), request.text("topic")
-    found = broker.members.subscription(group, topic)
-    data = {"group": group, "topic": topic, "subscriptionData": None if found is None else dict(found.data)}
+    current = broker.members.subscription(group, topic)
+    data = {"group": group, "topic": topic, "subscriptionData": None if current is None else dict(current.data)}
     return commands.success(body=orjson.dumps(data))
 
 
 def time_spans(broker: Broker, request: Request) -> Answer:
-    """QUERY_CONSUME_TIME_SPAN: what times a group's queues hold, and where in time it is."""
+    """QUERY_CONSUME_TIME_SPAN: return the store timestamps of a group's queues, and those of its progress."""
     topic, group = existing_topic(broker, request.text("topic")), request.text("group")
     rows = []
     for queue_id in range(topic.write):
-        least, most = broker.store.bounds(topic.name, queue_id)
+        first, end = broker.store.bounds(topic.name, queue_id)
         offset = broker.offsets.get(topic.name, group, queue_id)
-        first, last = (_stored_at(broker, topic.name, queue_id, at) for at in (least, most - 1))
-        consumed = _stored_at(broker, topic.name, queue_id, offset - 1) if offset > least else first
-        delay = request.now - _stored_at(broker, topic.name, queue_id, offset) if 0 <= offset < most else 0
+        oldest, newest = (_stored_at(broker, topic.name, queue_id, at) for at in (first, end - 1))
+        consumed = _stored_at(broker, topic.name, queue_id, offset - 1) if offset > first else oldest
+        delay = request.now - _stored_at(broker, topic.name, queue_id, offset) if 0 <= offset < end else 0
         rows.append(
             {
                 "messageQueue": _queue(broker, topic.name, queue_id),
-                "minTimeStamp": first,
-                "maxTimeStamp": last,
+                "minTimeStamp": oldest,
+                "maxTimeStamp": newest,
                 "consumeTimeStamp": consumed,
                 "delayTime": delay,
             }
@@ -131,58 +135,58 @@ def time_spans(broker: Broker, request: Request) -> Answer:
 
 
 def clone(broker: Broker, request: Request) -> Answer:
-    """CLONE_GROUP_OFFSET: one group goes on where another is."""
+    """CLONE_GROUP_OFFSET: copy the offsets of one group to another."""
     source, target = request.text("srcGroup"), request.text("destGroup")
-    wanted = request.fields.get("topic")
-    for topic in {wanted} if wanted else broker.offsets.topics(source):
+    chosen = request.fields.get("topic")
+    for topic in {chosen} if chosen else broker.offsets.topics(source):
         if topic.startswith(RETRY_PREFIX):
             continue
         for queue_id, offset in broker.offsets.of(topic, source).items():
             broker.offsets.commit(topic, target, queue_id, offset)
-    return broker.durable(commands.success())
+    return broker.when_durable(commands.success())
 
 
 # Resets.
 
 
 def reset(broker: Broker, request: Request) -> Answer:
-    """INVOKE_BROKER_TO_RESET_OFFSET: to a time, to the end (-1), or to an offset of one queue."""
+    """INVOKE_BROKER_TO_RESET_OFFSET: reset a group to a time, to the end (-1), or to an offset of one queue."""
     topic, group = existing_topic(broker, request.text("topic")), request.text("group")
     targets = _targets(broker, request, topic, group)
     if broker.settings.server_side_reset:
         known_group(broker, group, create=False)
         for queue_id, offset in targets.items():
             broker.offsets.reset(topic.name, group, queue_id, offset)
-            broker.arrived_at(topic.name, group, queue_id)
+            broker.queue_readable(topic.name, group, queue_id)
     else:
-        _tell(broker, request, topic, group, targets)
+        _push_reset(broker, request, topic, group, targets)
     rows = tuple((_queue(broker, topic.name, queue_id), offset) for queue_id, offset in targets.items())
-    return broker.durable(commands.success(body=fastjson.dumps({"offsetTable": ObjectKeys(rows)})))
+    return broker.when_durable(commands.success(body=fastjson.dumps({"offsetTable": ObjectKeys(rows)})))
 
 
 def _targets(broker: Broker, request: Request, topic: Topic, group: str) -> dict[int, int]:
     chosen, explicit = request.number("queueId", -1), request.number("offset", -1)
     if chosen >= max(topic.read, topic.write) or explicit >= 2**63:
-        raise InvalidRequest(f"queue {chosen} and offset {explicit} cannot be")
+        raise InvalidRequest(f"queue {chosen} or offset {explicit} is invalid")
     if explicit >= 0 and chosen >= 0:
         return {chosen: explicit}
     time, force = request.number("timestamp"), request.flag("isForce")
     targets = {}
     for queue_id in [chosen] if chosen >= 0 else range(topic.write):
-        known = broker.offsets.get(topic.name, group, queue_id)
-        if known < 0 and not broker.settings.server_side_reset:
+        current = broker.offsets.get(topic.name, group, queue_id)
+        if current < 0 and not broker.settings.server_side_reset:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"consumer group {group} has no offset in topic {topic.name}")
-        most = broker.store.bounds(topic.name, queue_id)[1]
-        offset = most if time == _END else broker.store.offset_at(topic.name, queue_id, time)
-        targets[queue_id] = offset if force or known < 0 or offset < known else known
+        end = broker.store.bounds(topic.name, queue_id)[1]
+        offset = end if time == _END else broker.store.offset_at(topic.name, queue_id, time)
+        targets[queue_id] = offset if force or current < 0 or offset < current else current
     return targets
 
 
-def _tell(broker: Broker, request: Request, topic: Topic, group: str, targets: dict[int, int]) -> None:
-    """Have the group's members move themselves."""
+def _push_reset(broker: Broker, request: Request, topic: Topic, group: str, targets: dict[int, int]) -> None:
+    """Ask the group's members to reset their offsets."""
     consumers = broker.members.consumers.get(group)
     if consumers is None:
-        raise ConsumerNotOnline(f"nobody is in consumer group {group}, so that nobody can be told to move")
+        raise ConsumerNotOnline(f"consumer group {group} has no members that could reset their offsets")
     fields = {
         "topic": topic.name,
         "group": group,
@@ -196,7 +200,7 @@ def _tell(broker: Broker, request: Request, topic: Topic, group: str, targets: d
 
 
 def _table(broker: Broker, topic: str, targets: dict[int, int], plain: bool) -> bytes:
-    """ResetOffsetBody; C++ clients read a list."""
+    """Return a ResetOffsetBody, with a list for C++ clients."""
     queues = [(_queue(broker, topic, queue_id), offset) for queue_id, offset in targets.items()]
     if plain:
         return orjson.dumps({"offsetTable": [{**queue, "offset": offset} for queue, offset in queues]})

@@ -1,4 +1,4 @@
-"""Which function serves which request, and what is done as time goes by."""
+"""The tables of request handlers, and the construction of a broker with them."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ from remoting.codes import RequestCode
 _C = RequestCode
 _T = ToolCode
 
-# What a name server is asked.
+# Requests to a name server.
 NAME_SERVER: dict[int, Handler] = {
     _C.GET_ROUTEINFO_BY_TOPIC: routing.route,
     _C.GET_BROKER_CLUSTER_INFO: routing.cluster,
@@ -41,7 +41,7 @@ NAME_SERVER: dict[int, Handler] = {
     _T.GET_UNIT_TOPIC_LIST: routing.unit_topics,
     _T.GET_HAS_UNIT_SUB_TOPIC_LIST: routing.unit_retry_topics,
     _T.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: routing.lone_unit_retry_topics,
-    _C.DELETE_TOPIC_IN_NAMESRV: routing.keep,
+    _C.DELETE_TOPIC_IN_NAMESRV: routing.delete_topic,
     _T.GET_NAMESRV_CONFIG: routing.config,
     _T.PUT_KV_CONFIG: routing.put_value,
     _T.GET_KV_CONFIG: routing.get_value,
@@ -49,7 +49,7 @@ NAME_SERVER: dict[int, Handler] = {
     _T.GET_KVLIST_BY_NAMESPACE: routing.values,
 }
 
-# What a broker is asked.
+# Requests to a broker.
 BROKER: dict[int, Handler] = {
     _C.SEND_MESSAGE: sending.send,
     _C.SEND_MESSAGE_V2: sending.send,
@@ -64,9 +64,9 @@ BROKER: dict[int, Handler] = {
     _C.QUERY_CONSUMER_OFFSET: message_lookup.query_offset,
     _C.UPDATE_CONSUMER_OFFSET: message_lookup.update_offset,
     _C.SEARCH_OFFSET_BY_TIMESTAMP: message_lookup.search,
-    _C.GET_MAX_OFFSET: message_lookup.greatest,
-    _C.GET_MIN_OFFSET: message_lookup.least,
-    _C.GET_EARLIEST_MSG_STORETIME: message_lookup.earliest,
+    _C.GET_MAX_OFFSET: message_lookup.max_offset,
+    _C.GET_MIN_OFFSET: message_lookup.min_offset,
+    _C.GET_EARLIEST_MSG_STORETIME: message_lookup.earliest_store_time,
     _C.QUERY_MESSAGE: message_lookup.query,
     _C.VIEW_MESSAGE_BY_ID: message_lookup.view,
     _C.POP_MESSAGE: popping.pop_messages,
@@ -123,7 +123,7 @@ def new_broker(
     store: Store,
     push: Push,
     now: int,
-    dismiss: Callable[[Channel], None] = lambda channel: None,
+    close_silent: Callable[[Channel], None] = lambda channel: None,
 ) -> Broker:
-    """A broker that knows all of them. `dismiss` ends a connection of which nothing has been heard for too long."""
-    return Broker(settings, store, push, NAME_SERVER | BROKER, (acking.revive,), dismiss, now)
+    """Return a broker that serves all requests. `close_silent` closes the connection of a client without heartbeats."""
+    return Broker(settings, store, push, NAME_SERVER | BROKER, (acking.revive,), close_silent, now)

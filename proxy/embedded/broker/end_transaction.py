@@ -1,7 +1,8 @@
-"""END_TRANSACTION: a producer commits or rolls back what it has prepared (RocketMQ's EndTransactionProcessor)."""
+"""Handler of END_TRANSACTION (RocketMQ's EndTransactionProcessor)."""
 
 from proxy.embedded.broker.broker import Broker
-from proxy.embedded.broker.request import Answer, Refused, Request
+from proxy.embedded.broker.errors import Refused
+from proxy.embedded.broker.request import Answer, Request
 from remoting import command as commands
 from remoting import properties
 from remoting.codes import ResponseCode
@@ -12,26 +13,26 @@ _ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
 
 
 def end(broker: Broker, request: Request) -> Answer:
-    """Commit or roll back; one that has ended before stays as it is. A producer that does not know gets no answer."""
-    how = request.number("commitOrRollback")
+    """END_TRANSACTION: commit or roll back an unresolved half message; an unknown state gets no response."""
+    resolution = request.number("commitOrRollback")
     group, offset = request.text("producerGroup"), request.number("commitLogOffset")
     state_offset = request.number("tranStateTableOffset")
-    if how not in {_COMMIT, _ROLLBACK}:
+    if resolution not in {_COMMIT, _ROLLBACK}:
         return None
-    found = broker.transactions.find(offset)
-    if found is None:
+    half = broker.transactions.find(offset)
+    if half is None:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no half message at commit log offset {offset}")
-    message, waits = found
+    message, unresolved = half
     _check(message, group, state_offset)
-    if not waits:
+    if not unresolved:
         return commands.success()
-    if not request.flag("fromTransactionCheck") and not broker.transactions.immune(offset, request.now):
-        raise Refused(ResponseCode.ILLEGAL_OPERATION, "the time for ending this transaction without a check is over")
-    if how == _COMMIT:
+    if not request.flag("fromTransactionCheck") and not broker.transactions.may_end(offset, request.now):
+        raise Refused(ResponseCode.ILLEGAL_OPERATION, "the time to end this transaction without a check is over")
+    if resolution == _COMMIT:
         broker.transactions.commit(message, request.now)
     else:
         broker.transactions.roll_back(message)
-    return broker.durable(commands.success())
+    return broker.when_durable(commands.success())
 
 
 def _check(message: StoredMessage, group: str, state_offset: int) -> None:

@@ -1,15 +1,14 @@
-"""What a refusal says besides code and remark.
-
-Java brokers write an answer's header whatever becomes of the request: what was never set is there as zero or false.
-"""
+"""Refusals of requests, and the fields of their responses."""
 
 from collections.abc import Mapping
 from enum import IntEnum
 
-from proxy.embedded.broker.request import Refused
+from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 
+# Java brokers write the header of every response: fields that were not set are zero or false.
 _HANDLE = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
 _HEADERS: Mapping[int, Mapping[str, str]] = {
     RequestCode.POP_MESSAGE: {**_HANDLE, "restNum": "0"},
@@ -21,8 +20,16 @@ _HEADERS: Mapping[int, Mapping[str, str]] = {
 _PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
 
+class Refused(RemotingError):
+    """A refusal with its own code, which need not be a member of ResponseCode."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.number = int(code)
+
+
 class ForbiddenType(IntEnum):
-    """Who may not read (RocketMQ's ForbiddenType)."""
+    """The reason for which reading is not permitted (RocketMQ's ForbiddenType)."""
 
     GROUP = 2
     TOPIC = 3
@@ -38,7 +45,17 @@ class Forbidden(Refused):
 
 
 def fields_of(request_code: int, error: RemotingError) -> dict[str, str]:
-    """The fields of an answer to this request that has come to this."""
+    """Return the fields of a response to this request code with this error."""
     if isinstance(error, Forbidden) and request_code in _PULLS:
         return {"forbiddenType": str(int(error.kind))}
     return dict(_HEADERS.get(request_code, {}))
+
+
+def code_of(error: RemotingError) -> int:
+    """Return the response code of an error."""
+    return error.number if isinstance(error, Refused) else int(error.code)
+
+
+def refusal(code: int, remark: str, fields: dict[str, str] | None = None) -> RemotingCommand:
+    """Return a response that is not SUCCESS."""
+    return commands.response(code, fields, remark=remark)

@@ -1,7 +1,7 @@
-"""Order: queues that a group pops in order, locked until what was handed out is done (ConsumerOrderInfoManager).
+"""FIFO locks: queues that a group pops in lock, locked until the popped messages are done (ConsumerOrderInfoManager).
 
-Sans-io. One row per (topic, group, queue): the messages of the last pop, which of them are acknowledged, until
-when each is invisible, and how often each was handed out before.
+Sans-io. One row per (topic, group, queue): the messages of the last pop, the acknowledged ones among them, the times
+until which they are invisible, and their numbers of previous deliveries.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,8 +15,11 @@ Key = tuple[str, str, int]
 
 
 @dataclass(slots=True)
-class Order:
-    """The last pop of one queue. Times in ms; offsets ascending; visible: own times of single messages."""
+class FifoLock:
+    """The last pop of one queue. Times in ms, offsets ascending.
+
+    visible: the times at which single messages become visible, if changed. counts: previous deliveries by offset.
+    """
 
     pop_time: int
     invisible_time: int
@@ -27,7 +30,7 @@ class Order:
     counts: dict[int, int] = field(default_factory=dict)
 
     def free_at(self) -> int:
-        """When the queue may be popped again: once every message is acknowledged or visible."""
+        """Return the time at which every message is acknowledged or visible, so that the queue may be popped again."""
         waiting = [
             self.visible.get(offset, self.pop_time + self.invisible_time)
             for offset in self.offsets
@@ -37,7 +40,7 @@ class Order:
 
     @property
     def next_offset(self) -> int:
-        """The first message that is not acknowledged, or the one behind the last."""
+        """The offset of the first message that is not acknowledged, or one past the last."""
         waiting = (offset for offset in self.offsets if offset not in self.acked)
         return next(waiting, self.offsets[-1] + 1)
 
@@ -55,90 +58,90 @@ class Order:
         )
 
     @classmethod
-    def decode(cls, value: bytes) -> "Order":
+    def decode(cls, value: bytes) -> "FifoLock":
         data = orjson.loads(value)
         visible, counts = (dict(map(tuple, data[name])) for name in "vc")
         return cls(data["p"], data["i"], data["o"], data["a"], set(data["d"]), visible, counts)
 
 
 class FifoLocks:
-    """All rows."""
+    """All FIFO locks by key."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._orders = {_key(key): Order.decode(value) for key, value in table.items()}
+        self._locks = {_key(key): FifoLock.decode(value) for key, value in table.items()}
 
     def blocked(self, key: Key, attempt_id: str | None, now: int) -> bool:
-        """Whether the queue is locked, but for the one who repeats the very pop that locked it."""
-        order = self._orders.get(key)
-        if order is None or (order.attempt_id is not None and order.attempt_id == attempt_id):
+        """Return whether a queue is locked. A retry of the same pop, by its attempt id, is not blocked."""
+        lock = self._locks.get(key)
+        if lock is None or (lock.attempt_id is not None and lock.attempt_id == attempt_id):
             return False
-        return now < order.free_at()
+        return now < lock.free_at()
 
     def free_at(self, key: Key) -> int:
-        """When the queue is free by itself, 0 for one that is."""
-        order = self._orders.get(key)
-        return 0 if order is None else order.free_at()
+        """Return the time (ms) at which a queue becomes free, 0 for a free one."""
+        lock = self._locks.get(key)
+        return 0 if lock is None else lock.free_at()
 
-    def popped(
+    def new_lock(
         self, key: Key, attempt_id: str | None, pop_time: int, invisible_time: int, offsets: Sequence[int]
-    ) -> Order:
-        """The row of a pop that hands these messages out, to be written and noted; it has counted them."""
-        order = Order(pop_time, invisible_time, list(offsets), attempt_id or None)
-        last = self._orders.get(key)
+    ) -> FifoLock:
+        """Return the lock of a pop of these messages, which `write` and `remember` must store."""
+        lock = FifoLock(pop_time, invisible_time, list(offsets), attempt_id or None)
+        last = self._locks.get(key)
         if last is not None:
-            if last.attempt_id is not None and last.attempt_id == order.attempt_id:
-                order.counts = last.counts
+            if last.attempt_id is not None and last.attempt_id == lock.attempt_id:
+                lock.counts = last.counts
             else:
-                again = set(last.offsets)
-                order.counts = {o: last.counts.get(o, 0) + 1 for o in order.offsets if o in again}
-        return order
+                redelivered = set(last.offsets)
+                lock.counts = {o: last.counts.get(o, 0) + 1 for o in lock.offsets if o in redelivered}
+        return lock
 
-    def write(self, key: Key, order: Order) -> None:
-        """The half of a change that belongs into a transaction; `note` is the other, once that has succeeded."""
-        self._table.put(_row(key), order.encode())
+    def write(self, key: Key, lock: FifoLock) -> None:
+        """Write a lock to the table; `remember` must follow once the transaction has succeeded."""
+        self._table.put(_row(key), lock.encode())
 
-    def note(self, key: Key, order: Order) -> None:
-        """Remember what has been written."""
-        self._orders[key] = order
+    def remember(self, key: Key, lock: FifoLock) -> None:
+        """Set a lock that has been written."""
+        self._locks[key] = lock
 
     def ack(self, key: Key, offset: int, pop_time: int) -> int | None:
-        """Acknowledge a message; the offset from which the group goes on. None: the handle is void.
+        """Acknowledge a message; return the offset at which the group continues, or None for an expired handle.
 
-        Raises KeyError for a message that has not been handed out.
+        Raises KeyError for a message that was not delivered.
         """
-        order = self._orders.get(key)
-        if order is None:
+        lock = self._locks.get(key)
+        if lock is None:
             return offset + 1
-        if pop_time != order.pop_time:
+        if pop_time != lock.pop_time:
             return None
-        if offset not in order.offsets:
+        if offset not in lock.offsets:
             raise KeyError(offset)
-        order.acked.add(offset)
-        self.write(key, order)
-        return order.next_offset
+        lock.acked.add(offset)
+        self.write(key, lock)
+        return lock.next_offset
 
     def postpone(self, key: Key, offset: int, pop_time: int, visible_at: int) -> None:
-        """A message is visible at another time."""
-        order = self._orders.get(key)
-        if order is not None and order.pop_time == pop_time:
-            order.visible[offset] = visible_at
-            self.write(key, order)
+        """Make a message visible at another time."""
+        lock = self._locks.get(key)
+        if lock is not None and lock.pop_time == pop_time:
+            lock.visible[offset] = visible_at
+            self.write(key, lock)
 
     def clear(self, key: Key) -> None:
         """Unlock a queue."""
-        if self._orders.pop(key, None) is not None:
+        if self._locks.pop(key, None) is not None:
             self._table.delete(_row(key))
 
     def drop(self, topic: str | None = None, group: str | None = None) -> None:
-        """Forget a topic's or a group's queues."""
-        for key in [key for key in self._orders if topic == key[0] or group == key[1]]:
+        """Unlock the queues of a topic or of a group."""
+        for key in [key for key in self._locks if topic == key[0] or group == key[1]]:
             self.clear(key)
 
     def locked(self, now: int) -> Iterator[tuple[int, Key]]:
-        """(when it is free, key) of every locked queue."""
-        for key, order in self._orders.items():
-            if (at := order.free_at()) > now:
+        """Yield (time at which it is free, key) of every locked queue."""
+        for key, lock in self._locks.items():
+            if (at := lock.free_at()) > now:
                 yield at, key
 
 

@@ -1,4 +1,4 @@
-"""Consumer groups: their configurations, kept in a table (RocketMQ's SubscriptionGroupManager)."""
+"""Consumer groups: stored configurations (RocketMQ's SubscriptionGroupManager)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -29,7 +29,7 @@ _PRIORITY_FACTOR = "priority.factor"
 
 
 class Group:
-    """A group; `data` is SubscriptionGroupConfig, with what we do not know in it, and is never changed."""
+    """A group. `data` is a SubscriptionGroupConfig, with unknown fields, and is never changed."""
 
     __slots__ = ("data", "name")
 
@@ -39,7 +39,7 @@ class Group:
 
     @property
     def enabled(self) -> bool:
-        """Whether it may consume."""
+        """Whether its members may consume."""
         return bool(self.data["consumeEnable"])
 
     @property
@@ -47,8 +47,8 @@ class Group:
         return bool(self.data["consumeBroadcastEnable"])
 
     @property
-    def notified(self) -> bool:
-        """Whether members are told when the group changes."""
+    def notifies_members(self) -> bool:
+        """Whether members are notified of changes of the group."""
         return bool(self.data["notifyConsumerIdsChangedEnable"])
 
     @property
@@ -57,7 +57,7 @@ class Group:
 
     @property
     def retries(self) -> int:
-        """How often a message is delivered again before it is a dead letter."""
+        """Maximum number of redeliveries of a message before it becomes a dead letter."""
         return int(self.data["retryMaxTimes"])
 
     @property
@@ -66,12 +66,12 @@ class Group:
 
     @property
     def broker_id(self) -> int:
-        """Which replica its members shall read from."""
+        """Id of the replica that its members should read from."""
         return int(self.data["brokerId"])
 
     @property
     def priority_factor(self) -> int:
-        """Per cent of pops that heed priorities."""
+        """Percentage of pops that respect priorities."""
         factor = str((self.data["attributes"] or {}).get(_PRIORITY_FACTOR, 100))
         return int(factor) if factor.isdecimal() else 100
 
@@ -80,7 +80,7 @@ class Groups:
     """All groups by name. `version` counts changes."""
 
     def __init__(self, settings: BrokerSettings, table: Table) -> None:
-        self._automatic = settings.auto_create_groups
+        self._auto_create = settings.auto_create_groups
         self._table = table
         self.version = 0
         self._groups = {name: Group({"groupName": name}) for name in names.SYSTEM_GROUPS}
@@ -89,15 +89,15 @@ class Groups:
             self._groups[group.name] = group
 
     def get(self, name: str) -> Group | None:
-        """A group as it is known."""
+        """Return a group, or None."""
         return self._groups.get(name)
 
     def find(self, name: str) -> Group | None:
-        """A group, which may be created by this; None: there is none and none can be."""
+        """Return a group, which is created if groups are created automatically; else None."""
         group = self._groups.get(name)
-        if group is None and self._automatic and names.is_group(name):
+        if group is None and self._auto_create and names.is_group(name):
             group = Group({"groupName": name})
-            # A full disk is no reason why a group could not read.
+            # A group can read even if the disk is full.
             with suppress(StorageError):
                 self.put(group)
         return group
@@ -107,15 +107,15 @@ class Groups:
 
     def put(self, group: Group) -> Group:
         """Create or change a group."""
-        known = self._groups.get(group.name)
-        if known is None or known.data != group.data:
+        previous = self._groups.get(group.name)
+        if previous is None or previous.data != group.data:
             self._table.put(group.name.encode(), orjson.dumps(group.data))
             self._groups[group.name] = group
             self.version += 1
         return group
 
     def drop(self, name: str) -> None:
-        """Forget a group."""
+        """Remove a group."""
         if self._groups.pop(name, None) is not None:
             self._table.delete(name.encode())
             self.version += 1

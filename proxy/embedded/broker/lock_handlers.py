@@ -1,4 +1,4 @@
-"""LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
+"""Handlers of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
 
 from typing import Any
 
@@ -13,15 +13,15 @@ from remoting.fastjson import load_object
 
 
 def lock(broker: Broker, request: Request) -> Answer:
-    """LOCK_BATCH_MQ."""
+    """LOCK_BATCH_MQ: lock or renew queues; return those that the client holds now."""
     group, client_id, queues = _parse(request.command.body)
-    held = broker.locks.lock(group, client_id, queues, request.now)
-    found = [{"topic": topic, "brokerName": name, "queueId": queue_id} for topic, name, queue_id in held]
-    return commands.success(body=orjson.dumps({"lockOKMQSet": found}))
+    locked = broker.locks.lock(group, client_id, queues, request.now)
+    queues_locked = [{"topic": topic, "brokerName": name, "queueId": queue_id} for topic, name, queue_id in locked]
+    return commands.success(body=orjson.dumps({"lockOKMQSet": queues_locked}))
 
 
 def unlock(broker: Broker, request: Request) -> Answer:
-    """UNLOCK_BATCH_MQ."""
+    """UNLOCK_BATCH_MQ: release queues."""
     broker.locks.unlock(*_parse(request.command.body))
     return commands.success()
 
@@ -38,4 +38,4 @@ def _queue(item: dict[str, Any]) -> Queue:
     try:
         return str(item["topic"]), str(item["brokerName"]), int(item["queueId"])
     except (KeyError, TypeError, ValueError) as error:
-        raise BodyError(f"a queue of a lock lacks {error}") from None
+        raise BodyError(f"a queue of a lock is invalid: {error}") from None

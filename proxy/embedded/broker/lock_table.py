@@ -1,4 +1,4 @@
-"""Queue locks: one client of a group at a time consumes a queue in order (RocketMQ's RebalanceLockManager). Sans-io."""
+"""Queue locks: one client of a group consumes a queue in order (RocketMQ's RebalanceLockManager). Sans-io."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,35 +11,35 @@ Queue = tuple[str, str, int]
 @dataclass(slots=True)
 class _Lock:
     client_id: str
-    at: int
+    renewed_at: int
 
 
-class Locks:
-    """Locks by group and queue; one that is not renewed for `life` ms is free."""
+class QueueLocks:
+    """Locks by group and queue; a lock that is not renewed within `timeout` ms is free."""
 
-    def __init__(self, life: int) -> None:
-        self._life = life
+    def __init__(self, timeout: int) -> None:
+        self._timeout = timeout
         self._locks: defaultdict[str, dict[Queue, _Lock]] = defaultdict(dict)
 
     def lock(self, group: str, client_id: str, queues: Iterable[Queue], now: int) -> list[Queue]:
-        """Those of the queues that are the client's from now on."""
+        """Lock or renew queues for a client; return those that it holds now."""
         locks = self._locks[group]
-        held = []
+        locked = []
         for queue in queues:
             lock = locks.get(queue)
-            if lock is None or lock.client_id == client_id or now - lock.at > self._life:
+            if lock is None or lock.client_id == client_id or now - lock.renewed_at > self._timeout:
                 locks[queue] = _Lock(client_id, now)
-                held.append(queue)
-        return held
+                locked.append(queue)
+        return locked
 
     def unlock(self, group: str, client_id: str, queues: Iterable[Queue]) -> None:
-        """Free those of the queues that are the client's."""
+        """Release the locks of a client on these queues."""
         locks = self._locks[group]
         for queue in queues:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
                 del locks[queue]
 
-    def held(self, group: str, now: int) -> bool:
-        """Whether a group has any lock."""
-        return any(now - lock.at <= self._life for lock in self._locks.get(group, {}).values())
+    def is_locked(self, group: str, now: int) -> bool:
+        """Return whether a group has any lock."""
+        return any(now - lock.renewed_at <= self._timeout for lock in self._locks.get(group, {}).values())

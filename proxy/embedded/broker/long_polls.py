@@ -1,6 +1,7 @@
-"""Holds: requests that wait for a message. Sans-io; whoever wakes one answers it.
+"""Long polls: requests that wait for a message. Sans-io.
 
-Keys are what a request waits for: (topic, queue id) of a pull, (topic, group, queue id) of a pop.
+The key of a poll identifies the messages that it waits for: (topic, queue id) for a pull, (topic, group, queue id) for
+a pop.
 """
 
 import heapq
@@ -18,82 +19,82 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(eq=False, slots=True)
-class Held:
-    """A request that waits until a time (ms), for a message that its filter wants (None: any).
+class LongPoll:
+    """A request that waits until a deadline (ms) for a message that passes its filter (None: any).
 
-    nothing: the response code that says that none came. offset: for a pull, where in the queue it wants to go on.
+    empty_code: the response code if no message arrives. offset: for a pull, the queue offset to continue at.
     """
 
     request: Request
-    until: int
+    deadline: int
     reply: Reply
-    nothing: ResponseCode
-    wanted: Filter | None = None
+    empty_code: ResponseCode
+    filter: Filter | None = None
     offset: int = 0
 
     @property
-    def gone(self) -> bool:
-        """Whether nobody wants its answer any more."""
+    def abandoned(self) -> bool:
+        """Whether its response is no longer needed."""
         channel = self.request.channel
         return self.reply.done() or (channel is not None and channel.closed)
 
-    def dismiss(self) -> None:
-        """Let it end with nothing: the client has gone, but who counts what is under way has not."""
+    def end(self) -> None:
+        """Complete the reply without a message; the client is gone, but its request still counts as in flight."""
         if not self.reply.done():
-            self.reply.set_result(commands.response(self.nothing))
+            self.reply.set_result(commands.response(self.empty_code))
 
 
 class LongPolls(Generic[_Key]):
-    """Waiting requests by key, the oldest first; `total` is how many there are."""
+    """Long polls by key, the oldest first; `total` is their number."""
 
     def __init__(self) -> None:
         self.total = 0
-        self._waiting: dict[_Key, dict[int, Held]] = {}
-        # Of one that has been woken, only its number stays here until its time.
+        self._polls: dict[_Key, dict[int, LongPoll]] = {}
+        # Deadline, number and key; they remain until the deadline after a poll has ended.
         self._deadlines: list[tuple[int, int, _Key]] = []
         self._numbers = itertools.count()
 
-    def add(self, key: _Key, held: Held) -> None:
-        """Let a request wait."""
+    def add(self, key: _Key, poll: LongPoll) -> None:
+        """Add a poll."""
         number = next(self._numbers)
-        self._waiting.setdefault(key, {})[number] = held
-        heapq.heappush(self._deadlines, (held.until, number, key))
+        self._polls.setdefault(key, {})[number] = poll
+        heapq.heappush(self._deadlines, (poll.deadline, number, key))
         self.total += 1
 
     def count(self, key: _Key) -> int:
-        """How many wait for this."""
-        return len(self._waiting.get(key, ()))
+        """Return the number of polls with a key."""
+        return len(self._polls.get(key, ()))
 
-    def take(self, key: _Key, fits: Callable[[Held], bool]) -> list[Held]:
-        """All that wait for this and fit; they wait no longer."""
-        waiting = self._waiting.get(key, {})
-        found = [number for number, held in waiting.items() if held.gone or fits(held)]
-        return [held for number in found if (held := self._end(key, number)) is not None]
+    def take(self, key: _Key, fits: Callable[[LongPoll], bool]) -> list[LongPoll]:
+        """Remove and return all polls with a key that fit."""
+        polls = self._polls.get(key, {})
+        numbers = [number for number, poll in polls.items() if poll.abandoned or fits(poll)]
+        return [poll for number in numbers if (poll := self._remove(key, number)) is not None]
 
-    def take_one(self, key: _Key, fits: Callable[[Held], bool]) -> Held | None:
-        """The one that has waited longest of those that fit."""
-        for number, held in list(self._waiting.get(key, {}).items()):
-            if (held.gone or fits(held)) and (wanting := self._end(key, number)) is not None:
-                return wanting
+    def take_one(self, key: _Key, fits: Callable[[LongPoll], bool]) -> LongPoll | None:
+        """Remove and return the oldest poll with a key that fits."""
+        for number, poll in list(self._polls.get(key, {}).items()):
+            if (poll.abandoned or fits(poll)) and (taken := self._remove(key, number)) is not None:
+                return taken
         return None
 
-    def due(self, now: int) -> list[Held]:
-        """Those whose time is up."""
-        found = []
+    def due(self, now: int) -> list[LongPoll]:
+        """Remove and return the polls whose deadline is reached."""
+        due = []
         while self._deadlines and self._deadlines[0][0] <= now:
             _, number, key = heapq.heappop(self._deadlines)
-            if number in self._waiting.get(key, {}) and (held := self._end(key, number)) is not None:
-                found.append(held)
-        return found
+            if number in self._polls.get(key, {}) and (poll := self._remove(key, number)) is not None:
+                due.append(poll)
+        return due
 
-    def _end(self, key: _Key, number: int) -> Held | None:
-        """One that waits no longer; None where nobody wants its answer any more."""
-        waiting = self._waiting[key]
-        held = waiting.pop(number)
-        if not waiting:
-            del self._waiting[key]
+    def _remove(self, key: _Key, number: int) -> LongPoll | None:
+        """Remove and return a poll; end it and return None if it is abandoned."""
+        polls = self._polls[key]
+        poll = polls.pop(number)
+        if not polls:
+            del self._polls[key]
         self.total -= 1
-        if held.gone:
-            held.dismiss()
+        if poll.abandoned:
+            poll.end()
             return None
-        return held
+        return poll

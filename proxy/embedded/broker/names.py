@@ -1,4 +1,4 @@
-"""Names of topics and groups: which mean something to brokers, which are valid (RocketMQ's TopicValidator)."""
+"""Names of topics and groups: system names, retry topics, validation (RocketMQ's TopicValidator)."""
 
 import re
 
@@ -16,7 +16,7 @@ _SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 _BENCHMARK_TOPIC = "BenchmarkTest"
 _OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
 
-# System topics that are the same on every broker, with their number of queues.
+# System topics of every broker, with their numbers of queues.
 FIXED_TOPICS = {
     _SELF_TEST_TOPIC: 1,
     _BENCHMARK_TOPIC: 1024,
@@ -32,7 +32,7 @@ FORBIDDEN_TOPICS = frozenset(
     (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, UNCHECKED_TOPIC, _SELF_TEST_TOPIC, _OFFSET_MOVED_TOPIC)
 )
 
-# Consumer groups that are there from the start.
+# Consumer groups of every broker.
 SYSTEM_GROUPS = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -45,49 +45,49 @@ SYSTEM_GROUPS = (
 )
 
 _VALID = re.compile(r"[%|a-zA-Z0-9_-]+")
-_LONGEST_TOPIC = 127
-_LONGEST_RETRY_TOPIC = 255
-_LONGEST_GROUP = 120
+_MAX_TOPIC_LENGTH = 127
+_MAX_RETRY_TOPIC_LENGTH = 255
+_MAX_GROUP_LENGTH = 120
 
 
 def retry_topic(group: str) -> str:
-    """Where messages that a group's members sent back wait."""
+    """Return the topic of the messages that a group's members sent back."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """Where messages go that a group could not consume."""
+    """Return the topic of the messages that a group could not consume."""
     return DLQ_PREFIX + group
 
 
 def pop_retry_topic(topic: str, group: str, v2: bool) -> str:
-    """Where messages go that were popped and not acknowledged."""
+    """Return the topic of messages that a group popped and did not acknowledge."""
     return f"{RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
 
 
 def reply_topic(cluster: str) -> str:
-    """Where replies to requests are stored."""
+    """Return the topic of the replies to request messages."""
     return f"{cluster}_REPLY_TOPIC"
 
 
 def retry_group(topic: str) -> str:
-    """The group of a retry topic; of a popping group's new retry topic too (RocketMQ's KeyBuilder.parseGroup)."""
+    """Return the group of a retry topic, also of a v2 topic of a popping group (RocketMQ's KeyBuilder.parseGroup)."""
     name = topic.removeprefix(RETRY_PREFIX)
     return name.partition("+")[0] if "+" in name else name
 
 
 def check_topic(topic: str) -> None:
-    """Raise InvalidRequest for what cannot be a topic."""
+    """Raise InvalidRequest for an invalid name of a topic."""
     if not topic.strip():
         raise InvalidRequest("the topic is blank")
-    # The new retry topics are made by brokers, with a character that nobody else may use.
+    # Brokers create v2 retry topics, with a character that is invalid elsewhere.
     if _VALID.fullmatch(topic.replace("+", "") if topic.startswith(RETRY_PREFIX) else topic) is None:
         raise InvalidRequest(f"the topic {topic[:80]!r} has characters other than letters, digits and %|_-")
-    longest = _LONGEST_RETRY_TOPIC if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else _LONGEST_TOPIC
-    if len(topic) > longest:
-        raise InvalidRequest(f"a topic of {len(topic)} characters is longer than {longest}")
+    maximum = _MAX_RETRY_TOPIC_LENGTH if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else _MAX_TOPIC_LENGTH
+    if len(topic) > maximum:
+        raise InvalidRequest(f"a topic of {len(topic)} characters is longer than {maximum}")
 
 
 def is_group(group: str) -> bool:
-    """Whether this can be a group's name."""
-    return _VALID.fullmatch(group) is not None and len(group) <= _LONGEST_GROUP
+    """Return whether a name is valid for a group."""
+    return _VALID.fullmatch(group) is not None and len(group) <= _MAX_GROUP_LENGTH

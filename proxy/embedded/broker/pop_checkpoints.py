@@ -1,9 +1,8 @@
-"""Checkpoints: which popped messages have still to be acknowledged, and when they are handed out again.
+"""Checkpoints: popped messages that are not acknowledged yet, and the times of their redelivery.
 
-A checkpoint is what one pop took from one queue. It is a row in a table until all of its messages have been
-acknowledged, or until their invisible time is over: then what is left goes to the group's retry topic. Offsets
-move on with the pop, in the same transaction, so that after a crash nothing is lost and nothing that was
-acknowledged comes again.
+A checkpoint contains the messages that one pop took from one queue. It is a row of a table until all of them are
+acknowledged, or until their invisible time is over: then the others go to the group's retry topic. The pop advances the
+group's offset in the same transaction, so that after a crash no message is lost and no acknowledged one is redelivered.
 """
 
 import heapq
@@ -12,13 +11,13 @@ from dataclasses import dataclass
 
 from proxy.embedded.store import Table
 
-# Topic, group, queue id, start offset, pop time: what a handle says.
+# Topic, group, queue id, start offset and pop time, as in a receipt handle.
 Key = tuple[str, str, int, int, int]
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """Messages of one queue, by their offsets, that are invisible until a time (ms)."""
+    """Messages of one queue, by their offsets, that are invisible until `visible_at` (ms)."""
 
     topic: str
     group: str
@@ -37,82 +36,86 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Checkpoints by key, and by the time at which they are over."""
+    """Checkpoints by key, and by the time at which their messages become visible."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._points: dict[Key, Checkpoint] = {}
+        self._checkpoints: dict[Key, Checkpoint] = {}
         self._times: list[tuple[int, Key]] = []
         for key, value in table.items():
-            self.note(_decode(key, value))
+            self.remember(_decode(key, value))
 
     def __len__(self) -> int:
-        return len(self._points)
+        return len(self._checkpoints)
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._points
+        return key in self._checkpoints
 
-    def write(self, point: Checkpoint) -> None:
-        """The half of adding that belongs into a transaction; `note` is the other, once that has succeeded."""
-        self._table.put(_row(point.key), point.encode())
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint to the table; `remember` must follow once the transaction has succeeded."""
+        self._table.put(_row(checkpoint.key), checkpoint.encode())
 
-    def note(self, point: Checkpoint) -> None:
-        """Remember what has been written."""
-        self._points[point.key] = point
-        heapq.heappush(self._times, (point.visible_at, point.key))
+    def remember(self, checkpoint: Checkpoint) -> None:
+        """Add a checkpoint that has been written."""
+        self._checkpoints[checkpoint.key] = checkpoint
+        heapq.heappush(self._times, (checkpoint.visible_at, checkpoint.key))
 
     def ack(self, key: Key, offsets: Iterable[int]) -> int:
-        """Acknowledge messages; how many of them were waiting for it."""
-        point = self._points.get(key)
-        if point is None:
+        """Acknowledge messages; return how many of them were not acknowledged before."""
+        checkpoint = self._checkpoints.get(key)
+        if checkpoint is None:
             return 0
-        gone = set(offsets)
-        left = tuple(offset for offset in point.offsets if offset not in gone)
-        count = len(point.offsets) - len(left)
-        if not left:
-            self.drop(point)
+        acknowledged = set(offsets)
+        remaining = tuple(offset for offset in checkpoint.offsets if offset not in acknowledged)
+        count = len(checkpoint.offsets) - len(remaining)
+        if not remaining:
+            self.drop(checkpoint)
         elif count:
-            changed = Checkpoint(*key, point.visible_at, left)
+            changed = Checkpoint(*key, checkpoint.visible_at, remaining)
             self.write(changed)
-            self._points[key] = changed
+            self._checkpoints[key] = changed
         return count
 
-    def waits(self, key: Key, offset: int) -> bool:
-        """Whether a message has still to be acknowledged."""
-        point = self._points.get(key)
-        return point is not None and offset in point.offsets
+    def is_pending(self, key: Key, offset: int) -> bool:
+        """Return whether a message is not acknowledged yet."""
+        checkpoint = self._checkpoints.get(key)
+        return checkpoint is not None and offset in checkpoint.offsets
 
-    def erase(self, point: Checkpoint) -> None:
-        """The half of dropping that belongs into a transaction; `forget` is the other."""
-        self._table.delete(_row(point.key))
+    def delete(self, checkpoint: Checkpoint) -> None:
+        """Delete a checkpoint from the table; `forget` must follow once the transaction has succeeded."""
+        self._table.delete(_row(checkpoint.key))
 
-    def forget(self, point: Checkpoint) -> None:
-        """Forget what has been erased."""
-        self._points.pop(point.key, None)
+    def forget(self, checkpoint: Checkpoint) -> None:
+        """Remove a checkpoint that has been deleted from the table."""
+        self._checkpoints.pop(checkpoint.key, None)
 
-    def drop(self, point: Checkpoint) -> None:
-        """A checkpoint is over."""
-        self.erase(point)
-        self.forget(point)
+    def drop(self, checkpoint: Checkpoint) -> None:
+        """Delete a checkpoint."""
+        self.delete(checkpoint)
+        self.forget(checkpoint)
 
     def due(self, now: int) -> list[Checkpoint]:
-        """Those whose invisible time is over; they stay until dropped, and come once."""
-        found = []
+        """Return the checkpoints whose invisible time is over, each once; they remain until they are dropped."""
+        due = []
         while self._times and self._times[0][0] <= now:
             time, key = heapq.heappop(self._times)
-            point = self._points.get(key)
-            if point is not None and point.visible_at == time:
-                found.append(point)
-        return found
+            checkpoint = self._checkpoints.get(key)
+            if checkpoint is not None and checkpoint.visible_at == time:
+                due.append(checkpoint)
+        return due
 
-    def again(self, point: Checkpoint, at: int) -> None:
-        """What could not be revived now is looked at again later."""
-        point.visible_at = at
-        heapq.heappush(self._times, (at, point.key))
+    def retry_at(self, checkpoint: Checkpoint, at: int) -> None:
+        """Return a checkpoint from `due` again at a time (ms), because it could not be revived now."""
+        checkpoint.visible_at = at
+        heapq.heappush(self._times, (at, checkpoint.key))
 
-    def of(self, topic: str, group: str) -> Sequence[Checkpoint]:
-        """A group's checkpoints in a topic."""
-        return [point for point in self._points.values() if point.topic == topic and point.group == group]
+    def of_group(self, topic: str, group: str) -> Sequence[Checkpoint]:
+        """Return a group's checkpoints in a topic."""
+        return [
+            checkpoint
+            for checkpoint in self._checkpoints.values()
+            if checkpoint.topic == topic and checkpoint.group == group
+        ]
 
 
 def _row(key: Key) -> bytes:

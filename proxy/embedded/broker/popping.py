@@ -1,18 +1,19 @@
-"""POP_MESSAGE: handing out messages for a time (RocketMQ's PopMessageProcessor)."""
+"""Handler of POP_MESSAGE: messages that become invisible to others for a time (RocketMQ's PopMessageProcessor)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
-from proxy.embedded.broker.fifo_locks import Order
-from proxy.embedded.broker.filters import Filter, build
+from proxy.embedded.broker.errors import Refused, refusal
+from proxy.embedded.broker.fifo_locks import FifoLock
+from proxy.embedded.broker.filters import Filter, new_filter
 from proxy.embedded.broker.groups import Group
-from proxy.embedded.broker.long_polls import Held
+from proxy.embedded.broker.long_polls import LongPoll
 from proxy.embedded.broker.pop_checkpoints import Checkpoint
 from proxy.embedded.broker.pulling import consuming_group, readable_topic
 from proxy.embedded.broker.queues import Fetched, Status, fetch
-from proxy.embedded.broker.request import Answer, Refused, Request, refusal
+from proxy.embedded.broker.request import Answer, Request
 from proxy.embedded.broker.topics import Topic
 from remoting import command as commands
 from remoting import messages, pop, pop_offset_info, properties
@@ -23,34 +24,34 @@ from remoting.pop import ExtraInfo
 from remoting.pop_offset_info import Retry, retry_of
 from remoting.properties import MessageType
 
-_MAX = 32
-# A pop that arrives so late (ms) is not worth its answer.
-_LATE = 500
-# So long (ms) before its time is up a waiting request is answered.
-_AHEAD = 50
+_MAX_MESSAGES = 32
+# Milliseconds after its deadline at which a pop is rejected.
+_MAX_DELAY = 500
+# Milliseconds before its deadline at which a waiting request is answered.
+_RESPONSE_MARGIN = 50
 _REVIVE_QUEUES = 8
-# initMode of a group that is new to a queue: from its first message on.
+# The initMode with which a group that is new to a queue begins at its first message.
 _FROM_FIRST = 0
-_MOVED = frozenset((Status.OFFSET_TOO_SMALL, Status.OFFSET_OVERFLOW_BADLY, Status.MESSAGE_WAS_REMOVING))
-_PASSED = frozenset((Status.NO_MATCHED_MESSAGE, Status.MESSAGE_WAS_REMOVING, Status.NO_MATCHED_LOGIC_QUEUE))
+_OUT_OF_BOUNDS = frozenset((Status.OFFSET_TOO_SMALL, Status.OFFSET_OVERFLOW_BADLY, Status.MESSAGE_WAS_REMOVING))
+_NOTHING_TO_DELIVER = frozenset((Status.NO_MATCHED_MESSAGE, Status.MESSAGE_WAS_REMOVING, Status.NO_MATCHED_LOGIC_QUEUE))
 
 
 @dataclass(slots=True)
-class _Pop:
-    """One pop under way: what it asked for, and what it has taken so far. rest: what is left behind it."""
+class _PopState:
+    """One pop in progress: its parameters, and the messages state so far. remaining: number of messages after them."""
 
     request: Request
     topic: Topic
     group: Group
     count: int
     invisible_time: int
-    first: bool
+    from_first: bool
     order: bool
     attempt_id: str | None
-    wanted: Filter | None
+    filter: Filter | None
     revive_queue_id: int
     time: int
-    rest: int = 0
+    remaining: int = 0
     records: list[bytes] = field(default_factory=list)
     starts: dict[tuple[Retry, int], int] = field(default_factory=dict)
     offsets: dict[tuple[Retry, int], list[int]] = field(default_factory=dict)
@@ -62,21 +63,21 @@ class _Pop:
 
 
 def pop_messages(broker: Broker, request: Request) -> Answer:
-    """Messages that are this client's for a while; waits for one where there is none."""
-    born = request.born
+    """POP_MESSAGE: return messages that become invisible to other clients for a time; wait for one."""
+    sent_at = request.sent_at
     wait = request.number("pollTime")
-    if born + wait + _LATE < request.now:
-        raise Refused(ResponseCode.POLLING_TIMEOUT, "the pop comes too late")
+    if sent_at + wait + _MAX_DELAY < request.now:
+        raise Refused(ResponseCode.POLLING_TIMEOUT, "the pop arrived after its deadline")
     count = request.number("maxMsgNums")
-    if count > _MAX:
-        raise InvalidRequest(f"a pop hands out at most {_MAX} messages, not {count}")
+    if count > _MAX_MESSAGES:
+        raise InvalidRequest(f"a pop returns at most {_MAX_MESSAGES} messages, not {count}")
     topic = readable_topic(broker, request)
     queue_id = request.number("queueId")
     if queue_id >= topic.read:
-        raise InvalidRequest(f"topic {topic.name} has {topic.read} queues to read from, not one of id {queue_id}")
+        raise InvalidRequest(f"topic {topic.name} has {topic.read} queues to read from, but not queue {queue_id}")
     group = consuming_group(broker, request)
     order = request.flag("order")
-    taken = _Pop(
+    state = _PopState(
         request,
         topic,
         group,
@@ -89,13 +90,13 @@ def pop_messages(broker: Broker, request: Request) -> Answer:
         pop.ORDER_REVIVE_QUEUE if order else broker.random.randrange(_REVIVE_QUEUES),
         request.now,
     )
-    _take(broker, taken, queue_id)
-    if taken.records:
-        broker.counts["got"] += len(taken.records)
-        if taken.rest > 0:
-            broker.rouse(topic.name, group.name, queue_id)
-        return broker.durable(commands.response(0, _fields(taken), b"".join(taken.records), Status.FOUND))
-    return _wait(broker, taken, queue_id, born + wait, wait)
+    _take(broker, state, queue_id)
+    if state.records:
+        broker.counts["got"] += len(state.records)
+        if state.remaining > 0:
+            broker.wake(topic.name, group.name, queue_id)
+        return broker.when_durable(commands.response(0, _fields(state), b"".join(state.records), Status.FOUND))
+    return _wait(broker, state, queue_id, sent_at + wait, wait)
 
 
 def _filter(request: Request) -> Filter | None:
@@ -103,172 +104,174 @@ def _filter(request: Request) -> Filter | None:
     if not expression:
         return None
     try:
-        return build(expression, request.fields.get("expType"))
+        return new_filter(expression, request.fields.get("expType"))
     except BodyError as error:
         raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
 
 
-def _wait(broker: Broker, taken: _Pop, queue_id: int, until: int, wait: int) -> Answer:
-    key = (taken.topic.name, taken.group.name, queue_id)
+def _wait(broker: Broker, state: _PopState, queue_id: int, deadline: int, wait: int) -> Answer:
+    key = (state.topic.name, state.group.name, queue_id)
     code = ResponseCode.POLLING_TIMEOUT
-    if wait > 0 and taken.request.now <= until - _AHEAD:
-        if broker.room(key):
-            held = Held(taken.request, until - _AHEAD, broker.future(), code, taken.wanted)
-            broker.pops.add(key, held)
-            if taken.rest > 0:
-                # There is more than one look can take in: the next one comes soon.
-                broker.look_again(key)
-            return held.reply
+    if wait > 0 and state.request.now <= deadline - _RESPONSE_MARGIN:
+        if broker.admit_poll(key):
+            poll = LongPoll(state.request, deadline - _RESPONSE_MARGIN, broker.future(), code, state.filter)
+            broker.waiting_pops.add(key, poll)
+            if state.remaining > 0:
+                # A read does not examine all messages: the next tick continues.
+                broker.wake_at_next_tick(key)
+            return poll.reply
         code = ResponseCode.POLLING_FULL
-    return refusal(code, Status.NO_MESSAGE_IN_QUEUE, _fields(taken))
+    return refusal(code, Status.NO_MESSAGE_IN_QUEUE, _fields(state))
 
 
-def _fields(taken: _Pop) -> dict[str, str]:
+def _fields(state: _PopState) -> dict[str, str]:
     fields = {
-        "popTime": str(taken.time),
-        "invisibleTime": str(taken.invisible_time),
-        "reviveQid": str(taken.revive_queue_id),
-        "restNum": str(taken.rest),
-        "startOffsetInfo": pop_offset_info.format_start_offset_info(taken.starts),
-        "msgOffsetInfo": pop_offset_info.format_msg_offset_info(taken.offsets),
+        "popTime": str(state.time),
+        "invisibleTime": str(state.invisible_time),
+        "reviveQid": str(state.revive_queue_id),
+        "restNum": str(state.remaining),
+        "startOffsetInfo": pop_offset_info.format_start_offset_info(state.starts),
+        "msgOffsetInfo": pop_offset_info.format_msg_offset_info(state.offsets),
     }
-    if taken.order:
-        fields["orderCountInfo"] = pop_offset_info.format_order_count_info(taken.counts)
+    if state.order:
+        fields["orderCountInfo"] = pop_offset_info.format_order_count_info(state.counts)
     return fields
 
 
 # Taking.
 
 
-def _take(broker: Broker, taken: _Pop, queue_id: int) -> None:
+def _take(broker: Broker, state: _PopState, queue_id: int) -> None:
     chance = broker.random.randrange(100)
-    prioritized = taken.topic.kind == MessageType.PRIORITY and not taken.order and chance < taken.group.priority_factor
+    prioritized = state.topic.kind == MessageType.PRIORITY and not state.order and chance < state.group.priority_factor
     retry_first = chance < (0 if prioritized else broker.settings.retry_probability)
-    # With priorities, the queues are looked at from the last, the most urgent one, on.
+    # With priorities, the queues are read from the last one on, which is the most urgent.
     turn = 0 if prioritized else chance
     if retry_first:
-        _take_retries(broker, taken, turn)
+        _take_retries(broker, state, turn)
     if queue_id < 0:
-        _take_topic(broker, taken, taken.topic, turn)
+        _take_topic(broker, state, state.topic, turn)
     else:
-        _take_queue(broker, taken, taken.topic, queue_id)
-    if not retry_first and not taken.full:
-        _take_retries(broker, taken, turn)
+        _take_queue(broker, state, state.topic, queue_id)
+    if not retry_first and not state.full:
+        _take_retries(broker, state, turn)
 
 
-def _take_retries(broker: Broker, taken: _Pop, turn: int) -> None:
-    if not taken.order:
-        for topic in retry_topics(broker, taken.topic.name, taken.group.name):
-            _take_topic(broker, taken, topic, turn)
+def _take_retries(broker: Broker, state: _PopState, turn: int) -> None:
+    if not state.order:
+        for topic in retry_topics(broker, state.topic.name, state.group.name):
+            _take_topic(broker, state, topic, turn)
 
 
 def retry_topics(broker: Broker, topic: str, group: str) -> Iterable[Topic]:
-    """The retry topics of a group that pops, of the old and the new name, as far as they are there."""
-    found = (broker.topics.get(names.pop_retry_topic(topic, group, v2)) for v2 in (False, True))
-    return [topic for topic in found if topic is not None]
+    """Return the existing retry topics of a popping group, of both versions."""
+    topics = (broker.topics.get(names.pop_retry_topic(topic, group, v2)) for v2 in (False, True))
+    return [topic for topic in topics if topic is not None]
 
 
-def _take_topic(broker: Broker, taken: _Pop, topic: Topic, turn: int) -> None:
+def _take_topic(broker: Broker, state: _PopState, topic: Topic, turn: int) -> None:
     for index in range(topic.read):
-        _take_queue(broker, taken, topic, (topic.read - 1 - index + turn) % topic.read)
+        _take_queue(broker, state, topic, (topic.read - 1 - index + turn) % topic.read)
 
 
-def _take_queue(broker: Broker, taken: _Pop, topic: Topic, queue_id: int) -> None:
-    key = (topic.name, taken.group.name, queue_id)
-    offset = _offset(broker, taken, topic.name, queue_id)
-    if taken.order and broker.orders.blocked(key, taken.attempt_id, taken.time):
+def _take_queue(broker: Broker, state: _PopState, topic: Topic, queue_id: int) -> None:
+    key = (topic.name, state.group.name, queue_id)
+    offset = _offset(broker, state, topic.name, queue_id)
+    if state.order and broker.fifo_locks.blocked(key, state.attempt_id, state.time):
         return
-    if taken.full:
-        taken.rest += max(broker.store.bounds(topic.name, queue_id)[1] - offset, 0)
+    if state.full:
+        state.remaining += max(broker.store.bounds(topic.name, queue_id)[1] - offset, 0)
         return
-    found = fetch(broker.store, topic.name, queue_id, offset, taken.count - len(taken.records), taken.wanted)
-    if found.status in _MOVED:
-        offset = found.next_offset
-        broker.offsets.commit(topic.name, taken.group.name, queue_id, offset)
-        found = fetch(broker.store, topic.name, queue_id, offset, taken.count - len(taken.records), taken.wanted)
-    taken.rest += max(found.most - found.next_offset, 0)
-    if found.records:
-        if taken.order:
-            _hand_out_in_order(broker, taken, topic.name, queue_id, offset, found)
+    fetched = fetch(broker.store, topic.name, queue_id, offset, state.count - len(state.records), state.filter)
+    if fetched.status in _OUT_OF_BOUNDS:
+        offset = fetched.next_offset
+        broker.offsets.commit(topic.name, state.group.name, queue_id, offset)
+        fetched = fetch(broker.store, topic.name, queue_id, offset, state.count - len(state.records), state.filter)
+    state.remaining += max(fetched.max_offset - fetched.next_offset, 0)
+    if fetched.records:
+        if state.order:
+            _deliver_in_order(broker, state, topic.name, queue_id, offset, fetched)
         else:
-            _hand_out(broker, taken, topic.name, queue_id, offset, found)
-    elif found.status in _PASSED:
-        broker.offsets.commit(topic.name, taken.group.name, queue_id, found.next_offset)
+            _deliver(broker, state, topic.name, queue_id, offset, fetched)
+    elif fetched.status in _NOTHING_TO_DELIVER:
+        broker.offsets.commit(topic.name, state.group.name, queue_id, fetched.next_offset)
 
 
-def _offset(broker: Broker, taken: _Pop, topic: str, queue_id: int) -> int:
-    """Where a group goes on; a new group's start is kept."""
-    group = taken.group.name
+def _offset(broker: Broker, state: _PopState, topic: str, queue_id: int) -> int:
+    """Return the offset at which a group continues; store that of a new group."""
+    group = state.group.name
     reset = broker.offsets.take_reset(topic, group, queue_id)
     if reset is not None:
-        broker.orders.clear((topic, group, queue_id))
+        broker.fifo_locks.clear((topic, group, queue_id))
         broker.offsets.commit(topic, group, queue_id, reset)
         return reset
     offset = broker.offsets.get(topic, group, queue_id)
     if offset >= 0:
         return offset
-    least, most = broker.store.bounds(topic, queue_id)
-    # A queue that is still young is consumed from its start, whatever the client says.
-    from_start = taken.first or topic.startswith(RETRY_PREFIX) or least <= 0 < most
-    offset = least if from_start else max(most - 1, 0)
+    first, end = broker.store.bounds(topic, queue_id)
+    # A queue that still has its first message is consumed from its start, regardless of the initMode.
+    from_start = state.from_first or topic.startswith(RETRY_PREFIX) or first <= 0 < end
+    offset = first if from_start else max(end - 1, 0)
     broker.offsets.commit(topic, group, queue_id, offset)
     return offset
 
 
-def _hand_out(broker: Broker, taken: _Pop, topic: str, queue_id: int, offset: int, found: Fetched) -> None:
-    group = taken.group.name
-    point = Checkpoint(
-        topic, group, queue_id, offset, taken.time, taken.time + taken.invisible_time, tuple(found.offsets)
+def _deliver(broker: Broker, state: _PopState, topic: str, queue_id: int, offset: int, fetched: Fetched) -> None:
+    group = state.group.name
+    checkpoint = Checkpoint(
+        topic, group, queue_id, offset, state.time, state.time + state.invisible_time, tuple(fetched.offsets)
     )
     with broker.store.transaction():
-        broker.checkpoints.write(point)
-        broker.offsets.write(topic, group, queue_id, found.next_offset)
-    broker.checkpoints.note(point)
-    broker.offsets.note(topic, group, queue_id, found.next_offset)
-    _add(broker, taken, topic, queue_id, offset, found)
+        broker.checkpoints.write(checkpoint)
+        broker.offsets.write(topic, group, queue_id, fetched.next_offset)
+    broker.checkpoints.remember(checkpoint)
+    broker.offsets.remember(topic, group, queue_id, fetched.next_offset)
+    _add(broker, state, topic, queue_id, offset, fetched)
 
 
-def _hand_out_in_order(broker: Broker, taken: _Pop, topic: str, queue_id: int, offset: int, found: Fetched) -> None:
-    group = taken.group.name
+def _deliver_in_order(
+    broker: Broker, state: _PopState, topic: str, queue_id: int, offset: int, fetched: Fetched
+) -> None:
+    group = state.group.name
     key = (topic, group, queue_id)
-    order = broker.orders.popped(key, taken.attempt_id, taken.time, taken.invisible_time, found.offsets)
+    lock = broker.fifo_locks.new_lock(key, state.attempt_id, state.time, state.invisible_time, fetched.offsets)
     with broker.store.transaction():
-        broker.orders.write(key, order)
+        broker.fifo_locks.write(key, lock)
         broker.offsets.write(topic, group, queue_id, offset)
-    broker.orders.note(key, order)
-    broker.offsets.note(topic, group, queue_id, offset)
-    broker.unlock_at(order.free_at(), key)
-    _count(taken, topic, queue_id, order)
-    _add(broker, taken, topic, queue_id, offset, found)
+    broker.fifo_locks.remember(key, lock)
+    broker.offsets.remember(topic, group, queue_id, offset)
+    broker.unlock_at(lock.free_at(), key)
+    _count(state, topic, queue_id, lock)
+    _add(broker, state, topic, queue_id, offset, fetched)
 
 
-def _count(taken: _Pop, topic: str, queue_id: int, order: Order) -> None:
+def _count(state: _PopState, topic: str, queue_id: int, lock: FifoLock) -> None:
     retry = retry_of(topic)
-    for offset, count in order.counts.items():
-        taken.counts[retry, queue_id, offset] = count
-    least = min(order.counts.values(), default=0) if len(order.counts) == len(order.offsets) else 0
-    taken.counts[retry, queue_id, None] = least
+    for offset, count in lock.counts.items():
+        state.counts[retry, queue_id, offset] = count
+    least = min(lock.counts.values(), default=0) if len(lock.counts) == len(lock.offsets) else 0
+    state.counts[retry, queue_id, None] = least
 
 
-def _add(broker: Broker, taken: _Pop, topic: str, queue_id: int, offset: int, found: Fetched) -> None:
+def _add(broker: Broker, state: _PopState, topic: str, queue_id: int, offset: int, fetched: Fetched) -> None:
     key = (retry_of(topic), queue_id)
-    taken.starts[key] = offset
-    taken.offsets[key] = found.offsets
+    state.starts[key] = offset
+    state.offsets[key] = fetched.offsets
     if key[0] is Retry.NORMAL:
-        taken.records += found.records
+        state.records += fetched.records
         return
-    for record in found.records:
-        taken.records.append(_as_asked(broker, taken, key[0], offset, record))
+    for record in fetched.records:
+        state.records.append(_of_popped_topic(broker, state, key[0], offset, record))
 
 
-def _as_asked(broker: Broker, taken: _Pop, retry: Retry, offset: int, record: bytes) -> bytes:
-    """A message of the retry topic as one of the topic that was asked for; its handle says where it is."""
+def _of_popped_topic(broker: Broker, state: _PopState, retry: Retry, offset: int, record: bytes) -> bytes:
+    """Return a message of the retry topic as one of the popped topic; its receipt handle contains its place."""
     message = messages.decode_message(record)
     handle = ExtraInfo(
         offset,
-        taken.time,
-        taken.invisible_time,
-        taken.revive_queue_id,
+        state.time,
+        state.invisible_time,
+        state.revive_queue_id,
         retry,
         broker.settings.name,
         message.queue_id,
@@ -277,4 +280,4 @@ def _as_asked(broker: Broker, taken: _Pop, retry: Retry, offset: int, record: by
     text = message.properties
     if message.get(properties.POP_CK) is None:
         text = properties.append(text, properties.POP_CK, str(handle))
-    return messages.encode_message(replace(message, topic=taken.topic.name, properties=text))
+    return messages.encode_message(replace(message, topic=state.topic.name, properties=text))

@@ -1,4 +1,4 @@
-"""Reading a queue through a filter, with the outcomes of RocketMQ's DefaultMessageStore.getMessage."""
+"""Filtered reads of a queue, with the results of RocketMQ's DefaultMessageStore.getMessage."""
 
 import logging
 from collections.abc import Mapping
@@ -11,18 +11,18 @@ from remoting import properties
 
 _log = logging.getLogger("gantry.embedded")
 
-# A read looks at this many messages at least before it gives up on finding one that matches.
-_SCANNED = 800
-# Tags looked at in one go.
-_POLL_INTERVAL = 256
-# Bytes of one answer.
-LARGEST_READ = 64 * 1024 * 1024
+# Minimum number of messages that a read examines before it ends without a match.
+_MIN_SCANNED = 800
+# Tags examined at once.
+_TAG_PAGE = 256
+# Maximum size of one response in bytes.
+MAX_READ_SIZE = 64 * 1024 * 1024
 _QUEUE_OFFSET = slice(20, 28)
 _STORE_TIMES = (56, 68)
 
 
 class Status(StrEnum):
-    """How a read ended; the names go into remarks."""
+    """The result of a read; the names are used as remarks."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -37,91 +37,97 @@ class Status(StrEnum):
 
 @dataclass(slots=True)
 class Fetched:
-    """What a read found: encoded records with their queue offsets, where to go on, and the queue's bounds."""
+    """The result of a read: encoded records with their queue offsets, the next offset, and the queue's bounds."""
 
     status: Status
     next_offset: int
-    least: int
-    most: int
+    min_offset: int
+    max_offset: int
     records: list[bytes] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
 
 
 def fetch(
-    store: Store, topic: str, queue_id: int, offset: int, count: int, wanted: Filter | None, size: int = LARGEST_READ
+    store: Store,
+    topic: str,
+    queue_id: int,
+    offset: int,
+    count: int,
+    message_filter: Filter | None,
+    size: int = MAX_READ_SIZE,
 ) -> Fetched:
-    """Read at most `count` messages from a queue offset on."""
-    least, most = store.bounds(topic, queue_id)
-    if most == 0:
-        known = queue_id in store.queues(topic)
-        return Fetched(Status.NO_MESSAGE_IN_QUEUE if known else Status.NO_MATCHED_LOGIC_QUEUE, 0, least, most)
-    if offset < least:
-        return Fetched(Status.OFFSET_TOO_SMALL, least, least, most)
-    if offset == most:
-        return Fetched(Status.OFFSET_OVERFLOW_ONE, offset, least, most)
-    if offset > most:
-        return Fetched(Status.OFFSET_OVERFLOW_BADLY, most, least, most)
-    found = Fetched(Status.NO_MATCHED_MESSAGE, offset, least, most)
-    size = max(min(size, LARGEST_READ), 100)
-    limit = offset + max(_SCANNED, count)
-    while not found.records and found.next_offset < min(most, limit):
-        _read_some(store, topic, queue_id, count, wanted, size, found)
-    return found
+    """Return at max_offset `count` messages from a queue offset on, of about `size` bytes."""
+    min_offset, max_offset = store.bounds(topic, queue_id)
+    if max_offset == 0:
+        empty = Status.NO_MESSAGE_IN_QUEUE if queue_id in store.queues(topic) else Status.NO_MATCHED_LOGIC_QUEUE
+        return Fetched(empty, 0, min_offset, max_offset)
+    if offset < min_offset:
+        return Fetched(Status.OFFSET_TOO_SMALL, min_offset, min_offset, max_offset)
+    if offset == max_offset:
+        return Fetched(Status.OFFSET_OVERFLOW_ONE, offset, min_offset, max_offset)
+    if offset > max_offset:
+        return Fetched(Status.OFFSET_OVERFLOW_BADLY, max_offset, min_offset, max_offset)
+    fetched = Fetched(Status.NO_MATCHED_MESSAGE, offset, min_offset, max_offset)
+    size = max(min(size, MAX_READ_SIZE), 100)
+    limit = offset + max(_MIN_SCANNED, count)
+    while not fetched.records and fetched.next_offset < min(max_offset, limit):
+        _read_some(store, topic, queue_id, count, message_filter, size, fetched)
+    return fetched
 
 
 def _read_some(
-    store: Store, topic: str, queue_id: int, count: int, wanted: Filter | None, size: int, found: Fetched
+    store: Store, topic: str, queue_id: int, count: int, message_filter: Filter | None, size: int, fetched: Fetched
 ) -> None:
-    if isinstance(wanted, TagFilter) and _skip(store, topic, queue_id, count, wanted, found):
+    if isinstance(message_filter, TagFilter) and _skip(store, topic, queue_id, count, message_filter, fetched):
         return
-    following = found.next_offset + 1
+    following = fetched.next_offset + 1
     try:
-        records = store.read(topic, queue_id, found.next_offset, max(count, 1), size)
+        records = store.read(topic, queue_id, fetched.next_offset, max(count, 1), size)
     except Corrupt as error:
-        # Never served; the queue goes on behind it.
-        _log.error("message %d of queue %d of topic %s is skipped: %s", found.next_offset, queue_id, topic, error)
+        # Skipped; the queue continues after it.
+        _log.error("message %d of queue %d of topic %s is skipped: %s", fetched.next_offset, queue_id, topic, error)
         following = error.next_offset or following
         records = []
     if not records:
-        found.next_offset = following
-        found.status = Status.MESSAGE_WAS_REMOVING
+        fetched.next_offset = following
+        fetched.status = Status.MESSAGE_WAS_REMOVING
         return
     for record in records:
         offset = queue_offset(record)
-        found.next_offset = offset + 1
-        if wanted is None or wanted.wants(record_properties(record)):
-            found.records.append(record)
-            found.offsets.append(offset)
-    if found.records:
-        found.status = Status.FOUND
+        fetched.next_offset = offset + 1
+        if message_filter is None or message_filter.matches(record_properties(record)):
+            fetched.records.append(record)
+            fetched.offsets.append(offset)
+    if fetched.records:
+        fetched.status = Status.FOUND
 
 
-def _skip(store: Store, topic: str, queue_id: int, count: int, wanted: TagFilter, found: Fetched) -> bool:
-    """Go on to the next message with a wanted tag, as queues know them without their messages; true: none so far."""
-    codes = store.tag_codes(topic, queue_id, found.next_offset, max(count, _POLL_INTERVAL))
-    index = next((index for index, code in enumerate(codes) if code in wanted.codes), len(codes))
-    found.next_offset += index
+def _skip(store: Store, topic: str, queue_id: int, count: int, message_filter: TagFilter, fetched: Fetched) -> bool:
+    """Advance to the next message with a matching tag by the queue's index; return whether there was none so far."""
+    codes = store.tag_codes(topic, queue_id, fetched.next_offset, max(count, _TAG_PAGE))
+    index = next((index for index, code in enumerate(codes) if code in message_filter.codes), len(codes))
+    fetched.next_offset += index
     return 0 < index == len(codes)
 
 
 def queue_offset(record: bytes) -> int:
-    """The queue offset of an encoded record."""
+    """Return the queue offset of an encoded record."""
     return int.from_bytes(record[_QUEUE_OFFSET], "big")
 
 
 def store_timestamp(record: bytes) -> int:
-    """The store timestamp of an encoded record, in milliseconds."""
-    # The born host of 8 or 20 bytes stands before it; bit 4 of the sys flag says which.
+    """Return the store timestamp of an encoded record in ms."""
+    # It follows the born host of 8 or 20 bytes, by bit 4 of the sys flag.
     start = _STORE_TIMES[record[39] >> 4 & 1]
     return int.from_bytes(record[start : start + 8], "big")
 
 
 def record_properties(record: bytes) -> Mapping[str, str]:
-    """The properties of an encoded record."""
+    """Return the properties of an encoded record."""
     hosts = record[39] >> 4
     position = 84 + 12 * (hosts & 1) + 12 * (hosts >> 1 & 1)
     position += 4 + int.from_bytes(record[position : position + 4], "big")
-    # Version 2 of the record has two bytes for the topic's length.
+    # Version 2 of the record has a topic length of two bytes.
     wide = 2 if record[7] == 0xAB else 1
     position += wide + int.from_bytes(record[position : position + wide], "big")
     return properties.decode(record[position + 2 :].decode(errors="replace"))

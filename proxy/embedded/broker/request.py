@@ -1,99 +1,83 @@
-"""One request to the broker, as its handlers see it."""
+"""One request to the broker."""
 
 import asyncio
 from functools import lru_cache
 
 from protocol_negotiation.peer import HostPort
 from proxy.core.channel import Channel
-from remoting import command as commands
 from remoting.command import RemotingCommand
-from remoting.errors import InvalidRequest, RemotingError
+from remoting.errors import InvalidRequest
 
 Reply = asyncio.Future[RemotingCommand]
-# The answer, now or later; None: there is none.
+# The response, immediately or later; None for a request that gets no response.
 Answer = RemotingCommand | Reply | None
 
 _TRUE = "true"
-_NOWHERE = ("0.0.0.0", 0)
+_NO_ADDRESS = ("0.0.0.0", 0)
 
 
-# A client sends many messages from one place, and reading an IP address takes longer than storing one of them.
+# Cached, because a client sends many messages from one address, and formatting it takes longer than storing one of
+# them.
 @lru_cache(maxsize=4096)
-def _place(address: HostPort) -> tuple[str, int]:
-    return _NOWHERE if address.ip is None else (str(address.ip), address.port)
+def _address(address: HostPort) -> tuple[str, int]:
+    return _NO_ADDRESS if address.ip is None else (str(address.ip), address.port)
 
 
 class Request:
-    """A request of a client (None: of this process itself) at a time, in milliseconds since 1970.
+    """A request of a client (None: of this process itself) at a time in ms since 1970.
 
-    came: when it came first; it may have waited since then.
+    arrived_at: the time of its arrival if it has waited since then, else None.
     """
 
-    __slots__ = ("came", "channel", "command", "fields", "now")
+    __slots__ = ("arrived_at", "channel", "command", "fields", "now")
 
-    def __init__(self, channel: Channel | None, command: RemotingCommand, now: int, came: int | None = None) -> None:
+    def __init__(
+        self, channel: Channel | None, command: RemotingCommand, now: int, arrived_at: int | None = None
+    ) -> None:
         self.channel = channel
         self.command = command
         self.fields = command.fields
         self.now = now
-        self.came = came
+        self.arrived_at = arrived_at
 
     @property
     def resumed(self) -> bool:
-        """Whether it has waited before, and is answered now, whatever there is."""
-        return self.came is not None
+        """Whether it has waited before, and must be answered now."""
+        return self.arrived_at is not None
 
     @property
-    def born(self) -> int:
-        """When the client asked, by its own clock if it says so, else by ours."""
-        return self.number("bornTime", 0) or (self.now if self.came is None else self.came)
+    def sent_at(self) -> int:
+        """Time of the request (ms), by the client's clock if the request contains it, else by the broker's."""
+        return self.number("bornTime", 0) or (self.now if self.arrived_at is None else self.arrived_at)
 
     def text(self, name: str) -> str:
-        """A field that has to be there. Raises InvalidRequest."""
+        """Return a required field. Raises InvalidRequest."""
         value = self.fields.get(name)
         if value is None:
             raise InvalidRequest(f"the field {name} is missing")
         return value
 
     def number(self, name: str, default: int | None = None) -> int:
-        """A number; one that has to be there where there is no default. Raises InvalidRequest."""
+        """Return an integer field, which is required without a default. Raises InvalidRequest."""
         if default is not None and not self.fields.get(name):
             return default
         return self.command.integer(name)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A truth value."""
+        """Return a boolean field."""
         value = self.fields.get(name)
         return default if not value else value.lower() == _TRUE
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the client is; 0.0.0.0:0 where that is no IP address."""
-        return _NOWHERE if self.channel is None else _place(self.channel.peer.address)
+        """IP address and port of the client; 0.0.0.0:0 without an IP address."""
+        return _NO_ADDRESS if self.channel is None else _address(self.channel.peer.address)
 
-    def again(self, now: int) -> "Request":
-        """The same after it has waited."""
-        return Request(self.channel, self.command, now, self.now if self.came is None else self.came)
-
-
-class Refused(RemotingError):
-    """A refusal with a code of its own, which need not be in the list of those in use."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.number = int(code)
+    def resume(self, now: int) -> "Request":
+        """Return the same request after it has waited."""
+        return Request(self.channel, self.command, now, self.now if self.arrived_at is None else self.arrived_at)
 
 
-def code_of(error: RemotingError) -> int:
-    """The response code of an error."""
-    return error.number if isinstance(error, Refused) else int(error.code)
-
-
-def yes(value: bool) -> str:
-    """A truth value as Java writes it."""
+def java_bool(value: bool) -> str:
+    """Return a boolean as Java writes it."""
     return "true" if value else "false"
-
-
-def refusal(code: int, remark: str, fields: dict[str, str] | None = None) -> RemotingCommand:
-    """An answer that is no success."""
-    return commands.response(code, fields, remark=remark)

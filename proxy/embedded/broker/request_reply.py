@@ -1,11 +1,11 @@
-"""SEND_REPLY_MESSAGE: an answer to a request goes to the client that waits for it, and is stored."""
+"""Handler of SEND_REPLY_MESSAGE: a reply is pushed to the client that waits for it, and stored."""
 
 import asyncio
 from functools import partial
 
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.request import Answer, Reply, Request
-from proxy.embedded.broker.sending import Header, composed, message_id, sent_pairs, writable_topic
+from proxy.embedded.broker.sending import Header, message_id, new_message, sent_pairs, writable_topic
 from remoting import command as commands
 from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
@@ -13,11 +13,11 @@ from remoting.command import RemotingCommand
 
 
 def reply(broker: Broker, request: Request) -> Answer:
-    """The answer says whether the reply has reached its requester."""
+    """SEND_REPLY_MESSAGE: push and store a reply; the response contains whether the requester received it."""
     header = Header(request)
     topic = writable_topic(broker, header)
     pairs = sent_pairs(broker, header)
-    message = composed(broker, request, header, topic)
+    message = new_message(broker, request, header, topic)
     fields = {
         properties.MSG_REGION: broker.settings.region,
         properties.TRACE_SWITCH: broker.trace_switch,
@@ -26,22 +26,22 @@ def reply(broker: Broker, request: Request) -> Answer:
         "queueOffset": "0",
     }
     requester = pairs.get(properties.MESSAGE_REPLY_TO_CLIENT)
-    push = _push(broker, request, header, dict(pairs))
+    push = _push_request(broker, request, header, dict(pairs))
     if broker.settings.store_replies:
-        stored = broker.intake.put(message, pairs, request.now)
+        stored = broker.pipeline.append(message, pairs, request.now)
         fields |= {"msgId": message_id(broker, stored), "queueOffset": str(stored.queue_offset)}
-    channel = None if requester is None else broker.members.find(requester)
+    channel = None if requester is None else broker.members.producer_channel(requester)
     if channel is None:
-        return _unpushed(fields, f"the client {requester} that asked is not connected")
-    asked = broker.push(channel, push)
-    if asked is None:
-        return _unpushed(fields, f"the client {requester} that asked cannot be reached")
+        return _push_failure(fields, f"the requesting client {requester} is not connected")
+    response = broker.push(channel, push)
+    if response is None:
+        return _push_failure(fields, f"the requesting client {requester} cannot be reached")
     answer = broker.future()
-    asked.add_done_callback(partial(_pushed, answer, fields))
+    response.add_done_callback(partial(_complete, answer, fields))
     return answer
 
 
-def _push(broker: Broker, request: Request, header: Header, pairs: dict[str, str]) -> RemotingCommand:
+def _push_request(broker: Broker, request: Request, header: Header, pairs: dict[str, str]) -> RemotingCommand:
     pairs[properties.PUSH_REPLY_TIME] = str(request.now)
     host, port = request.address
     fields = {
@@ -63,14 +63,14 @@ def _push(broker: Broker, request: Request, header: Header, pairs: dict[str, str
     return commands.request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, request.command.body)
 
 
-def _pushed(answer: Reply, fields: dict[str, str], asked: "asyncio.Future[RemotingCommand]") -> None:
+def _complete(answer: Reply, fields: dict[str, str], response: "asyncio.Future[RemotingCommand]") -> None:
     if answer.done():
         return
-    failed = asked.cancelled() or asked.exception() is not None or asked.result().code != ResponseCode.SUCCESS
+    failed = response.cancelled() or response.exception() is not None or response.result().code != ResponseCode.SUCCESS
     answer.set_result(
-        _unpushed(fields, "the client that asked did not take the reply") if failed else commands.success(fields)
+        _push_failure(fields, "the requesting client did not accept the reply") if failed else commands.success(fields)
     )
 
 
-def _unpushed(fields: dict[str, str], remark: str) -> RemotingCommand:
+def _push_failure(fields: dict[str, str], remark: str) -> RemotingCommand:
     return commands.response(ResponseCode.SYSTEM_ERROR, fields, remark=remark)

@@ -1,4 +1,4 @@
-"""What a name server says: routes, brokers, topics, key-value pairs; here it is the broker itself that says it."""
+"""Requests to a name server, served by the broker itself: routes, brokers, topics, key-value pairs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,7 +7,8 @@ import orjson
 
 from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
-from proxy.embedded.broker.request import Answer, Refused, Request, refusal
+from proxy.embedded.broker.errors import Refused, refusal
+from proxy.embedded.broker.request import Answer, Request
 from proxy.embedded.broker.topics import UNIT, UNIT_SUBSCRIPTION
 from remoting import command as commands
 from remoting import fastjson, routes
@@ -15,18 +16,18 @@ from remoting.codes import STANDARD_JSON_VERSION, ResponseCode
 from remoting.names import is_system
 from remoting.routes import MASTER_ID, TopicRoute
 
-_ORDERED = "ORDER_TOPIC_CONFIG"
+_ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
 def route_of(broker: Broker, topic: str) -> TopicRoute | None:
-    """A topic's route; None: there is no such topic."""
-    known = broker.topics.get(topic)
-    if known is None:
+    """Return a topic's route; None for an unknown topic."""
+    config = broker.topics.get(topic)
+    if config is None:
         return None
     settings = broker.settings
-    order = broker.values.get(_key(_ORDERED, topic))
+    order = broker.kv_config.get(_key(_ORDER_NAMESPACE, topic))
     data: dict[str, Any] = {
-        "queueDatas": [known.route(settings.name)],
+        "queueDatas": [config.route(settings.name)],
         "brokerDatas": [
             {
                 "cluster": settings.cluster,
@@ -43,13 +44,13 @@ def route_of(broker: Broker, topic: str) -> TopicRoute | None:
 
 
 def route(broker: Broker, request: Request) -> Answer:
-    """GET_ROUTEINFO_BY_TOPIC, in the JSON that the client reads."""
+    """GET_ROUTEINFO_BY_TOPIC, in the dialect of JSON that the client reads."""
     topic = request.text("topic")
-    found = route_of(broker, topic)
-    if found is None:
+    topic_route = route_of(broker, topic)
+    if topic_route is None:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"no route info of topic {topic}")
     standard = request.command.version >= STANDARD_JSON_VERSION or request.flag("acceptStandardJsonOnly")
-    return commands.success(body=routes.encode(found, lambda _: broker.settings.address, standard))
+    return commands.success(body=routes.encode(topic_route, lambda _: broker.settings.address, standard))
 
 
 def cluster(broker: Broker, _: Request) -> Answer:
@@ -87,8 +88,8 @@ def brokers_system_topics(broker: Broker, _: Request) -> Answer:
 
 def _system_topics(broker: Broker) -> list[str]:
     settings = broker.settings
-    own = {settings.cluster, settings.name, names.reply_topic(settings.cluster)}
-    return [topic.name for topic in broker.topics if is_system(topic.name) or topic.name in own]
+    own_names = {settings.cluster, settings.name, names.reply_topic(settings.cluster)}
+    return [topic.name for topic in broker.topics if is_system(topic.name) or topic.name in own_names]
 
 
 def unit_topics(broker: Broker, _: Request) -> Answer:
@@ -107,16 +108,16 @@ def lone_unit_retry_topics(broker: Broker, _: Request) -> Answer:
     return topic_list(topic.name for topic in broker.topics if topic.sys_flag & both == UNIT_SUBSCRIPTION)
 
 
-def topic_list(found: Iterable[str], address: str | None = None) -> Answer:
-    """TopicList."""
-    data: dict[str, Any] = {"topicList": sorted(found)}
+def topic_list(topics: Iterable[str], address: str | None = None) -> Answer:
+    """Return a response with a TopicList."""
+    data: dict[str, Any] = {"topicList": sorted(topics)}
     if address is not None:
         data["brokerAddr"] = address
     return commands.success(body=orjson.dumps(data))
 
 
-def keep(_: Broker, __: Request) -> Answer:
-    """DELETE_TOPIC_IN_NAMESRV: what the broker does not have, has no route."""
+def delete_topic(_: Broker, __: Request) -> Answer:
+    """DELETE_TOPIC_IN_NAMESRV: nothing to do, because routes are derived from the broker's topics."""
     return commands.success()
 
 
@@ -130,14 +131,14 @@ def config(broker: Broker, _: Request) -> Answer:
 
 def put_value(broker: Broker, request: Request) -> Answer:
     """PUT_KV_CONFIG."""
-    broker.values.put(_key(request.text("namespace"), request.text("key")), request.text("value").encode())
+    broker.kv_config.put(_key(request.text("namespace"), request.text("key")), request.text("value").encode())
     broker.topics.version += 1
-    return broker.durable(commands.success())
+    return broker.when_durable(commands.success())
 
 
 def get_value(broker: Broker, request: Request) -> Answer:
     """GET_KV_CONFIG."""
-    value = broker.values.get(_key(request.text("namespace"), request.text("key")))
+    value = broker.kv_config.get(_key(request.text("namespace"), request.text("key")))
     if value is None:
         return refusal(
             ResponseCode.QUERY_NOT_FOUND, f"there is no key {request.text('key')} in {request.text('namespace')}"
@@ -147,16 +148,16 @@ def get_value(broker: Broker, request: Request) -> Answer:
 
 def delete_value(broker: Broker, request: Request) -> Answer:
     """DELETE_KV_CONFIG."""
-    broker.values.delete(_key(request.text("namespace"), request.text("key")))
+    broker.kv_config.delete(_key(request.text("namespace"), request.text("key")))
     broker.topics.version += 1
-    return broker.durable(commands.success())
+    return broker.when_durable(commands.success())
 
 
 def values(broker: Broker, request: Request) -> Answer:
     """GET_KVLIST_BY_NAMESPACE."""
     prefix = _key(request.text("namespace"), "")
     table = {}
-    for key, value in broker.values.items(prefix):
+    for key, value in broker.kv_config.items(prefix):
         if not key.startswith(prefix):
             break
         table[key.removeprefix(prefix).decode()] = value.decode()

@@ -1,4 +1,4 @@
-"""GET_BROKER_RUNTIME_INFO and GET_BROKER_CONFIG: how the broker is, how it is set."""
+"""Handlers of GET_BROKER_RUNTIME_INFO and GET_BROKER_CONFIG: state and settings of the broker."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from remoting.codes import OWN_VERSION, version_text
 
 
 def runtime(broker: Broker, request: Request) -> Answer:
-    """KVTable, with the keys that tools look for."""
+    """GET_BROKER_RUNTIME_INFO: return a KVTable with the keys that tools read."""
     uptime = max(request.now - broker.started, 1) / 1000
     put, got = broker.counts["put"], broker.counts["got"]
     table = {
@@ -29,10 +29,10 @@ def runtime(broker: Broker, request: Request) -> Answer:
         **dict.fromkeys(_ZEROS, "0"),
         "producerGroups": str(len(broker.members.producers)),
         "consumerGroups": str(len(broker.members.consumers)),
-        "waitingPulls": str(broker.pulls.total),
-        "waitingPops": str(broker.pops.total),
+        "waitingPulls": str(broker.waiting_pulls.total),
+        "waitingPops": str(broker.waiting_pops.total),
         "unacknowledgedPops": str(len(broker.checkpoints)),
-        "waitingTimers": str(broker.intake.waiting),
+        "waitingTimers": str(broker.pipeline.delayed),
         "halfMessages": str(len(broker.transactions)),
     }
     return commands.success(body=orjson.dumps({"table": table}))
@@ -60,7 +60,7 @@ _ZEROS = (
 
 
 def config(broker: Broker, _: Request) -> Answer:
-    """The settings as lines of key and value."""
+    """GET_BROKER_CONFIG: return the settings as lines of key and value."""
     settings = broker.settings
     lines = [
         f"brokerName={settings.name}",
@@ -74,5 +74,5 @@ def config(broker: Broker, _: Request) -> Answer:
 
 
 def clean(_: Broker, __: Request) -> Answer:
-    """CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC: nothing is kept of what is gone."""
+    """CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC: nothing to do, because removed messages leave no files."""
     return commands.success()

@@ -1,14 +1,15 @@
-"""Sending: SEND_MESSAGE in its versions, batches, CONSUMER_SEND_MSG_BACK, RECALL_MESSAGE (SendMessageProcessor)."""
+"""Handlers of SEND_MESSAGE, batches, CONSUMER_SEND_MSG_BACK and RECALL_MESSAGE (RocketMQ's SendMessageProcessor)."""
 
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 
 from proxy.embedded.broker import names
-from proxy.embedded.broker.append_pipeline import whole
+from proxy.embedded.broker.append_pipeline import int_or
 from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.errors import Refused, code_of, refusal
 from proxy.embedded.broker.groups import Group
-from proxy.embedded.broker.request import Answer, Refused, Request, code_of, refusal
+from proxy.embedded.broker.request import Answer, Request
 from proxy.embedded.broker.topics import UNIT, UNIT_SUBSCRIPTION, Topic
 from remoting import command as commands
 from remoting import messages, properties
@@ -20,14 +21,13 @@ from remoting.names import RETRY_PREFIX
 from remoting.properties import MessageType
 from remoting.requests import SEND_FIELD_NAMES
 
-# From this version on (3.4.9) clients say how often a message may come again.
-_SAYS_RETRIES = 121
-# Dead letters of a group are in one queue.
+# The first version (3.4.9) whose clients send the maximum number of redeliveries.
+_SENDS_MAX_RECONSUME_TIMES = 121
 _DEAD_LETTER_QUEUES = 1
 
 
 class Header:
-    """The header of a message to send, by its long names whichever version it came in."""
+    """The header of a message to send, in any version of the request."""
 
     __slots__ = (
         "batch",
@@ -59,18 +59,18 @@ class Header:
         self.properties = fields.get(keys.properties, "")
         self.reconsume_times = number(keys.reconsume_times, 0)
         self.unit_mode = request.flag(keys.unit_mode)
-        has_maximum = fields.get(keys.max_reconsume_times) and request.command.version >= _SAYS_RETRIES
+        has_maximum = fields.get(keys.max_reconsume_times) and request.command.version >= _SENDS_MAX_RECONSUME_TIMES
         self.max_reconsume_times = number(keys.max_reconsume_times) if has_maximum else None
         self.batch = request.flag(keys.batch)
 
 
 def send(broker: Broker, request: Request) -> Answer:
-    """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE: the answer says where the message is stored."""
+    """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE: store a message and return its place."""
     header = Header(request)
     try:
         topic = writable_topic(broker, header)
-        send_it = _send_batch if header.batch else _send_one
-        return send_it(broker, request, header, topic)
+        store = _send_batch if header.batch else _send_one
+        return store(broker, request, header, topic)
     except RemotingError as error:
         return refusal(code_of(error), str(error), _origin(broker))
 
@@ -80,7 +80,7 @@ def _send_one(broker: Broker, request: Request, header: Header, topic: Topic) ->
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message is empty")
     pairs = sent_pairs(broker, header)
     pairs.setdefault(properties.UNIQ_CLIENT_MESSAGE_ID, secrets.token_hex(16).upper())
-    message = composed(broker, request, header, topic)
+    message = new_message(broker, request, header, topic)
     if topic.name.startswith(RETRY_PREFIX):
         message = _retried(broker, header, message, pairs)
     message = _prioritized(message, topic, pairs)
@@ -89,28 +89,28 @@ def _send_one(broker: Broker, request: Request, header: Header, topic: Topic) ->
         and not pairs.get(properties.KEYS, "").strip()
     ):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a message of a compacted topic needs a key")
-    waits = message.reconsume_times > 0 and whole(pairs.get(properties.DELAY_TIME_LEVEL), 0) > 0
-    if pairs.get(properties.TRANSACTION_PREPARED, "").lower() == "true" and not waits:
+    delayed = message.reconsume_times > 0 and int_or(pairs.get(properties.DELAY_TIME_LEVEL), 0) > 0
+    if pairs.get(properties.TRANSACTION_PREPARED, "").lower() == "true" and not delayed:
         stored = broker.transactions.prepare(message, pairs, request.now)
     else:
-        stored = broker.intake.put(message, pairs, request.now)
-    fields = _where(broker, stored, message.queue_id)
+        stored = broker.pipeline.append(message, pairs, request.now)
+    fields = _place(broker, stored, message.queue_id)
     fields["transactionId"] = pairs[properties.UNIQ_CLIENT_MESSAGE_ID]
     due, real_topic = pairs.get(properties.TIMER_OUT_MS), pairs.get(properties.REAL_TOPIC, "")
     if due is not None and not real_topic.startswith(RETRY_PREFIX) and real_topic:
-        # One more than the time, because that has been rounded down.
+        # One more than the due time, which is rounded down.
         fields["recallHandle"] = str(
             RecallHandle(real_topic, broker.settings.name, int(due) + 1, pairs[properties.UNIQ_CLIENT_MESSAGE_ID])
         )
-    return broker.durable(commands.success(fields))
+    return broker.when_durable(commands.success(fields))
 
 
 def _send_batch(broker: Broker, request: Request, header: Header, topic: Topic) -> Answer:
     if topic.name.startswith(RETRY_PREFIX):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"batches cannot go to the retry topic {topic.name}")
     body = request.command.body
-    broker.intake.check(topic.name, body)
-    message = composed(broker, request, header, topic)
+    broker.pipeline.check(topic.name, body)
+    message = new_message(broker, request, header, topic)
     entries = messages.decode_batch(body)
     if not entries:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
@@ -118,22 +118,22 @@ def _send_batch(broker: Broker, request: Request, header: Header, topic: Topic) 
     for entry in entries:
         crc = messages.crc(entry.body)
         batch.append(replace(message, body=entry.body, body_crc=crc, flag=entry.flag, properties=entry.properties))
-    stored = broker.intake.put_all(batch)
-    fields = _where(broker, stored[0], message.queue_id)
-    fields["msgId"] = ",".join(message_id(broker, one) for one in stored)
+    stored = broker.pipeline.append_all(batch)
+    fields = _place(broker, stored[0], message.queue_id)
+    fields["msgId"] = ",".join(message_id(broker, message) for message in stored)
     if (unique_id := properties.get(header.properties, properties.UNIQ_CLIENT_MESSAGE_ID)) is not None:
         fields["transactionId"] = unique_id
-    return broker.durable(commands.success(fields))
+    return broker.when_durable(commands.success(fields))
 
 
 def writable_topic(broker: Broker, header: Header) -> Topic:
-    """The topic that a message is for, which this may create. Raises Refused, InvalidRequest."""
+    """Return the topic of a message, created if possible. Raises Refused, InvalidRequest."""
     name = header.topic
     topic = broker.topics.get(name)
     if topic is None or name in names.FORBIDDEN_TOPICS:
         names.check_topic(name)
         if name in names.FORBIDDEN_TOPICS:
-            raise Refused(ResponseCode.NO_PERMISSION, f"nobody may send to topic {name}")
+            raise Refused(ResponseCode.NO_PERMISSION, f"clients may not send to topic {name}")
         retry = name.startswith(RETRY_PREFIX)
         sys_flag = 0 if not header.unit_mode else UNIT_SUBSCRIPTION if retry else UNIT
         topic = broker.topics.create_by_send(name, header.default_topic, header.default_queues, sys_flag)
@@ -142,12 +142,12 @@ def writable_topic(broker: Broker, header: Header) -> Topic:
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist: create it first")
     if header.queue_id >= max(topic.write, topic.read):
-        raise InvalidRequest(f"topic {name} has {topic.write} queues to write to, not one of id {header.queue_id}")
+        raise InvalidRequest(f"topic {name} has {topic.write} queues to write to, but not queue {header.queue_id}")
     return topic
 
 
 def sent_pairs(broker: Broker, header: Header) -> dict[str, str]:
-    """The properties of a message that was sent, with what brokers add."""
+    """Return the properties of a sent message, with those that brokers add."""
     pairs = properties.decode(header.properties)
     pairs.pop(properties.POP_CK, None)
     pairs[properties.MSG_REGION] = broker.settings.region
@@ -156,8 +156,8 @@ def sent_pairs(broker: Broker, header: Header) -> dict[str, str]:
     return pairs
 
 
-def composed(broker: Broker, request: Request, header: Header, topic: Topic) -> StoredMessage:
-    """The message of a request, without its properties."""
+def new_message(broker: Broker, request: Request, header: Header, topic: Topic) -> StoredMessage:
+    """Return the message of a request, without its properties."""
     queue_id = header.queue_id if header.queue_id >= 0 else broker.random.randrange(max(topic.write, 1))
     multi = SysFlag.MULTI_TAGS if topic.filter_type == "MULTI_TAG" else 0
     return StoredMessage(
@@ -175,20 +175,20 @@ def composed(broker: Broker, request: Request, header: Header, topic: Topic) -> 
 
 
 def _retried(broker: Broker, header: Header, message: StoredMessage, pairs: dict[str, str]) -> StoredMessage:
-    """A message that a consumer sends to its retry topic itself: at last it is a dead letter."""
+    """Return a message that a consumer sent to its retry topic, as a dead letter after its last redelivery."""
     name = names.retry_group(message.topic)
     group = known_group(broker, name)
-    most = group.retries if header.max_reconsume_times is None else header.max_reconsume_times
-    # Locks show that the group consumes in order: what it cannot consume must not come again later.
-    if message.reconsume_times <= most and not broker.locks.held(name, broker.now):
+    maximum = group.retries if header.max_reconsume_times is None else header.max_reconsume_times
+    # Queue locks show that the group consumes in order, which a later redelivery would violate.
+    if message.reconsume_times <= maximum and not broker.locks.is_locked(name, broker.now):
         return message
-    dead = broker.topics.create(names.dead_letter_topic(name), _DEAD_LETTER_QUEUES)
+    dead_letters = broker.topics.create(names.dead_letter_topic(name), _DEAD_LETTER_QUEUES)
     pairs[properties.DELAY_TIME_LEVEL] = "0"
-    return replace(message, topic=dead.name, queue_id=broker.random.randrange(_DEAD_LETTER_QUEUES))
+    return replace(message, topic=dead_letters.name, queue_id=broker.random.randrange(_DEAD_LETTER_QUEUES))
 
 
 def _prioritized(message: StoredMessage, topic: Topic, pairs: dict[str, str]) -> StoredMessage:
-    """The queue of a message with a priority is that priority, as far as there are queues (RocketMQ 5.4)."""
+    """Return a message with its priority as the queue id, at most the last queue (RocketMQ 5.4)."""
     text = pairs.get(properties.PRIORITY, "")
     if not text.isdecimal():
         return message
@@ -199,11 +199,11 @@ def _prioritized(message: StoredMessage, topic: Topic, pairs: dict[str, str]) ->
 
 
 def message_id(broker: Broker, message: StoredMessage) -> str:
-    """The offset message id of a stored message."""
+    """Return the offset message id of a stored message."""
     return str(OffsetMessageId(broker.settings.host, broker.settings.port, message.commit_log_offset))
 
 
-def _where(broker: Broker, stored: StoredMessage, queue_id: int) -> dict[str, str]:
+def _place(broker: Broker, stored: StoredMessage, queue_id: int) -> dict[str, str]:
     return {
         "msgId": message_id(broker, stored),
         "queueId": str(queue_id),
@@ -217,7 +217,7 @@ def _origin(broker: Broker) -> dict[str, str]:
 
 
 def known_group(broker: Broker, name: str, create: bool = True) -> Group:
-    """A consumer group, which this may create. Raises Refused."""
+    """Return a consumer group, created if groups are created automatically. Raises Refused."""
     group = broker.groups.find(name) if create else broker.groups.get(name)
     if group is None:
         raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
@@ -225,7 +225,7 @@ def known_group(broker: Broker, name: str, create: bool = True) -> Group:
 
 
 def send_back(broker: Broker, request: Request) -> Answer:
-    """CONSUMER_SEND_MSG_BACK: the message comes again after a while, or goes to the dead letters."""
+    """CONSUMER_SEND_MSG_BACK: deliver a message again after a delay, or make it a dead letter."""
     group = known_group(broker, request.text("group"))
     if group.retry_queues <= 0:
         return commands.success()
@@ -242,16 +242,16 @@ def send_back(broker: Broker, request: Request) -> Answer:
     pairs.setdefault(properties.RETRY_TOPIC, message.topic)
     pairs[properties.WAIT_STORE_MSG_OK] = "false"
     pairs.setdefault(properties.ORIGIN_MESSAGE_ID, message_id(broker, message))
-    most = group.retries
-    if request.command.version >= _SAYS_RETRIES:
-        most = request.number("maxReconsumeTimes", most)
-    if message.reconsume_times >= most or level < 0:
+    maximum = group.retries
+    if request.command.version >= _SENDS_MAX_RECONSUME_TIMES:
+        maximum = request.number("maxReconsumeTimes", maximum)
+    if message.reconsume_times >= maximum or level < 0:
         topic = broker.topics.create(names.dead_letter_topic(group.name), _DEAD_LETTER_QUEUES)
         level = 0
     elif level == 0:
         level = 3 + message.reconsume_times
     pairs[properties.DELAY_TIME_LEVEL] = str(level)
-    back = replace(
+    retry = replace(
         message,
         store_host=(broker.settings.host, broker.settings.port),
         topic=topic.name,
@@ -259,24 +259,24 @@ def send_back(broker: Broker, request: Request) -> Answer:
         reconsume_times=message.reconsume_times + 1,
         prepared_transaction_offset=0,
     )
-    broker.intake.put(back, pairs, request.now)
-    return broker.durable(commands.success())
+    broker.pipeline.append(retry, pairs, request.now)
+    return broker.when_durable(commands.success())
 
 
 def recall(broker: Broker, request: Request) -> Answer:
-    """RECALL_MESSAGE: take back a message that waits for its time."""
+    """RECALL_MESSAGE: remove a message that is not due yet."""
     region = {properties.MSG_REGION: broker.settings.region}
     try:
         handle = _recall_handle(broker, request)
     except RemotingError as error:
         return refusal(code_of(error), str(error), region)
-    broker.intake.recall(handle.topic, handle.message_id, handle.timestamp - 1)
-    return broker.durable(commands.success({"msgId": handle.message_id, **region}))
+    broker.pipeline.recall(handle.topic, handle.message_id, handle.timestamp - 1)
+    return broker.when_durable(commands.success({"msgId": handle.message_id, **region}))
 
 
 def _recall_handle(broker: Broker, request: Request) -> RecallHandle:
     if not broker.settings.recall:
-        raise Refused(ResponseCode.NO_PERMISSION, "messages cannot be recalled here")
+        raise Refused(ResponseCode.NO_PERMISSION, "recalls are disabled")
     topic = request.text("topic")
     if topic not in broker.topics:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
@@ -289,11 +289,11 @@ def _recall_handle(broker: Broker, request: Request) -> RecallHandle:
 
 
 def _check_recall(broker: Broker, request: Request, topic: str, handle: RecallHandle) -> None:
-    left = handle.timestamp - request.now
+    remaining = handle.timestamp - request.now
     reasons: Mapping[str, bool] = {
-        f"the recall handle is for another topic than {topic}": handle.topic != topic,
+        f"the recall handle is not for topic {topic}": handle.topic != topic,
         f"the recall handle is for broker {handle.broker_name}": handle.broker_name != broker.settings.name,
-        "the time of the message has passed or is too far ahead": not 0 < left < broker.settings.longest_delay,
+        "the due time of the message has passed or is too late": not 0 < remaining < broker.settings.max_delay,
     }
     for reason, applies in reasons.items():
         if applies:

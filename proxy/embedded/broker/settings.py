@@ -1,4 +1,4 @@
-"""A broker's settings: what it is called, what it allows, its times."""
+"""Settings of a broker."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class BrokerSettings:
 
     name: str = "broker-a"
     cluster: str = "DefaultCluster"
-    # What message ids and routes say; an IP address and a port.
+    # IP address and port in message ids and routes.
     host: str = "127.0.0.1"
     port: int = 10911
     region: str = "DefaultRegion"
@@ -30,31 +30,31 @@ class BrokerSettings:
     auto_create_groups: bool = True
     default_queues: int = 8
     max_message_size: int = 4 * 1024 * 1024
-    # Offsets are reset in the broker, or the clients are told to do it.
+    # Whether the broker resets offsets, or asks the clients to.
     server_side_reset: bool = True
     recall: bool = True
     store_replies: bool = True
 
     delay_ladder: tuple[int, ...] = DELAY_LADDER
-    longest_delay: int = 3 * 24 * _HOUR
+    max_delay: int = 3 * 24 * _HOUR
     timer_precision: int = 1000
 
-    # A half message is first asked about at this age, then at every interval, at most so often.
+    # Age at which a half message is checked first, interval of the checks, and their maximum number.
     transaction_timeout: int = 6000
     transaction_interval: int = 30_000
     transaction_checks: int = 15
-    half_life: int = 72 * _HOUR
+    transaction_max_age: int = 72 * _HOUR
 
-    # Which name the retry topics of popping groups have: %RETRY%group_topic, or with a +.
+    # Whether retry topics of popping groups are named %RETRY%group+topic instead of %RETRY%group_topic.
     retry_topic_v2: bool = False
-    # Per cent of pops that look into the retry topic first; for topics with priorities none.
+    # Percentage of pops that read the retry topic first; 0 for topics with priorities.
     retry_probability: int = 20
-    most_polls: int = 100_000
-    most_polls_per_queue: int = 1024
+    max_polls: int = 100_000
+    max_polls_per_queue: int = 1024
 
     member_expiry: int = 120_000
-    lock_life: int = 60_000
-    # Seconds that a client has to answer what a tool asks of it.
+    lock_timeout: int = 60_000
+    # Seconds within which a client must answer a tool's request.
     client_timeout: float = 5.0
 
     @property

@@ -1,4 +1,4 @@
-"""Topics: their configurations, kept in a table; system topics; topics that come into being (TopicConfigManager)."""
+"""Topics: stored configurations, system topics, automatic creation (RocketMQ's TopicConfigManager)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -41,11 +41,11 @@ class Topic:
 
     @property
     def kind(self) -> str:
-        """The type of messages it takes."""
+        """The message type that it accepts."""
         return self.attributes.get(_MESSAGE_TYPE, MessageType.NORMAL).upper()
 
     def to_json(self) -> dict[str, Any]:
-        """TopicConfig."""
+        """Return the topic as a TopicConfig."""
         return {
             "topicName": self.name,
             "readQueueNums": self.read,
@@ -59,7 +59,7 @@ class Topic:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Topic":
-        """Read TopicConfig. Raises KeyError, TypeError, ValueError."""
+        """Return the topic of a TopicConfig. Raises KeyError, TypeError, ValueError."""
         return cls(
             str(data["topicName"]),
             int(data.get("readQueueNums", 8)),
@@ -72,7 +72,7 @@ class Topic:
         )
 
     def route(self, broker: str) -> dict[str, Any]:
-        """QueueData."""
+        """Return the topic as a QueueData."""
         return {
             "brokerName": broker,
             "readQueueNums": self.read,
@@ -114,25 +114,25 @@ class Topics:
         return topic
 
     def drop(self, name: str) -> None:
-        """Forget a topic; one that is not there is of no account."""
+        """Remove a topic; an unknown one is ignored."""
         if self._topics.pop(name, None) is not None:
             self._table.delete(name.encode())
             self.version += 1
 
     def create_by_send(self, name: str, template: str, queues: int, sys_flag: int) -> Topic | None:
-        """The topic that a first message creates after another topic which may be inherited; None: there is none."""
-        model = self._topics.get(template)
-        if model is None or not model.permission & Permission.INHERIT:
+        """Create a topic for its first message from a template; return None if the template may not be inherited."""
+        parent = self._topics.get(template)
+        if parent is None or not parent.permission & Permission.INHERIT:
             return None
-        count = max(min(queues, model.write), 0)
-        permission = model.permission & ~Permission.INHERIT
-        return self.put(replace(model, name=name, read=count, write=count, permission=permission, sys_flag=sys_flag))
+        count = max(min(queues, parent.write), 0)
+        permission = parent.permission & ~Permission.INHERIT
+        return self.put(replace(parent, name=name, read=count, write=count, permission=permission, sys_flag=sys_flag))
 
     def create(self, name: str, queues: int, *, order: bool = False, sys_flag: int = 0) -> Topic:
-        """A topic that the broker needs, such as a retry topic; one that is there stays, but for its order."""
-        known = self._topics.get(name)
-        if known is not None:
-            return known if known.order == order else self.put(replace(known, order=order))
+        """Create a topic of the broker, such as a retry topic; of an existing one, only `order` changes."""
+        topic = self._topics.get(name)
+        if topic is not None:
+            return topic if topic.order == order else self.put(replace(topic, order=order))
         return self.put(Topic(name, queues, queues, sys_flag=sys_flag, order=order))
 
 

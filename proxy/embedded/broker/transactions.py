@@ -1,8 +1,8 @@
-"""Transactions: half messages, their end, and asking producers about those that do not end.
+"""Transactions: half messages, their commit and rollback, and checks of unresolved ones with their producers.
 
-A half message is stored in a system topic, and has a row in the table of halves (key: commit log offset) until
-it has been committed, rolled back, or asked about in vain too often. Unlike RocketMQ's it is not stored anew
-with every check, so that its offsets, by which a producer ends it, stay what they were.
+A half message is stored in a system topic, and has a row in the table of half messages (key: commit log offset) until
+it is committed, rolled back, or checked too often without a result. Unlike in RocketMQ it is not stored again with
+every check, so that its offsets, by which a producer ends it, do not change.
 """
 
 import logging
@@ -25,48 +25,51 @@ _log = logging.getLogger("gantry.embedded")
 
 
 @dataclass(slots=True)
-class Half:
-    """A half message that has not ended.
+class HalfMessage:
+    """The row of a half message. Times in ms.
 
-    born: when its producer sent it, immunity: how long after that it is not asked about (ms); `own` where the
-    producer asked for that time. asked: how often it has been asked about, at: when it last was.
+    immunity: duration after `born` in which it is not checked. explicit: whether the producer chose the immunity.
+    checks, last_check: number of checks so far, and the time of the last one.
     """
 
     born: int
     immunity: int
-    own: bool
-    asked: int = 0
-    at: int = 0
+    explicit: bool
+    checks: int = 0
+    last_check: int = 0
 
     def encode(self) -> bytes:
-        return f"{self.born} {self.immunity} {int(self.own)} {self.asked} {self.at}".encode()
+        return f"{self.born} {self.immunity} {int(self.explicit)} {self.checks} {self.last_check}".encode()
 
     @classmethod
-    def decode(cls, value: bytes) -> "Half":
-        born, immunity, own, asked, at = map(int, value.split())
-        return cls(born, immunity, bool(own), asked, at)
+    def decode(cls, value: bytes) -> "HalfMessage":
+        born, immunity, explicit, checks, last_check = map(int, value.split())
+        return cls(born, immunity, bool(explicit), checks, last_check)
 
 
 class Transactions:
-    """Half messages by commit log offset. `ask(group, command)` sends a check to a member of a producer group."""
+    """Half messages by commit log offset.
+
+    `send_check(group, command)` sends a check to a member of a producer group.
+    """
 
     def __init__(
         self,
         settings: BrokerSettings,
         store: Store,
-        intake: AppendPipeline,
-        ask: Callable[[str, RemotingCommand], Channel | None],
+        pipeline: AppendPipeline,
+        send_check: Callable[[str, RemotingCommand], Channel | None],
     ) -> None:
         self._settings = settings
         self._store = store
-        self._intake = intake
-        self._ask = ask
+        self._pipeline = pipeline
+        self._send_check = send_check
         self._table = store.table("halves")
-        self._halves = {int.from_bytes(key, "big"): Half.decode(value) for key, value in self._table.items()}
+        self._rows = {int.from_bytes(key, "big"): HalfMessage.decode(value) for key, value in self._table.items()}
         self._next_check = 0
 
     def __len__(self) -> int:
-        return len(self._halves)
+        return len(self._rows)
 
     def prepare(self, message: StoredMessage, pairs: dict[str, str], now: int) -> StoredMessage:
         """Store a half message."""
@@ -74,47 +77,48 @@ class Transactions:
             pairs[properties.TRANSACTION_ID] = unique_id
         pairs[properties.REAL_TOPIC] = message.topic
         pairs[properties.REAL_QUEUE_ID] = str(message.queue_id)
-        self._intake.check(message.topic, message.body)
+        self._pipeline.check(message.topic, message.body)
         half = replace(
             message,
             topic=names.HALF_TOPIC,
             queue_id=0,
-            # A delay begins with the commit: until then the message must not look as if it could be delayed.
+            # A delay begins with the commit: until then the message must not be treated as a delayed one.
             sys_flag=message.sys_flag & ~TRANSACTION_MASK | SysFlag.TRANSACTION_PREPARED,
         )
-        row = self._new(message, pairs)
+        row = self._new_row(message, pairs)
         with self._store.transaction():
-            stored = self._intake.put(half, pairs, now)
+            stored = self._pipeline.append(half, pairs, now)
             self._table.put(_key(stored.commit_log_offset), row.encode())
-        # What is remembered here follows what has been written, never the other way round.
-        self._halves[stored.commit_log_offset] = row
+        # Memory is updated only after the write has succeeded.
+        self._rows[stored.commit_log_offset] = row
         return stored
 
-    def _new(self, message: StoredMessage, pairs: Mapping[str, str]) -> Half:
+    def _new_row(self, message: StoredMessage, pairs: Mapping[str, str]) -> HalfMessage:
         seconds = pairs.get(properties.CHECK_IMMUNITY_TIME_IN_SECONDS, "")
-        own = seconds.isdecimal()
-        return Half(message.born_timestamp, 1000 * int(seconds) if own else self._settings.transaction_timeout, own)
+        explicit = seconds.isdecimal()
+        immunity = 1000 * int(seconds) if explicit else self._settings.transaction_timeout
+        return HalfMessage(message.born_timestamp, immunity, explicit)
 
-    # The end.
+    # Commit and rollback.
 
     def find(self, offset: int) -> tuple[StoredMessage, bool] | None:
-        """The half message at a commit log offset, and whether it has not ended; None: there is none."""
+        """Return the half message at a commit log offset and whether it is unresolved; None if there is none."""
         record = self._store.record(offset)
         if record is None:
             return None
         message = messages.decode_message(record)
-        return (message, offset in self._halves) if message.topic == names.HALF_TOPIC else None
+        return (message, offset in self._rows) if message.topic == names.HALF_TOPIC else None
 
-    def immune(self, offset: int, now: int) -> bool:
-        """Whether the producer may still end the message by itself: not after the time it asked for."""
-        half = self._halves[offset]
-        return not half.own or now - half.born <= half.immunity
+    def may_end(self, offset: int, now: int) -> bool:
+        """Return whether the producer may end a message without a check: not after the immunity that it chose."""
+        half = self._rows[offset]
+        return not half.explicit or now - half.born <= half.immunity
 
     def commit(self, message: StoredMessage, now: int) -> StoredMessage:
-        """Store a half message where it belongs."""
+        """Store a half message in its topic."""
         pairs = dict(message.property_map)
         topic, queue_id = pairs.pop(properties.REAL_TOPIC), int(pairs.pop(properties.REAL_QUEUE_ID))
-        final = replace(
+        committed = replace(
             message,
             topic=topic,
             queue_id=queue_id,
@@ -122,50 +126,50 @@ class Transactions:
             prepared_transaction_offset=message.commit_log_offset,
         )
         with self._store.transaction():
-            stored = self._intake.put(final, pairs, now)
+            stored = self._pipeline.append(committed, pairs, now)
             self._table.delete(_key(message.commit_log_offset))
-        del self._halves[message.commit_log_offset]
+        del self._rows[message.commit_log_offset]
         return stored
 
     def roll_back(self, message: StoredMessage) -> None:
-        """Forget a half message."""
+        """Remove a half message."""
         self._forget(message.commit_log_offset)
 
     def _forget(self, offset: int) -> None:
         self._table.delete(_key(offset))
-        del self._halves[offset]
+        del self._rows[offset]
 
     # Checks.
 
     def tick(self, now: int) -> None:
-        """Ask about half messages that should have ended."""
+        """Check the half messages that are unresolved for too long."""
         if now < self._next_check:
             return
         self._next_check = now + self._settings.transaction_interval
-        for offset, half in list(self._halves.items()):
+        for offset, half in list(self._rows.items()):
             if now - half.born > half.immunity:
                 self._check(offset, half, now)
 
-    def _check(self, offset: int, half: Half, now: int) -> None:
+    def _check(self, offset: int, half: HalfMessage, now: int) -> None:
         record = self._store.record(offset)
         if record is None:
-            _log.error("the half message at commit log offset %d is gone", offset)
+            _log.error("the half message at commit log offset %d was removed", offset)
             self._forget(offset)
             return
         message = messages.decode_message(record)
-        if half.asked >= self._settings.transaction_checks or now - half.born > self._settings.half_life:
-            self._give_up(message, now)
+        if half.checks >= self._settings.transaction_checks or now - half.born > self._settings.transaction_max_age:
+            self._discard_unresolved(message, now)
             return
-        half.asked, half.at = half.asked + 1, now
+        half.checks, half.last_check = half.checks + 1, now
         self._table.put(_key(offset), half.encode())
         group = message.get(properties.PRODUCER_GROUP) or ""
-        if self._ask(group, self._question(message, half)) is None:
-            _log.info("nobody of producer group %s is there to be asked about a transaction", group)
+        if self._send_check(group, self._check_request(message, half)) is None:
+            _log.info("producer group %s has no member to check a transaction with", group)
 
-    def _question(self, message: StoredMessage, half: Half) -> RemotingCommand:
+    def _check_request(self, message: StoredMessage, half: HalfMessage) -> RemotingCommand:
         settings = self._settings
         pairs = dict(message.property_map)
-        pairs[properties.TRANSACTION_CHECK_TIMES] = str(half.asked)
+        pairs[properties.TRANSACTION_CHECK_TIMES] = str(half.checks)
         unique_id = pairs.get(properties.UNIQ_CLIENT_MESSAGE_ID, "")
         real = replace(
             message,
@@ -184,14 +188,14 @@ class Transactions:
         }
         return commands.request(RequestCode.CHECK_TRANSACTION_STATE, fields, messages.encode_message(real), oneway=True)
 
-    def _give_up(self, message: StoredMessage, now: int) -> None:
+    def _discard_unresolved(self, message: StoredMessage, now: int) -> None:
         pairs = dict(message.property_map)
-        # In its new place it must be neither a half message nor delayed.
-        aside = replace(message, topic=names.UNCHECKED_TOPIC, queue_id=0)
+        # In this topic it is neither a half message nor delayed.
+        unresolved = replace(message, topic=names.UNCHECKED_TOPIC, queue_id=0)
         with self._store.transaction():
-            self._intake.put(aside, pairs, now)
+            self._pipeline.append(unresolved, pairs, now)
             self._table.delete(_key(message.commit_log_offset))
-        del self._halves[message.commit_log_offset]
+        del self._rows[message.commit_log_offset]
 
 
 def _key(commit_log_offset: int) -> bytes:

@@ -207,7 +207,7 @@ def test_embedded_settings_become_options_of_store_and_broker() -> None:
     )
     assert store_options(changed) == StoreOptions(sync_interval=2500, retention_size=2_000_000, retention_time=None)
     broker = broker_settings(changed, address)
-    assert (broker.name, broker.default_queues, broker.longest_delay) == ("b", 3, 1500)
+    assert (broker.name, broker.default_queues, broker.max_delay) == ("b", 3, 1500)
     assert broker.transaction_interval == 250
 
 

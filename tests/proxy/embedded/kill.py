@@ -225,7 +225,7 @@ async def pop_and_ack(client: Client, topic: str, told: Told, wait: int) -> bool
     popped = pop.popped(messages.decode_messages(reply.body), topic, reply.fields, BROKER)
     for one in popped:
         check(one.message.body)
-        assert one.message.body not in told.acked, "what was acknowledged came again"
+        assert one.message.body not in told.acked, "what was acknowledged was delivered again"
         told.popped.add(one.message.body)
     await asyncio.gather(*(_ack(client, topic, one, told) for one in popped))
     return True
@@ -297,7 +297,7 @@ async def _settled(client: Client, topic: str, wanted: set[bytes]) -> set[bytes]
         await anyio.sleep(0.5)
     for each in found:
         check(each)
-    assert len(found) == len(set(found)), "a message came twice"
+    assert len(found) == len(set(found)), "a message was delivered twice"
     return set(found)
 
 

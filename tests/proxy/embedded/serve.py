@@ -19,7 +19,7 @@ from proxy.core.channel import Channel
 from proxy.core.push_relay import relay
 from proxy.embedded.backend import EmbeddedBackend, wall_clock
 from proxy.embedded.broker.settings import BrokerSettings
-from proxy.embedded.server import Server, dismiss, pushing
+from proxy.embedded.server import Server, close_silent, push_via
 from proxy.embedded.store import Store
 from proxy.embedded.store.durable import DurableStore
 from proxy.settings.loading import load
@@ -44,8 +44,8 @@ def _nobody(channel: Channel, command: RemotingCommand) -> None:
 
 
 async def serve(port: int, listen: int | None, directory: Path | None) -> None:
-    push = pushing(_nobody if listen is None else relay)
-    backend = EmbeddedBackend(settings(port), open_store(directory), push, dismiss=dismiss)
+    push = push_via(_nobody if listen is None else relay)
+    backend = EmbeddedBackend(settings(port), open_store(directory), push, close_silent=close_silent)
     server = Server(backend, HostPort(HOST, port))
     async with server.serving(), anyio.create_task_group() as group:
         group.start_soon(server.run)

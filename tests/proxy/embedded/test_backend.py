@@ -67,7 +67,7 @@ async def test_members_are_enrolled_and_withdrawn(backend: EmbeddedBackend) -> N
     assert not backend.broker.members.consumers
     await backend.register(channel, groups, ["broker-a"])
     assert list(backend.broker.members.consumers) == ["g"]
-    assert backend.broker.members.producer("p") is channel
+    assert backend.broker.members.next_producer("p") is channel
     await backend.unregister(channel, groups)
     assert not backend.broker.members.consumers
     assert not backend.broker.members.producers

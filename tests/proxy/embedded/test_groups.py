@@ -47,7 +47,7 @@ async def test_members_come_and_go_and_are_told(bench: Bench) -> None:
     assert len(_told(bench)) == 2
     bench.get(RequestCode.UNREGISTER_CLIENT, {"clientID": "two", "consumerGroup": "g"}, channel=two)
     assert (_told(bench), _ids(bench)) == ([one], ["one"])
-    bench.broker.closed(one)
+    bench.broker.channel_closed(one)
     assert bench.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}).code == ResponseCode.SYSTEM_ERROR
     assert (
         bench.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}).code
@@ -74,7 +74,7 @@ async def test_a_silent_member_leaves(bench: Bench) -> None:
     bench.join({"g": ["t"]}, producers=["p"])
     bench.pass_time(131_000, step=5000)
     assert bench.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}).code == ResponseCode.SYSTEM_ERROR
-    assert bench.broker.members.producer("p") is None
+    assert bench.broker.members.next_producer("p") is None
 
 
 async def test_heartbeats_without_subscriptions_keep_them(bench: Bench) -> None:
@@ -96,7 +96,7 @@ async def test_producers_take_turns(bench: Bench) -> None:
     for channel in channels:
         bench.join(producers=["p"], channel=channel)
     channels[1].closed = True
-    asked = {id(bench.broker.members.producer("p")) for _ in range(6)}
+    asked = {id(bench.broker.members.next_producer("p")) for _ in range(6)}
     assert asked == {id(channels[0]), id(channels[2])}
 
 

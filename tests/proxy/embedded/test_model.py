@@ -150,7 +150,7 @@ class Popping(_Machine):
         waiting = sum(
             len(point.offsets)
             for topic in ("t", "%RETRY%g_t")
-            for point in self.bench.broker.checkpoints.of(topic, "g")
+            for point in self.bench.broker.checkpoints.of_group(topic, "g")
         )
         assert waiting == len(self.out)
 
@@ -164,12 +164,12 @@ class Popping(_Machine):
     def _finish(self) -> None:
         self.inside(lambda: self.bench.pass_time(10_000))
         left = set(self.waiting) | set(self.out)
-        came: set[bytes] = set()
+        delivered: set[bytes] = set()
         while popped := self.inside(lambda: self.bench.pop("t", invisibleTime=10**9)):
             bodies = {one.message.body for one in popped}
-            assert not bodies & came
-            came |= bodies
-        assert came == left
+            assert not bodies & delivered
+            delivered |= bodies
+        assert delivered == left
 
 
 class Ordering(_Machine):
@@ -332,7 +332,7 @@ class Delivering(_Machine):
         for queue, held in self.queues.items():
             assert self.bench.bodies("t", queue=queue) == held
             assert self.bench.broker.offsets.get("t", "g", queue) == self.offsets.get(queue, -1)
-        assert self.bench.broker.intake.waiting == len(self.later)
+        assert self.bench.broker.pipeline.delayed == len(self.later)
         assert len(self.bench.broker.transactions) == len(self.halves)
 
 

@@ -301,7 +301,7 @@ async def test_who_waits_for_a_notice_is_told(bench: Bench) -> None:
 
 
 async def test_too_many_waiting_are_sent_away() -> None:
-    bench = Bench(BrokerSettings(most_polls=2))
+    bench = Bench(BrokerSettings(max_polls=2))
     bench.topic("t")
     for _ in range(2):
         assert not bench.begin(RequestCode.POP_MESSAGE, bench.pop_fields("t", pollTime=1000)).done()

@@ -114,7 +114,7 @@ async def test_a_pull_waits_for_a_message_that_fits(bench: Bench) -> None:
     assert not reply.done()
     bench.send("t", b"this", {"TAGS": "b"})
     assert _bodies(reply.result().body) == [b"this"]
-    assert bench.broker.pulls.total == 0
+    assert bench.broker.waiting_pulls.total == 0
 
 
 async def test_a_wait_ends(bench: Bench) -> None:
@@ -129,7 +129,7 @@ async def test_a_wait_ends(bench: Bench) -> None:
     assert kept.result().code == ResponseCode.PULL_NOT_FOUND
     # Nobody hears it, but who counts what is under way must learn of its end.
     assert left.result().code == ResponseCode.PULL_NOT_FOUND
-    assert bench.broker.pulls.total == 0
+    assert bench.broker.waiting_pulls.total == 0
 
 
 async def test_a_pull_commits_on_the_way(bench: Bench) -> None:

@@ -62,7 +62,7 @@ async def test_many_delays_come_in_their_order_and_survive_a_restart(bench: Benc
     bench.restart()
     bench.pass_time(600)
     assert bench.bodies("t") == [b"%d" % delay for delay in range(1, 1001)]
-    assert bench.broker.intake.waiting == 0
+    assert bench.broker.pipeline.delayed == 0
 
 
 async def test_a_full_disk_delays_further_but_loses_nothing(bench: Bench) -> None:

@@ -18,7 +18,7 @@ from tests.proxy.embedded.bench import Bench
 pytestmark = pytest.mark.anyio
 
 
-# Lite topics came with RocketMQ 5.5; as every broker before, this one does not know them.
+# Lite topics are new in RocketMQ 5.5; earlier brokers do not support them either.
 _LITE = {RequestCode.POP_LITE_MESSAGE, RequestCode.LITE_SUBSCRIPTION_CTL}
 
 

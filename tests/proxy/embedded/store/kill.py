@@ -132,7 +132,7 @@ def look(store: DurableStore, told: Told) -> None:
         assert progress is None or int(progress) < store.bounds("T", sender % QUEUES)[1], "an offset is ahead"
     _, after = store.bounds("U", 0)
     assert after >= told.units
-    assert int(table.get(b"units") or 0) == after, "a transaction came apart"
+    assert int(table.get(b"units") or 0) == after, "a transaction is incomplete"
 
 
 def run(rounds: int, directory: Path, seed: int) -> int:

@@ -58,7 +58,7 @@ def abandon(store: DurableStore) -> None:
 
 
 class Outcome:
-    """What came of background work."""
+    """The result of background work."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error
