@@ -16,7 +16,7 @@ from tests.cluster.backends import Backend
 from tests.cluster.client import Client, create_topic, unique
 from tests.cluster.servers import HOST, TIMEOUT, Cluster, Gantry
 from tests.ports import free_port
-from tests.proxy.admin.grpc.kit import Caller, moment, name
+from tests.proxy.admin.grpc.stage import Caller, moment, name
 
 pytestmark = [
     pytest.mark.backends(

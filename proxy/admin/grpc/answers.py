@@ -1,4 +1,4 @@
-"""What requests must look like, and what answers are made of."""
+"""Validation of requests, and parts of responses."""
 
 import re
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ _SQL = "SQL92"
 
 
 def topic(resource: Resource) -> str:
-    """A topic's name, RocketMQ's own topics' too. Raises Refused."""
+    """Return a topic's name, RocketMQ's own topics included. Raises Refused."""
     return _name(resource.name, "topic", Code.ILLEGAL_TOPIC)
 
 
 def group(resource: Resource) -> str:
-    """A consumer group's name. Raises Refused."""
+    """Return a consumer group's name. Raises Refused."""
     return _name(resource.name, "consumer group", Code.ILLEGAL_CONSUMER_GROUP)
 
 
@@ -36,20 +36,20 @@ def _name(name: str, what: str, code: Code) -> str:
 
 
 def is_retry(name: str) -> bool:
-    """Whether a topic holds a group's redeliveries: nobody subscribes to one on purpose."""
+    """Return whether a topic holds a group's redeliveries: clients never subscribe to it themselves."""
     return name.startswith(RETRY_PREFIX)
 
 
-def well(missing: Sequence[str] = ()) -> Status:
-    """OK; its text says what is missing from the answer."""
+def ok_status(missing: Sequence[str] = ()) -> Status:
+    """Return OK; its text names missing parts of the response."""
     return Status(code=Code.OK, message=f"not complete: {'; '.join(dict.fromkeys(missing))}" if missing else "OK")
 
 
 def expression(text: str, kind: str) -> FilterExpression:
-    """A filter expression, from the words of a heartbeat."""
+    """Return a filter expression, from the fields of a heartbeat."""
     return FilterExpression(type=FilterType.SQL if kind == _SQL else FilterType.TAG, expression=text)
 
 
 def queue_of(topic: str, broker: str, number: int) -> MessageQueue:
-    """A message queue."""
+    """Return a message queue."""
     return MessageQueue(topic=Resource(name=topic), broker=Broker(name=broker), id=number)

@@ -1,4 +1,4 @@
-"""Asking brokers on an operator's behalf: one, or several at the same time."""
+"""Requests to brokers on an operator's behalf: to one, or to several concurrently."""
 
 import asyncio
 from collections.abc import Collection, Iterable
@@ -12,13 +12,13 @@ from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, ServiceUnavailable
 from remoting.requests import request_spec
 
-# Below the three seconds that RocketMQ's dashboard waits for an answer.
+# Below the three seconds that RocketMQ's dashboard waits.
 TIMEOUT = 2.5
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Answers by broker; `missing` says of each broker that gave none why."""
+    """Replies by broker; `missing` has the error of each broker without one."""
 
     replies: dict[str, RemotingCommand]
     missing: tuple[str, ...]
@@ -27,7 +27,7 @@ class Answers:
 async def request(
     services: AdminServices, broker: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
 ) -> RemotingCommand:
-    """A broker's answer, whatever it says. Raises what `Backend.request` does."""
+    """Return a broker's reply, successful or not. Raises as `Backend.request` does."""
     return await services.replica.core.backend.request(
         broker, request_spec(code), commands.request(code, fields, body), TIMEOUT, None
     )
@@ -36,7 +36,7 @@ async def request(
 async def ask(
     services: AdminServices, broker: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
 ) -> RemotingCommand:
-    """A broker's answer, which is a success. Raises BrokerRefused, and what `request` does."""
+    """Return a broker's successful reply. Raises BrokerRefused, and as `request` does."""
     reply = await request(services, broker, code, fields, body)
     if reply.code != 0:
         raise BrokerRefused(broker, reply.code, reply.remark)
@@ -46,7 +46,7 @@ async def ask(
 async def found(
     services: AdminServices, broker: str, code: RequestCode, fields: dict[str, str], nothing: Collection[int]
 ) -> RemotingCommand | None:
-    """The answer; None where it is one of the codes that say that there is nothing."""
+    """Return the reply; None if its code means that nothing was found."""
     try:
         return await ask(services, broker, code, fields)
     except BrokerRefused as error:
@@ -62,9 +62,10 @@ async def ask_each(
     fields: dict[str, str],
     nothing: Collection[int] = (),
 ) -> Answers:
-    """Ask several brokers the same; those that have nothing (`nothing`: their response codes) are in no list.
+    """Send the same request to several brokers; those that have nothing (`nothing`: such response codes) are in neither
+    list.
 
-    Raises what the first of them did where no broker has answered.
+    Raises the first broker's error if no broker replied.
     """
     names = sorted(brokers)
     if not names:

@@ -1,4 +1,4 @@
-"""PrintThreadStackTrace, VerifyMessage and GetConsumerRunningInfo: what a client is asked, wherever it is connected."""
+"""PrintThreadStackTrace, VerifyMessage and GetConsumerRunningInfo: requests to a client, wherever it is connected."""
 
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from remoting.codes import RequestCode
 from remoting.errors import BodyError
 from remoting.fastjson import ObjectKeys
 
-# What a listener that has done its work says (CMResult).
+# The result of a listener that has consumed a message (CMResult).
 _CONSUMED = frozenset(("CR_SUCCESS", "CR_COMMIT"))
 _LONGEST_ID = 512
 _Told = TypeVar("_Told", pb.ProcessQueueInfo, pb.ConsumeStatus)
@@ -26,17 +26,17 @@ _Told = TypeVar("_Told", pb.ProcessQueueInfo, pb.ConsumeStatus)
 async def print_thread_stack_trace(
     services: AdminServices, request: pb.PrintThreadStackTraceRequest
 ) -> pb.PrintThreadStackTraceResponse:
-    """A consumer's threads, as it tells them. Raises Refused, ClientRefused, RemotingError, TimeoutError."""
+    """Return a consumer's thread stacks. Raises Refused, ClientRefused, RemotingError, TimeoutError."""
     client_id = _client_id(request.client_id)
     group = await _group(services, request.group, client_id)
     info = await client_tools.running_info(services, ClientQuestion(group, client_id, stack=True))
     if not info.stack:
         raise Refused(Code.NOT_FOUND, f"the client {client_id} tells nothing of its threads")
-    return pb.PrintThreadStackTraceResponse(status=answers.well(), thread_stack_trace=info.stack)
+    return pb.PrintThreadStackTraceResponse(status=answers.ok_status(), thread_stack_trace=info.stack)
 
 
 async def verify_message(services: AdminServices, request: pb.VerifyMessageRequest) -> pb.VerifyMessageResponse:
-    """Have a consumer consume a message; OK where it did.
+    """Make a consumer consume a message; return OK if it did.
 
     Raises Refused, ClientRefused, RemotingError, TimeoutError.
     """
@@ -50,13 +50,14 @@ async def verify_message(services: AdminServices, request: pb.VerifyMessageReque
     if verified.result not in _CONSUMED:
         text = f": {verified.remark}" if verified.remark else ""
         raise Refused(Code.FAILED_TO_CONSUME_MESSAGE, f"the client {client_id} answered {verified.result}{text}")
-    return pb.VerifyMessageResponse(status=answers.well())
+    return pb.VerifyMessageResponse(status=answers.ok_status())
 
 
 async def get_consumer_running_info(
     services: AdminServices, request: pb.GetConsumerRunningInfoRequest
 ) -> pb.GetConsumerRunningInfoResponse:
-    """What a consumer says of itself; of a gRPC client, what is known of it: it has no words for the rest.
+    """Return a consumer's running info; for a gRPC client the replica's own knowledge, because the protocol has no such
+    request.
 
     Raises Refused, ClientRefused, RemotingError, TimeoutError.
     """
@@ -71,7 +72,7 @@ async def get_consumer_running_info(
     data = fastjson.loads(reply.body)
     if not isinstance(data, dict):
         raise BodyError("the client's answer is not an object")
-    return pb.GetConsumerRunningInfoResponse(status=answers.well(), consumer_running_info=_info(data))
+    return pb.GetConsumerRunningInfoResponse(status=answers.ok_status(), consumer_running_info=_info(data))
 
 
 def _info(data: dict[str, Any]) -> pb.ConsumerRunningInfo:
@@ -93,7 +94,7 @@ def _info(data: dict[str, Any]) -> pb.ConsumerRunningInfo:
     )
 
 
-# Fields of ProcessQueueInfo by the names that Java has for them, one of them misspelt there.
+# Fields of ProcessQueueInfo by their names in Java, one of which is misspelt there.
 _HELD = {
     "commit_offset": "commitOffset",
     "cached_msg_min_offset": "cachedMsgMinOffset",
@@ -126,16 +127,16 @@ def _queue(queue: dict[str, Any], held: dict[str, Any]) -> pb.MessageQueueItem:
         message_queue=answers.queue_of(
             str(queue.get("topic", "")), str(queue.get("brokerName", "")), int(queue.get("queueId", -1))
         ),
-        process_queue_info=_told(pb.ProcessQueueInfo, known),
+        process_queue_info=_parse_reply(pb.ProcessQueueInfo, known),
     )
 
 
 def _rates(row: dict[str, Any]) -> pb.ConsumeStatus:
-    return _told(pb.ConsumeStatus, {name: row[java] for name, java in _RATES.items() if java in row})
+    return _parse_reply(pb.ConsumeStatus, {name: row[java] for name, java in _RATES.items() if java in row})
 
 
-def _told(kind: type[_Told], values: dict[str, Any]) -> _Told:
-    """A client may answer anything. Raises BodyError."""
+def _parse_reply(kind: type[_Told], values: dict[str, Any]) -> _Told:
+    """Parse a client's reply, which may be anything. Raises BodyError."""
     try:
         return kind(**values)
     except (TypeError, ValueError) as error:
@@ -149,18 +150,18 @@ def _client_id(text: str) -> str:
 
 
 async def _group(services: AdminServices, group: Resource, client_id: str) -> str:
-    """The group that the request names, where the client is in it; else one that it is in. Raises Refused."""
+    """Return the request's group if the client is a member; else one of the client's groups. Raises Refused."""
     if not group.name:
         member = services.replica.registry.find(client_id)
         if member is not None and member.consumers:
             return min(member.consumers)
-        # At another worker, perhaps.
+        # The client may be connected to another worker.
         for one in await here(services, None):
             if any(known.info.client_id == client_id for known in one.members):
                 return one.name
         raise Refused(Code.NOT_FOUND, f"no consumer {client_id} is connected here: name its group")
     name = answers.group(group)
-    # A broker's word for a client that it does not know is the same as for one that fails.
+    # Brokers use the same code for an unknown client and for a failing one.
     known = services.replica.registry.find(client_id, Role.CONSUMER, name) is not None
     if known or any(member.info.client_id == client_id for member in (await everywhere(services, name)).members):
         return name

@@ -1,4 +1,4 @@
-"""Which v2 status tells a caller what went wrong."""
+"""v2 statuses of errors."""
 
 from grpc_gateway import response_status as status
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
@@ -9,12 +9,12 @@ from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.errors import ConsumerNotOnline, RemotingError
 
-# What brokers answer that clients are never told.
+# Response codes of brokers that clients never get.
 _ANSWERS: dict[int, Code] = {
     ResponseCode.CONSUMER_NOT_ONLINE: Code.NOT_FOUND,
     ResponseCode.QUERY_NOT_FOUND: Code.NOT_FOUND,
 }
-# The first that fits.
+# The first match wins.
 _KINDS: tuple[tuple[type[Exception], Code], ...] = (
     (ConsumerNotOnline, Code.NOT_FOUND),
     (ClientRefused, Code.INTERNAL_ERROR),
@@ -23,7 +23,7 @@ _KINDS: tuple[tuple[type[Exception], Code], ...] = (
 
 
 def status_of(error: Exception) -> Status:
-    """What an error says; INTERNAL_SERVER_ERROR and no word of it where it is a mistake of ours."""
+    """Return the status of an error; an internal error is INTERNAL_SERVER_ERROR without details."""
     if isinstance(error, BrokerRefused):
         known = _ANSWERS.get(error.answer)
         if known is not None:
@@ -35,6 +35,6 @@ def status_of(error: Exception) -> Status:
     return status.status_from_error(error)
 
 
-def is_mistake(error: Exception) -> bool:
-    """Whether an error is none that was to be expected."""
+def is_unexpected(error: Exception) -> bool:
+    """Return whether an error is unexpected."""
     return not isinstance(error, status.Refused | RemotingError | OperationFailed | TimeoutError)

@@ -1,4 +1,4 @@
-"""Consumer groups: who is in them, and what they want of which topic."""
+"""Consumer groups: members and their subscriptions."""
 
 import time
 from collections.abc import Iterable
@@ -32,8 +32,8 @@ _MODELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What a member wants of a topic. updated: when it said so last, ms since 1970."""
+class MemberSubscription:
+    """A member's subscription to a topic. updated: time of the last change, ms since 1970."""
 
     expression: str
     kind: str
@@ -46,15 +46,15 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of a group, and its wishes by topic."""
+    """A member of a group, with its subscriptions by topic."""
 
     info: pb.ClientInfo
-    wishes: dict[str, Wish]
+    wishes: dict[str, MemberSubscription]
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group with those of its members that are wanted. missing: who could not be asked for some."""
+    """A consumer group with the selected members. missing: sources that did not answer."""
 
     name: str
     members: list[Member]
@@ -62,11 +62,11 @@ class Group:
 
     @property
     def topics(self) -> list[str]:
-        """Topics that members subscribe to."""
+        """Return the topics that members subscribe to."""
         return sorted({topic for member in self.members for topic in member.wishes})
 
     def subscriptions(self, topic: str | None = None) -> list[pb.SubscriptionInfo]:
-        """What the group wants of each topic, or of one: where members disagree, what the last one said."""
+        """Return the group's subscription to each topic, or to one: the latest, if members disagree."""
         wanted = {
             member.info.client_id: {name: (wish.expression, wish.kind) for name, wish in member.wishes.items()}
             for member in self.members
@@ -97,7 +97,7 @@ class MemberEntry(Answer):
 
     client_id: str
     info: str
-    wishes: dict[str, Wish]
+    wishes: dict[str, MemberSubscription]
 
 
 def merge_members(values: list[list[MemberEntry]]) -> list[MemberEntry]:
@@ -126,7 +126,7 @@ async def find_members(services: AdminServices, group: str | None) -> Entries[Gr
 
 
 def _members(services: AdminServices, name: str) -> list[MemberEntry]:
-    # Of a client with two connections, the one that was seen last.
+    # Of a client with two connections, the most recently active one.
     members = sorted(
         services.replica.registry.members(Role.CONSUMER, name), key=lambda member: member.last_heartbeat_at
     )
@@ -155,7 +155,7 @@ async def here(services: AdminServices, group: str | None) -> list[Group]:
 
 
 async def everywhere(services: AdminServices, name: str) -> Group:
-    """A group's members at this replica, and those whom brokers know besides."""
+    """Return the members at this replica, and those that only brokers know."""
     (known,) = await here(services, name)
     ids = {member.info.client_id for member in known.members}
     data = await _connections(services, name)
@@ -163,12 +163,12 @@ async def everywhere(services: AdminServices, name: str) -> Group:
         item for item in data.get("connectionSet") or () if isinstance(item, dict) and item.get("clientId") not in ids
     ]
     # Brokers keep one subscription for all members of a group.
-    wishes = _wishes((data.get("subscriptionTable") or {}).values())
+    wishes = _member_subscriptions((data.get("subscriptionTable") or {}).values())
     return Group(name, [*known.members, *(Member(_info(item, data), wishes) for item in others)], known.missing)
 
 
 async def _connections(services: AdminServices, name: str) -> dict[str, Any]:
-    """ConsumerConnection; empty where nobody knows the group, or nobody can be asked."""
+    """Return ConsumerConnection; empty if the group is unknown, or no broker replies."""
     code = RequestCode.GET_CONSUMER_CONNECTION_LIST
     try:
         reply = await operator_channel.handle(
@@ -193,7 +193,7 @@ def _known(member: client_registry.Member, group: str) -> Member:
         message_model=pb.MessageModel.LITE_SELECTIVE if lite else _model(data),
     )
     updated = round((time.time() - max(time.monotonic() - member.last_heartbeat_at, 0.0)) * 1000)
-    return Member(info, _wishes(data.get("subscriptionDataSet") or (), updated))
+    return Member(info, _member_subscriptions(data.get("subscriptionDataSet") or (), updated))
 
 
 def _info(item: dict[str, Any], group: dict[str, Any]) -> pb.ClientInfo:
@@ -208,16 +208,16 @@ def _info(item: dict[str, Any], group: dict[str, Any]) -> pb.ClientInfo:
     )
 
 
-def _wishes(items: Iterable[Any], updated: int | None = None) -> dict[str, Wish]:
-    """SubscriptionData by topic; its version is the time at which it was made, in ms."""
+def _member_subscriptions(items: Iterable[Any], updated: int | None = None) -> dict[str, MemberSubscription]:
+    """Return SubscriptionData by topic; its version is the time of its creation, in ms."""
     return {
-        str(item.get("topic")): Wish(
+        str(item.get("topic")): MemberSubscription(
             str(item.get("subString") or "*"),
             str(item.get("expressionType") or "TAG"),
             int(item.get("subVersion") or 0) if updated is None else updated,
         )
         for item in items
-        # A group's consumers have subscribed to its retry topics without being told to.
+        # Consumers subscribe to the retry topic of their group implicitly.
         if isinstance(item, dict) and not answers.is_retry(str(item.get("topic")))
     }
 
@@ -227,7 +227,7 @@ def _model(data: dict[str, Any]) -> pb.MessageModel | None:
 
 
 def _hostname(client_id: str) -> str:
-    """What official clients put before the @: their address or host name."""
+    """Return the part of a client id before the @: address or host name in official clients."""
     host, at, _ = client_id.partition("@")
     return host if at else ""
 
@@ -243,7 +243,7 @@ def _ip(address: str) -> str:
 
 
 async def groups_of(services: AdminServices, topic: str) -> list[str]:
-    """Groups that subscribe to a topic, or have consumed it. Raises RemotingError."""
+    """Return groups that subscribe to a topic, or have consumed it. Raises RemotingError."""
     asked = await brokers.ask_each(
         services,
         (await services.replica.core.backend.route(topic)).brokers,
@@ -256,7 +256,7 @@ async def groups_of(services: AdminServices, topic: str) -> list[str]:
 
 
 async def topics_of(services: AdminServices, group: str) -> list[str]:
-    """Topics that a group has consumed, but for its retry topics. Raises RemotingError."""
+    """Return topics that a group has consumed, without its retry topics. Raises RemotingError."""
     asked = await brokers.ask_each(
         services, await services.replica.core.backend.brokers(), RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}
     )

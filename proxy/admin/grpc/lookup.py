@@ -10,9 +10,9 @@ from remoting.errors import BodyError
 from remoting.ids import OffsetMessageId
 from remoting.messages import StoredMessage
 
-# Brokers find messages by their unique id with this field (MixAll.UNIQUE_MSG_QUERY_FLAG).
+# With this field brokers look up messages by their unique id (MixAll.UNIQUE_MSG_QUERY_FLAG).
 _BY_ID = "_UNIQUE_KEY_QUERY"
-# The last moment that a query may name, ms since 1970: brokers add to it.
+# The last time of a query, ms since 1970: brokers add to it.
 EVER = 2**62
 _NOTHING = (ResponseCode.QUERY_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST)
 _MAX = 64
@@ -20,32 +20,32 @@ _MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A message, and the broker that has it."""
+    """A message, and its broker."""
 
     broker: str
     message: StoredMessage
 
     @property
     def offset_id(self) -> str:
-        """The message's own id at its broker, which says where it is stored."""
+        """Return the message's id at its broker, which encodes its place."""
         return str(OffsetMessageId(*self.message.store_host, self.message.commit_log_offset))
 
 
 async def by_id(services: AdminServices, topic: str, message_id: str) -> Found | None:
-    """The message with this unique id, or with this offset message id. Raises RemotingError."""
+    """Return the message with this unique id, or with this offset message id. Raises RemotingError."""
     found = [
         one
         for one in await _query(services, topic, message_id, 0, EVER, unique=True)
-        # Brokers find by a hash.
+        # Brokers look up by a hash.
         if one.message.get(properties.UNIQ_CLIENT_MESSAGE_ID) == message_id
     ]
     return found[0] if found else await _by_offset(services, topic, message_id)
 
 
 async def by_key(services: AdminServices, topic: str, key: str, begin: int, end: int) -> list[Found]:
-    """Messages with this key that were stored from `begin` to `end` (ms since 1970), the newest first.
+    """Return messages with this key that were stored from `begin` to `end` (ms since 1970), the newest first.
 
-    As many as brokers give: the newest 64 of each. Raises RemotingError.
+    Brokers return at most the newest 64 each. Raises RemotingError.
     """
     found = await _query(services, topic, key, begin, end, unique=False)
     return [one for one in found if key in (one.message.get(properties.KEYS) or "").split()]
@@ -78,7 +78,7 @@ async def _by_offset(services: AdminServices, topic: str, text: str) -> Found | 
     except BodyError:
         return None
     names = (await services.replica.core.backend.route(topic)).brokers
-    # A broker says SYSTEM_ERROR of an offset at which it has no message.
+    # A broker answers SYSTEM_ERROR for an offset without a message.
     nothing = (*_NOTHING, ResponseCode.SYSTEM_ERROR)
     asked = await brokers.ask_each(
         services, names, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(wanted.offset)}, nothing

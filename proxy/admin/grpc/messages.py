@@ -1,4 +1,4 @@
-"""QueryMessage: by id, by key, or all of a time."""
+"""QueryMessage: by id, by key, or by time."""
 
 from collections.abc import Iterable
 from contextlib import aclosing
@@ -16,16 +16,16 @@ from proxy.admin.grpc.scan import Cursor, Range, Scan
 from proxy.operations.services import AdminServices
 
 _DEFAULT, _MAX = 32, 1_000
-# Bytes of messages with which an answer is full: gRPC clients take 4 MiB unless they are told otherwise.
+# Maximum bytes of messages in a response: gRPC clients accept 4 MiB by default.
 _FULL = 3 * 2**20
 
 
 async def query_message(services: AdminServices, request: pb.ListMessageRequest) -> pb.ListMessageResponse:
-    """Messages of a topic, with their bodies.
+    """Return messages of a topic, with their bodies.
 
-    By message_id or message_key, of which page_num and page_size show a part; or all of a time, `subscription` choosing
-    tags, broker_name and queue_id a place: an answer with a scroll_id has more behind it, also where it holds no
-    message. Raises Refused, RemotingError.
+    By message_id or message_key, in pages of page_num and page_size; or by time, filtered by the tags of
+    `subscription`, broker_name and queue_id: a response with a scroll_id has further messages behind it, even if it
+    contains none. Raises Refused, RemotingError.
     """
     topic = answers.topic(request.topic)
     key = request.WhichOneof("search_key")
@@ -86,7 +86,7 @@ def _fitting(found: Iterable[Found]) -> list[Message]:
 def _listed(messages: list[Message], following: str = "") -> pb.ListMessageResponse:
     if not messages and not following:
         raise Refused(Code.MESSAGE_NOT_FOUND, "the topic has no such message, or has it no more")
-    return pb.ListMessageResponse(status=answers.well(), messages=messages, scroll_id=following)
+    return pb.ListMessageResponse(status=answers.ok_status(), messages=messages, scroll_id=following)
 
 
 def _shown(one: Found) -> Message:
@@ -106,12 +106,12 @@ def _limit(request: pb.ListMessageRequest) -> int:
 
 
 def _times(request: pb.ListMessageRequest) -> tuple[int, int]:
-    begin = _moment(request.begin_timestamp)
-    return begin, _moment(request.end_timestamp) if request.HasField("end_timestamp") else EVER
+    begin = _milliseconds(request.begin_timestamp)
+    return begin, _milliseconds(request.end_timestamp) if request.HasField("end_timestamp") else EVER
 
 
-def _moment(moment: Timestamp) -> int:
-    """Milliseconds since 1970. Raises Refused."""
+def _milliseconds(moment: Timestamp) -> int:
+    """Return milliseconds since 1970. Raises Refused."""
     value = validation.milliseconds(moment)
     if not 0 <= value <= EVER:
         raise Refused(Code.BAD_REQUEST, f"not a time: {moment.seconds} s since 1970")

@@ -23,22 +23,22 @@ from remoting.names import RETRY_PREFIX
 
 _Accumulation = pb.DescribeGroupAccumulationResponse.GroupAccumulation
 
-# Topics of one request, each of which is several requests to each broker.
+# Maximum topics of one request, each of which costs several requests to each broker.
 _MAX_TOPICS = 100
-# Between group and topic in the names of the topics from which pop consumers get messages again, old and new.
+# Separators of group and topic in the names of pop retry topics, old and new.
 _SEPARATORS = ("_", "+")
 
 
 @dataclass(slots=True)
 class _Sums:
-    """How far a group is in a topic. last: when the latest message that is done with was stored, ms since 1970."""
+    """Progress of a group in a topic. last: storage time of the latest consumed message, ms since 1970."""
 
     lag: int = 0
     in_flight: int = 0
     last: int = 0
 
     def add(self, offsets: QueueOffsets) -> None:
-        """Add one more queue."""
+        """Add one queue."""
         self.lag += offsets.lag
         self.in_flight += offsets.in_flight
         self.last = max(self.last, offsets.consumed_until)
@@ -47,11 +47,11 @@ class _Sums:
 async def describe_group_accumulation(
     services: AdminServices, request: pb.DescribeGroupAccumulationRequest
 ) -> pb.DescribeGroupAccumulationResponse:
-    """How far a group is in some topics, or in all that it has consumed; retries of a popped topic belong to it.
+    """Return the progress of a group in some topics, or in all that it has consumed; retries of a popped topic belong
+    to it.
 
-    deliver_delay_time is how long the first message that is not done with has been stored. In flight is what has been
-    pulled and not been committed; what RocketMQ's brokers have handed out by pop is done with in their statistics.
-    Raises Refused, RemotingError.
+    deliver_delay_time is the age of the first unconsumed message. In flight are messages that were pulled and not
+    committed; messages handed out by pop count as consumed in RocketMQ's statistics. Raises Refused, RemotingError.
     """
     if request.lite_topic:
         raise Refused(Code.NOT_IMPLEMENTED, "brokers do not tell how far a group is in a lite topic")
@@ -65,7 +65,7 @@ async def describe_group_accumulation(
     delays = await _delays(services, group, [topic for topic, one in sums.items() if one.lag])
     rows = {topic: _row([one], delays.get(topic)) for topic, one in sums.items()}
     return pb.DescribeGroupAccumulationResponse(
-        status=answers.well([text for one in asked for text in one.missing]),
+        status=answers.ok_status([text for one in asked for text in one.missing]),
         accumulation=_row(sums.values(), max(delays.values(), default=None)),
         topic_accumulation=rows,
     )
@@ -77,7 +77,7 @@ async def _stats(services: AdminServices, group: str, topics: list[str]) -> list
     if not topics:
         return [await brokers.ask_each(services, names, code, {"consumerGroup": group})]
     for topic in topics:
-        # Statistics say nothing of a topic that is not there.
+        # Statistics omit topics that do not exist.
         await services.replica.core.backend.route(topic)
     wanted = [name for topic in topics for name in (topic, *_retry_topics(topic, group))]
     asked = (
@@ -94,7 +94,7 @@ def _retry_topics(topic: str, group: str) -> list[str]:
 
 
 def _origin(topic: str, group: str) -> str:
-    """The topic whose messages a retry topic of the group has; the group's common one has those of all."""
+    """Return the topic of a retry topic's messages; the group's common retry topic serves all of its topics."""
     for separator in _SEPARATORS:
         prefix = f"{RETRY_PREFIX}{group}{separator}"
         if topic.startswith(prefix):
@@ -120,7 +120,7 @@ def _row(sums: Iterable[_Sums], delay: int | None) -> _Accumulation:
 
 
 async def _delays(services: AdminServices, group: str, topics: list[str]) -> dict[str, int]:
-    """How late a group is in each of these topics, in ms, where that can be told."""
+    """Return the delay of a group in each of these topics, in ms, where it is known."""
 
     async def delay(topic: str) -> int | None:
         try:
@@ -134,7 +134,7 @@ async def _delays(services: AdminServices, group: str, topics: list[str]) -> dic
 
 
 def _topics(resources: Iterable[Resource]) -> list[str]:
-    """Names of topics, each once, in their order. Raises Refused."""
+    """Return names of topics, without repetitions, in order. Raises Refused."""
     names = list(dict.fromkeys(answers.topic(resource) for resource in resources))
     if len(names) > _MAX_TOPICS:
         raise Refused(Code.BAD_REQUEST, f"{len(names)} topics: at most {_MAX_TOPICS} at a time")
@@ -142,7 +142,8 @@ def _topics(resources: Iterable[Resource]) -> list[str]:
 
 
 async def query_time_span(services: AdminServices, request: pb.QueryTimeSpanRequest) -> pb.QueryTimeSpanResponse:
-    """What times each queue of some topics holds, and where in time a group is; without topics: of all it has consumed.
+    """Return the times of the messages in each queue of some topics, and the group's place; without topics: of all it
+    has consumed.
 
     Raises Refused, RemotingError.
     """
@@ -150,7 +151,7 @@ async def query_time_span(services: AdminServices, request: pb.QueryTimeSpanRequ
     topics = _topics(request.topics) or (await groups.topics_of(services, group))[:_MAX_TOPICS]
     found = await asyncio.gather(*(_spans(services, group, topic) for topic in topics))
     return pb.QueryTimeSpanResponse(
-        status=answers.well([text for _, missing in found for text in missing]),
+        status=answers.ok_status([text for _, missing in found for text in missing]),
         queue_time_span_list=[span for spans, _ in found for span in spans],
     )
 
@@ -168,7 +169,7 @@ async def _spans(
 
 
 def _span(row: dict[str, Any]) -> pb.QueryTimeSpanResponse.QueueTimeSpan:
-    """QueueTimeSpan. A broker has -1 where there is no message, and counts a group that never was there from 1970."""
+    """Return QueueTimeSpan. Brokers send -1 without a message, and 1970 for a group without offsets."""
     queue = row.get("messageQueue") or {}
     first, last, consumed = (
         max(int(row.get(name, 0)), 0) for name in ("minTimeStamp", "maxTimeStamp", "consumeTimeStamp")
@@ -188,12 +189,12 @@ def _span(row: dict[str, Any]) -> pb.QueryTimeSpanResponse.QueueTimeSpan:
 async def reset_group_offset(
     services: AdminServices, request: pb.ResetGroupOffsetRequest
 ) -> pb.ResetGroupOffsetResponse:
-    """Move a group, in all queues of a topic, to the first message stored at a time or after it.
+    """Move a group, in all queues of a topic, to the first message stored at or after a time.
 
-    Raises Refused, RemotingError; what brokers have done by then stays done.
+    Raises Refused, RemotingError; queues that brokers have reset by then stay reset.
     """
     group, topic = answers.group(request.group), answers.topic(request.topic)
-    # A time that was forgotten would be 1970: everything once more.
+    # A missing time would be 1970: a full replay.
     if request.reset_timestamp.seconds <= 0:
         raise Refused(Code.BAD_REQUEST, "reset_timestamp is not set, or not after 1970-01-01")
     try:
@@ -201,4 +202,4 @@ async def reset_group_offset(
     except (ValueError, OverflowError):
         raise Refused(Code.BAD_REQUEST, "reset_timestamp is no time that a calendar has") from None
     await consumer_progress.reset_offset(services, ResetOrder(group, ResetToTime(topic=topic, time=moment)))
-    return pb.ResetGroupOffsetResponse(status=answers.well())
+    return pb.ResetGroupOffsetResponse(status=answers.ok_status())

@@ -25,9 +25,9 @@ _LEVELS = {_Level.DEBUG: "debug", _Level.INFO: "info", _Level.WARN: "warning", _
 
 
 async def change_log_level(services: AdminServices, request: pb.ChangeLogLevelRequest) -> pb.ChangeLogLevelResponse:
-    """Set the root logger's level at all workers, until it is set again or the replica ends.
+    """Set the root logger's level at all workers, until the next change or the end of the replica.
 
-    There is no TRACE, which is also the value of a request that names no level. Raises Refused.
+    TRACE is not available: it is also the value of a request without a level. Raises Refused.
     """
     level = _LEVELS.get(request.level)
     if level is None:
@@ -73,7 +73,7 @@ async def read_stats(source: tuple[AdminServices, Throughput], _: None) -> Runti
         sent,
         delivered,
         len(replica.channels) + len(replica.grpc.server.connections),
-        # Every Java client is also a producer of its internal group.
+        # Every Java client is also a producer of an internal group.
         [member.client_id for member in members if member.producers.keys() - {INNER_PRODUCER}],
         [member.client_id for member in members if member.consumers],
     )
@@ -84,7 +84,7 @@ async def runtime_stats(services: AdminServices, _: pb.GetProxyRuntimeStatsReque
     merged = await services.workers.gather(read_stats, None)
     stats = merged.value
     return pb.GetProxyRuntimeStatsResponse(
-        status=answers.well([f"worker {worker} does not answer" for worker in merged.missing]),
+        status=answers.ok_status([f"worker {worker} does not answer" for worker in merged.missing]),
         proxy_name=services.replica.settings.replica or socket.gethostname(),
         version=product_version(),
         in_tps=stats.sent,

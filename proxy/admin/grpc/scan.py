@@ -1,4 +1,4 @@
-"""All messages of a topic within a time, queue after queue, in parts."""
+"""Scans: all messages of a topic within a time, queue after queue, in parts."""
 
 import base64
 from collections.abc import AsyncGenerator
@@ -19,10 +19,10 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.messages import PullSysFlag, StoredMessage
 from remoting.routes import TopicRoute
 
-# A group that brokers have from their start, for tools (MixAll.TOOLS_CONSUMER_GROUP).
+# A group for tools that brokers create at their start (MixAll.TOOLS_CONSUMER_GROUP).
 _GROUP = "TOOLS_CONSUMER"
 _BATCH = 32
-# Requests of one part: a filter may fit nothing for a long time, and a topic may have many queues.
+# Maximum requests of one part: a filter may match nothing for long, and a topic may have many queues.
 _MAX_ASKED = 128
 _NOTHING = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 _ALL = "*"
@@ -30,7 +30,7 @@ _ALL = "*"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What is wanted: times in ms since 1970, both inclusive; tags as in a subscription; a broker or queue, or all."""
+    """Filter of a scan: inclusive times in ms since 1970; tags as in a subscription; a broker or queue, or all."""
 
     begin: int
     end: int
@@ -39,13 +39,13 @@ class Range:
     queue: int | None = None
 
     def fits(self, message: StoredMessage) -> bool:
-        """Whether a message within the time is wanted. Brokers compare hashes of tags."""
+        """Return whether a message within the time matches. Brokers compare only hashes of tags."""
         return self.tags == _ALL or message.get(properties.TAGS) in [tag.strip() for tag in self.tags.split("||")]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cursor:
-    """Where a scan goes on: at an offset of a queue; -1: at the first message that is wanted."""
+    """Position at which a scan continues: an offset of a queue; -1: its first matching message."""
 
     broker: str = ""
     queue: int = 0
@@ -53,12 +53,12 @@ class Cursor:
 
     @classmethod
     def at(cls, one: Found) -> Self:
-        """Where a message is."""
+        """Return the cursor of a message."""
         return cls(one.broker, one.message.queue_id, one.message.queue_offset)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `__str__` wrote. Raises Refused."""
+        """Parse the result of `__str__`. Raises Refused."""
         try:
             broker, queue, offset = orjson.loads(base64.urlsafe_b64decode(text))
             if isinstance(broker, str) and isinstance(queue, int) and isinstance(offset, int) and -1 <= offset < 2**63:
@@ -72,7 +72,7 @@ class Cursor:
 
 
 class Scan:
-    """One part of a scan. `messages` gives each message; `cursor` is where to go on after the last, None at the end."""
+    """One part of a scan. `messages` yields each message; `cursor` is the next position, None at the end."""
 
     def __init__(self, services: AdminServices, route: TopicRoute, wanted: Range, cursor: Cursor) -> None:
         self.cursor: Cursor | None = cursor
@@ -88,7 +88,7 @@ class Scan:
         self._asked = 0
 
     async def messages(self) -> AsyncGenerator[Found, None]:
-        """Messages in the order of brokers, queues and offsets. Raises RemotingError."""
+        """Yield messages by broker, queue and offset. Raises RemotingError."""
         start = self.cursor or Cursor()
         for broker, queue in self._queues:
             if (broker, queue) < (start.broker, start.queue):
@@ -113,7 +113,7 @@ class Scan:
             for message in found:
                 self.cursor = Cursor(broker, queue, message.queue_offset + 1)
                 if message.store_timestamp > self._wanted.end:
-                    # So is everything behind it; the next queue begins anew.
+                    # All later messages of the queue are out of range too; continue with the next queue.
                     return
                 if message.store_timestamp >= self._wanted.begin and self._wanted.fits(message):
                     yield message
@@ -127,7 +127,7 @@ class Scan:
         return int((await brokers.ask(self._services, broker, code, dict(fields))).fields.get("offset", "0"))
 
     async def _pull(self, broker: str, where: dict[str, str], offset: int) -> tuple[list[StoredMessage], int]:
-        """Messages from an offset on, and where to pull next."""
+        """Return messages from an offset on, and the next offset."""
         fields = {
             **where,
             "consumerGroup": _GROUP,

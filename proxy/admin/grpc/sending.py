@@ -18,7 +18,7 @@ _NOWHERE = HostPort("127.0.0.1", 0)
 
 
 class Sender:
-    """A producer of its own, which is in no group; its messages go to a topic's queues in turn."""
+    """A producer without a group; its messages go to a topic's queues in turn."""
 
     def __init__(self, services: AdminServices) -> None:
         self._sending = SendService(
@@ -28,9 +28,9 @@ class Sender:
         self._peer = Peer(_NOWHERE, _NOWHERE)
 
     async def send(self, _: AdminServices, request: pb.AdminSendMessageRequest) -> pb.AdminSendMessageResponse:
-        """AdminSendMessage: store one message as a gRPC producer's is stored, with its checks and the traffic rules.
+        """Store one message as a gRPC producer's, with its checks and the traffic rules.
 
-        Consumers of either protocol get it, so ext_info, which may name one, changes nothing. Raises Refused,
+        Consumers of both protocols receive it, so ext_info, which may name one, has no effect. Raises Refused,
         RemotingError.
         """
         call = Rpc(GrpcChannel(_NAME, self._peer), None, self._peer)
@@ -50,7 +50,7 @@ def _message(request: pb.AdminSendMessageRequest) -> Message:
         system.tag = request.tag
     if request.key and request.key not in system.keys:
         system.keys.append(request.key)
-    # In the form of the clients' ids: a version, and 16 bytes.
+    # In the form of clients' ids: a version, and 16 bytes.
     system.message_id = system.message_id or f"01{uuid.uuid4().hex.upper()}"
     system.born_host = system.born_host or socket.gethostname()
     return message

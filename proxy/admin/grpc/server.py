@@ -1,4 +1,4 @@
-"""Where the Admin service is served: a listener of its own, behind the negotiation that clients pass."""
+"""The listener of the Admin service, with the same negotiation as the clients' port."""
 
 import logging
 from typing import cast
@@ -26,11 +26,11 @@ from proxy.operations.services import AdminServices
 
 _log = logging.getLogger("gantry.admin")
 
-# Seconds that calls under way have at the end.
+# Seconds for calls in flight at the end.
 _GRACE = 2.0
-# Bytes that a message to be sent may have besides its body.
+# Bytes of a message to send in addition to its body.
 _BESIDES = 64 * 1024
-# Connections that have ended in good order, or as calls.
+# Closed in good order, or by calls.
 _UNTROUBLED = (Outcome.GRPC, Outcome.CLOSED)
 _CALLS = Family(
     "gantry_admin_calls", Kind.COUNTER, "Calls of the Admin gRPC service, by rpc and v2 code.", ("method", "code")
@@ -38,7 +38,7 @@ _CALLS = Family(
 
 
 class AdminServer:
-    """The Admin service on the address that `admin.grpc` names. `open` it, `run` it, `close` it at the end.
+    """The Admin service on the address `admin.grpc`. Call `open`, `run`, and `close` at the end.
 
     Raises TlsError.
     """
@@ -57,7 +57,7 @@ class AdminServer:
         replica.metrics.add(lambda: [(_CALLS, dict(service.calls.items()))])
         largest = replica.settings.grpc.max_body + _BESIDES
         self._server = Server(ServerOptions(max_receive_message=largest, max_request_bytes=2 * largest))
-        # It takes grpc.aio's registration, and the service has every rpc.
+        # The server accepts grpc.aio's registration; the service has every rpc.
         add_AdminServicer_to_server(cast(AdminServicer, service), cast(grpc.aio.Server, self._server))
         self._tls = None if settings.files is None else TlsSource(settings.files)
         self._reload_interval = replica.settings.tls.reload_interval
@@ -72,7 +72,7 @@ class AdminServer:
 
     @property
     def addresses(self) -> list[HostPort]:
-        """Where it is served."""
+        """The bound addresses."""
         return list(self._listener.addresses)
 
     async def open(self) -> None:
@@ -85,14 +85,14 @@ class AdminServer:
         _log.info("the Admin gRPC service listens on %s", ", ".join(map(str, self.addresses)))
 
     async def run(self) -> None:
-        """Follow the certificate's files, until cancelled."""
+        """Reload changed certificate files, until cancelled."""
         while self._tls is not None:
             await anyio.sleep(self._reload_interval)
             if await anyio.to_thread.run_sync(self._tls.refresh) is Refresh.FAILED:
                 _log.error("the changed certificate is not usable, the former stays in use: %s", self._tls.error)
 
     async def close(self) -> None:
-        """Let nobody in any more, and calls under way finish."""
+        """Stop accepting connections, and let calls in flight finish."""
         await self._listener.abort()
         await self._server.drain(_GRACE)
 

@@ -1,4 +1,4 @@
-"""The Admin service: every rpc with what serves it, who may call it, and what the audit keeps of it."""
+"""The Admin service: every rpc with its handler, role and audited fields."""
 
 import logging
 from collections import Counter
@@ -15,7 +15,7 @@ from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from proxy.admin.access import ANONYMOUS, BadCredentials, Caller, Gatekeeping, Role
 from proxy.admin.grpc import client_tools, messages, progress, replica, subscriptions, topics
-from proxy.admin.grpc.errors import is_mistake, status_of
+from proxy.admin.grpc.errors import is_unexpected, status_of
 from proxy.admin.grpc.sending import Sender
 from proxy.operations import event_log
 from proxy.operations.audit import Write
@@ -32,7 +32,7 @@ _TIMEOUT = 30.0
 _REQUESTS: dict[str, Any] = {
     method.name: getattr(pb, method.input_type.name) for method in pb.DESCRIPTOR.services_by_name["Admin"].methods
 }
-# Characters of a name that are kept for the audit.
+# Maximum characters of a name in the audit.
 _MAX_AUDITED = 255
 
 
@@ -40,9 +40,9 @@ _MAX_AUDITED = 255
 class Rpc:
     """One rpc.
 
-    response: the type of its answer, and of one that holds nothing but a status. audited: of a write, what the audit
-    keeps of a request. named: callers who do not say who they are may not call it, whatever else they may. asks: it
-    asks the request's client, which the worker does that the client is connected to.
+    response: type of its response, and of one with only a status. audited: of a write, the audited fields of a request.
+    named: anonymous callers are refused, whatever their role. asks: the rpc queries the request's client, so the worker
+    serves it to which the client is connected.
     """
 
     response: Any
@@ -57,13 +57,13 @@ class Rpc:
 
 
 def _names(request: Any, *fields: str) -> dict[str, str]:
-    """Names in a request: texts, and names of topics and groups."""
+    """Return names in a request: texts, and names of topics and groups."""
     values = ((field, getattr(request, field)) for field in fields)
     return {field: (value if isinstance(value, str) else str(value.name))[:_MAX_AUDITED] for field, value in values}
 
 
 def _rpcs(services: AdminServices) -> dict[str, Rpc]:
-    """All of them."""
+    """Return all rpcs."""
     return {
         "ChangeLogLevel": Rpc(
             pb.ChangeLogLevelResponse, replica.change_log_level, lambda request: {"level": request.level}
@@ -86,7 +86,7 @@ def _rpcs(services: AdminServices) -> dict[str, Rpc]:
             progress.reset_group_offset,
             lambda request: {**_names(request, "group", "topic"), "seconds": request.reset_timestamp.seconds},
         ),
-        # Brokers that check who reads what see us, and not the caller.
+        # Brokers with access control see Gantry, not the caller.
         "QueryMessage": Rpc(pb.ListMessageResponse, messages.query_message, named=True),
         "PrintThreadStackTrace": Rpc(
             pb.PrintThreadStackTraceResponse, client_tools.print_thread_stack_trace, asks=True
@@ -122,8 +122,8 @@ class RpcCall:
 class AdminService:
     """All rpcs of apache.rocketmq.v2.Admin, as attributes. `calls` counts them by rpc and v2 code.
 
-    What goes wrong is a status in the answer, as everywhere in the contract; but that a caller may not call is a gRPC
-    status, and so is everything of ChangeLogLevel, whose answer has no other.
+    Errors are statuses in the response, as everywhere in the contract; denied access is a gRPC status, and so are all
+    errors of ChangeLogLevel, whose response has no status.
     """
 
     def __init__(self, services: AdminServices, gatekeeping: Gatekeeping) -> None:
@@ -135,7 +135,7 @@ class AdminService:
             setattr(self, name, partial(self._answer, name, rpc))
 
     async def _answer(self, name: str, rpc: Rpc, request: Any, context: Any) -> Any:
-        # What stays where a caller has gone before there was an answer.
+        # Outcome of calls whose caller left before the response.
         code = Code.REQUEST_TIMEOUT
         caller: Caller | None = None
         try:
@@ -191,7 +191,7 @@ class AdminService:
 
     def _caller(self, context: Any) -> Caller:
         peer = peer_of(context)
-        # Of several equal names the first: a second cannot overrule it.
+        # The first of several metadata entries counts: a second one cannot override it.
         metadata = {key: value for key, value in reversed(context.invocation_metadata()) if isinstance(value, str)}
         subject = None if peer.tls is None else peer.tls.subject
         try:
@@ -223,12 +223,12 @@ class AdminService:
 
 @operation("admin_grpc.call", timeout=_TIMEOUT, merged=False)
 async def forward_call(service: AdminService, call: RpcCall) -> str:
-    """Serve an rpc at the worker that its client is connected to."""
+    """Serve an rpc at the worker of its client."""
     return await service.serve_forwarded(call)
 
 
 class _Denied(Exception):
-    """A caller may not do this. reason: for the metric."""
+    """The caller lacks permission. reason: for the metric."""
 
     def __init__(self, code: Code, reason: str, text: str) -> None:
         super().__init__(text)
@@ -244,8 +244,8 @@ _GRPC = {
 
 
 def _status(name: str, error: Exception) -> Status:
-    """What an rpc answers that failed; a mistake of ours is logged."""
-    if is_mistake(error):
+    """Return the status of a failed rpc; log unexpected errors."""
+    if is_unexpected(error):
         _log.error("%s failed", name, exc_info=error)
     return status_of(error)
 

@@ -15,17 +15,17 @@ from proxy.operations.services import AdminServices
 from remoting.codes import RequestCode
 from remoting.fastjson import load_object
 
-# Groups that are looked at in one turn of the event loop, and asked for at the same time.
+# Groups per turn of the event loop, and concurrent queries.
 _AT_ONCE = 64
 
 
 async def list_subscription(
     services: AdminServices, request: pb.ListSubscriptionRequest
 ) -> pb.ListSubscriptionResponse:
-    """Who subscribes to what: of a group, to a topic, or, with neither, of all groups with members here.
+    """List subscriptions: of a group, to a topic, or, with neither, of all groups with members here.
 
-    RocketMQ's dashboard asks for neither: that is how it finds groups. Of a group whose members are gone, what it has
-    consumed is told as offline; by which filter nobody knows any more. Raises Refused, RemotingError.
+    RocketMQ's dashboard sends neither to find groups. For a group without members, the topics that it consumed are
+    listed as offline, without a filter. Raises Refused, RemotingError.
     """
     topic = answers.topic(request.topic) if request.topic.name else None
     found = await _groups(services, topic, answers.group(request.group) if request.group.name else None)
@@ -39,7 +39,7 @@ async def list_subscription(
             consumed = await groups.topics_of(services, group.name)
             infos += [_offline(group.name, name) for name in consumed if topic in (None, name)]
         else:
-            # A broker has told that it has consumed the topic.
+            # A broker reports that the group has consumed the topic.
             infos.append(_offline(group.name, request.topic.name))
     return pb.ListSubscriptionResponse(status=_well(found), subscription_info=infos)
 
@@ -47,7 +47,7 @@ async def list_subscription(
 async def describe_subscription(
     services: AdminServices, request: pb.DescribeSubscriptionRequest
 ) -> pb.DescribeSubscriptionResponse:
-    """The same for each client that is connected. Raises Refused, RemotingError."""
+    """Describe the subscription of each connected client. Raises Refused, RemotingError."""
     topic = answers.topic(request.topic) if request.topic.name else None
     found = await _groups(services, topic, answers.group(request.group) if request.group.name else None)
     rows = []
@@ -60,11 +60,11 @@ async def describe_subscription(
 
 
 def _well(groups: Iterable[Group]) -> Status:
-    return answers.well([text for group in groups for text in group.missing])
+    return answers.ok_status([text for group in groups for text in group.missing])
 
 
 def _each(group: Group, whole: pb.SubscriptionInfo) -> list[pb.DescribeSubscriptionResponse.ClientSubscriptionInfo]:
-    """The group's subscription to a topic as each member has it."""
+    """Yield the group's subscription to a topic for each member."""
     rows = []
     for member in group.members:
         wish = member.wishes.get(whole.topic.name)
@@ -83,7 +83,7 @@ def _each(group: Group, whole: pb.SubscriptionInfo) -> list[pb.DescribeSubscript
 async def list_consumer_connection(
     services: AdminServices, request: pb.ListConsumerConnectionRequest
 ) -> pb.ListConsumerConnectionResponse:
-    """The members of a group, or those that subscribe to a topic; none where nobody is connected. Raises Refused."""
+    """List the members of a group, or those that subscribe to a topic; empty without any. Raises Refused."""
     if request.liteTopic:
         raise Refused(Code.NOT_IMPLEMENTED, "brokers do not tell who has subscribed to a lite topic")
     topic = answers.topic(request.topic) if request.topic.name else None
@@ -112,10 +112,9 @@ def _offline(group: str, topic: str) -> pb.SubscriptionInfo:
 async def delete_subscription(
     services: AdminServices, request: pb.DeleteSubscriptionRequest
 ) -> pb.DeleteSubscriptionResponse:
-    """Take a subscription out of the group's configuration at the topic's brokers (`subscriptionDataSet`).
+    """Remove a subscription from the group's configuration at the topic's brokers (`subscriptionDataSet`).
 
-    That is the only place where one is kept. Clients that are connected keep what they have subscribed to, and a
-    group's offsets stay. Raises Refused, RemotingError.
+    Subscriptions of connected clients and offsets stay. Raises Refused, RemotingError.
     """
     group, topic = answers.group(request.group), answers.topic(request.topic)
     names = (await services.replica.core.backend.route(topic)).brokers
@@ -126,7 +125,7 @@ async def delete_subscription(
             f"the configuration of group {group} holds no such subscription to {topic}; those of connected clients end "
             "with their clients",
         )
-    return pb.DeleteSubscriptionResponse(status=answers.well())
+    return pb.DeleteSubscriptionResponse(status=answers.ok_status())
 
 
 async def _remove(
@@ -138,14 +137,14 @@ async def _remove(
     kept = [item for item in known if not _fits(item, topic, request)]
     if len(kept) == len(known):
         return False
-    # Attributes are changed by what an update says of them, and stay where it says nothing.
+    # An update changes only the attributes that it contains.
     changed = orjson.dumps({**config, "subscriptionDataSet": kept, "attributes": {}})
     await brokers.ask(services, broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, changed)
     return True
 
 
 def _fits(item: dict[str, Any], topic: str, request: pb.DeleteSubscriptionRequest) -> bool:
-    """Whether a SimpleSubscriptionData is meant; without an expression every one of the topic is."""
+    """Return whether a SimpleSubscriptionData matches; without an expression every one of the topic does."""
     wanted = request.expression
     if item.get("topic") != topic or not wanted.expression:
         return item.get("topic") == topic

@@ -5,21 +5,21 @@ from collections.abc import Callable
 from proxy.admin.live.traffic_second import Sums
 from proxy.core.events import Observation
 
-# Whole seconds that are looked at.
+# Number of whole seconds in the average.
 _SECONDS = 10
 
 
 class Throughput:
-    """`observe` is an observer of the core; `clock` gives seconds."""
+    """`observe` is an observer of the core; `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._began = int(clock())
-        # A second's sums are at its number modulo their count, with the second.
+        # The sums of a second are at its number modulo the length, with the second.
         self._slots = [(-1, Sums())] * (_SECONDS + 1)
 
     def observe(self, seen: Observation) -> None:
-        """A request has been answered."""
+        """Count an answered request."""
         if seen.messages:
             self._slot(int(self._clock())).add(Sums.of(seen.code, seen.ok, 1, seen.messages, 0, 0))
 
@@ -32,7 +32,7 @@ class Throughput:
         return sums
 
     def rates(self) -> tuple[float, float]:
-        """Messages sent, and messages delivered, per second; the second that runs does not count."""
+        """Return messages sent and delivered per second, without the current second."""
         now = int(self._clock())
         recent = [sums for second, sums in self._slots if now - _SECONDS <= second < now]
         seconds = max(min(now - self._began, _SECONDS), 1)

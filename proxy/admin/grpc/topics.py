@@ -11,7 +11,7 @@ from remoting.codes import RequestCode
 from remoting.fastjson import load_object
 
 _KIND = "message.type"
-# A topic of mixed messages has none.
+# Topics with mixed messages have none.
 _TYPES = {
     "NORMAL": MessageType.NORMAL,
     "FIFO": MessageType.FIFO,
@@ -25,9 +25,9 @@ _TYPES = {
 async def describe_topic_status(
     services: AdminServices, request: pb.DescribeTopicStatusRequest
 ) -> pb.DescribeTopicStatusResponse:
-    """A topic as all of its brokers have it; UNSPECIFIED where they disagree about its type, or it is mixed.
+    """Describe a topic from all of its brokers; its type is UNSPECIFIED if they disagree, or for mixed messages.
 
-    Brokers do not know when it was created. Raises Refused, RemotingError.
+    Brokers do not record its creation time. Raises Refused, RemotingError.
     """
     name = answers.topic(request.topic)
     detail = await topics.get_topic(services, name)
@@ -37,7 +37,7 @@ async def describe_topic_status(
     attributes = [load_object(reply.body).get("attributes") or {} for reply in asked.replies.values()]
     kinds = {str(found.get(_KIND) or "NORMAL").upper() for found in attributes}
     return pb.DescribeTopicStatusResponse(
-        status=answers.well(asked.missing),
+        status=answers.ok_status(asked.missing),
         topic_message_type=_TYPES.get(kinds.pop()) if len(kinds) == 1 else None,
         description="; ".join(
             f"{row.broker}: {row.read_queues} queues to read, {row.write_queues} to write, permission {row.permission}"
@@ -48,11 +48,10 @@ async def describe_topic_status(
 
 
 async def get_topic_route(services: AdminServices, request: pb.GetTopicRouteRequest) -> pb.GetTopicRouteResponse:
-    """The route as the name servers have it (TopicRouteData), with the brokers' own addresses.
+    """Return the route of the name servers (TopicRouteData), with the brokers' own addresses.
 
-    What clients are told instead depends on the listener that they come by, of which the request says nothing.
-    Raises Refused, RemotingError.
+    Clients get other addresses, which depend on their listener; the request names none. Raises Refused, RemotingError.
     """
     route = await services.replica.core.backend.route(answers.topic(request.topic))
     data = orjson.dumps(route.data, option=orjson.OPT_NON_STR_KEYS).decode()
-    return pb.GetTopicRouteResponse(status=answers.well(), topic_route_data=data)
+    return pb.GetTopicRouteResponse(status=answers.ok_status(), topic_route_data=data)

@@ -1,4 +1,4 @@
-"""What the Admin service does; and who may have it done."""
+"""Writes and client requests of the Admin service; roles."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from remoting.codes import RequestCode
 from tests.cluster.client import unique
 from tests.cluster.grpc.consumer import Consumer
 from tests.grpc_gateway.messages import consumer_settings
-from tests.proxy.admin.grpc.kit import NAMED, WRITER, Stage, callers, moment, name, where
+from tests.proxy.admin.grpc.stage import NAMED, WRITER, Stage, callers, moment, name, where
 from tests.proxy.admin.http.kit import GROUP, UNIQUE_ID, eventually_a_member, replica
 from tests.proxy.replica import certify, running
 
@@ -35,14 +35,14 @@ UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMI
 
 @pytest.fixture
 def own(served: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """The replica of all tests here, with an empty audit and no refusals."""
+    """Return the shared replica, with an empty audit and no refusals."""
     monkeypatch.setattr(served.app.admin_services, "audit", Audit(100))
     served.app.admin.gatekeeping.refusals.clear()
     return served
 
 
 def audited(own: Stage) -> list[tuple[str, str, Any, int]]:
-    """The audit, the oldest first."""
+    """Return the audit, the oldest entry first."""
     writes = own.app.admin_services.audit.newest()
     assert {(write.address, write.method) for write in writes} <= {("127.0.0.1", "POST")}
     return [(write.caller, write.path.rpartition("/")[2], write.what, write.status) for write in reversed(writes)]
@@ -51,7 +51,7 @@ def audited(own: Stage) -> list[tuple[str, str, Any, int]]:
 # Groups.
 
 
-async def test_a_group_is_moved(own: Stage) -> None:
+async def test_reset_moves_a_group(own: Stage) -> None:
     client = own.clients.remoting
     fields = client.named({"consumerGroup": GROUP, "topic": own.topic, "queueId": 0, "commitOffset": 1})
     await client.get(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
@@ -72,7 +72,7 @@ async def test_a_group_is_moved(own: Stage) -> None:
         ("no where", moment(1_000), Code.ILLEGAL_TOPIC),
     ],
 )
-async def test_a_group_is_not_moved_to_where_nothing_is(own: Stage, topic: str | None, time: Any, code: Any) -> None:
+async def test_reset_of_a_missing_topic_is_refused(own: Stage, topic: str | None, time: Any, code: Any) -> None:
     request = pb.ResetGroupOffsetRequest(group=name(GROUP), topic=name(topic or own.topic), reset_timestamp=time)
     await own.write("ResetGroupOffset", request, code)
     request.reset_timestamp.seconds = 10**15
@@ -80,7 +80,7 @@ async def test_a_group_is_not_moved_to_where_nothing_is(own: Stage, topic: str |
     assert audited(own)[0][-1] == code
 
 
-async def test_a_subscription_that_a_group_is_configured_with_is_deleted(own: Stage) -> None:
+async def test_delete_subscription_removes_it_from_the_configuration(own: Stage) -> None:
     group, client = unique("configured"), own.clients.remoting
     kept = {"topic": "other", "expressionType": "TAG", "expression": "*", "version": 1}
     gone = {"topic": own.topic, "expressionType": "TAG", "expression": "TagA", "version": 1}
@@ -102,7 +102,7 @@ async def test_a_subscription_that_a_group_is_configured_with_is_deleted(own: St
 # Clients.
 
 
-async def test_what_a_remoting_client_says_of_itself(own: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_running_info_of_a_remoting_client(own: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     answers, code = own.clients.remoting.answers, RequestCode.GET_CONSUMER_RUNNING_INFO
     queue = orjson.dumps({"brokerName": "broker-a", "queueId": 1, "topic": own.topic})
     held = {"commitOffset": 7, "cachedMsgSizeInMiB": 2, "droped": True, "lastPullTimestamp": 1_700_000_000_000}
@@ -129,7 +129,7 @@ async def test_what_a_remoting_client_says_of_itself(own: Stage, monkeypatch: py
     await own.read("GetConsumerRunningInfo", request, Code.INTERNAL_SERVER_ERROR)
 
 
-async def test_a_remoting_client_shows_its_threads_and_consumes_a_message(
+async def test_remoting_client_returns_stacks_and_consumes_a_message(
     own: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack = pb.PrintThreadStackTraceRequest(group=name(GROUP), client_id="192.0.2.7@4711")
@@ -147,7 +147,7 @@ async def test_a_remoting_client_shows_its_threads_and_consumes_a_message(
     await own.write("VerifyMessage", verify, Code.MESSAGE_NOT_FOUND)
 
 
-async def test_a_grpc_client_shows_its_threads_and_consumes_a_message(own: Stage) -> None:
+async def test_grpc_client_returns_stacks_and_consumes_a_message(own: Stage) -> None:
     async with Consumer(own.clients.replica.address, "asked", own.topic, "grpc@2") as consumer:
         stream = consumer.stub.Telemetry(metadata=consumer.metadata)
         await stream.write(TelemetryCommand(settings=consumer_settings("asked", [own.topic])))
@@ -180,7 +180,7 @@ async def test_a_grpc_client_shows_its_threads_and_consumes_a_message(own: Stage
         stream.cancel()
 
 
-async def test_a_client_that_is_not_there(own: Stage) -> None:
+async def test_requests_to_a_missing_client_are_refused(own: Stage) -> None:
     for group in (GROUP, ""):
         stack = pb.PrintThreadStackTraceRequest(group=name(group), client_id="nobody")
         await own.read("PrintThreadStackTrace", stack, Code.NOT_FOUND)
@@ -190,7 +190,7 @@ async def test_a_client_that_is_not_there(own: Stage) -> None:
 # Messages.
 
 
-async def test_a_message_is_sent(own: Stage) -> None:
+async def test_admin_send_stores_a_message(own: Stage) -> None:
     request = pb.AdminSendMessageRequest(
         topic=name(own.topic),
         tag="TagA",
@@ -208,7 +208,7 @@ async def test_a_message_is_sent(own: Stage) -> None:
     assert (message.body, system.tag, list(system.keys)) == (b"from the dashboard", "TagA", ["more", "order-1"])
     assert dict(message.user_properties) == {"colour": "blue"}
     assert audited(own) == [("write_token", "AdminSendMessage", {"topic": own.topic, "bytes": 18}, Code.OK)]
-    # In turn with the next, at the topic's two queues.
+    # In turn with the next message, at the topic's two queues.
     found.message_id = (await own.write("AdminSendMessage", request)).message_id
     (other,) = (await own.named("QueryMessage", found)).messages
     assert {system.queue_id, other.system_properties.queue_id} == {0, 1}
@@ -225,7 +225,7 @@ async def test_a_message_is_sent(own: Stage) -> None:
         ({"system_properties": SystemProperties(message_group="g")}, Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
     ],
 )
-async def test_a_message_that_cannot_be_sent(own: Stage, changes: dict[str, Any], code: Any) -> None:
+async def test_admin_send_of_an_invalid_message_is_refused(own: Stage, changes: dict[str, Any], code: Any) -> None:
     request = pb.AdminSendMessageRequest(**{"topic": name(own.topic), "body": b"x", **changes})
     await own.write("AdminSendMessage", request, code)
 
@@ -233,7 +233,7 @@ async def test_a_message_that_cannot_be_sent(own: Stage, changes: dict[str, Any]
 # The replica.
 
 
-async def test_the_log_level_is_changed(own: Stage) -> None:
+async def test_change_log_level(own: Stage) -> None:
     level = pb.ChangeLogLevelRequest.Level
     before = logging.root.level
     answer = await own.write.stub.ChangeLogLevel(pb.ChangeLogLevelRequest(level=level.WARN), metadata=WRITER)
@@ -248,10 +248,10 @@ async def test_the_log_level_is_changed(own: Stage) -> None:
     assert audited(own) == [("write_token", *code) for code in codes]
 
 
-# Who may.
+# Roles.
 
 
-async def test_reads_and_writes_are_roles(own: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_reads_and_writes_need_their_role(own: Stage, caplog: pytest.LogCaptureFixture) -> None:
     reset = pb.ResetGroupOffsetRequest(group=name(GROUP), topic=name(own.topic), reset_timestamp=moment(1_000))
     query = pb.ListMessageRequest(topic=name(own.topic), message_id=UNIQUE_ID)
     for rpc, request, metadata, code in (
@@ -264,9 +264,9 @@ async def test_reads_and_writes_are_roles(own: Stage, caplog: pytest.LogCaptureF
             (("authorization", "MQv2 x"),),
             UNAUTHENTICATED,
         ),
-        # A message's body is for those who say who they are.
+        # Anonymous callers do not get message bodies.
         ("QueryMessage", query, (), UNAUTHENTICATED),
-        # Behind a proxy on this host there may be anybody.
+        # Behind a proxy on this host the caller may be anyone.
         (
             "GetTopicRoute",
             pb.GetTopicRouteRequest(topic=name(own.topic)),
@@ -292,7 +292,7 @@ async def test_reads_and_writes_are_roles(own: Stage, caplog: pytest.LogCaptureF
     assert "secret" not in caplog.text
 
 
-async def test_callers_without_a_token_may_be_nobody(tmp_path: Path) -> None:
+async def test_anonymous_callers_can_be_refused(tmp_path: Path) -> None:
     async with (
         replica(tmp_path, admin={"grpc": "127.0.0.1:0", "local": "none"}) as served,
         callers(where(served.app)) as (read, named, _),
@@ -303,14 +303,14 @@ async def test_callers_without_a_token_may_be_nobody(tmp_path: Path) -> None:
         await named("GetProxyRuntimeStats", pb.GetProxyRuntimeStatsRequest())
 
 
-async def test_the_service_is_not_on_the_clients_port(own: Stage) -> None:
+async def test_clients_port_does_not_serve_the_admin_service(own: Stage) -> None:
     async with grpc.aio.insecure_channel(own.clients.replica.address) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await AdminStub(channel).GetProxyRuntimeStats(pb.GetProxyRuntimeStatsRequest())
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_it_has_the_admin_apis_certificates_and_asks_for_the_callers(tmp_path: Path) -> None:
+async def test_tls_uses_the_admin_certificates_and_client_certificates(tmp_path: Path) -> None:
     files, _ = certify(tmp_path)
     operators = trustme.CA()
     operators.cert_pem.write_to_path(tmp_path / "operators.pem")
@@ -334,7 +334,7 @@ async def test_it_has_the_admin_apis_certificates_and_asks_for_the_callers(tmp_p
             async with grpc.aio.secure_channel(where(app), credentials, options=options) as channel:
                 if code is None:
                     assert (await AdminStub(channel).GetProxyRuntimeStats(request)).status.code == Code.OK
-                    # Whoever may not write would not come so far.
+                    # Callers without the role are refused before.
                     answer = await AdminStub(channel).DeleteSubscription(pb.DeleteSubscriptionRequest())
                     assert answer.status.code == Code.ILLEGAL_CONSUMER_GROUP
                     continue
@@ -350,7 +350,7 @@ async def test_it_has_the_admin_apis_certificates_and_asks_for_the_callers(tmp_p
         assert app.admin.gatekeeping.refusals["plaintext_refused"] >= 1
 
 
-async def test_an_address_that_is_taken(tmp_path: Path) -> None:
+async def test_taken_address_fails_the_start(tmp_path: Path) -> None:
     async with replica(tmp_path / "one", admin={"grpc": "127.0.0.1:0"}) as first:
         taken = where(first.app)
         settings = Settings(

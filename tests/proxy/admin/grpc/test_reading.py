@@ -1,4 +1,4 @@
-"""What the Admin service tells of a replica and its brokers."""
+"""Reads of the Admin service: topics, subscriptions, progress, messages."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterType, MessageTy
 from proxy.admin.grpc.service import AdminService
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic, unique
-from tests.proxy.admin.grpc.kit import Stage, moment, name
+from tests.proxy.admin.grpc.stage import Stage, moment, name
 from tests.proxy.admin.http.kit import GROUP, PUSH_GROUP, UNIQUE_ID
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ async def test_a_topic_is_described(served: Stage) -> None:
     assert not answer.HasField("create_timestamp")
 
 
-async def test_a_topics_type_and_attributes_are_told(served: Stage) -> None:
+async def test_topic_status_has_type_and_attributes(served: Stage) -> None:
     topic = await create_topic(served.clients.replica.address, "ordered", 1, "FIFO")
     answer = await served.read("DescribeTopicStatus", pb.DescribeTopicStatusRequest(topic=name(topic)))
     assert (answer.topic_message_type, dict(answer.tags)) == (MessageType.FIFO, {"message.type": "FIFO"})
@@ -46,12 +46,12 @@ async def test_a_topics_type_and_attributes_are_told(served: Stage) -> None:
 @pytest.mark.parametrize(
     ("topic", "code"), [("nowhere", Code.TOPIC_NOT_FOUND), ("", Code.ILLEGAL_TOPIC), ("a b", Code.ILLEGAL_TOPIC)]
 )
-async def test_a_topic_that_is_not_there(served: Stage, topic: str, code: Any) -> None:
+async def test_missing_topic_is_not_found(served: Stage, topic: str, code: Any) -> None:
     await served.read("DescribeTopicStatus", pb.DescribeTopicStatusRequest(topic=name(topic)), code)
     await served.read("GetTopicRoute", pb.GetTopicRouteRequest(topic=name(topic)), code)
 
 
-async def test_a_route_is_told_as_it_is(served: Stage) -> None:
+async def test_topic_route_has_the_brokers_own_addresses(served: Stage) -> None:
     answer = await served.read("GetTopicRoute", pb.GetTopicRouteRequest(topic=name(served.topic)))
     route = orjson.loads(answer.topic_route_data)
     assert [(row["brokerName"], row["readQueueNums"]) for row in route["queueDatas"]] == [("broker-a", 2)]
@@ -62,7 +62,7 @@ async def test_a_route_is_told_as_it_is(served: Stage) -> None:
 
 
 async def test_the_dashboard_finds_groups_and_their_clients(served: Stage) -> None:
-    """As RocketMQ's dashboard asks: for groups first, by empty names; then for the clients of each."""
+    """As RocketMQ's dashboard does: groups first, by empty names; then the clients of each."""
     request = pb.ListSubscriptionRequest(topic=name(""), group=name(""))
     answer = await served.read("ListSubscription", request)
     found = {info.group.name for info in answer.subscription_info}
@@ -99,7 +99,7 @@ async def test_subscriptions_to_a_topic(served: Stage) -> None:
     assert not answer.subscription_info
 
 
-async def test_members_that_disagree_are_told_apart(served: Stage) -> None:
+async def test_differing_subscriptions_are_listed_per_member(served: Stage) -> None:
     address, group = served.clients.replica.address, unique("uneven")
     async with Client(address, "192.0.2.7@1") as one, Client(address, "192.0.2.7@2") as other:
         await one.heartbeat({group: [served.topic]})
@@ -135,7 +135,7 @@ async def test_members_that_disagree_are_told_apart(served: Stage) -> None:
     ]
 
 
-async def test_a_group_whose_members_have_gone_is_offline(served: Stage) -> None:
+async def test_group_without_members_is_offline(served: Stage) -> None:
     group = unique("gone")
     remoting = served.clients.remoting
     await remoting.get(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=orjson.dumps({"groupName": group}))
@@ -162,7 +162,7 @@ async def test_connections_by_topic(served: Stage) -> None:
     await served.read("ListConsumerConnection", pb.ListConsumerConnectionRequest(), Code.ILLEGAL_CONSUMER_GROUP)
 
 
-# How far groups are.
+# Progress of groups.
 
 
 async def test_accumulation(served: Stage) -> None:
@@ -191,7 +191,7 @@ async def test_accumulation(served: Stage) -> None:
     await served.read("DescribeGroupAccumulation", many, Code.BAD_REQUEST)
 
 
-async def test_what_was_popped_again_belongs_to_its_topic(served: Stage) -> None:
+async def test_pop_retries_count_for_their_topic(served: Stage) -> None:
     address, group = served.clients.replica.address, unique("pops")
     topic = await create_topic(address, "popped", 1)
     retry = f"%RETRY%{group}_{topic}"
@@ -214,7 +214,7 @@ async def test_time_spans(served: Stage) -> None:
     assert first.min_timestamp == first.max_timestamp
     assert 0 <= first.delay_time_ms <= time.time() * 1000 - first.min_timestamp
     assert (second.min_timestamp, second.max_timestamp, second.delay_time_ms) == (0, 0, 0)
-    # Without topics: those that the group has consumed, which are none.
+    # Without topics: those that the group has consumed, here none.
     answer = await served.read("QueryTimeSpan", pb.QueryTimeSpanRequest(group=name(unique("new"))))
     assert not answer.queue_time_span_list
 
@@ -253,7 +253,7 @@ async def test_messages_by_key(served: Stage) -> None:
     await served.named("QueryMessage", over, Code.MESSAGE_NOT_FOUND)
 
 
-async def test_all_messages_of_a_time_in_parts(served: Stage) -> None:
+async def test_query_by_time_scrolls_in_parts(served: Stage) -> None:
     client = served.clients.remoting
     topic = await create_topic(served.clients.replica.address, "scanned", 2)
     for number in range(10):
@@ -280,7 +280,7 @@ async def test_all_messages_of_a_time_in_parts(served: Stage) -> None:
     assert (await served.named("QueryMessage", until)).messages[0].body == b"0"
 
 
-async def test_an_answer_holds_what_a_client_can_take(served: Stage) -> None:
+async def test_query_message_limits_the_size_of_a_response(served: Stage) -> None:
     client = served.clients.remoting
     topic = await create_topic(served.clients.replica.address, "large", 1)
     for _ in range(4):
@@ -307,14 +307,14 @@ async def test_an_answer_holds_what_a_client_can_take(served: Stage) -> None:
         ({"begin_timestamp": moment(-1)}, Code.BAD_REQUEST),
     ],
 )
-async def test_a_query_that_cannot_be(served: Stage, wanted: dict[str, Any], code: Any) -> None:
+async def test_invalid_queries_are_refused(served: Stage, wanted: dict[str, Any], code: Any) -> None:
     await served.named("QueryMessage", pb.ListMessageRequest(topic=name(served.topic), **wanted), code)
 
 
 # The replica.
 
 
-async def test_what_the_replica_has_to_do(served: Stage) -> None:
+async def test_runtime_stats(served: Stage) -> None:
     client = served.clients.remoting
     topic = await create_topic(served.clients.replica.address, "counted", 1)
 
@@ -322,7 +322,7 @@ async def test_what_the_replica_has_to_do(served: Stage) -> None:
         return await served.read("GetProxyRuntimeStats", pb.GetProxyRuntimeStatsRequest())
 
     before, deadline = await stats_now(), time.monotonic() + 30
-    # Whose connection was closed a moment ago may still be counted.
+    # A connection closed a moment ago may still be counted.
     while before.connections > 2 and time.monotonic() < deadline:
         before = await stats_now()
     assert (before.connections, before.producers, before.consumers) == (2, 1, 2)

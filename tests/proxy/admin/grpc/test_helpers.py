@@ -8,7 +8,7 @@ import pytest
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.admin.grpc import brokers
-from proxy.admin.grpc.errors import is_mistake, status_of
+from proxy.admin.grpc.errors import is_unexpected, status_of
 from proxy.admin.grpc.throughput import Throughput
 from proxy.operations.client_tools import ClientRefused
 from proxy.operations.operator_channel import BrokerRefused
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 def replica(**answers: int | RemotingError) -> Any:
-    """A replica whose brokers answer by these codes, or fail."""
+    """Return a replica whose brokers reply with these codes, or fail."""
 
     async def request(broker: str, *_: object) -> RemotingCommand:
         answer = answers[broker]
@@ -38,13 +38,13 @@ async def ask(app: Any) -> brokers.Answers:
     return await brokers.ask_each(app, names, RequestCode.QUERY_MESSAGE, {}, nothing)
 
 
-async def test_brokers_that_do_not_answer_are_told_and_those_that_have_nothing_are_not() -> None:
+async def test_ask_each_reports_failed_brokers_and_skips_empty_ones() -> None:
     app = replica(a=0, b=ResponseCode.QUERY_NOT_FOUND, c=ServiceUnavailable("c is gone"))
     answers = await ask(app)
     assert (list(answers.replies), answers.missing) == (["a"], ("c is gone",))
 
 
-async def test_where_no_broker_answers_the_first_failure_is_the_answer() -> None:
+async def test_ask_each_without_replies_raises_the_first_error() -> None:
     with pytest.raises(BrokerRefused, match="the broker a answered 1"):
         await ask(replica(a=1, b=ServiceUnavailable("gone"), c=1))
     with pytest.raises(ServiceUnavailable, match="no broker is known"):
@@ -65,14 +65,14 @@ async def test_where_no_broker_answers_the_first_failure_is_the_answer() -> None
         (KeyError("secret"), Code.INTERNAL_SERVER_ERROR, True),
     ],
 )
-def test_what_errors_say(error: Exception, code: Any, mistake: bool) -> None:
+def test_errors_have_statuses(error: Exception, code: Any, mistake: bool) -> None:
     status = status_of(error)
-    assert (status.code, is_mistake(error)) == (code, mistake)
+    assert (status.code, is_unexpected(error)) == (code, mistake)
     assert status.message
     assert "secret" not in status.message
 
 
-def test_throughput_is_of_the_last_whole_seconds() -> None:
+def test_throughput_averages_the_last_whole_seconds() -> None:
     now = 100.0
     throughput = Throughput(lambda: now)
     seen = {"ok": True, "bytes_in": 0, "bytes_out": 0}

@@ -1,4 +1,4 @@
-"""A replica that serves the Admin service, with clients of both kinds, and callers of it."""
+"""A replica with the Admin service, clients of both protocols, and callers of the service."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,13 +21,13 @@ WRITER = (("authorization", f"Bearer {WRITE}"),)
 
 @dataclass
 class Caller:
-    """Who calls, with what metadata."""
+    """A caller, with metadata."""
 
     stub: Any
     metadata: tuple[tuple[str, str], ...]
 
     async def __call__(self, rpc: str, request: Any, code: Code = Code.OK) -> Any:
-        """One rpc, whose answer must have this code."""
+        """Call one rpc; its response must have this code."""
         answer = await getattr(self.stub, rpc)(request, metadata=self.metadata, timeout=30)
         assert answer.status.code == code, answer
         return answer
@@ -35,7 +35,7 @@ class Caller:
 
 @dataclass
 class Stage:
-    """A replica with the content of `admin.http.kit`; `read` has no token, `named` may read, `write` all."""
+    """A replica with the clients of `admin.http`'s; `read` has no token, `named` may read, `write` may do all."""
 
     clients: kit.Stage
     read: Caller
@@ -49,13 +49,13 @@ class Stage:
 
     @property
     def topic(self) -> str:
-        """The topic of everybody here."""
+        """The topic of all clients here."""
         return self.clients.topic
 
 
 @asynccontextmanager
 async def callers(address: str) -> AsyncIterator[tuple[Caller, Caller, Caller]]:
-    """Without a token, one who may read, one who may write."""
+    """Return callers without a token, with the role read, and with the role write."""
     async with grpc.aio.insecure_channel(address) as channel:
         stub = AdminStub(channel)
         yield Caller(stub, ()), Caller(stub, NAMED), Caller(stub, WRITER)
@@ -63,7 +63,7 @@ async def callers(address: str) -> AsyncIterator[tuple[Caller, Caller, Caller]]:
 
 @asynccontextmanager
 async def stage(directory: Path) -> AsyncIterator[Stage]:
-    """The replica with everything that there is to see."""
+    """Start the replica, its topics and clients."""
     async with (
         kit.stage(directory, admin={"grpc": "127.0.0.1:0"}) as clients,
         callers(where(clients.replica.app)) as who,
@@ -72,18 +72,18 @@ async def stage(directory: Path) -> AsyncIterator[Stage]:
 
 
 def where(app: App) -> str:
-    """Where a replica serves the Admin service."""
+    """Return the address of a replica's Admin service."""
     assert app.admin_grpc is not None
     return str(app.admin_grpc.addresses[0])
 
 
 def name(text: str) -> Resource:
-    """A topic or a group."""
+    """Return a topic or a group as a Resource."""
     return Resource(name=text)
 
 
 def moment(milliseconds: int) -> Timestamp:
-    """A time, from milliseconds since 1970."""
+    """Return a timestamp, from milliseconds since 1970."""
     value = Timestamp()
     value.FromMilliseconds(milliseconds)
     return value
