@@ -37,8 +37,8 @@ from proxy.frontends import http_health
 from proxy.frontends.grpc_frontend import GrpcFrontend
 from proxy.frontends.listeners import Listeners
 from proxy.frontends.remoting_frontend import RemotingFrontend
-from proxy.observability import logs
 from proxy.observability import metrics as prometheus
+from proxy.observability import request_logs
 from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.core_gauges import register as register_core_gauges
 from proxy.observability.metrics.server_push import CountedPush
@@ -89,7 +89,7 @@ class App:
         # Notified of every client connection, remoting or gRPC.
         self.connection_listeners: list[ConnectionListener] = [
             self.metrics.connections,
-            logs.connection_ended,
+            request_logs.log_closed_connection,
             self.rules.connections.on_connection_event,
         ]
         self.traffic = self._new_recorder()
@@ -145,7 +145,7 @@ class App:
             {**HANDLERS, RequestCode.END_TRANSACTION: transactions},
             forward,
             checks if self.tracing is None else (*checks, self.tracing.begin),
-            (self.metrics.observe, *logs.observers(self.settings.logs)),
+            (self.metrics.observe, *request_logs.observers(self.settings.logs)),
             (membership.notify, self._count_change, self._announce_change),
             ListenerRoutes(),
         )
@@ -158,10 +158,10 @@ class App:
         from proxy.observability.records.recorder import Recorder
 
         recorder = Recorder(self.settings.traffic, self._name, self._worker)
-        recorder.watch(self.metrics)
+        recorder.register(self.metrics)
         self.core.observers.append(recorder.observe)
-        self.registry.listeners.append(recorder.note_movement)
-        self.connection_listeners.append(recorder.note_connection)
+        self.registry.listeners.append(recorder.on_membership_event)
+        self.connection_listeners.append(recorder.on_connection_event)
         return recorder
 
     def _new_admin_grpc(self) -> "AdminServer | None":
@@ -194,7 +194,7 @@ class App:
             self.backend.watch(self.metrics)
         if self.tracing is not None:
             self.metrics.counter(
-                "gantry_spans", "Spans of sampled requests and deliveries.", "kind", self.tracing.spans
+                "gantry_spans", "Spans of sampled requests and deliveries, by kind.", "kind", self.tracing.spans
             )
         if self._node is not None:
             self._node.watch(self.metrics)

@@ -46,7 +46,7 @@ def write(root: Path, table: Table, begin: datetime, rows: pa.Table, name: str) 
         hidden,
         version="2.6",
         compression="zstd",
-        use_dictionary=[column.name for column in table.columns if column.few],
+        use_dictionary=[column.name for column in table.columns if column.dictionary],
         row_group_size=ROW_GROUP,
         write_page_checksum=True,
     )

@@ -19,8 +19,8 @@ def page() -> str:
 
 def _section(found: Table) -> str:
     rows = [
-        (code(column.name), column.kind.value, "yes" if column.nullable else "never", sentence(column.text))
+        (code(column.name), column.kind.value, "yes" if column.nullable else "never", sentence(column.description))
         for column in found.columns
     ]
     head = ("column", "type", "may be null", "description")
-    return f"## `{found.name}`\n\n{sentence(found.text)}\n\n{table(head, rows)}"
+    return f"## `{found.name}`\n\n{sentence(found.description)}\n\n{table(head, rows)}"

@@ -1,1 +1,1 @@
-"""Traffic records: what every request, connection and group membership leaves behind, as Parquet."""
+"""Traffic records: requests, connections and group memberships, written as Parquet."""

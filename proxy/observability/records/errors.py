@@ -1,5 +1,5 @@
-"""What can be wrong with traffic records before the first is written."""
+"""Errors of traffic records. Separate, so that the command line imports them without Arrow."""
 
 
 class TrafficError(Exception):
-    """Records cannot be kept there, whatever is tried; the text says what to do."""
+    """The records cannot be written to the configured directory; the message says how to correct it."""

@@ -1,4 +1,4 @@
-"""One file of records under way: columns gather to row groups, and at the end it appears whole."""
+"""A file of records while it is written: rows are collected into row groups, and the complete file appears at once."""
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -7,12 +7,12 @@ from proxy.observability.records import arrow
 from proxy.observability.records.schema import Table
 from proxy.observability.records.store import Store
 
-# Rows that are compressed together: few enough to keep in memory, enough for readers to skip what they do not want.
+# Rows that are compressed together: few enough to buffer, enough for readers to skip row groups.
 ROW_GROUP = 65_536
 
 
 class RecordFile:
-    """A file of one table and hour; since: `time.monotonic` of its first row's arrival. May raise OSError."""
+    """A file of one table and hour. since: `time.monotonic` of its first row. All methods may raise OSError."""
 
     def __init__(self, store: Store, table: Table, path: str, since: float) -> None:
         self.table = table
@@ -21,8 +21,8 @@ class RecordFile:
         self._store = store
         self._path = path
         self._schema = arrow.schema(table)
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = 0
+        self._buffer: list[pa.RecordBatch] = []
+        self._buffered_rows = 0
         self._stream: pa.NativeFile | None = None
         self._writer: parquet.ParquetWriter | None = None
 
@@ -33,15 +33,15 @@ class RecordFile:
         return written
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows."""
+        """Add rows, and write a row group if there are enough."""
         self.rows += batch.num_rows
-        self._waiting.append(batch)
-        self._waiting_rows += batch.num_rows
-        if self._waiting_rows >= ROW_GROUP:
+        self._buffer.append(batch)
+        self._buffered_rows += batch.num_rows
+        if self._buffered_rows >= ROW_GROUP:
             self._write()
 
     def finish(self) -> int:
-        """Write what is left and publish it; returns the file's bytes."""
+        """Write the remaining rows, publish the file and return its size in bytes."""
         self._write()
         assert self._writer is not None
         assert self._stream is not None
@@ -50,10 +50,10 @@ class RecordFile:
         return self._store.publish(self._path)
 
     def discard(self) -> None:
-        """It failed: leave nothing of it."""
-        self._waiting.clear()
+        """Remove the file after a failure."""
+        self._buffer.clear()
         if self._writer is not None:
-            # Or it would try to write its end, and fail again, when it is collected.
+            # Otherwise it would write the footer, and fail again, when it is garbage-collected.
             self._writer.is_open = False
         stream, self._stream = self._stream, None
         if stream is not None:
@@ -69,11 +69,11 @@ class RecordFile:
                 self._stream,
                 self._schema,
                 compression="zstd",
-                use_dictionary=[column.name for column in self.table.columns if column.few],
+                use_dictionary=[column.name for column in self.table.columns if column.dictionary],
                 write_statistics=True,
             )
         assert self._writer is not None
-        if self._waiting:
-            rows = pa.Table.from_batches(self._waiting, self._schema).combine_chunks()
-            self._waiting, self._waiting_rows = [], 0
+        if self._buffer:
+            rows = pa.Table.from_batches(self._buffer, self._schema).combine_chunks()
+            self._buffer, self._buffered_rows = [], 0
             self._writer.write_table(rows, row_group_size=ROW_GROUP)

@@ -1,14 +1,14 @@
-"""What is removed: files that are too old, the oldest of too many, and what crashed writers have left."""
+"""Retention: removal of files over the age or size limit, and of files that crashed writers left."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
-from proxy.observability.records.store import Store, Stored
+from proxy.observability.records.store import Store, StoredFile
 
 
-class Reason(StrEnum):
-    """Why a file was removed; the values are metric labels."""
+class RemovalReason(StrEnum):
+    """Reasons for which a file is removed; the values are metric labels."""
 
     AGE = "age"
     SIZE = "size"
@@ -16,42 +16,42 @@ class Reason(StrEnum):
 
 
 class Retention:
-    """Keeps files for `time` seconds, and `size` bytes of them; 0: whatever there is.
+    """Keeps files for `time` seconds and at most `size` bytes of them; 0: no limit.
 
-    patience: seconds without a change after which nobody is writing a file any more. Replicas may share a store: all
-    of them do the same.
+    abandoned_after: seconds without a change after which an incomplete file has no writer. removed: counts removed
+    files by reason. Replicas that share a store all remove files from it.
     """
 
-    def __init__(self, time: float, size: int, patience: float, removed: Counter[str]) -> None:
+    def __init__(self, time: float, size: int, abandoned_after: float, removed: Counter[str]) -> None:
         self._time = time
         self._size = size
-        self._patience = patience
+        self._abandoned_after = abandoned_after
         self._removed = removed
 
     def apply(self, store: Store, now: float) -> int:
-        """Remove what is due at a time (seconds since 1970); returns how many files. Raises OSError."""
+        """Remove the files that are due at `now` (seconds since 1970) and return their number. Raises OSError."""
         due = list(self.due(store.files(), now))
-        for stored, reason in due:
-            store.remove(stored)
+        for file, reason in due:
+            store.remove(file)
             self._removed[reason] += 1
         return len(due)
 
-    def due(self, files: Iterable[Stored], now: float) -> Iterator[tuple[Stored, Reason]]:
-        """Which files are to be removed, and why."""
-        kept: list[Stored] = []
-        for stored in files:
-            if not stored.complete:
-                if stored.changed is not None and now - stored.changed > self._patience:
-                    yield stored, Reason.LEFTOVER
-            elif self._time and now - (stored.hour + 1) * 3600 > self._time:
-                yield stored, Reason.AGE
+    def due(self, files: Iterable[StoredFile], now: float) -> Iterator[tuple[StoredFile, RemovalReason]]:
+        """Yield the files to remove, with the reason."""
+        kept: list[StoredFile] = []
+        for file in files:
+            if not file.complete:
+                if file.changed is not None and now - file.changed > self._abandoned_after:
+                    yield file, RemovalReason.LEFTOVER
+            elif self._time and now - (file.hour + 1) * 3600 > self._time:
+                yield file, RemovalReason.AGE
             else:
-                kept.append(stored)
+                kept.append(file)
         if not self._size:
             return
-        too_much = sum(stored.size for stored in kept) - self._size
-        for stored in sorted(kept, key=lambda each: (each.hour, each.path.rpartition("/")[2])):
-            if too_much <= 0:
+        excess = sum(file.size for file in kept) - self._size
+        for file in sorted(kept, key=lambda each: (each.hour, each.path.rpartition("/")[2])):
+            if excess <= 0:
                 return
-            too_much -= stored.size
-            yield stored, Reason.SIZE
+            excess -= file.size
+            yield file, RemovalReason.SIZE

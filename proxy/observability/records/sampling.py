@@ -1,4 +1,4 @@
-"""Which requests leave a record: a share of each topic's, by rules."""
+"""Sampling of requests: the share of each topic's requests that is recorded."""
 
 import random
 from collections import Counter
@@ -7,38 +7,39 @@ from fnmatch import fnmatchcase
 
 from proxy.core.events import Observation
 
-# Topics are remembered as clients name them: whoever makes names up must not fill the memory.
+# Cached topics. Clients choose the names, so that the number has to be bounded.
 _MAX_TOPICS = 10_000
-_ALL = ("", 1.0)
+_RECORD_ALL = ("", 1.0)
 
 
 class Sampling:
-    """Rules by topic, each a pattern (`*`, `?`, `[…]`) and a share (0 to 1); the first that fits counts.
+    """Sampling rules: topic patterns (`*`, `?`, `[…]`) and shares from 0 to 1. The first matching rule applies.
 
-    A request without a topic fits what an empty name fits. What failed is always recorded: it is rare, and looked for.
+    A request without a topic matches as an empty name. Failed requests are always recorded, because they are rare and
+    of interest. draw: returns a random number in [0, 1). left_out: requests without a record, by pattern.
     """
 
-    def __init__(self, rules: Sequence[tuple[str, float]], chance: Callable[[], float] = random.random) -> None:
+    def __init__(self, rules: Sequence[tuple[str, float]], draw: Callable[[], float] = random.random) -> None:
         self.left_out: Counter[str] = Counter()
         self._rules = rules
-        self._chance = chance
-        self._known: dict[str, tuple[str, float]] = {}
+        self._draw = draw
+        self._by_topic: dict[str, tuple[str, float]] = {}
 
-    def weight(self, seen: Observation) -> float | None:
-        """For how many requests the record of this one is to stand; None: it is to leave none."""
-        pattern, share = self._rule(seen.topic or "") if seen.ok else _ALL
+    def weight(self, observation: Observation) -> float | None:
+        """Return the number of requests that the record represents; None: do not record the request."""
+        pattern, share = self._rule(observation.topic or "") if observation.ok else _RECORD_ALL
         if share >= 1.0:
             return 1.0
-        if self._chance() < share:
+        if self._draw() < share:
             return 1.0 / share
         self.left_out[pattern] += 1
         return None
 
     def _rule(self, topic: str) -> tuple[str, float]:
-        found = self._known.get(topic)
-        if found is None:
-            if len(self._known) >= _MAX_TOPICS:
-                self._known.clear()
-            found = next((rule for rule in self._rules if fnmatchcase(topic, rule[0])), _ALL)
-            self._known[topic] = found
-        return found
+        rule = self._by_topic.get(topic)
+        if rule is None:
+            if len(self._by_topic) >= _MAX_TOPICS:
+                self._by_topic.clear()
+            rule = next((rule for rule in self._rules if fnmatchcase(topic, rule[0])), _RECORD_ALL)
+            self._by_topic[topic] = rule
+        return rule

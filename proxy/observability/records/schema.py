@@ -1,19 +1,19 @@
-"""The traffic records' schema, defined once: the writer makes Arrow of it, the analytics Spark's types.
+"""Schema of the traffic records, from which the writer derives Arrow types and the analytics Spark types.
 
-Plain Python, so that whoever reads records needs nothing else of the proxy. Times are microseconds of the epoch, UTC.
-A new column is nullable and goes to the end, with a new VERSION: readers take what an older file does not have as null.
+Plain Python, so that readers of records import no other part of the proxy. Times are microseconds since 1970, UTC. New
+columns are nullable and are added at the end, with a new VERSION: in older files, readers see them as null.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-# Written into every file's metadata under VERSION_KEY, and into every row.
+# In the metadata of every file under VERSION_KEY, and in every row.
 VERSION = 1
 VERSION_KEY = "gantry.schema"
 
 
 class Kind(StrEnum):
-    """What a column holds."""
+    """Type of a column."""
 
     TIMESTAMP = "timestamp"  # microseconds, UTC
     STRING = "string"
@@ -26,79 +26,83 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `few` values are worth a dictionary."""
+    """A column. dictionary: whether its values are few enough for dictionary encoding."""
 
     name: str
     kind: Kind
-    text: str
+    description: str
     nullable: bool = True
-    few: bool = False
+    dictionary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: a directory of its name, with partitions `date=YYYY-MM-DD/hour=HH` (UTC) by its column `time`."""
+    """A table: a directory of its name, with partitions `date=YYYY-MM-DD/hour=HH` (UTC) by its column `time`."""
 
     name: str
-    text: str
+    description: str
     columns: tuple[Column, ...]
 
 
-_WHERE = (
+_ORIGIN = (
     Column("schema", Kind.SHORT, "version of this schema", nullable=False),
-    Column("time", Kind.TIMESTAMP, "when it began", nullable=False),
-    Column("replica", Kind.STRING, "the replica's name", nullable=False, few=True),
+    Column("time", Kind.TIMESTAMP, "start of the request, or time of the event", nullable=False),
+    Column("replica", Kind.STRING, "the replica's name", nullable=False, dictionary=True),
     Column("worker", Kind.SHORT, "number of the worker process, from 0", nullable=False),
-    Column("protocol", Kind.STRING, "remoting or grpc; null: not known yet", few=True),
+    Column("protocol", Kind.STRING, "remoting or grpc; null: not detected yet", dictionary=True),
 )
-_WHO = (
-    Column("client_id", Kind.STRING, "the client's id", few=True),
-    Column("address", Kind.STRING, "the client's address, without the port", few=True),
-    Column("language", Kind.STRING, "what its SDK is written in, as it says", few=True),
-    Column("version", Kind.STRING, "the SDK's version", few=True),
+_CLIENT = (
+    Column("client_id", Kind.STRING, "client id", dictionary=True),
+    Column("address", Kind.STRING, "client address without the port", dictionary=True),
+    Column("language", Kind.STRING, "language of the client's SDK, as reported by it", dictionary=True),
+    Column("version", Kind.STRING, "version of the client's SDK", dictionary=True),
 )
 
 REQUESTS = Table(
     "requests",
-    "one row per request: a remoting request, or an rpc",
+    "one row per remoting request or rpc",
     (
-        *_WHERE,
-        Column("code", Kind.STRING, "name of the request code or of the rpc", nullable=False, few=True),
-        *_WHO,
-        Column("topic", Kind.STRING, "topic", few=True),
-        Column("group", Kind.STRING, "producer or consumer group", few=True),
-        Column("broker", Kind.STRING, "broker name", few=True),
-        Column("queue", Kind.INT, "queue id; null: none, or the broker's choice"),
-        Column("messages", Kind.INT, "messages sent, delivered or acknowledged", nullable=False),
+        *_ORIGIN,
+        Column("code", Kind.STRING, "name of the request code or rpc", nullable=False, dictionary=True),
+        *_CLIENT,
+        Column("topic", Kind.STRING, "topic", dictionary=True),
+        Column("group", Kind.STRING, "producer or consumer group", dictionary=True),
+        Column("broker", Kind.STRING, "broker name", dictionary=True),
+        Column("queue", Kind.INT, "queue id; null: none, or selected by the broker"),
+        Column("messages", Kind.INT, "number of messages sent, delivered or acknowledged", nullable=False),
         Column("bytes_in", Kind.LONG, "bytes of the request's body", nullable=False),
         Column("bytes_out", Kind.LONG, "bytes of the answer's body", nullable=False),
-        Column("latency_us", Kind.LONG, "time until the answer in microseconds", nullable=False),
-        Column("broker_us", Kind.LONG, "of this, the brokers' part; null: no broker was asked"),
+        Column("latency_us", Kind.LONG, "latency in microseconds", nullable=False),
+        Column(
+            "broker_us",
+            Kind.LONG,
+            "part of the latency spent waiting for brokers, in microseconds; null: no broker was involved",
+        ),
         Column("response", Kind.INT, "response code (remoting) or v2 code (gRPC)", nullable=False),
-        Column("ok", Kind.BOOLEAN, "the answer is no error; nothing found is none", nullable=False),
-        Column("attempt", Kind.INT, "delivery attempt, the highest of the answer, from 1; null: nothing delivered"),
-        Column("delay_ms", Kind.LONG, "how far ahead its delivery was set in milliseconds; null: at once"),
-        Column("tls", Kind.BOOLEAN, "over TLS", nullable=False),
+        Column("ok", Kind.BOOLEAN, "whether the answer is no error; an empty result is no error", nullable=False),
+        Column("attempt", Kind.INT, "highest delivery attempt in the answer, from 1; null: no message was delivered"),
+        Column("delay_ms", Kind.LONG, "delay of a scheduled message in milliseconds; null: not scheduled"),
+        Column("tls", Kind.BOOLEAN, "whether the connection uses TLS", nullable=False),
         Column("trace_id", Kind.STRING, "W3C trace id of a sampled request"),
         Column("key_hash", Kind.LONG, "hash of the message's first key, else of its message group or sharding key"),
-        Column("weight", Kind.DOUBLE, "how many requests the row stands for, where a share is kept; null: itself"),
+        Column("weight", Kind.DOUBLE, "number of requests that the row represents under sampling; null: one"),
     ),
 )
 
 CONNECTIONS = Table(
     "connections",
-    "one row when a connection opens, one when it closes",
+    "one row when a connection opens and one when it closes",
     (
-        *_WHERE,
-        Column("event", Kind.STRING, "open or close", nullable=False, few=True),
-        Column("connection", Kind.LONG, "its number in this process", nullable=False),
-        *_WHO,
-        Column("port", Kind.INT, "the client's port"),
-        Column("listener", Kind.STRING, "the listener's name", few=True),
-        Column("tls", Kind.BOOLEAN, "over TLS", nullable=False),
-        Column("cause", Kind.STRING, "why it closed", few=True),
-        Column("age_ms", Kind.LONG, "how long it was open in milliseconds"),
-        Column("requests", Kind.LONG, "requests it carried"),
+        *_ORIGIN,
+        Column("event", Kind.STRING, "open or close", nullable=False, dictionary=True),
+        Column("connection", Kind.LONG, "number of the connection in its process", nullable=False),
+        *_CLIENT,
+        Column("port", Kind.INT, "client port"),
+        Column("listener", Kind.STRING, "listener name", dictionary=True),
+        Column("tls", Kind.BOOLEAN, "whether the connection uses TLS", nullable=False),
+        Column("cause", Kind.STRING, "cause of the close", dictionary=True),
+        Column("age_ms", Kind.LONG, "milliseconds for which the connection was open"),
+        Column("requests", Kind.LONG, "number of requests"),
         Column("bytes_in", Kind.LONG, "bytes read"),
         Column("bytes_out", Kind.LONG, "bytes written"),
     ),
@@ -106,14 +110,14 @@ CONNECTIONS = Table(
 
 MEMBERS = Table(
     "members",
-    "one row when a client joins a group, one when it leaves",
+    "one row when a client joins a group and one when it leaves",
     (
-        *_WHERE,
-        Column("event", Kind.STRING, "joined or left", nullable=False, few=True),
-        Column("group", Kind.STRING, "producer or consumer group", nullable=False, few=True),
-        Column("kind", Kind.STRING, "producer or consumer", nullable=False, few=True),
-        *_WHO,
-        Column("cause", Kind.STRING, "why it left: unregistered, closed, expired", few=True),
+        *_ORIGIN,
+        Column("event", Kind.STRING, "joined or left", nullable=False, dictionary=True),
+        Column("group", Kind.STRING, "producer or consumer group", nullable=False, dictionary=True),
+        Column("kind", Kind.STRING, "producer or consumer", nullable=False, dictionary=True),
+        *_CLIENT,
+        Column("cause", Kind.STRING, "cause of the leave: unregistered, closed or expired", dictionary=True),
     ),
 )
 

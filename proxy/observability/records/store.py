@@ -1,4 +1,4 @@
-"""Where files of records are: a local directory, an object store, or whatever else fsspec reaches."""
+"""Store of the files of records: a local directory, an object store, or any other file system of fsspec."""
 
 import os
 import re
@@ -14,20 +14,23 @@ from pyarrow import fs
 from proxy.observability.records.errors import TrafficError
 from proxy.observability.records.schema import TABLES
 
-# Readers (Spark, Hive, Arrow) pass over what begins with an underscore.
+# Readers (Spark, Hive, Arrow) skip names that begin with an underscore.
 _TEMPORARY = "_{}.tmp"
 _tables = "|".join(table.name for table in TABLES)
-_is_ours = re.compile(
+_match_file = re.compile(
     rf"(?:{_tables})/date=(\d{{4}})-(\d\d)-(\d\d)/hour=(\d\d)/(_?)[A-Za-z0-9-]+-\d+-\d+-\d+\.parquet(?:\.tmp)?"
 ).fullmatch
-# These know no directories: a name with slashes is a name.
+# File systems without directories: slashes are part of the names.
 _FLAT = frozenset({"s3", "gcs", "abfs"})
-_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A file of records. hour: since 1970. complete: it is none that is, or was, being written. changed: seconds."""
+class StoredFile:
+    """A file of records.
+
+    hour: since 1970. complete: whether its writer has published it. changed: time of its last change, in seconds.
+    """
 
     path: str
     hour: int
@@ -37,42 +40,42 @@ class Stored:
 
 
 class Store:
-    """The files below one directory or URL. Everything may raise OSError."""
+    """The files of records in one directory or URL. All methods may raise OSError."""
 
     def __init__(self, where: str) -> None:
         self._where = where
 
     @cached_property
-    def _place(self) -> tuple[fs.FileSystem, str]:
-        # Asked again after it failed: an object store may want to be reached for this.
+    def _resolved(self) -> tuple[fs.FileSystem, str]:
+        # Resolved again after a failure: some object stores must be reachable for this.
         filesystem, base = _resolve(self._where)
         return filesystem, base.rstrip("/")
 
     @property
     def _fs(self) -> fs.FileSystem:
-        return self._place[0]
+        return self._resolved[0]
 
     @property
     def _base(self) -> str:
-        return self._place[1]
+        return self._resolved[1]
 
     @property
     def _local(self) -> bool:
         return isinstance(self._fs, fs.LocalFileSystem)
 
     def check(self) -> None:
-        """Raises TrafficError where nothing can ever be written to such a URL."""
-        assert self._place is not None
+        """Raise TrafficError if no records can be written to the URL, because of its scheme or options."""
+        assert self._resolved is not None
 
     def create(self, path: str) -> "pa.NativeFile":
-        """Begin a file, at its temporary name."""
+        """Create a file under its temporary name."""
         name = self._temporary(path)
         if self._fs.type_name not in _FLAT:
             self._fs.create_dir(os.path.dirname(name), recursive=True)
         return self._fs.open_output_stream(name)
 
     def publish(self, path: str) -> int:
-        """A file is complete and closed: sync it, give it its name; returns its size in bytes."""
+        """Sync a complete, closed file, give it its final name and return its size in bytes."""
         name, final = self._temporary(path), self._full(path)
         if self._local:
             _sync(name)
@@ -86,9 +89,9 @@ class Store:
         """Remove a file that was not published."""
         self._fs.delete_file(self._temporary(path))
 
-    def remove(self, stored: Stored) -> None:
-        """Remove a file, and its partition when nothing else is there; somebody else may have been faster."""
-        full = self._full(stored.path)
+    def remove(self, file: StoredFile) -> None:
+        """Remove a file, and its partition if it is empty then. A file that another replica has removed is ignored."""
+        full = self._full(file.path)
         try:
             self._fs.delete_file(full)
         except FileNotFoundError:
@@ -96,18 +99,18 @@ class Store:
         if self._local:
             _remove_empty(os.path.dirname(full), self._base)
 
-    def files(self) -> Iterator[Stored]:
-        """All files of records, in no order; what else is there is left alone."""
+    def files(self) -> Iterator[StoredFile]:
+        """Yield all files of records, in no order; other files are ignored."""
         for table in TABLES:
             selector = fs.FileSelector(self._full(table.name), allow_not_found=True, recursive=True)
             for info in self._fs.get_file_info(selector):
                 path = info.path.removeprefix(self._base).lstrip("/")
-                found = _is_ours(path)
-                if found is not None and info.type == fs.FileType.File:
-                    year, month, day, hour = map(int, found.groups()[:4])
-                    since = datetime(year, month, day, hour, tzinfo=UTC) - _FIRST
+                match = _match_file(path)
+                if match is not None and info.type == fs.FileType.File:
+                    year, month, day, hour = map(int, match.groups()[:4])
+                    start = datetime(year, month, day, hour, tzinfo=UTC) - _EPOCH
                     changed = None if info.mtime is None else info.mtime.timestamp()
-                    yield Stored(path, int(since.total_seconds()) // 3600, info.size or 0, not found[5], changed)
+                    yield StoredFile(path, int(start.total_seconds()) // 3600, info.size or 0, not match[5], changed)
 
     def _full(self, path: str) -> str:
         return f"{self._base}/{path}"
@@ -118,26 +121,26 @@ class Store:
 
 
 def _resolve(where: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URL, and the path there. Raises TrafficError."""
+    """Return the file system of a path or URL, and the path in it. Raises TrafficError."""
     if "://" not in where:
         return fs.LocalFileSystem(), os.path.abspath(where)
     try:
-        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(where)
-        return found
+        resolved: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(where)
+        return resolved
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        # Of schemes that Arrow knows, it says itself what is wrong.
+        # For schemes that Arrow supports, its error names the mistake.
         if "Unrecognized filesystem type" not in str(error):
-            raise TrafficError(f"traffic.directory {shown(where)}: {_reason(error, where)}") from None
+            raise TrafficError(f"traffic.directory {redacted(where)}: {_reason(error, where)}") from None
     return _by_fsspec(where)
 
 
 def partition(table: str, hour: int) -> str:
-    """The directory of a table's records of an hour since 1970."""
+    """Return the directory of a table's records of an hour since 1970."""
     return datetime.fromtimestamp(hour * 3600, UTC).strftime(f"{table}/date=%Y-%m-%d/hour=%H")
 
 
-def shown(where: str) -> str:
-    """A path or URL without what may be secret in it: user, password, options."""
+def redacted(where: str) -> str:
+    """Return a path or URL without user, password and options, which may be secret."""
     if "://" not in where:
         return where
     parts = urlsplit(where)
@@ -145,7 +148,7 @@ def shown(where: str) -> str:
 
 
 def _reason(error: Exception, where: str) -> str:
-    return str(error).replace(where, shown(where))
+    return str(error).replace(where, redacted(where))
 
 
 def _by_fsspec(where: str) -> tuple[fs.FileSystem, str]:
@@ -153,14 +156,14 @@ def _by_fsspec(where: str) -> tuple[fs.FileSystem, str]:
         from fsspec.core import url_to_fs
     except ImportError:
         raise TrafficError(
-            f"traffic.directory {shown(where)}: URLs of this kind need fsspec; pip install 'rocketmq-gantry[fsspec]'"
+            f"traffic.directory {redacted(where)}: URLs of this kind need fsspec; pip install 'rocketmq-gantry[fsspec]'"
         ) from None
     try:
-        found, path = url_to_fs(where)
+        filesystem, path = url_to_fs(where)
     except (ImportError, ValueError) as error:
-        # fsspec names the package that a protocol needs.
-        raise TrafficError(f"traffic.directory {shown(where)}: {_reason(error, where)}") from None
-    return fs.PyFileSystem(fs.FSSpecHandler(found)), path
+        # fsspec's error names the package that the scheme needs.
+        raise TrafficError(f"traffic.directory {redacted(where)}: {_reason(error, where)}") from None
+    return fs.PyFileSystem(fs.FSSpecHandler(filesystem)), path
 
 
 def _sync(path: str) -> None:
@@ -172,7 +175,7 @@ def _sync(path: str) -> None:
 
 
 def _remove_empty(folder: str, base: str) -> None:
-    """Remove the directory, and those above it up to `base`, as long as they are empty."""
+    """Remove the directory and its parents below `base` while they are empty."""
     while folder != base:
         try:
             os.rmdir(folder)

@@ -1,7 +1,7 @@
-"""Records to files: a file per table and hour is open, complete when it is old or large enough.
+"""Writer of records: one open file per table and hour, completed when it is old or large enough.
 
-Whatever fails, traffic goes on: what cannot be written is dropped and counted, and the log says so now and then. To be
-used by one thread.
+Failures do not affect traffic: records that cannot be written are dropped, counted and logged periodically. The writer
+must be used by one thread.
 """
 
 import logging
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from proxy.observability.records.counts import Counts, Drop
+from proxy.observability.records.counts import DropReason, RecordCounts
 from proxy.observability.records.file import RecordFile
 from proxy.observability.records.origin import Origin
 from proxy.observability.records.schema import Table
@@ -18,19 +18,19 @@ from proxy.observability.records.store import Store, partition
 
 _log = logging.getLogger("gantry.traffic")
 
-# Seconds until a store that failed is tried again, and until the log speaks of it again.
-_AGAIN = 5.0
-_QUIET = 60.0
+# Seconds after a failure of the store until it is tried again, and until a failure is logged again.
+_RETRY_INTERVAL = 5.0
+_LOG_INTERVAL = 60.0
 
 
 class Writer:
-    """Writes batches. interval: seconds after which a file is complete; file_size: bytes; clock: seconds."""
+    """Writes batches. interval: seconds after which a file is completed; file_size: bytes; clock: returns seconds."""
 
     def __init__(
         self,
         store: Store,
         origin: Origin,
-        counts: Counts,
+        counts: RecordCounts,
         interval: float,
         file_size: int,
         clock: Callable[[], float] = time.monotonic,
@@ -43,13 +43,13 @@ class Writer:
         self._clock = clock
         self._open: dict[tuple[str, int], RecordFile] = {}
         self._number = 0
-        self._barred_until = self._quiet_until = 0.0
-        self._lost = 0
+        self._retry_at = self._log_at = 0.0
+        self._unreported = 0
 
     def write(self, table: Table, hour: int, batch: pa.RecordBatch, since: float) -> None:
-        """Write rows of one hour since 1970; since: when the first of them arrived."""
-        if self._clock() < self._barred_until:
-            self._lose(batch.num_rows)
+        """Write rows of one hour since 1970. `since` is the `time.monotonic` at which the first of them arrived."""
+        if self._clock() < self._retry_at:
+            self._drop(batch.num_rows)
             return
         file = self._open.get((table.name, hour))
         if file is None:
@@ -76,12 +76,12 @@ class Writer:
 
     @property
     def rows(self) -> int:
-        """Rows in files that are not complete."""
+        """Number of rows in incomplete files."""
         return sum(file.rows for file in list(self._open.values()))
 
     @property
     def since(self) -> float | None:
-        """When the oldest row arrived that is not in a complete file; None: all are."""
+        """Arrival of the oldest row in an incomplete file, by the clock; None if all files are complete."""
         return min((file.since for file in list(self._open.values())), default=None)
 
     def _finish(self, file: RecordFile) -> None:
@@ -96,20 +96,20 @@ class Writer:
         counts.bytes[name] += size
 
     def _fail(self, file: RecordFile, error: Exception) -> None:
-        """Give up the file. Everything that a store may raise comes here: it must not end the thread."""
+        """Discard the file. Handles every exception that a store may raise, because it must not end the thread."""
         now = self._clock()
-        self._barred_until = now + _AGAIN
+        self._retry_at = now + _RETRY_INTERVAL
         try:
             file.discard()
-        except Exception as trouble:
-            # Nobody reads it, and retention removes it.
-            _log.debug("a file of traffic records was left: %s", trouble)
-        self._lose(file.rows)
-        if now >= self._quiet_until:
-            self._quiet_until = now + _QUIET
-            _log.error("traffic records cannot be written, %d have been lost: %s", self._lost, error)
-            self._lost = 0
+        except Exception as discard_error:
+            # Readers skip the incomplete file, and retention removes it.
+            _log.debug("cannot remove an incomplete file of traffic records: %s", discard_error)
+        self._drop(file.rows)
+        if now >= self._log_at:
+            self._log_at = now + _LOG_INTERVAL
+            _log.error("cannot write traffic records, %d were lost: %s", self._unreported, error)
+            self._unreported = 0
 
-    def _lose(self, rows: int) -> None:
-        self._lost += rows
-        self._counts.dropped[Drop.STORE] += rows
+    def _drop(self, rows: int) -> None:
+        self._unreported += rows
+        self._counts.dropped[DropReason.STORE] += rows

@@ -1,8 +1,8 @@
-"""Traces: OpenTelemetry spans of sampled requests, sent by OTLP, and the context that messages carry.
+"""Tracing: OpenTelemetry spans of sampled requests, sent by OTLP, and the trace context of messages.
 
-A message's trace context is its property `traceparent` (W3C Trace Context), else what a gRPC client put in
-`trace_context`. A send becomes a child of it, and the message then carries the send's own context; each delivery of
-such a message is a span of the same trace, whoever consumes it. Requests without a context are sampled by share.
+The trace context of a message is its property `traceparent` (W3C Trace Context), else the `trace_context` of a gRPC
+client. A send becomes a child of it, and the message then carries the context of the send. Each delivery of the message
+is a span of the same trace, for every consumer. Requests without a context are sampled by share.
 
-The OpenTelemetry SDK is an extra of the installation (`tracing`); only `tracing` imports it.
+The OpenTelemetry SDK is an optional extra of the installation (`tracing`), imported only by `tracing`.
 """

@@ -1,4 +1,4 @@
-"""Trace contexts, as messages carry them among their properties. Pure."""
+"""Trace contexts in the properties of messages. Pure."""
 
 import re
 import struct
@@ -9,19 +9,19 @@ from remoting.errors import BodyError
 from remoting.messages import StoredMessage
 
 TRACEPARENT = "traceparent"
-# Version ff is none, and version 00 has nothing behind the flags (W3C Trace Context, section 3.2.2).
+# Version ff is invalid, and version 00 has nothing after the flags (W3C Trace Context, section 3.2.2).
 _TRACEPARENT = re.compile(r"(?!ff|00.{54})[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?").fullmatch
-_NONE = ("0" * 32, "0" * 16)
+_INVALID_TRACE_ID, _INVALID_SPAN_ID = "0" * 32, "0" * 16
 _SAMPLED = 0x01
-# What messages say that carry a context: from here, and from anywhere.
-OURS = (TRACEPARENT.encode(),)
-ANYBODYS = (*OURS, properties.TRACE_CONTEXT.encode())
-# Of a stored record: its size.
+# Names by which stored messages with a context are found: that of messages sent through Gantry, and both.
+TRACEPARENT_NAME = (TRACEPARENT.encode(),)
+ALL_NAMES = (*TRACEPARENT_NAME, properties.TRACE_CONTEXT.encode())
+# Unpacks the size of a stored record.
 _size = struct.Struct(">i").unpack_from
 
 
 class TraceContext(NamedTuple):
-    """A span's place: the trace's id and its own, in hexadecimal digits, and whether the trace is kept."""
+    """Context of a span: trace id and span id in hexadecimal digits, and whether the trace is sampled."""
 
     trace_id: str
     span_id: str
@@ -32,57 +32,59 @@ class TraceContext(NamedTuple):
 
 
 def parse(text: str) -> TraceContext | None:
-    """The context that a `traceparent` is; None where it makes no sense."""
-    found = _TRACEPARENT(text)
-    if found is None or found[1] == _NONE[0] or found[2] == _NONE[1]:
+    """Parse a `traceparent`; None if it is invalid."""
+    match = _TRACEPARENT(text)
+    if match is None or match[1] == _INVALID_TRACE_ID or match[2] == _INVALID_SPAN_ID:
         return None
-    return TraceContext(found[1], found[2], bool(int(found[3], 16) & _SAMPLED))
+    return TraceContext(match[1], match[2], bool(int(match[3], 16) & _SAMPLED))
 
 
 def of_message(text: str) -> TraceContext | None:
-    """The trace context in a property string; None where there is none that makes sense."""
+    """Return the trace context in a property string; None if it has no valid one."""
     for name in (TRACEPARENT, properties.TRACE_CONTEXT):
         if name in text:
-            found = parse(properties.get(text, name) or "")
-            if found is not None:
-                return found
+            context = parse(properties.get(text, name) or "")
+            if context is not None:
+                return context
     return None
 
 
-def carried_by(text: str, context: TraceContext) -> str:
-    """The property string of a message that is to carry this context."""
-    carried = str(context)
-    # Of a property that is there twice the last one counts.
-    carrying = properties.append(text, TRACEPARENT, carried)
+def with_context(text: str, context: TraceContext) -> str:
+    """Return a property string with this trace context."""
+    traceparent = str(context)
+    # The last value of a repeated property applies.
+    extended = properties.append(text, TRACEPARENT, traceparent)
     if parse(properties.get(text, properties.TRACE_CONTEXT) or "") is None:
-        # In any other form it is something else's, whose consumers want it as it is.
-        return carrying
-    return properties.append(carrying, properties.TRACE_CONTEXT, carried)
+        # In another format it belongs to another tracing system, and its consumers expect it unchanged.
+        return extended
+    return properties.append(extended, properties.TRACE_CONTEXT, traceparent)
 
 
-def carriers(body: bytes, names: tuple[bytes, ...] = ANYBODYS) -> list[StoredMessage]:
-    """The stored records that may carry a context by one of these names; no others are decoded. Of a body that breaks
-    off, the whole ones."""
-    found: list[StoredMessage] = []
+def messages_with_context(body: bytes, names: tuple[bytes, ...] = ALL_NAMES) -> list[StoredMessage]:
+    """Return the stored messages that may have a context under one of these names; other messages are not decoded.
+
+    An incomplete last message is ignored.
+    """
+    decoded: list[StoredMessage] = []
     start = 0
     try:
-        while (place := _next(body, names, start)) >= 0:
+        while (position := _find_name(body, names, start)) >= 0:
             (size,) = _size(body, start)
-            while 0 < size <= place - start:
+            while 0 < size <= position - start:
                 start += size
                 (size,) = _size(body, start)
             if size <= 0:
                 break
-            found += messages.decode_messages(body[start : start + size])
+            decoded += messages.decode_messages(body[start : start + size])
             start += size
     except (struct.error, BodyError):
-        # Clients see to that.
+        # Clients report the invalid body.
         pass
-    return found
+    return decoded
 
 
-def _next(body: bytes, names: tuple[bytes, ...], start: int) -> int:
-    """Where a context's name is next; -1: nowhere."""
+def _find_name(body: bytes, names: tuple[bytes, ...], start: int) -> int:
+    """Return the position of the next name of a context; -1 if there is none."""
     if len(names) == 1:
         return body.find(names[0], start)
-    return min((place for name in names if (place := body.find(name, start)) >= 0), default=-1)
+    return min((position for name in names if (position := body.find(name, start)) >= 0), default=-1)

@@ -1,7 +1,7 @@
-"""Spans: begun with requests, ended with their answers, and handed to OpenTelemetry, which sends them.
+"""Spans of requests and deliveries, sent by OpenTelemetry's batch processor.
 
-They are made whole at their end, of what the request is known by then: OpenTelemetry's own spans, which may be changed
-at any time by any thread, cost three times as much (26 and 8 µs).
+A span is built when it ends, as a `ReadableSpan` (8 µs). OpenTelemetry's own spans, which any thread may change at any
+time, take 26 µs.
 """
 
 import random
@@ -20,23 +20,23 @@ from proxy.core.context import Context
 from proxy.core.events.request import is_ok
 from proxy.observability.metrics.process import product_version
 from proxy.observability.tracing.context import (
-    ANYBODYS,
-    OURS,
+    ALL_NAMES,
     TRACEPARENT,
+    TRACEPARENT_NAME,
     TraceContext,
-    carried_by,
-    carriers,
+    messages_with_context,
     of_message,
+    with_context,
 )
 from proxy.settings.tracing import TraceSettings
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.requests import SEND_FIELD_NAMES, Action
 
-# Seconds that the collector has to take a batch.
-_TIMEOUT = 3.0
-# The ext field with a sent message's properties, by request code; those of a batch are in its body.
-_SENDS: dict[int, str] = {
+# Seconds that the collector has to accept a batch.
+_EXPORT_TIMEOUT = 3.0
+# Ext field with the properties of a sent message, by request code. Those of a batch are in its body.
+_SEND_PROPERTIES: dict[int, str] = {
     code: names.properties for code, names in SEND_FIELD_NAMES.items() if code != RequestCode.SEND_BATCH_MESSAGE
 }
 _DELIVERIES: frozenset[int] = frozenset(
@@ -56,144 +56,147 @@ _SETTLEMENTS: frozenset[int] = frozenset(
         RequestCode.UPDATE_CONSUMER_OFFSET,
     }
 )
-# Brokers refuse properties over 32,767 bytes; ours must not be what makes them so. In bytes.
-_MAX_PROPERTIES = 30_000
-# Deliveries in which others' contexts are looked for after one was found, or the start; afterwards, one of so many.
-_OTHERS_LAST = 10_000
-_OTHERS_EVERY = 16
+# Bytes of properties up to which a context is added: brokers reject properties over 32,767 bytes.
+_MAX_PROPERTIES_SIZE = 30_000
+# After the start, or after a `trace_context` was found, this many deliveries are searched for it; then one of every 16.
+_FOREIGN_SEARCHES = 10_000
+_FOREIGN_SEARCH_INTERVAL = 16
 _OK, _ERROR = Status(StatusCode.UNSET), Status(StatusCode.ERROR)
 
 
 class Tracing:
-    """Spans of requests. `begin` is a check (`proxy.core.checks`) that refuses nothing.
+    """Traces requests. `begin` is a check (`proxy.core.checks`) that rejects nothing.
 
-    `exporter` stands in for OTLP.
+    exporter: replaces OTLP, for tests. spans: number of spans begun, by kind.
     """
 
     def __init__(self, settings: TraceSettings, replica: str, exporter: SpanExporter | None = None) -> None:
         if exporter is None:
-            # A collector that hangs must not hold up the end.
-            exporter = OTLPSpanExporter(settings.endpoint, timeout=_TIMEOUT)
+            # The timeout keeps an unresponsive collector from delaying the shutdown.
+            exporter = OTLPSpanExporter(settings.endpoint, timeout=_EXPORT_TIMEOUT)
         release = product_version()
         self._resource = Resource.create(
             {"service.name": settings.service, "service.version": release, "service.instance.id": replica}
         )
         self._scope = InstrumentationScope("gantry", release)
-        # It has a thread, and a queue that is bounded: what does not fit is dropped.
+        # Has a thread and a bounded queue; spans over its bound are dropped.
         self._processor = BatchSpanProcessor(exporter)
         self._share = settings.share
-        # Deliveries in which to look for others' contexts; below 0: since then, those without.
-        self._others_left = _OTHERS_LAST
-        # Spans that were begun, by what they are of.
+        # Deliveries left to search for `trace_context`; below 0, it counts the deliveries after the last one.
+        self._foreign_searches_left = _FOREIGN_SEARCHES
         self.spans = {"request": 0, "delivery": 0}
 
     def begin(self, context: Context) -> None:
-        """Trace the request, if it is to be."""
-        name = _SENDS.get(context.code)
-        parent = None if name is None else of_message(context.fields.get(name, ""))
+        """Begin a span if the request is sampled, and add its context to a message that is sent."""
+        field = _SEND_PROPERTIES.get(context.code)
+        parent = None if field is None else of_message(context.fields.get(field, ""))
         if parent.sampled if parent is not None else random.random() < self._share:
             self.spans["request"] += 1
-            context.trace = span = _Span(self, context, parent)
-            context.command.trace_id = span.place.trace_id
-            if name is not None and "Signature" not in context.fields:
-                span.carry(context.fields, name)
+            context.trace = span = _RequestSpan(self, context, parent)
+            context.command.trace_id = span.context.trace_id
+            if field is not None and "Signature" not in context.fields:
+                span.inject(context.fields, field)
         elif context.code in _DELIVERIES:
-            context.trace = _Deliveries(self)
+            context.trace = _UnsampledPoll(self)
 
     def close(self) -> None:
-        """Send what is left; takes as long as the collector does."""
+        """Send the remaining spans. Blocks until the collector has accepted them, or the export times out."""
         self._processor.shutdown()  # type: ignore[no-untyped-call]
 
-    def delivered(self, context: Context, reply: RemotingCommand, began: int) -> list[TraceContext]:
-        """A span in each sampled trace of which a message goes out with this answer; the messages' contexts."""
+    def trace_deliveries(self, context: Context, reply: RemotingCommand, started: int) -> list[TraceContext]:
+        """Add a delivery span for each message with a sampled context, and return the contexts of all messages."""
         if reply.code != ResponseCode.SUCCESS:
             return []
-        carried = []
-        for message in carriers(bytes(reply.body), self._wanted()):
+        contexts = []
+        for message in messages_with_context(bytes(reply.body), self._names_to_find()):
             parent = of_message(message.properties)
             if parent is None:
                 continue
-            carried.append(parent)
+            contexts.append(parent)
             if TRACEPARENT not in message.properties:
-                self._others_left = _OTHERS_LAST
+                self._foreign_searches_left = _FOREIGN_SEARCHES
             if parent.sampled:
                 self.spans["delivery"] += 1
                 attributes = {
-                    **_who(context, "deliver", "process"),
+                    **_attributes(context, "deliver", "process"),
                     "messaging.destination.partition.id": str(message.queue_id),
                     "messaging.message.body.size": len(message.body),
                     "messaging.rocketmq.delivery_attempt": message.reconsume_times + 1,
                 }
-                title = f"deliver {context.topic}"
-                self.end(title, place_in(parent), parent, SpanKind.CONSUMER, began, attributes)
-        return carried
+                name = f"deliver {context.topic}"
+                self.end(name, new_context(parent), parent, SpanKind.CONSUMER, started, attributes)
+        return contexts
 
-    def _wanted(self) -> tuple[bytes, ...]:
-        """The names to look for in what is delivered now.
+    def _names_to_find(self) -> tuple[bytes, ...]:
+        """Return the property names to search for in this delivery.
 
-        To look through a body for both costs 3 % of all pulls. So what others carry, who do not say `traceparent`, is
-        looked for in a share of the deliveries, and in all of them once it has been found.
+        A search for both names takes 3 % of the time of a pull. Only messages sent around Gantry have `trace_context`
+        alone, so it is searched for in a share of the deliveries, and in all of them once it was found.
         """
-        self._others_left -= 1
-        return ANYBODYS if self._others_left > 0 or not self._others_left % _OTHERS_EVERY else OURS
+        self._foreign_searches_left -= 1
+        return (
+            ALL_NAMES
+            if self._foreign_searches_left > 0 or not self._foreign_searches_left % _FOREIGN_SEARCH_INTERVAL
+            else TRACEPARENT_NAME
+        )
 
     def end(
         self,
-        title: str,
-        place: TraceContext,
+        name: str,
+        context: TraceContext,
         parent: TraceContext | None,
         kind: SpanKind,
-        began: int,
+        started: int,
         attributes: dict[str, Any],
         links: Sequence[TraceContext] = (),
         status: Status = _OK,
     ) -> None:
-        """A span is over; `began` in nanoseconds of the epoch."""
+        """Hand an ended span to the processor. `started` is in nanoseconds since 1970."""
         span = ReadableSpan(
-            title,
-            _known(place, remote=False),
-            None if parent is None else _known(parent, remote=True),
+            name,
+            _span_context(context, remote=False),
+            None if parent is None else _span_context(parent, remote=True),
             self._resource,
             attributes,
-            links=[Link(_known(link, remote=True)) for link in links],
+            links=[Link(_span_context(link, remote=True)) for link in links],
             kind=kind,
             status=status,
-            start_time=began,
+            start_time=started,
             end_time=time.time_ns(),
             instrumentation_scope=self._scope,
         )
         self._processor.on_end(span)
 
 
-class _Deliveries:
-    """A poll that is not sampled itself: what it brings may be."""
+class _UnsampledPoll:
+    """A poll that is not sampled, but may deliver messages with sampled contexts."""
 
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
 
     def finish(self, context: Context, _: int, reply: RemotingCommand | None) -> None:
         if reply is not None:
-            self._tracing.delivered(context, reply, time.time_ns())
+            self._tracing.trace_deliveries(context, reply, time.time_ns())
 
 
-class _Span:
-    """A request that is sampled."""
+class _RequestSpan:
+    """The span of a sampled request."""
 
     def __init__(self, tracing: Tracing, context: Context, parent: TraceContext | None) -> None:
         self._tracing = tracing
         self._parent = parent
-        self._began = time.time_ns()
-        # By the names that the client gave: on its way to a broker the request may get others.
+        self._started = time.time_ns()
+        # Read now, because forwarding may change the names in the request.
         self._topic = context.topic
         self._name, self._kind = _operation(context)
-        self._attributes = _who(context, self._name, self._kind)
-        self.place = place_in(parent)
+        self._attributes = _attributes(context, self._name, self._kind)
+        self.context = new_context(parent)
 
-    def carry(self, fields: dict[str, str], name: str) -> None:
-        """Have the message carry the context of this span."""
-        known = fields.get(name, "")
-        if len(known.encode()) < _MAX_PROPERTIES:
-            fields[name] = carried_by(known, self.place)
+    def inject(self, fields: dict[str, str], field: str) -> None:
+        """Add the context of this span to the properties in an ext field."""
+        text = fields.get(field, "")
+        if len(text.encode()) < _MAX_PROPERTIES_SIZE:
+            fields[field] = with_context(text, self.context)
 
     def finish(self, context: Context, code: int, reply: RemotingCommand | None) -> None:
         attributes = self._attributes
@@ -202,29 +205,29 @@ class _Span:
             attributes["messaging.rocketmq.broker"] = context.broker
         links: Sequence[TraceContext] = ()
         if reply is not None and context.code in _DELIVERIES:
-            links = self._tracing.delivered(context, reply, time.time_ns())
+            links = self._tracing.trace_deliveries(context, reply, time.time_ns())
         status = _OK
         if not is_ok(code):
             attributes["error.type"] = str(code)
             status = _ERROR
-        title = f"{self._name} {self._topic}" if self._topic else self._name
-        self._tracing.end(title, self.place, self._parent, SpanKind.SERVER, self._began, attributes, links, status)
+        name = f"{self._name} {self._topic}" if self._topic else self._name
+        self._tracing.end(name, self.context, self._parent, SpanKind.SERVER, self._started, attributes, links, status)
 
 
-def place_in(parent: TraceContext | None) -> TraceContext:
-    """A new span's place: in its parent's trace, or in one of its own."""
+def new_context(parent: TraceContext | None) -> TraceContext:
+    """Return the context of a new span: in its parent's trace, or in a new trace."""
     trace_id = f"{random.getrandbits(128) or 1:032x}" if parent is None else parent.trace_id
     return TraceContext(trace_id, f"{random.getrandbits(64) or 1:016x}", True)
 
 
-def _known(place: TraceContext, remote: bool) -> SpanContext:
-    """The same for OpenTelemetry."""
-    flags = TraceFlags(TraceFlags.SAMPLED if place.sampled else TraceFlags.DEFAULT)
-    return SpanContext(int(place.trace_id, 16), int(place.span_id, 16), remote, flags)
+def _span_context(context: TraceContext, remote: bool) -> SpanContext:
+    """Convert a context for OpenTelemetry."""
+    flags = TraceFlags(TraceFlags.SAMPLED if context.sampled else TraceFlags.DEFAULT)
+    return SpanContext(int(context.trace_id, 16), int(context.span_id, 16), remote, flags)
 
 
 def _operation(context: Context) -> tuple[str, str | None]:
-    """Name and type of the operation (OpenTelemetry's semantic conventions for messaging)."""
+    """Return name and type of the operation, by OpenTelemetry's semantic conventions for messaging."""
     if context.code in _DELIVERIES:
         return "receive", "receive"
     if context.code in _SETTLEMENTS:
@@ -235,7 +238,7 @@ def _operation(context: Context) -> tuple[str, str | None]:
     return "unknown" if spec is None else spec.name, None
 
 
-def _who(context: Context, name: str, kind: str | None) -> dict[str, Any]:
+def _attributes(context: Context, name: str, kind: str | None) -> dict[str, Any]:
     channel = context.channel
     attributes = {
         "messaging.system": "rocketmq",

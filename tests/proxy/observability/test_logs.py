@@ -1,4 +1,4 @@
-"""What is logged: formats, floods, requests, connections."""
+"""Log formats, limits, and lines of requests and connections."""
 
 import asyncio
 import io
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.observability.logs import Bursts, configure
+from proxy.observability.logs import BurstFilter, configure
 from proxy.settings.embedded import EmbeddedSettings
 from proxy.settings.logs import LogSettings
 from proxy.settings.model import Settings
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def root() -> Iterator[logging.Logger]:
-    """The root logger, afterwards as it was."""
+    """Return the root logger and restore it afterwards."""
     logger = logging.getLogger()
     handlers, level = logger.handlers[:], logger.level
     yield logger
@@ -40,18 +40,18 @@ def stream(root: logging.Logger) -> io.StringIO:
 
 
 def lines(stream: io.StringIO, logger: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in stream.getvalue().splitlines()]
-    return [line for line in found if line["logger"] == logger]
+    parsed = [json.loads(line) for line in stream.getvalue().splitlines()]
+    return [line for line in parsed if line["logger"] == logger]
 
 
-def test_a_json_line(stream: io.StringIO) -> None:
+def test_a_json_line_has_level_logger_message_and_fields(stream: io.StringIO) -> None:
     logging.getLogger("gantry.test").warning("%d of\n%s", 3, "ten", extra={"fields": {"topic": "orders"}})
     [line] = lines(stream, "gantry.test")
     assert line.pop("time").endswith("+00:00")
     assert line == {"level": "warning", "logger": "gantry.test", "message": "3 of\nten", "topic": "orders"}
 
 
-def test_an_exception_is_part_of_its_line(stream: io.StringIO) -> None:
+def test_a_json_line_contains_the_exception(stream: io.StringIO) -> None:
     try:
         raise ValueError("why")
     except ValueError:
@@ -60,7 +60,7 @@ def test_an_exception_is_part_of_its_line(stream: io.StringIO) -> None:
     assert "ValueError: why" in line["exception"]
 
 
-def test_text(root: logging.Logger) -> None:
+def test_a_text_line_has_level_logger_and_message(root: logging.Logger) -> None:
     written = io.StringIO()
     configure(LogSettings(), "warning", written)
     logging.getLogger("gantry.test").warning("one")
@@ -68,7 +68,7 @@ def test_text(root: logging.Logger) -> None:
     assert written.getvalue().endswith(" WARNING gantry.test: one\n")
 
 
-def test_a_client_forges_no_line(root: logging.Logger) -> None:
+def test_control_characters_from_clients_are_escaped(root: logging.Logger) -> None:
     written = io.StringIO()
     configure(LogSettings(), "warning", written)
     forged = "c1\n2026-11-21 10:00:00,000 ERROR   gantry: the store is lost\r\x1b[31m\u2028\u202e\ud800 \u4e2d\u6587"
@@ -80,7 +80,7 @@ def test_a_client_forges_no_line(root: logging.Logger) -> None:
     )
 
 
-def test_a_traceback_keeps_its_lines(root: logging.Logger) -> None:
+def test_a_text_traceback_keeps_its_lines(root: logging.Logger) -> None:
     written = io.StringIO()
     configure(LogSettings(), "warning", written)
     try:
@@ -90,7 +90,7 @@ def test_a_traceback_keeps_its_lines(root: logging.Logger) -> None:
     assert "gantry.test: failed\nTraceback" in written.getvalue()
 
 
-def test_a_json_line_takes_whatever_comes(stream: io.StringIO) -> None:
+def test_a_json_line_encodes_surrogates_big_integers_and_objects(stream: io.StringIO) -> None:
     fields = {"client_id": "a\ud800", "number": 10**30, "other": Path("/x")}
     logging.getLogger("gantry.test").warning("%s", "\udfff", extra={"fields": fields})
     [line] = lines(stream, "gantry.test")
@@ -98,24 +98,25 @@ def test_a_json_line_takes_whatever_comes(stream: io.StringIO) -> None:
 
 
 @pytest.mark.parametrize(
-    ("format_", "wanted"), [("text", " WARNING worker 3 gantry.test: one\n"), ("json", '"worker":3,"message":"one"}\n')]
+    ("format_", "expected"),
+    [("text", " WARNING worker 3 gantry.test: one\n"), ("json", '"worker":3,"message":"one"}\n')],
 )
-def test_a_line_says_which_worker_wrote_it(root: logging.Logger, format_: str, wanted: str) -> None:
+def test_a_line_has_the_number_of_its_worker(root: logging.Logger, format_: str, expected: str) -> None:
     written = io.StringIO()
     configure(LogSettings(format=format_), "warning", written, worker=3)
     logging.getLogger("gantry.test").warning("one")
-    assert written.getvalue().endswith(wanted)
+    assert written.getvalue().endswith(expected)
 
 
-def test_a_flood_is_counted_and_not_written() -> None:
+def test_lines_over_the_burst_are_counted_but_not_written() -> None:
     now = 0.0
-    bursts = Bursts(2, lambda: now)
+    bursts = BurstFilter(2, lambda: now)
 
     def line(text: str, level: int = logging.WARNING, name: str = "gantry.test") -> logging.LogRecord:
         return logging.LogRecord(name, level, "file", 1, text, (), None)
 
     assert [bursts.filter(line("a")) for _ in range(5)] == [True, True, False, False, False]
-    # Others have counts of their own, and some none.
+    # Other kinds have separate counts, and unlimited loggers none.
     assert bursts.filter(line("b"))
     assert bursts.filter(line("a", logging.ERROR))
     assert all(bursts.filter(line("a", name="gantry.access")) for _ in range(5))
@@ -127,11 +128,11 @@ def test_a_flood_is_counted_and_not_written() -> None:
     assert bursts.filter(again)
     assert again.getMessage() == "a"
     for number in range(5_000):
-        bursts.filter(line(f"made up {number}"))
+        bursts.filter(line(f"kind {number}"))
     assert len(bursts._windows) <= 1_000
 
 
-async def test_requests_and_connections(stream: io.StringIO, tmp_path: Path) -> None:
+async def test_requests_and_connections_are_logged_without_bodies_and_keys(stream: io.StringIO, tmp_path: Path) -> None:
     settings = Settings(
         listen=["127.0.0.1:0"],
         embedded=EmbeddedSettings(directory=tmp_path),
@@ -158,13 +159,13 @@ async def test_requests_and_connections(stream: io.StringIO, tmp_path: Path) -> 
     assert "SUCCESS after" in access["message"]
     [slow] = lines(stream, "gantry.slow")
     assert slow["message"].startswith("slow: remoting SEND_MESSAGE_V2")
-    [ended] = lines(stream, "gantry.connections")
-    assert (ended["protocol"], ended["requests"]) == ("remoting", 1)
-    assert ended["bytes_in"] > 0 < ended["bytes_out"]
+    [closed] = lines(stream, "gantry.connections")
+    assert (closed["protocol"], closed["requests"]) == ("remoting", 1)
+    assert closed["bytes_in"] > 0 < closed["bytes_out"]
     assert "secret" not in stream.getvalue()
 
 
-async def test_long_polls_are_not_slow(stream: io.StringIO, tmp_path: Path) -> None:
+async def test_long_polls_are_not_logged_as_slow(stream: io.StringIO, tmp_path: Path) -> None:
     settings = Settings(
         listen=["127.0.0.1:0"],
         embedded=EmbeddedSettings(directory=tmp_path),

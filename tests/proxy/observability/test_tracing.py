@@ -1,4 +1,4 @@
-"""Traces: what spans there are, and which context messages carry."""
+"""Spans of requests and deliveries, and trace contexts of messages."""
 
 import asyncio
 import threading
@@ -42,7 +42,7 @@ SAMPLED, UNSAMPLED = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"
 
 
 class Collector:
-    """An OTLP/HTTP collector; `spans` is everything that came."""
+    """An OTLP/HTTP collector. spans: all spans received."""
 
     def __init__(self) -> None:
         spans: list[Any] = []
@@ -61,14 +61,15 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """A test's output has enough lines."""
+                """Write no log line."""
 
         self.server = HTTPServer(("127.0.0.1", 0), Take)
         self.endpoint = f"http://127.0.0.1:{self.server.server_port}/v1/traces"
 
-    def one(self, name: str) -> Any:
-        [found] = [span for span in self.spans if span.name == name]
-        return found
+    def span(self, name: str) -> Any:
+        """Return the only span with this name."""
+        [span] = [span for span in self.spans if span.name == name]
+        return span
 
 
 def _attributes(holder: Any) -> dict[str, Any]:
@@ -88,7 +89,7 @@ def collector() -> Iterator[Collector]:
 
 @asynccontextmanager
 async def traced(collector: Collector, directory: Path, share: float = 0) -> AsyncIterator[tuple[App, Client]]:
-    """A replica that sends what it has when it ends."""
+    """Run a replica that has sent all spans after the block, and a client."""
     settings = Settings(
         listen=["127.0.0.1:0"],
         replica="r1",
@@ -120,20 +121,20 @@ PULL = {
 }
 
 
-async def test_a_messages_trace_goes_from_its_producer_to_its_consumer(collector: Collector, tmp_path: Path) -> None:
+async def test_a_delivery_continues_the_trace_of_the_send(collector: Collector, tmp_path: Path) -> None:
     async with traced(collector, tmp_path) as (app, client):
-        seen: list[Observation] = []
-        app.core.observers.append(seen.append)
+        observations: list[Observation] = []
+        app.core.observers.append(observations.append)
         await client.ask(send(traceparent=SAMPLED, KEYS="a secret key"))
         pulled = await client.ask(request(RequestCode.PULL_MESSAGE, **PULL))
         assert app.tracing is not None
         assert app.tracing.spans == {"request": 1, "delivery": 1}
-    assert [one.trace_id for one in seen] == [TRACE, None]
-    sent, delivered = collector.one("send orders"), collector.one("deliver orders")
+    assert [each.trace_id for each in observations] == [TRACE, None]
+    sent, delivered = collector.span("send orders"), collector.span("deliver orders")
     assert sent.trace_id.hex() == delivered.trace_id.hex() == TRACE
     assert sent.parent_span_id.hex() == SPAN
     assert delivered.parent_span_id == sent.span_id
-    # The consumer goes on from there.
+    # The delivered message has the context of the send.
     [message] = messages.decode_messages(pulled.body)
     assert message.get(context.TRACEPARENT) == f"00-{TRACE}-{sent.span_id.hex()}-01"
     attributes = _attributes(sent)
@@ -146,34 +147,34 @@ async def test_a_messages_trace_goes_from_its_producer_to_its_consumer(collector
     assert b"secret" not in b"".join(span.SerializeToString() for span in collector.spans)
 
 
-async def test_nothing_is_sampled_that_its_producer_left_out(collector: Collector, tmp_path: Path) -> None:
+async def test_an_unsampled_context_of_the_producer_is_respected(collector: Collector, tmp_path: Path) -> None:
     async with traced(collector, tmp_path, share=1) as (_, client):
         await client.ask(send(traceparent=UNSAMPLED))
     assert [span.name for span in collector.spans] == []
 
 
-async def test_a_share_of_the_others_is_sampled(collector: Collector, tmp_path: Path) -> None:
+async def test_requests_without_a_context_are_sampled_by_share(collector: Collector, tmp_path: Path) -> None:
     async with traced(collector, tmp_path, share=1) as (_, client):
         await client.ask(send())
         pulled = await client.ask(request(RequestCode.PULL_MESSAGE, **PULL))
         await client.ask(request(4711))
-    sent, received = collector.one("send orders"), collector.one("receive orders")
-    assert collector.one("deliver orders").trace_id == sent.trace_id != received.trace_id
+    sent, received = collector.span("send orders"), collector.span("receive orders")
+    assert collector.span("deliver orders").trace_id == sent.trace_id != received.trace_id
     [link] = received.links
     assert link.span_id == sent.span_id
     [message] = messages.decode_messages(pulled.body)
     assert message.get(context.TRACEPARENT) == f"00-{sent.trace_id.hex()}-{sent.span_id.hex()}-01"
 
 
-async def test_errors_are_marked(collector: Collector, tmp_path: Path) -> None:
+async def test_a_span_of_a_failed_request_has_the_error_status(collector: Collector, tmp_path: Path) -> None:
     async with traced(collector, tmp_path, share=1) as (_, client):
         await client.ask(request(RequestCode.PULL_MESSAGE, **{**PULL, "topic": "nowhere"}))
-    span = collector.one("receive nowhere")
+    span = collector.span("receive nowhere")
     assert span.status.code == span.status.STATUS_CODE_ERROR
     assert _attributes(span)["error.type"] == "17"
 
 
-async def test_signed_messages_stay_as_they_are(collector: Collector, tmp_path: Path) -> None:
+async def test_signed_messages_are_not_changed(collector: Collector, tmp_path: Path) -> None:
     async with traced(collector, tmp_path, share=1) as (_, client):
         signed = send()
         signed.fields["Signature"] = "c2ln"
@@ -181,41 +182,41 @@ async def test_signed_messages_stay_as_they_are(collector: Collector, tmp_path: 
         pulled = await client.ask(request(RequestCode.PULL_MESSAGE, **PULL))
     [message] = messages.decode_messages(pulled.body)
     assert message.get(context.TRACEPARENT) is None
-    assert collector.one("send orders").trace_id
+    assert collector.span("send orders").trace_id
 
 
-async def test_grpc_clients_messages_carry_it_in_their_trace_context(collector: Collector, tmp_path: Path) -> None:
-    who = (("x-mq-client-id", "c1"), ("x-mq-language", "GO"), ("x-mq-client-version", "5.1.4"))
+async def test_messages_of_grpc_clients_have_the_context_in_trace_context(collector: Collector, tmp_path: Path) -> None:
+    metadata = (("x-mq-client-id", "c1"), ("x-mq-language", "GO"), ("x-mq-client-version", "5.1.4"))
     topic = types.Resource(name="orders")
     system = types.SystemProperties(message_id="m", trace_context=SAMPLED)
-    wanted = pb.ReceiveMessageRequest(
+    receive = pb.ReceiveMessageRequest(
         group=types.Resource(name="g"),
         message_queue=types.MessageQueue(topic=topic),
         batch_size=4,
         invisible_duration=Duration(seconds=20),
         filter_expression=types.FilterExpression(type=types.FilterType.TAG, expression="*"),
     )
-    seen: list[Observation] = []
+    observations: list[Observation] = []
     async with traced(collector, tmp_path) as (app, client):
-        # Makes the topic.
+        # Creates the topic.
         await client.ask(send())
-        app.core.observers.append(seen.append)
+        app.core.observers.append(observations.append)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{app.addresses[0].port}") as channel:
             stub: Any = MessagingServiceStub(channel)
             message = types.Message(topic=topic, body=b"1", system_properties=system)
-            answer = await stub.SendMessage(pb.SendMessageRequest(messages=[message]), metadata=who)
+            answer = await stub.SendMessage(pb.SendMessageRequest(messages=[message]), metadata=metadata)
             assert answer.status.code == Code.OK
-            found: list[types.Message] = []
+            received: list[types.Message] = []
             async with asyncio.timeout(30):
-                while len(found) < 2:
-                    responses = [one async for one in stub.ReceiveMessage(wanted, metadata=who)]
-                    found += [one.message for one in responses if one.HasField("message")]
-    sent = collector.one("send orders")
+                while len(received) < 2:
+                    responses = [each async for each in stub.ReceiveMessage(receive, metadata=metadata)]
+                    received += [each.message for each in responses if each.HasField("message")]
+    sent = collector.span("send orders")
     assert sent.parent_span_id.hex() == SPAN
-    assert seen[0].trace_id == TRACE
-    [carried] = [one.system_properties.trace_context for one in found if one.body == b"1"]
-    assert carried == f"00-{TRACE}-{sent.span_id.hex()}-01"
-    assert collector.one("deliver orders").parent_span_id == sent.span_id
+    assert observations[0].trace_id == TRACE
+    [trace_context] = [each.system_properties.trace_context for each in received if each.body == b"1"]
+    assert trace_context == f"00-{TRACE}-{sent.span_id.hex()}-01"
+    assert collector.span("deliver orders").parent_span_id == sent.span_id
 
 
 @pytest.mark.parametrize(
@@ -225,19 +226,19 @@ async def test_grpc_clients_messages_carry_it_in_their_trace_context(collector: 
         *(TRACE, f"ff-{TRACE}-{SPAN}-01", f"{SAMPLED}-more"),
     ],
 )
-def test_contexts_that_make_no_sense_are_none(text: str) -> None:
+def test_an_invalid_traceparent_is_ignored(text: str) -> None:
     assert context.of_message(properties.encode({"traceparent": text})) is None
 
 
 @pytest.mark.parametrize("text", [SAMPLED, f"01-{TRACE}-{SPAN}-01", f"cc-{TRACE}-{SPAN}-01-of a later version"])
-def test_contexts(text: str) -> None:
-    found = context.of_message(properties.encode({"traceparent": text}))
-    assert found is not None
-    assert found.trace_id == TRACE
+def test_a_valid_traceparent_is_parsed(text: str) -> None:
+    parsed = context.of_message(properties.encode({"traceparent": text}))
+    assert parsed is not None
+    assert parsed.trace_id == TRACE
 
 
-async def carried(pairs: dict[str, str], collector: Collector, directory: Path) -> dict[str, str]:
-    """A sampled message's properties as its consumer gets them."""
+async def delivered_properties(pairs: dict[str, str], collector: Collector, directory: Path) -> dict[str, str]:
+    """Return the properties of a sampled message as its consumer receives them."""
     async with traced(collector, directory, share=1) as (_, client):
         await client.ask(send(**pairs))
         pulled = await client.ask(request(RequestCode.PULL_MESSAGE, **PULL))
@@ -245,54 +246,56 @@ async def carried(pairs: dict[str, str], collector: Collector, directory: Path) 
     return message.property_map
 
 
-async def test_another_systems_context_stays_as_it_is(collector: Collector, tmp_path: Path) -> None:
+async def test_a_trace_context_in_another_format_is_not_changed(collector: Collector, tmp_path: Path) -> None:
     b3 = f"{TRACE}-{SPAN}-1"
-    found = await carried({"TRACE_CONTEXT": b3}, collector, tmp_path)
-    assert found["TRACE_CONTEXT"] == b3
-    assert found["traceparent"].startswith("00-")
+    received = await delivered_properties({"TRACE_CONTEXT": b3}, collector, tmp_path)
+    assert received["TRACE_CONTEXT"] == b3
+    assert received["traceparent"].startswith("00-")
 
 
-async def test_a_message_gets_no_property_that_its_producer_did_not_use(collector: Collector, tmp_path: Path) -> None:
-    found = await carried({"MY_TRACE_CONTEXT": SAMPLED}, collector, tmp_path)
-    assert found["MY_TRACE_CONTEXT"] == SAMPLED
-    assert "TRACE_CONTEXT" not in found
+async def test_trace_context_is_not_added_to_a_message_without_it(collector: Collector, tmp_path: Path) -> None:
+    received = await delivered_properties({"MY_TRACE_CONTEXT": SAMPLED}, collector, tmp_path)
+    assert received["MY_TRACE_CONTEXT"] == SAMPLED
+    assert "TRACE_CONTEXT" not in received
 
 
-async def test_properties_never_become_too_long_by_ours(collector: Collector, tmp_path: Path) -> None:
-    """Bytes count: here there are three in each character."""
-    found = await carried({"k": "\u4e2d" * 10_400}, collector, tmp_path)
-    assert found["k"] == "\u4e2d" * 10_400
-    assert "traceparent" not in found
+async def test_a_context_is_not_added_to_properties_near_the_brokers_limit(
+    collector: Collector, tmp_path: Path
+) -> None:
+    """The limit is in bytes; each of these characters has three."""
+    received = await delivered_properties({"k": "\u4e2d" * 10_400}, collector, tmp_path)
+    assert received["k"] == "\u4e2d" * 10_400
+    assert "traceparent" not in received
 
 
-def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "find_spec", lambda _: None)
     with pytest.raises(ValidationError, match=r"rocketmq-gantry\[tracing\]"):
         settings.TraceSettings(endpoint="http://collector:4318/v1/traces")
     assert settings.TraceSettings().endpoint is None
 
 
-def test_only_records_that_carry_something_are_decoded() -> None:
+def test_only_messages_with_a_context_are_decoded() -> None:
     def record(text: str, body: bytes = b"x" * 30) -> bytes:
         return messages.encode_message(messages.StoredMessage(topic="orders", body=body, properties=text))
 
-    plain, carrying = record(properties.encode({"KEYS": "k"})), record(properties.encode({"traceparent": SAMPLED}))
+    plain, with_context = record(properties.encode({"KEYS": "k"})), record(properties.encode({"traceparent": SAMPLED}))
     other = record(properties.encode({properties.TRACE_CONTEXT: SAMPLED}))
-    body = plain + carrying + plain + plain + other + carrying + plain
-    found = [properties.decode(one.properties) for one in context.carriers(body)]
-    assert [set(one) for one in found] == [{"traceparent"}, {properties.TRACE_CONTEXT}, {"traceparent"}]
-    assert context.carriers(plain * 3) == []
-    assert context.carriers(b"") == []
-    # A body that says the name is no context, and one that breaks off is no harm.
-    assert [one.get("traceparent") for one in context.carriers(record("", b"traceparent"))] == [None]
-    for cut in range(len(carrying)):
-        assert len(context.carriers(carrying + carrying[:cut])) == 1
-    assert context.carriers(bytes(40) + b"traceparent") == []
+    body = plain + with_context + plain + plain + other + with_context + plain
+    decoded = [properties.decode(each.properties) for each in context.messages_with_context(body)]
+    assert [set(each) for each in decoded] == [{"traceparent"}, {properties.TRACE_CONTEXT}, {"traceparent"}]
+    assert context.messages_with_context(plain * 3) == []
+    assert context.messages_with_context(b"") == []
+    # The name in a message body is no context, and an incomplete message is ignored.
+    assert [each.get("traceparent") for each in context.messages_with_context(record("", b"traceparent"))] == [None]
+    for cut in range(len(with_context)):
+        assert len(context.messages_with_context(with_context + with_context[:cut])) == 1
+    assert context.messages_with_context(bytes(40) + b"traceparent") == []
 
 
-def test_contexts_of_others_are_looked_for_now_and_then_until_there_are_some() -> None:
+def test_trace_context_is_searched_for_in_a_share_of_deliveries_until_found() -> None:
     class Exporter(SpanExporter):
-        """Nobody looks at the spans."""
+        """An exporter that discards spans."""
 
         def export(self, _: Sequence[ReadableSpan]) -> SpanExportResult:
             return SpanExportResult.SUCCESS
@@ -300,19 +303,19 @@ def test_contexts_of_others_are_looked_for_now_and_then_until_there_are_some() -
     tracing = Tracing(settings.TraceSettings(share=0), "r1", Exporter())
     pull = Context(FakeChannel(), request(RequestCode.PULL_MESSAGE, **PULL), None, 0.0)
 
-    def found(text: str) -> int:
+    def contexts_found(text: str) -> int:
         record = messages.encode_message(messages.StoredMessage(topic="orders", properties=text))
-        return len(tracing.delivered(pull, response(0, body=record), 0))
+        return len(tracing.trace_deliveries(pull, response(0, body=record), 0))
 
-    theirs = properties.encode({properties.TRACE_CONTEXT: SAMPLED})
-    ours = properties.encode({context.TRACEPARENT: SAMPLED})
+    foreign = properties.encode({properties.TRACE_CONTEXT: SAMPLED})
+    own = properties.encode({context.TRACEPARENT: SAMPLED})
     none = properties.encode({"KEYS": "k"})
-    assert [found(theirs), found(ours)] == [1, 1]
+    assert [contexts_found(foreign), contexts_found(own)] == [1, 1]
     for _ in range(20_000):
-        found(none)
-    # One of sixteen; once it is there, all.
-    first = next(number for number in range(16) if found(theirs))
+        contexts_found(none)
+    # One delivery of sixteen is searched, and all of them once a context was found.
+    first = next(number for number in range(16) if contexts_found(foreign))
     assert first < 16
-    assert [found(theirs) for _ in range(100)] == [1] * 100
-    assert [found(ours) for _ in range(100)] == [1] * 100
+    assert [contexts_found(foreign) for _ in range(100)] == [1] * 100
+    assert [contexts_found(own) for _ in range(100)] == [1] * 100
     tracing.close()

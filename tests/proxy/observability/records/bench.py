@@ -1,7 +1,7 @@
-"""What traffic records cost: `python -m tests.proxy.observability.records.bench [--requests N]`.
+"""Benchmark of traffic records: `python -m tests.proxy.observability.records.bench [--requests N]`.
 
-The event loop's part (a call per request), the CPU time of everything for a record on the disk, and how late the loop
-is while records are converted beside it.
+Measures the time per request on the event loop, the CPU time per written record, and the lag of the event loop while
+records are converted in the writer thread.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import anyio.to_thread
 from proxy.core.events import Observation
 from proxy.observability.records.recorder import Recorder
 from proxy.settings.traffic_records import TrafficSettings
-from tests.proxy.observability.records.kit import client, seen
+from tests.proxy.observability.records.samples import client, observation
 
 # Requests per turn of the loop, and seconds between turns.
 _SLICE = 50
@@ -24,29 +24,29 @@ _PAUSE = 0.005
 
 
 def observations(number: int) -> list[Observation]:
-    """Requests of 200 clients to 50 topics, every second one with a key of its own."""
-    chance = random.Random(7)
+    """Return requests of 200 clients to 50 topics, every second one with a unique key."""
+    rng = random.Random(7)
     clients = [client(f"client-{each}@192.0.2.{each % 250}@instance") for each in range(200)]
     started = time.monotonic()
     return [
-        seen(
-            f"topic-{chance.randrange(50)}",
+        observation(
+            f"topic-{rng.randrange(50)}",
             started=started + each / 10_000,
-            channel=chance.choice(clients),
+            channel=rng.choice(clients),
             key=f"order-{each}" if each % 2 else None,
             queue=each % 8,
-            seconds=chance.expovariate(500),
-            bytes_in=chance.randrange(100, 4_000),
+            seconds=rng.expovariate(500),
+            bytes_in=rng.randrange(100, 4_000),
         )
         for each in range(number)
     ]
 
 
 def loop_cost(made: list[Observation], recorder: Recorder) -> float:
-    """Seconds of the loop's thread for one request: the observer, hand-over included, less an empty one."""
+    """Return the CPU seconds per request in the event loop's thread, less those of an empty observer."""
 
     def nothing(_: Observation) -> None:
-        """What the measurement itself costs."""
+        """Do nothing, to measure the cost of the loop."""
 
     def run(observe: object) -> float:
         started = time.thread_time()
@@ -58,7 +58,7 @@ def loop_cost(made: list[Observation], recorder: Recorder) -> float:
 
 
 async def lateness(until: asyncio.Event) -> list[float]:
-    """By how much the loop is late, in seconds, for a timer of a millisecond."""
+    """Return the sorted lags of the event loop in seconds, measured by timers of 1 ms."""
     late = []
     while not until.is_set():
         started = time.monotonic()
@@ -68,7 +68,7 @@ async def lateness(until: asyncio.Event) -> list[float]:
 
 
 async def feed(made: list[Observation], recorder: Recorder | None) -> tuple[float, list[float]]:
-    """CPU seconds of the process, and lateness, while all are recorded, 10,000 a second."""
+    """Record 10,000 requests per second; return the CPU seconds of the process and the lags of the loop."""
     done = asyncio.Event()
     ticking = asyncio.ensure_future(lateness(done))
     started = time.process_time()
@@ -92,9 +92,9 @@ def recorder(directory: str, buffer: int = 100_000_000) -> Recorder:
 
 async def measure(number: int) -> None:
     made = observations(number)
-    # Loads what closing needs.
+    # Starts the worker thread that closing needs.
     await anyio.to_thread.run_sync(int)
-    # As a replica does once it is ready: what is there now is not looked through again.
+    # As a replica does once it is ready: objects that exist now are not collected again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)

@@ -1,4 +1,4 @@
-"""kill -9 of a whole process loses what came in the last interval, and leaves nothing that readers stumble over."""
+"""SIGKILL loses at most the records of the last interval and leaves no unreadable file."""
 
 import asyncio
 import os
@@ -15,20 +15,20 @@ from remoting.connection import RemotingConnection
 from remoting.timeout_wheel import TimeoutWheel
 from tests.paths import ROOT
 from tests.ports import free_port
-from tests.proxy.observability.records.kit import files, read
-from tests.proxy.observability.records.test_app import send
+from tests.proxy.observability.records.samples import files, read
+from tests.proxy.observability.records.test_replica_records import send
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 _INTERVAL = 0.5
-# Seconds in which the first records have to be in a complete file, on a machine however busy.
+# Seconds until the first records are in a complete file, on a busy machine.
 _TIMEOUT = 60
-_FIRST = 20
+_MIN_RECORDS = 20
 
 
 @asynccontextmanager
 async def process(directory: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`gantry serve`, once it accepts."""
+    """Run `gantry serve` and yield the process once it accepts connections."""
     environment = {
         **os.environ,
         "GANTRY_TRAFFIC__DIRECTORY": str(directory / "traffic"),
@@ -67,29 +67,29 @@ async def connect(port: int) -> RemotingConnection:
     return connection
 
 
-async def test_a_crash_loses_the_last_interval_at_most(tmp_path: Path) -> None:
+async def test_a_crash_loses_at_most_the_last_interval(tmp_path: Path) -> None:
     where, port = tmp_path / "traffic", free_port()
     answered = 0
     async with process(tmp_path, port) as running:
         connection = await connect(port)
-        # It goes on sending: what is older than the interval is in a complete file while younger comes.
+        # Records older than the interval reach a complete file while more are sent.
         async with asyncio.timeout(_TIMEOUT):
-            while len(read(where, "requests")) < _FIRST:
-                for _ in range(_FIRST):
+            while len(read(where, "requests")) < _MIN_RECORDS:
+                for _ in range(_MIN_RECORDS):
                     assert (await connection.request(send(f"t{answered}"), 10.0)).code == 0
                     answered += 1
         running.send_signal(signal.SIGKILL)
         await running.wait()
     rows = {row["topic"] for row in read(where, "requests")}
-    # Of what came, the end is lost and nothing else.
-    assert len(rows) >= _FIRST
+    # Only the latest records are lost.
+    assert len(rows) >= _MIN_RECORDS
     assert rows == {f"t{each}" for each in range(len(rows))}
     for file in files(where):
         assert file.suffix == ".parquet"
         assert parquet.ParquetFile(file).metadata.num_rows > 0
     before = files(where)
 
-    # Started again, it goes on beside what is there, and at the end everything is written.
+    # A restarted process keeps the existing files and writes all its records on termination.
     async with process(tmp_path, port) as running:
         connection = await connect(port)
         for _ in range(3):
@@ -102,7 +102,7 @@ async def test_a_crash_loses_the_last_interval_at_most(tmp_path: Path) -> None:
     assert all(path.name.startswith("_") for path in left)
 
 
-async def test_where_nothing_can_be_kept_it_does_not_start(tmp_path: Path) -> None:
+async def test_an_unusable_directory_fails_the_start(tmp_path: Path) -> None:
     running = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "proxy", "serve", "--listen", f"127.0.0.1:{free_port()}"),
         *("--embedded", str(tmp_path / "broker")),
@@ -110,7 +110,7 @@ async def test_where_nothing_can_be_kept_it_does_not_start(tmp_path: Path) -> No
         cwd=ROOT,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await asyncio.wait_for(running.communicate(), 60)
+    _, errors = await asyncio.wait_for(running.communicate(), 60)
     assert running.returncode == 1
-    assert b"traffic.directory nonsense://there: Protocol not known: nonsense" in said
-    assert b"secret" not in said
+    assert b"traffic.directory nonsense://there: Protocol not known: nonsense" in errors
+    assert b"secret" not in errors

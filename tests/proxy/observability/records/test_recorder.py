@@ -1,4 +1,4 @@
-"""The recorder between the event loop and its thread."""
+"""Recorder: batches, back-pressure, metrics and failures."""
 
 import asyncio
 import threading
@@ -11,33 +11,34 @@ from typing import Any
 import pytest
 
 from proxy.observability.metrics import Metrics
-from proxy.observability.records import recorder as module
+from proxy.observability.records import recorder as recorder_module
 from proxy.observability.records.recorder import Recorder
 from proxy.observability.records.store import Store
 from proxy.settings.traffic_records import TrafficSettings
-from tests.proxy.observability.records.kit import client, column, files, read, seen
+from tests.proxy.observability.records.samples import client, column, files, observation, read
 
 pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def recording(directory: Path, **more: Any) -> AsyncIterator[Recorder]:
-    made = Recorder(TrafficSettings(directory=str(directory), **more), "replica-1")
-    made.start()
+async def run_recorder(directory: Path, **settings: Any) -> AsyncIterator[Recorder]:
+    recorder = Recorder(TrafficSettings(directory=str(directory), **settings), "replica-1")
+    recorder.start()
     try:
-        yield made
+        yield recorder
     finally:
-        await made.close()
+        await recorder.close()
 
 
 async def until(condition: Callable[[], object]) -> None:
+    """Wait up to 30 s for a condition."""
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.01)
 
 
 def values(metrics: Metrics) -> dict[tuple[str, ...], float]:
-    """What is shown, by name and labels."""
+    """Return the exposed values by name and labels."""
     return {
         (sample.name, *sample.labels.values()): sample.value
         for family in metrics.collect()
@@ -46,12 +47,12 @@ def values(metrics: Metrics) -> dict[tuple[str, ...], float]:
     }
 
 
-async def test_everything_is_written_at_the_end_once(tmp_path: Path) -> None:
-    number = 2 * module._BATCH + 7
-    async with recording(tmp_path) as recorder:
+async def test_close_writes_all_records_once(tmp_path: Path) -> None:
+    number = 2 * recorder_module._BATCH_SIZE + 7
+    async with run_recorder(tmp_path) as recorder:
         now = time.monotonic()
         for each in range(number):
-            recorder.observe(seen(f"t{each}", started=now, channel=client("c1")))
+            recorder.observe(observation(f"t{each}", started=now, channel=client("c1")))
     rows = read(tmp_path, "requests")
     assert sorted(column(rows, "topic")) == sorted(f"t{each}" for each in range(number))
     assert recorder.counts.written == {"requests": number}
@@ -60,17 +61,17 @@ async def test_everything_is_written_at_the_end_once(tmp_path: Path) -> None:
     assert not recorder._thread.is_alive()
 
 
-async def test_a_file_appears_after_the_interval_and_the_metrics_say_so(tmp_path: Path) -> None:
+async def test_a_file_appears_after_the_interval_and_is_counted(tmp_path: Path) -> None:
     metrics = Metrics()
-    async with recording(tmp_path, interval=3.0, sample=["left-*=0"]) as recorder:
-        recorder.watch(metrics)
+    async with run_recorder(tmp_path, interval=3.0, sample=["left-*=0"]) as recorder:
+        recorder.register(metrics)
         for topic in ("a", "left-out", "b"):
-            recorder.observe(seen(topic, started=time.monotonic()))
+            recorder.observe(observation(topic, started=time.monotonic()))
         await until(lambda: recorder.lag(time.monotonic()) > 0.5)
         assert files(tmp_path) == []
         assert values(metrics)["gantry_traffic_pending",] > 0
         assert values(metrics)["gantry_traffic_lag_seconds",] > 0.5
-        # The thread counts the bytes last.
+        # The thread updates the bytes last.
         await until(lambda: recorder.counts.bytes["requests"])
         assert column(read(tmp_path, "requests"), "topic") == ["a", "b"]
         (file,) = files(tmp_path)
@@ -84,22 +85,22 @@ async def test_a_file_appears_after_the_interval_and_the_metrics_say_so(tmp_path
         }
 
 
-async def test_a_slow_store_costs_records_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, go = threading.Event(), threading.Event()
+async def test_a_slow_store_drops_records_over_the_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publishing, go = threading.Event(), threading.Event()
     publish = Store.publish
 
     def slow(self: Store, path: str) -> int:
-        held.set()
+        publishing.set()
         assert go.wait(60)
         return publish(self, path)
 
     monkeypatch.setattr(Store, "publish", slow)
-    async with recording(tmp_path, interval=0.1, buffer=10_000) as recorder:
-        recorder.observe(seen())
-        await until(held.is_set)
+    async with run_recorder(tmp_path, interval=0.1, buffer=10_000) as recorder:
+        recorder.observe(observation())
+        await until(publishing.is_set)
         for _ in range(20_000):
-            recorder.observe(seen())
-        assert recorder._handed - recorder._done <= 10_000
+            recorder.observe(observation())
+        assert recorder._handed - recorder._processed <= 10_000
         assert recorder.counts.dropped["full"] >= 8_192
         go.set()
     lost = recorder.counts.dropped["full"]
@@ -107,13 +108,13 @@ async def test_a_slow_store_costs_records_and_nothing_else(tmp_path: Path, monke
     assert len(read(tmp_path, "requests")) == recorder.counts.written["requests"] == 20_001 - lost
 
 
-async def test_a_store_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_close_times_out_if_the_store_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go = threading.Event()
     monkeypatch.setattr(Store, "publish", lambda *_: go.wait(60))
-    monkeypatch.setattr(module, "_TIMEOUT", 0.1)
+    monkeypatch.setattr(recorder_module, "_CLOSE_TIMEOUT", 0.1)
     recorder = Recorder(TrafficSettings(directory=str(tmp_path)), "r")
     recorder.start()
-    recorder.observe(seen())
+    recorder.observe(observation())
     try:
         await asyncio.wait_for(recorder.close(), 30)
         assert recorder._thread.is_alive()
@@ -123,25 +124,25 @@ async def test_a_store_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monke
         recorder._thread.join(30)
 
 
-async def test_our_own_mistakes_do_not_end_the_thread(
+async def test_a_conversion_failure_does_not_end_the_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with recording(tmp_path) as recorder:
-        # No client.
-        recorder.observe(seen(channel="c1"))
-        recorder._hand_over()
+    async with run_recorder(tmp_path) as recorder:
+        # An invalid channel.
+        recorder.observe(observation(channel="c1"))
+        recorder._submit()
         await until(lambda: recorder.counts.dropped["fault"])
-        recorder.observe(seen("after"))
+        recorder.observe(observation("after"))
     assert column(read(tmp_path, "requests"), "topic") == ["after"]
-    assert caplog.messages == ["traffic records could not be converted"]
+    assert caplog.messages == ["cannot convert traffic records, 1 were lost"]
 
 
-async def test_many_threads_write_side_by_side_into_one_directory(tmp_path: Path) -> None:
-    async with recording(tmp_path, interval=0.1) as one, recording(tmp_path, interval=0.1) as two:
+async def test_several_recorders_write_into_one_directory(tmp_path: Path) -> None:
+    async with run_recorder(tmp_path, interval=0.1) as one, run_recorder(tmp_path, interval=0.1) as two:
         for each in range(20):
             for recorder in (one, two):
                 for _ in range(300):
-                    recorder.observe(seen(f"t{each}", started=time.monotonic()))
+                    recorder.observe(observation(f"t{each}", started=time.monotonic()))
             if each == 10:
                 await until(lambda: one.counts.files and two.counts.files)
             await asyncio.sleep(0.02)
@@ -154,7 +155,7 @@ async def test_retention_is_applied_at_the_start(tmp_path: Path) -> None:
     old = tmp_path / "requests/date=2020-01-01/hour=00/r-0-1-0.parquet"
     old.parent.mkdir(parents=True)
     old.write_bytes(b"x")
-    async with recording(tmp_path) as recorder:
+    async with run_recorder(tmp_path) as recorder:
         await until(lambda: recorder.counts.removed)
     assert recorder.counts.removed == {"age": 1}
     assert not old.exists()

@@ -1,22 +1,22 @@
-"""The schema is one: in the code and in the files."""
+"""Schema of the traffic records."""
 
 import pyarrow as pa
 import pytest
 
 from proxy.observability.records import arrow
 from proxy.observability.records.schema import MEMBERS, REQUESTS, TABLES, VERSION, Kind, Table
-from tests.proxy.observability.records.kit import batch, seen
+from tests.proxy.observability.records.samples import batch, observation
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_columns_are_named_once_and_begin_alike(table: Table) -> None:
+def test_columns_are_unique_and_tables_begin_with_the_same_ones(table: Table) -> None:
     names = [column.name for column in table.columns]
     assert len(set(names)) == len(names)
     assert names[:5] == ["schema", "time", "replica", "worker", "protocol"]
     assert not {"date", "hour"} & set(names), "partitions have these names"
 
 
-def test_arrow_has_the_types_and_the_version() -> None:
+def test_the_arrow_schema_has_types_and_version() -> None:
     schema = arrow.schema(REQUESTS)
     assert schema.metadata == {b"gantry.schema": str(VERSION).encode()}
     assert schema.field("time") == pa.field("time", pa.timestamp("us", tz="UTC"), nullable=False)
@@ -25,8 +25,8 @@ def test_arrow_has_the_types_and_the_version() -> None:
     assert set(arrow.TYPES) == set(Kind)
 
 
-def test_version_1_stays_what_it_is() -> None:
-    # Readers rely on it. Another column goes to the end, with another version.
+def test_version_1_is_unchanged() -> None:
+    # Readers rely on it. A new column is added at the end, with a new version.
     assert VERSION == 1
     assert " ".join(column.name for column in REQUESTS.columns) == (
         "schema time replica worker protocol code client_id address language version topic group broker queue messages "
@@ -37,7 +37,7 @@ def test_version_1_stays_what_it_is() -> None:
     )
 
 
-def test_a_batch_is_of_the_schema() -> None:
-    made = batch(seen())
+def test_a_batch_has_the_schema() -> None:
+    made = batch(observation())
     assert made.schema.equals(arrow.schema(REQUESTS), check_metadata=True)
     made.validate(full=True)

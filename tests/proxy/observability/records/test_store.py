@@ -1,4 +1,4 @@
-"""Directories, object stores, and what fsspec reaches."""
+"""Stores in directories, object stores and fsspec's file systems."""
 
 import json
 import sys
@@ -16,15 +16,15 @@ from proxy.observability.records.errors import TrafficError
 from proxy.observability.records.file import RecordFile
 from proxy.observability.records.origin import Origin
 from proxy.observability.records.schema import REQUESTS
-from proxy.observability.records.store import Store, partition, shown
-from tests.proxy.observability.records import kit
-from tests.proxy.observability.records.kit import seen
+from proxy.observability.records.store import Store, partition, redacted
+from tests.proxy.observability.records import samples as kit
+from tests.proxy.observability.records.samples import observation
 
 PATH = f"{partition('requests', 500_000)}/r-0-1-0.parquet"
 
 
 def batch(rows: int = 10) -> pa.RecordBatch:
-    return kit.batch(*(seen() for _ in range(rows)), offset=1.8e9)
+    return kit.batch(*(observation() for _ in range(rows)), offset=1.8e9)
 
 
 def write(store: Store, path: str = PATH, rows: int = 10) -> int:
@@ -35,7 +35,7 @@ def write(store: Store, path: str = PATH, rows: int = 10) -> int:
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    """An S3 server of ours; the URL of a place in it."""
+    """Run an S3 server and yield the URL of a directory in it."""
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -59,30 +59,30 @@ def test_a_file_is_written_read_and_removed(request: pytest.FixtureRequest, tmp_
         where += "&allow_bucket_creation=true"
         Store(where)._fs.create_dir("bucket")
     size = write(store)
-    (found,) = store.files()
-    assert (found.path, found.hour, found.complete, found.size) == (PATH, 500_000, True, size)
+    (stored,) = store.files()
+    assert (stored.path, stored.hour, stored.complete, stored.size) == (PATH, 500_000, True, size)
     with store._fs.open_input_file(f"{store._base}/{PATH}") as file:
         table = parquet.read_table(file)
     assert table.num_rows == 10
     assert table.schema.equals(arrow.schema(REQUESTS), check_metadata=True)
-    store.remove(found)
+    store.remove(stored)
     assert list(store.files()) == []
 
 
 @pytest.mark.parametrize("kind", ["directory", "memory"])
-def test_until_it_is_complete_nobody_reads_it(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+def test_an_incomplete_file_is_hidden_from_readers(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
     store = Store(str(tmp_path) if kind == "directory" else request.getfixturevalue(kind))
     with store.create(PATH) as stream:
         stream.write(b"half a file")
         stream.flush()
-        (found,) = store.files()
-        assert not found.complete
-        assert found.path.rpartition("/")[2].startswith("_")
+        (stored,) = store.files()
+        assert not stored.complete
+        assert stored.path.rpartition("/")[2].startswith("_")
     store.discard(PATH)
     assert list(store.files()) == []
 
 
-def test_the_file_is_as_readers_want_it(tmp_path: Path) -> None:
+def test_a_file_has_version_compression_dictionaries_and_utc_times(tmp_path: Path) -> None:
     write(Store(str(tmp_path)))
     file = parquet.ParquetFile(tmp_path / PATH)
     assert file.metadata.metadata[b"gantry.schema"] == b"1"
@@ -90,21 +90,21 @@ def test_the_file_is_as_readers_want_it(tmp_path: Path) -> None:
     for column in REQUESTS.columns:
         chunk = file.metadata.row_group(0).column(of[column.name])
         assert chunk.compression == "ZSTD"
-        assert ("RLE_DICTIONARY" in chunk.encodings) == column.few, column.name
+        assert ("RLE_DICTIONARY" in chunk.encodings) == column.dictionary, column.name
     time = json.loads(file.schema.column(of["time"]).logical_type.to_json())
     assert (time["Type"], time["isAdjustedToUTC"], time["timeUnit"]) == ("Timestamp", True, "microseconds")
 
 
-def test_files_of_former_versions_are_read_along(tmp_path: Path) -> None:
+def test_files_of_older_versions_are_read_with_nulls(tmp_path: Path) -> None:
     write(Store(str(tmp_path)))
     old = batch().drop_columns(["weight", "key_hash"])
     older = tmp_path / f"{partition('requests', 499_999)}/r-0-1-0.parquet"
     older.parent.mkdir(parents=True)
     parquet.write_table(pa.Table.from_batches([old]), older)
-    found = dataset.dataset(tmp_path / "requests", schema=arrow.schema(REQUESTS), format="parquet").to_table()
-    assert found.num_rows == 20
-    assert found.column("weight").null_count == 20
-    assert found.column("topic").null_count == 0
+    table = dataset.dataset(tmp_path / "requests", schema=arrow.schema(REQUESTS), format="parquet").to_table()
+    assert table.num_rows == 20
+    assert table.column("weight").null_count == 20
+    assert table.column("topic").null_count == 0
 
 
 @pytest.mark.parametrize(
@@ -114,26 +114,26 @@ def test_files_of_former_versions_are_read_along(tmp_path: Path) -> None:
         ("s3://key:secret@bucket/x?no_such=option", "traffic.directory s3://bucket/x"),
     ],
 )
-def test_where_nothing_can_be_written_it_says_so_without_secrets(where: str, text: str) -> None:
+def test_check_rejects_an_unusable_url_without_printing_secrets(where: str, text: str) -> None:
     with pytest.raises(TrafficError) as error:
         Store(where).check()
     assert text in str(error.value)
     assert "secret" not in str(error.value)
 
 
-def test_without_fsspec_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_names_the_extra_if_fsspec_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(TrafficError, match=r"pip install 'rocketmq-gantry\[fsspec\]'"):
         Store("sftp://host/path").check()
 
 
-def test_an_url_is_shown_without_what_may_be_secret() -> None:
-    assert shown("s3://key:secret@bucket/path?session_token=x") == "s3://bucket/path"
-    assert shown("/var/lib/a@b?c") == "/var/lib/a@b?c"
+def test_redacted_removes_credentials_and_options() -> None:
+    assert redacted("s3://key:secret@bucket/path?session_token=x") == "s3://bucket/path"
+    assert redacted("/var/lib/a@b?c") == "/var/lib/a@b?c"
 
 
 @pytest.mark.parametrize(
     ("replica", "name"), [("mq-1", "mq-1-2-7-3"), ("_a/b%c.d", "a-b-c-d-2-7-3"), ("", "replica-2-7-3")]
 )
-def test_any_replicas_name_makes_a_file_name_that_is_read(replica: str, name: str) -> None:
+def test_file_names_have_no_special_characters(replica: str, name: str) -> None:
     assert Origin(replica, 2, 7).file_name(3) == f"{name}.parquet"

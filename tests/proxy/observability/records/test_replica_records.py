@@ -1,4 +1,4 @@
-"""A whole replica on its embedded broker: what both kinds of clients do is in the files, as the metrics have it."""
+"""Traffic records of a replica with an embedded broker and clients of both protocols."""
 
 import asyncio
 import time
@@ -22,12 +22,12 @@ from protos.apache.rocketmq.v2.service_pb2 import (
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
 from proxy.app import App
 from proxy.core import membership
-from proxy.observability.records.requests import key_hash
+from proxy.observability.records.request_columns import key_hash
 from proxy.settings.model import Settings
 from remoting.command import RemotingCommand
 from tests.grpc_gateway.messages import consumer_settings, producer_settings
 from tests.proxy.messages import heartbeat, request
-from tests.proxy.observability.records.kit import column, files, read
+from tests.proxy.observability.records.samples import column, files, read
 from tests.proxy.replica import Client, soon, stops
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def replica(directory: Path, transport: str = "inprocess", **more: Any) -> AsyncIterator[App]:
-    """On a port of its own; at the end it has drained, and written everything."""
+    """Run a replica; after the block it has drained and written all records."""
     app = App(
         Settings(
             listen=[{"address": "127.0.0.1:0", "name": "front"}],
@@ -59,7 +59,7 @@ async def replica(directory: Path, transport: str = "inprocess", **more: Any) ->
 
 
 def send(topic: str = "orders", key: str = "", body: bytes = b"0123456789") -> RemotingCommand:
-    """SEND_MESSAGE_V2."""
+    """Return a SEND_MESSAGE_V2 request."""
     properties = f"KEYS\x01{key}\x02" if key else ""
     fields = {"a": "p", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0", "i": properties}
     return request(310, body, **fields, j="0", k="false", l="0", m="false")
@@ -79,7 +79,7 @@ async def remoting_work(app: App) -> None:
     assert (await client.ask(heartbeat("r1", {"g": ["orders"]}, ["p"]))).code == 0
     for _ in range(5):
         assert (await client.ask(send(key="order-1"))).code == 0
-    # A subscription that changes is no new member.
+    # A changed subscription adds no member.
     assert (await client.ask(heartbeat("r1", {"g": ["orders", "more"]}, ["p"]))).code == 0
     assert (await client.ask(request(99))).code == 3
     assert (await client.ask(request(105, topic="nowhere"))).code == 17
@@ -99,14 +99,14 @@ async def grpc_work(app: App) -> None:
             assert answer.status.code == Code.OK
         await stub.QueryRoute(QueryRouteRequest(topic=Resource(name="nowhere")), metadata=metadata("g1"))
         for client_id, kind in (("g1", ClientType.PRODUCER), ("g2", ClientType.PUSH_CONSUMER)):
-            beat = HeartbeatRequest(group=Resource(name="g"), client_type=kind)
-            assert (await stub.Heartbeat(beat, metadata=metadata(client_id))).status.code == Code.OK
-        farewell = NotifyClientTerminationRequest(group=Resource(name="g"))
-        assert (await stub.NotifyClientTermination(farewell, metadata=metadata("g2"))).status.code == Code.OK
+            request = HeartbeatRequest(group=Resource(name="g"), client_type=kind)
+            assert (await stub.Heartbeat(request, metadata=metadata(client_id))).status.code == Code.OK
+        termination = NotifyClientTerminationRequest(group=Resource(name="g"))
+        assert (await stub.NotifyClientTermination(termination, metadata=metadata("g2"))).status.code == Code.OK
 
 
-def counted(app: App) -> Counter[tuple[str, ...]]:
-    """What the metrics say of requests: by protocol, code and response."""
+def requests_by_metrics(app: App) -> Counter[tuple[str, ...]]:
+    """Return the number of requests in the metrics by protocol, code and response code."""
     (family,) = [family for family in app.metrics.collect() if family.name == "gantry_requests"]
     counts: Counter[tuple[str, ...]] = Counter()
     for sample in family.samples:
@@ -116,7 +116,7 @@ def counted(app: App) -> Counter[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("transport", ["inprocess", "grpcio"])
-async def test_the_records_are_what_happened(tmp_path: Path, transport: str) -> None:
+async def test_the_request_records_agree_with_the_metrics(tmp_path: Path, transport: str) -> None:
     began = time.time()
     async with replica(tmp_path, transport) as app:
         await remoting_work(app)
@@ -126,11 +126,10 @@ async def test_the_records_are_what_happened(tmp_path: Path, transport: str) -> 
     rows = read(where, "requests")
     assert app.traffic is not None
     counts = app.traffic.counts
-    # Every request once: the metrics count the same.
-    told = Counter((row["protocol"], row["code"], str(row["response"])) for row in rows)
-    assert told == counted(app)
-    assert told["remoting", "SEND_MESSAGE_V2", "0"] == 5
-    assert told["grpc", "SendMessage", str(Code.OK.real)] == 3
+    recorded = Counter((row["protocol"], row["code"], str(row["response"])) for row in rows)
+    assert recorded == requests_by_metrics(app)
+    assert recorded["remoting", "SEND_MESSAGE_V2", "0"] == 5
+    assert recorded["grpc", "SendMessage", str(Code.OK.real)] == 3
     assert counts.written["requests"] == len(rows)
     assert not counts.dropped
     assert not counts.left_out
@@ -152,13 +151,13 @@ async def test_the_records_are_what_happened(tmp_path: Path, transport: str) -> 
     assert (row["topic"], row["bytes_in"], row["key_hash"]) == ("orders", 5, key_hash("order-2"))
     failed = [row["response"] for row in rows if not row["ok"]]
     assert sorted(failed) == [3, 17, Code.ILLEGAL_ACCESS_POINT]
-    # The replica went before this one did.
+    # g1 was still a member when the replica closed.
     (left,) = [row for row in read(where, "members") if row["client_id"] == "g1" and row["event"] == "left"]
     assert left["cause"] == "closed"
 
 
 @pytest.mark.parametrize("transport", ["inprocess", "grpcio"])
-async def test_connections_open_and_close_with_what_they_carried(tmp_path: Path, transport: str) -> None:
+async def test_connection_records_have_cause_requests_and_bytes(tmp_path: Path, transport: str) -> None:
     async with replica(tmp_path, transport) as app:
         await remoting_work(app)
         await grpc_work(app)
@@ -174,21 +173,21 @@ async def test_connections_open_and_close_with_what_they_carried(tmp_path: Path,
         assert opened["port"] == closed["port"] > 0
         assert [opened[name] for name in ("cause", "age_ms", "requests", "bytes_in", "bytes_out")] == [None] * 5
         elapsed = (closed["time"] - opened["time"]).total_seconds() * 1000
-        # One loop's clock has milliseconds, and other processes may have had the machine between two looks.
+        # The loop's clock has a resolution of milliseconds, and the two times are not read at once.
         assert abs(closed["age_ms"] - elapsed) < 5_000
         assert closed["bytes_in"] > 0
         assert closed["bytes_out"] > 0
     first, second, third = (closed for _, (_, closed) in sorted(pairs.items()))
     assert (first["protocol"], first["client_id"], first["requests"], first["cause"]) == ("remoting", "r1", 10, "peer")
     assert (second["protocol"], second["requests"]) == ("grpc", 9)
-    # One of its two clients has said goodbye.
+    # One of the two clients of this connection has terminated.
     assert (second["client_id"], second["language"]) == ("g1", "GOLANG")
     assert (third["client_id"], third["cause"]) == ("r2", "drain")
     carried = Counter(row["protocol"] for row in read(tmp_path / "traffic", "requests"))
     assert carried == {"remoting": first["requests"] + third["requests"], "grpc": second["requests"]}
 
 
-async def test_members_come_and_go_with_the_cause(tmp_path: Path) -> None:
+async def test_member_records_have_the_cause_of_each_leave(tmp_path: Path) -> None:
     async with replica(tmp_path) as app:
         await remoting_work(app)
         await grpc_work(app)
@@ -201,8 +200,10 @@ async def test_members_come_and_go_with_the_cause(tmp_path: Path) -> None:
         await silent.close()
     rows = read(tmp_path / "traffic", "members")
     assert {row["address"] for row in rows} == {"127.0.0.1"}
-    told = [tuple(row[name] for name in ("protocol", "client_id", "event", "kind", "group", "cause")) for row in rows]
-    assert [each for each in told if each[0] == "remoting"] == [
+    recorded = [
+        tuple(row[name] for name in ("protocol", "client_id", "event", "kind", "group", "cause")) for row in rows
+    ]
+    assert [each for each in recorded if each[0] == "remoting"] == [
         ("remoting", "r1", "joined", "producer", "p", None),
         ("remoting", "r1", "joined", "consumer", "g", None),
         ("remoting", "r1", "left", "consumer", "g", "unregistered"),
@@ -210,7 +211,7 @@ async def test_members_come_and_go_with_the_cause(tmp_path: Path) -> None:
         ("remoting", "r3", "joined", "consumer", "g3", None),
         ("remoting", "r3", "left", "consumer", "g3", "expired"),
     ]
-    assert sorted(each for each in told if each[0] == "grpc") == sorted(
+    assert sorted(each for each in recorded if each[0] == "grpc") == sorted(
         [
             ("grpc", "g1", "joined", "producer", "orders", None),
             ("grpc", "g2", "joined", "consumer", "g", None),
@@ -220,12 +221,12 @@ async def test_members_come_and_go_with_the_cause(tmp_path: Path) -> None:
     )
 
 
-async def test_nothing_secret_is_in_the_files(tmp_path: Path) -> None:
+async def test_records_contain_no_keys_bodies_or_credentials(tmp_path: Path) -> None:
     async with replica(tmp_path) as app:
         client = await Client.connect(app)
-        command = send(key="key-that-nobody-sees", body=b"body-that-nobody-sees")
+        command = send(key="key-that-is-secret", body=b"body-that-is-secret")
         command.fields["AccessKey"] = "user"
-        command.fields["Signature"] = "signature-that-nobody-sees"
+        command.fields["Signature"] = "signature-that-is-secret"
         assert (await client.ask(command)).code == 0
         await client.close()
     assert len(read(tmp_path / "traffic", "requests")) == 1
@@ -233,11 +234,11 @@ async def test_nothing_secret_is_in_the_files(tmp_path: Path) -> None:
         row
         for table in ("requests", "connections", "members")
         for row in read(tmp_path / "traffic", table)
-        if "nobody-sees" in str(row)
+        if "is-secret" in str(row)
     ]
 
 
-async def test_without_a_directory_nothing_is_recorded(tmp_path: Path) -> None:
+async def test_without_a_directory_there_is_no_recorder(tmp_path: Path) -> None:
     app = App(Settings(embedded={"directory": tmp_path}))
     app.backend.close()
     assert app.traffic is None

@@ -1,4 +1,4 @@
-"""Observations become rows."""
+"""Rows made from observations."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -11,8 +11,8 @@ from proxy.core.channel import Identity
 from proxy.core.events import Observation
 from proxy.observability.records import arrow
 from proxy.observability.records.origin import Origin
-from proxy.observability.records.requests import RequestColumns, key_hash
-from tests.proxy.observability.records.kit import batch, client, column, seen
+from proxy.observability.records.request_columns import RequestColumns, key_hash
+from tests.proxy.observability.records.samples import batch, client, column, observation
 
 NOW = 1_795_000_000.0
 
@@ -22,8 +22,8 @@ def rows(*observed: Observation) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_row_says_what_was_observed() -> None:
-    observed = seen(
+def test_a_row_has_the_observations_values() -> None:
+    observed = observation(
         started=1.25,
         channel=client("c1", "GO", "5.1.3"),
         attempt=2,
@@ -65,14 +65,14 @@ def test_a_row_says_what_was_observed() -> None:
     assert row["time"].utcoffset() == timedelta(0)
 
 
-def test_what_is_not_known_is_null() -> None:
-    (row,) = rows(seen(None, group=None, broker=None, queue=None, broker_seconds=None))
+def test_unknown_values_are_null() -> None:
+    (row,) = rows(observation(None, group=None, broker=None, queue=None, broker_seconds=None))
     unknown = ("client_id", "language", "version", "topic", "group", "broker", "queue", "broker_us", "attempt")
     assert [row[name] for name in (*unknown, "delay_ms", "trace_id", "key_hash")] == [None] * 12
 
 
-def test_a_key_is_hashed_the_same_everywhere() -> None:
-    # blake2b("order-1", digest_size=8), big-endian, signed: what readers may compute.
+def test_key_hash_is_stable() -> None:
+    # blake2b("order-1", digest_size=8), big-endian, signed. Readers compute the same.
     assert key_hash("order-1") == 2_709_196_713_320_186_429
     assert -(2**63) <= key_hash("\ud800") < 2**63
 
@@ -88,25 +88,27 @@ def test_a_key_is_hashed_the_same_everywhere() -> None:
         ("code", "half \udfff", "half \ufffd"),
     ],
 )
-def test_a_value_that_does_not_fit_costs_no_other_row(name: str, value: Any, kept: object) -> None:
-    first, odd, last = rows(seen(), seen(**dict[str, Any]({"topic": "orders", name: value})), seen())
+def test_an_invalid_value_does_not_affect_other_rows(name: str, value: Any, kept: object) -> None:
+    first, odd, last = rows(
+        observation(), observation(**dict[str, Any]({"topic": "orders", name: value})), observation()
+    )
     assert odd[name] == kept
     assert first == last
     assert {**odd, name: first[name]} == first
 
 
-def test_a_row_may_stand_for_several_requests() -> None:
+def test_a_sampled_row_has_a_weight() -> None:
     columns = RequestColumns()
     for weight in (1.0, 4.0):
-        columns.add(seen(), weight)
+        columns.add(observation(), weight)
     assert columns.batch(Origin("r", 0, 1), NOW).column("weight").to_pylist() == [None, 4.0]
 
 
-def test_what_requests_have_in_common_is_not_mixed_up() -> None:
-    """Rows of one kind are told apart by their numbers, kinds by all else."""
+def test_rows_of_different_clients_and_operations_are_not_mixed_up() -> None:
+    """Distinct clients and operations are looked up by the indexes in each row."""
     one, two = client("c1"), client("c2")
     given = [
-        seen(f"t{number % 3}", channel=channel, tls=tls, ok=ok, queue=number, key=key)
+        observation(f"t{number % 3}", channel=channel, tls=tls, ok=ok, queue=number, key=key)
         for number, (channel, tls, ok, key) in enumerate(
             product((one, two, None), (False, True), (True, False), (None, "k"))
         )
@@ -122,26 +124,26 @@ def test_what_requests_have_in_common_is_not_mixed_up() -> None:
         assert row["key_hash"] == (None if observed.key is None else key_hash(observed.key))
 
 
-def test_a_row_that_cannot_be_packed_leaves_the_others_whole() -> None:
+def test_an_observation_that_cannot_be_packed_leaves_the_other_rows_intact() -> None:
     columns = RequestColumns()
-    columns.add(seen("a"))
+    columns.add(observation("a"))
     with pytest.raises(StructError):
-        columns.add(seen("b", bytes_in="many"))
-    columns.add(seen("c"))
+        columns.add(observation("b", bytes_in="many"))
+    columns.add(observation("c"))
     assert columns.batch(Origin("r", 0, 1), NOW).column("topic").to_pylist() == ["a", "c"]
 
 
-def test_who_a_client_is_may_become_known_later() -> None:
+def test_a_client_that_identifies_itself_later_is_recorded() -> None:
     channel = client(None)
-    observed = seen(channel=channel)
+    observed = observation(channel=channel)
     channel.identity = Identity("c1", "JAVA", "5.3.2")
-    assert column(rows(observed, seen(channel=channel)), "client_id") == ["c1", "c1"]
+    assert column(rows(observed, observation(channel=channel)), "client_id") == ["c1", "c1"]
 
 
-def test_rows_are_parted_by_the_hours_of_their_own_time() -> None:
+def test_by_hour_splits_rows_by_their_time() -> None:
     midnight = datetime(2026, 11, 22, tzinfo=UTC)
     moments = [midnight + timedelta(microseconds=each) for each in (-1, 0, 1, 3_600_000_000, -2)]
-    made = batch(*(seen(str(number), started=moment.timestamp()) for number, moment in enumerate(moments)))
+    made = batch(*(observation(str(number), started=moment.timestamp()) for number, moment in enumerate(moments)))
     hour = int(midnight.timestamp()) // 3600
     parts = {each: column(part.to_pylist(), "topic") for each, part in arrow.by_hour(made)}
     assert parts == {hour - 1: ["0", "4"], hour: ["1", "2"], hour + 1: ["3"]}
