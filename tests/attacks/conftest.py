@@ -1,11 +1,13 @@
 """The attacked server and the attacker's connection."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.attacks.attack_limits import EMPTY_CALL, MIB
 from tests.attacks.raw_client import Client
+from tests.cluster.servers import Gantry
 from tests.conformance.server_process import Server, serving
 
 
@@ -28,3 +30,13 @@ def client(server: Server) -> Iterator[Client]:
     """Yield the attacker's connection."""
     with Client(server.plain) as client:
         yield client
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Iterator[Gantry]:
+    """Run Gantry on an embedded broker, as a process, with default limits."""
+    directory = tmp_path / "broker"
+    with Gantry(
+        tmp_path, "", f'drain_timeout = 0.5\n[embedded]\ndirectory = "{directory}"\n[admin]\nlisten = "off"\n'
+    ) as gantry:
+        yield gantry

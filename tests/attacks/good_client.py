@@ -1,0 +1,109 @@
+"""A good client beside an attack: its failures and stalls, and the growth of the server's memory."""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from remoting.codes import RequestCode, ResponseCode
+from tests.benchmark.processes import rss_mb
+from tests.cluster.client import Client, unique
+
+# Seconds between two requests of the good client.
+_PERIOD = 0.02
+
+
+@dataclass
+class Observation:
+    """The good client's requests during an attack, and the server's memory.
+
+    latencies: seconds of each request. failures: requests without a success. growth: MiB, peak during the attack less
+    the value before it.
+    """
+
+    latencies: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    growth: float = 0.0
+
+    @property
+    def longest_stall(self) -> float:
+        """The longest time of a request, in seconds."""
+        return max(self.latencies, default=0.0)
+
+    @property
+    def p99(self) -> float:
+        """The 99th percentile of the latency, in seconds."""
+        ordered = sorted(self.latencies)
+        return ordered[math.ceil(0.99 * len(ordered)) - 1] if ordered else 0.0
+
+    def check(self, growth: float, stall: float = 1.0) -> None:
+        """Fail if the good client had a failure or a longer stall, or memory grew by more (seconds, MiB)."""
+        summary = (
+            f"{len(self.latencies)} requests, {len(self.failures)} failures, longest {self.longest_stall:.3f} s,"
+            f" p99 {self.p99:.3f} s, memory +{self.growth:.0f} MiB"
+        )
+        assert self.latencies, summary
+        assert not self.failures, f"{summary}: {self.failures[0]}"
+        assert self.longest_stall <= stall, summary
+        assert self.growth <= growth, summary
+
+
+@asynccontextmanager
+async def observed(address: str, pid: int, topic: str) -> AsyncIterator[Observation]:
+    """Send messages to the topic, one each 20 ms over a connection of their own, and watch the process's memory."""
+    observation = Observation()
+    before = rss_mb(pid)
+    async with Client(address, unique("good")) as client:
+        fields = {
+            "a": "good",
+            "b": topic,
+            "c": "TBW102",
+            "d": "4",
+            "e": "0",
+            "f": "0",
+            "g": str(time.time_ns() // 1_000_000),
+            "h": "0",
+            "i": "",
+            "j": "0",
+            "k": "false",
+        }
+        # The topic and the connection exist before the attack.
+        assert (await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"first")).code == ResponseCode.SUCCESS
+
+        async def send() -> None:
+            while True:
+                start = time.monotonic()
+                try:
+                    reply = await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"good", timeout=10)
+                    if reply.code != ResponseCode.SUCCESS:
+                        observation.failures.append(f"code {reply.code}: {reply.header.get('remark')}")
+                except Exception as error:
+                    observation.failures.append(repr(error))
+                observation.latencies.append(time.monotonic() - start)
+                await asyncio.sleep(_PERIOD)
+
+        async def watch() -> None:
+            while True:
+                observation.growth = max(observation.growth, rss_mb(pid) - before)
+                await asyncio.sleep(0.05)
+
+        tasks = [asyncio.create_task(send()), asyncio.create_task(watch())]
+        try:
+            # Some requests before the attack, and some after it.
+            await asyncio.sleep(0.2)
+            yield observation
+            await asyncio.sleep(0.5)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def memory_released(pid: int, limit: float, timeout: float = 10.0) -> None:
+    """Wait until the process's memory is at most `limit` MiB; fail after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while rss_mb(pid) > limit:
+        assert time.monotonic() < deadline, f"{rss_mb(pid):.0f} MiB are still in use, {limit:.0f} allowed"
+        await asyncio.sleep(0.1)
