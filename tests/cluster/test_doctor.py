@@ -29,11 +29,11 @@ async def test_gantry_before_a_cluster(cluster: Cluster, gantry: Gantry) -> None
 
 async def test_a_name_server(cluster: Cluster) -> None:
     found = await run_doctor(HostPort.parse(cluster.namesrv), timeout=15.0)
-    assert only(found, "endpoint.found").text == "this is a name server"
+    assert only(found, "endpoint.found").text == "the server is a name server"
     assert {"grpc.elsewhere", "route.broker", "versions.known"} <= codes(found)
 
 
 async def test_a_broker(cluster: Cluster) -> None:
     found = await run_doctor(HostPort.parse(cluster.broker), timeout=15.0)
-    assert only(found, "endpoint.found").text == "this is a broker"
+    assert only(found, "endpoint.found").text == "the server is a broker"
     assert {"grpc.elsewhere", "route.none", "versions.known"} <= codes(found)
