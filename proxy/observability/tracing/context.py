@@ -13,7 +13,7 @@ TRACEPARENT = "traceparent"
 _TRACEPARENT = re.compile(r"(?!ff|00.{54})[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?").fullmatch
 _INVALID_TRACE_ID, _INVALID_SPAN_ID = "0" * 32, "0" * 16
 _SAMPLED = 0x01
-# Names by which stored messages with a context are found: that of messages sent through Gantry, and both.
+# Property names to search stored messages for: that of messages sent through Gantry, and all.
 TRACEPARENT_NAME = (TRACEPARENT.encode(),)
 ALL_NAMES = (*TRACEPARENT_NAME, properties.TRACE_CONTEXT.encode())
 # Unpacks the size of a stored record.

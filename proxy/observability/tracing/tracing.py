@@ -58,7 +58,7 @@ _SETTLEMENTS: frozenset[int] = frozenset(
 )
 # Bytes of properties up to which a context is added: brokers reject properties over 32,767 bytes.
 _MAX_PROPERTIES_SIZE = 30_000
-# After the start, or after a `trace_context` was found, this many deliveries are searched for it; then one of every 16.
+# Deliveries that are searched for `trace_context` after the start or after its last occurrence; then one of every 16.
 _FOREIGN_SEARCHES = 10_000
 _FOREIGN_SEARCH_INTERVAL = 16
 _OK, _ERROR = Status(StatusCode.UNSET), Status(StatusCode.ERROR)

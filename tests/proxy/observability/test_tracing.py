@@ -78,12 +78,12 @@ def _attributes(holder: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    made = Collector()
-    thread = threading.Thread(target=made.server.serve_forever)
+    collector = Collector()
+    thread = threading.Thread(target=collector.server.serve_forever)
     thread.start()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    yield collector
+    collector.server.shutdown()
+    collector.server.server_close()
     thread.join()
 
 

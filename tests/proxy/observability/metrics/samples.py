@@ -25,11 +25,11 @@ def observation(
 ) -> Observation:
     """Return the observation of an answered request; by default it succeeded if `response` is 0."""
     ok = attributes.pop("ok", not response)
-    made = Observation(protocol, code, response, ok, peer(), None, 0.0, seconds)
-    made.topic = topic
+    observed = Observation(protocol, code, response, ok, peer(), None, 0.0, seconds)
+    observed.topic = topic
     for name, value in attributes.items():
-        setattr(made, name, value)
-    return made
+        setattr(observed, name, value)
+    return observed
 
 
 def text(collector: Collector) -> str:

@@ -1,3 +1,5 @@
+"""Conventions of the metric families."""
+
 import re
 
 import pytest

@@ -1,3 +1,5 @@
+"""Limit of label values."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,3 +1,5 @@
+"""Metrics of the process."""
+
 import asyncio
 import gc
 import time

@@ -1,3 +1,5 @@
+"""Collection and exposition of the metrics of one process."""
+
 import asyncio
 from collections import Counter
 from collections.abc import Callable

@@ -1,3 +1,5 @@
+"""Counts and samples of requests."""
+
 import pytest
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
@@ -140,9 +142,9 @@ def test_messages_in_and_out_have_rip_46s_labels() -> None:
 def test_topics_that_do_not_exist_are_not_used_as_labels() -> None:
     counts = RequestCounts()
     for number in range(100):
-        counts.observe(observation(response=17, topic=f"made-up-{number}"))
-        counts.observe(observation("QueryRoute", 40402, f"made-up-{number}", "grpc"))
-        counts.observe(observation("SendMessage", Code.ILLEGAL_TOPIC, f"made up {number}", "grpc"))
+        counts.observe(observation(response=17, topic=f"invented-{number}"))
+        counts.observe(observation("QueryRoute", 40402, f"invented-{number}", "grpc"))
+        counts.observe(observation("SendMessage", Code.ILLEGAL_TOPIC, f"invented {number}", "grpc"))
     assert read(request_samples.read(counts), REQUEST_COUNT) == {
         ("remoting", "SEND_MESSAGE_V2", "17", ""): 100,
         ("grpc", "QueryRoute", "40402", ""): 100,
@@ -161,7 +163,7 @@ def test_failed_requests_use_at_most_half_of_the_rows(monkeypatch: pytest.Monkey
     monkeypatch.setattr(request_counts, "_MAX_ROWS", 10)
     counts = RequestCounts()
     for number in range(100):
-        counts.observe(observation(response=1, topic=f"made-up-{number}"))
+        counts.observe(observation(response=1, topic=f"invented-{number}"))
     counts.observe(observation(topic="orders"))
     requests = read(request_samples.read(counts), REQUEST_COUNT)
     assert requests["remoting", "SEND_MESSAGE_V2", "0", "orders"] == 1

@@ -1,3 +1,5 @@
+"""Aggregation of snapshots into time series."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Encoding of snapshots."""
+
 import pytest
 
 from proxy.observability.metrics.family import Distribution, Family, Kind, Merge, Snapshot

@@ -1,3 +1,5 @@
+"""Envoy's `/stats`."""
+
 import math
 
 import orjson

@@ -42,7 +42,7 @@ def observations(number: int) -> list[Observation]:
     ]
 
 
-def loop_cost(made: list[Observation], recorder: Recorder) -> float:
+def loop_cost(requests: list[Observation], recorder: Recorder) -> float:
     """Return the CPU seconds per request in the event loop's thread, less those of an empty observer."""
 
     def nothing(_: Observation) -> None:
@@ -50,11 +50,13 @@ def loop_cost(made: list[Observation], recorder: Recorder) -> float:
 
     def run(observe: object) -> float:
         started = time.thread_time()
-        for each in made:
+        for each in requests:
             observe(each)  # type: ignore[operator]
         return time.thread_time() - started
 
-    return min(run(recorder.observe) for _ in range(3)) / len(made) - min(run(nothing) for _ in range(3)) / len(made)
+    return min(run(recorder.observe) for _ in range(3)) / len(requests) - min(run(nothing) for _ in range(3)) / len(
+        requests
+    )
 
 
 async def lateness(until: asyncio.Event) -> list[float]:
@@ -67,15 +69,15 @@ async def lateness(until: asyncio.Event) -> list[float]:
     return sorted(late)
 
 
-async def feed(made: list[Observation], recorder: Recorder | None) -> tuple[float, list[float]]:
+async def feed(requests: list[Observation], recorder: Recorder | None) -> tuple[float, list[float]]:
     """Record 10,000 requests per second; return the CPU seconds of the process and the lags of the loop."""
     done = asyncio.Event()
     ticking = asyncio.ensure_future(lateness(done))
     started = time.process_time()
     if recorder is not None:
         recorder.start()
-    for start in range(0, len(made), _SLICE):
-        for each in made[start : start + _SLICE]:
+    for start in range(0, len(requests), _SLICE):
+        for each in requests[start : start + _SLICE]:
             if recorder is not None:
                 recorder.observe(each)
         await asyncio.sleep(_PAUSE)
@@ -91,7 +93,7 @@ def recorder(directory: str, buffer: int = 100_000_000) -> Recorder:
 
 
 async def measure(number: int) -> None:
-    made = observations(number)
+    requests = observations(number)
     # Starts the worker thread that closing needs.
     await anyio.to_thread.run_sync(int)
     # As a replica does once it is ready: objects that exist now are not collected again.
@@ -100,11 +102,11 @@ async def measure(number: int) -> None:
     gc.set_threshold(10_000, 20, 50)
     with tempfile.TemporaryDirectory() as directory:
         unread = recorder(directory)
-        print(f"loop: {loop_cost(made, unread) * 1e9:.0f} ns a request")
+        print(f"loop: {loop_cost(requests, unread) * 1e9:.0f} ns a request")
         del unread
-        base, quiet = await feed(made, None)
+        base, quiet = await feed(requests, None)
         kept = recorder(directory)
-        used, late = await feed(made, kept)
+        used, late = await feed(requests, kept)
         written = kept.counts.written["requests"]
         size = kept.counts.bytes["requests"]
         assert written == number, kept.counts

@@ -29,12 +29,12 @@ def observation(
 ) -> Observation:
     """Return the observation of a send of one message."""
     peer = Peer(HostPort("192.0.2.7", 50_000), HostPort("198.51.100.9", 8080), tls=Tls("TLSv1.3", "x") if tls else None)
-    made = Observation(protocol, "SEND_MESSAGE_V2", 0 if ok else 1, ok, peer, channel, started, 0.0015)
-    made.topic, made.group, made.broker, made.queue = topic, "p", "broker-a", 3
-    made.messages, made.bytes_in, made.bytes_out, made.broker_seconds = 1, 300, 0, 0.001
+    observed = Observation(protocol, "SEND_MESSAGE_V2", 0 if ok else 1, ok, peer, channel, started, 0.0015)
+    observed.topic, observed.group, observed.broker, observed.queue = topic, "p", "broker-a", 3
+    observed.messages, observed.bytes_in, observed.bytes_out, observed.broker_seconds = 1, 300, 0, 0.001
     for name, value in attributes.items():
-        setattr(made, name, value)
-    return made
+        setattr(observed, name, value)
+    return observed
 
 
 @dataclass(eq=False)

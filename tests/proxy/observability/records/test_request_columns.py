@@ -18,8 +18,8 @@ NOW = 1_795_000_000.0
 
 
 def rows(*observed: Observation) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = batch(*observed, origin=Origin("replica-1", 2, 7), offset=NOW).to_pylist()
-    return found
+    rows_read: list[dict[str, Any]] = batch(*observed, origin=Origin("replica-1", 2, 7), offset=NOW).to_pylist()
+    return rows_read
 
 
 def test_a_row_has_the_observations_values() -> None:
@@ -106,16 +106,16 @@ def test_a_sampled_row_has_a_weight() -> None:
 
 def test_rows_of_different_clients_and_operations_are_not_mixed_up() -> None:
     """Distinct clients and operations are looked up by the indexes in each row."""
-    one, two = client("c1"), client("c2")
-    given = [
+    first, second = client("c1"), client("c2")
+    observations = [
         observation(f"t{number % 3}", channel=channel, tls=tls, ok=ok, queue=number, key=key)
         for number, (channel, tls, ok, key) in enumerate(
-            product((one, two, None), (False, True), (True, False), (None, "k"))
+            product((first, second, None), (False, True), (True, False), (None, "k"))
         )
     ]
-    found = rows(*given, *given)
-    assert found[: len(given)] == found[len(given) :]
-    for row, observed in zip(found, given, strict=False):
+    recorded = rows(*observations, *observations)
+    assert recorded[: len(observations)] == recorded[len(observations) :]
+    for row, observed in zip(recorded, observations, strict=False):
         assert row["topic"] == observed.topic
         assert row["queue"] == observed.queue
         assert row["ok"] is observed.ok
@@ -143,7 +143,9 @@ def test_a_client_that_identifies_itself_later_is_recorded() -> None:
 def test_by_hour_splits_rows_by_their_time() -> None:
     midnight = datetime(2026, 11, 22, tzinfo=UTC)
     moments = [midnight + timedelta(microseconds=each) for each in (-1, 0, 1, 3_600_000_000, -2)]
-    made = batch(*(observation(str(number), started=moment.timestamp()) for number, moment in enumerate(moments)))
+    of_both_hours = batch(
+        *(observation(str(number), started=moment.timestamp()) for number, moment in enumerate(moments))
+    )
     hour = int(midnight.timestamp()) // 3600
-    parts = {each: column(part.to_pylist(), "topic") for each, part in arrow.by_hour(made)}
+    parts = {each: column(part.to_pylist(), "topic") for each, part in arrow.by_hour(of_both_hours)}
     assert parts == {hour - 1: ["0", "4"], hour: ["1", "2"], hour + 1: ["3"]}

@@ -56,7 +56,7 @@ def place(tmp_path: Path) -> Path:
         f"{partition('requests', HOUR - 100)}/r-0-1-0.parquet",
         f"{partition('members', HOUR - 100)}/r-0-1-0.parquet",
         f"{partition('requests', HOUR)}/_r-0-1-1.parquet.tmp",
-        f"{partition('requests', HOUR - 100)}/somebody-elses.txt",
+        f"{partition('requests', HOUR - 100)}/unrelated.txt",
         f"{partition('others', HOUR - 100)}/r-0-1-0.parquet",
         "precious.parquet",
     ):
@@ -78,7 +78,7 @@ def test_only_records_and_empty_partitions_are_removed(place: Path) -> None:
             f"{partition('others', HOUR - 100)}/r-0-1-0.parquet",
             "precious.parquet",
             f"{partition('requests', HOUR)}/r-0-1-0.parquet",
-            f"{partition('requests', HOUR - 100)}/somebody-elses.txt",
+            f"{partition('requests', HOUR - 100)}/unrelated.txt",
         ]
     )
     assert not (place / "members").exists()
@@ -86,10 +86,10 @@ def test_only_records_and_empty_partitions_are_removed(place: Path) -> None:
 
 def test_a_file_that_another_replica_removed_is_ignored(place: Path) -> None:
     store = Store(str(place))
-    found = list(store.files())
-    for each in found:
+    stored_files = list(store.files())
+    for each in stored_files:
         store.remove(each)
-    for each in found:
+    for each in stored_files:
         store.remove(each)
     assert list(store.files()) == []
 

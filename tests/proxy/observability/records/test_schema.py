@@ -38,6 +38,6 @@ def test_version_1_is_unchanged() -> None:
 
 
 def test_a_batch_has_the_schema() -> None:
-    made = batch(observation())
-    assert made.schema.equals(arrow.schema(REQUESTS), check_metadata=True)
-    made.validate(full=True)
+    rows = batch(observation())
+    assert rows.schema.equals(arrow.schema(REQUESTS), check_metadata=True)
+    rows.validate(full=True)
