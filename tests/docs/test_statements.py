@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+import promql_parser
 import pytest
 
 from analytics.command import command_parser as analytics_parser
@@ -33,6 +34,7 @@ _CODE = re.compile(r"`([^`\n]+)`")
 # Files, Python modules and keys of other formats that look like settings.
 _NOT_SETTINGS = {"grpc.aio", "rules.toml", "tls.enable"}
 _METRIC = re.compile(r"\bgantry_[a-z0-9_]+")
+_QUERY = re.compile(r"^(?:    |\|[^|`]*\| `)((?:sum|histogram_quantile)\b[^`\n]*)", re.MULTILINE)
 _SERIES = re.compile(r"_(?:bucket|count|sum)$")
 _TARGET = re.compile(r"\bmake ([a-z][a-z-]*)")
 # A class, constant or attribute in inline code.
@@ -78,6 +80,13 @@ async def test_metrics_exist() -> None:
         (page, name) for page, name in pages(_METRIC) if name not in known and _SERIES.sub("", name) not in known
     ]
     assert unknown == []
+
+
+def test_prometheus_queries_are_valid() -> None:
+    queries = [query for _, query in pages(_QUERY)]
+    assert len(queries) > 5
+    for query in queries:
+        promql_parser.parse(query)
 
 
 def test_make_targets_exist() -> None:
