@@ -14,6 +14,7 @@ from docs.generate.admin_api import openapi
 from docs.generate.command_line import subcommands
 from docs.generate.configuration import models, settings
 from docs.generate.metrics import families
+from protocol_negotiation.negotiation import Outcome
 from proxy.__main__ import command_parser
 from proxy.settings.loading import load
 from proxy.settings.model import Settings
@@ -87,6 +88,11 @@ def test_prometheus_queries_are_valid() -> None:
     assert len(queries) > 5
     for query in queries:
         promql_parser.parse(query)
+
+
+def test_troubleshooting_explains_every_outcome_of_a_negotiation() -> None:
+    text = (DOCS / "operating" / "troubleshooting.md").read_text()
+    assert [outcome.value for outcome in Outcome if f"`{outcome.value}`" not in text] == []
 
 
 def test_make_targets_exist() -> None:
