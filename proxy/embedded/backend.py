@@ -1,4 +1,4 @@
-"""The backend for a broker in this process: commands go to it by a call."""
+"""The core's backend for a broker in this process: commands are function calls."""
 
 import asyncio
 import logging
@@ -25,18 +25,18 @@ from remoting.routes import TopicRoute
 
 _log = logging.getLogger("gantry.embedded")
 
-# Seconds between two looks at what is due, and between two times of upkeep in the store.
-_TICK = 0.05
-_UPKEEP = 1.0
+# Seconds between ticks of the broker, and between upkeeps of the store.
+_TICK_INTERVAL = 0.05
+_UPKEEP_INTERVAL = 1.0
 
 
 def wall_clock() -> int:
-    """Milliseconds since 1970."""
+    """Return milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 class EmbeddedBackend:
-    """One broker over one store, which is closed with it. `push` takes what the broker asks of clients."""
+    """One broker over one store, which it closes. `push` sends the broker's requests to clients."""
 
     def __init__(
         self,
@@ -50,84 +50,85 @@ class EmbeddedBackend:
         self._store = store
         self.broker: Broker = new_broker(settings, store, push, clock(), close_silent)
         self.name = settings.name
-        # Routes as they were at this version of the topics.
+        # Routes of this version of the topics.
         self._routes: dict[str, TopicRoute] = {}
-        self._version = -1
+        self._routes_version = -1
 
     async def start(self) -> None:
-        """Be ready for requests; nothing has to be waited for."""
+        """Return at once: the broker is ready."""
 
     async def run(self) -> None:
-        """Do what is due, until cancelled."""
-        kept = anyio.current_time()
+        """Run the routines of broker and store, until cancelled."""
+        last_upkeep = anyio.current_time()
         while True:
             self.broker.tick(self._clock())
             now = anyio.current_time()
-            if now - kept >= _UPKEEP:
-                kept = now
-                self._keep()
-            await anyio.sleep(_TICK)
+            if now - last_upkeep >= _UPKEEP_INTERVAL:
+                last_upkeep = now
+                self._upkeep()
+            await anyio.sleep(_TICK_INTERVAL)
 
-    def _keep(self) -> None:
+    def _upkeep(self) -> None:
         try:
             self._store.upkeep()
         except Exception:
-            # Reads go on, and so does what else this process serves.
+            # Reads and the other services of this process continue.
             _log.exception("upkeep of the store failed")
 
     def close(self) -> None:
-        """Make everything durable and give the directory back."""
+        """Make everything durable and release the directory."""
         self._store.close()
 
     def handle(self, channel: Channel | None, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
-        """Serve a request that comes to the broker itself."""
+        """Serve a request from the broker's own listener."""
         return self.broker.handle(channel, command, self._clock())
 
     # Backend.
 
     def cached_route(self, topic: str) -> TopicRoute | None:
-        """The topic's route, which is always at hand; None: there is no such topic."""
-        if self._version != self.broker.topics.version:
+        """Return the topic's route; None for an unknown topic."""
+        if self._routes_version != self.broker.topics.version:
             self._routes.clear()
-            self._version = self.broker.topics.version
-        found = self._routes.get(topic)
-        if found is None:
-            found = route_of(self.broker, topic)
-            if found is not None:
-                self._routes[topic] = found
-        return found
+            self._routes_version = self.broker.topics.version
+        route = self._routes.get(topic)
+        if route is None:
+            route = route_of(self.broker, topic)
+            if route is not None:
+                self._routes[topic] = route
+        return route
 
     async def route(self, topic: str) -> TopicRoute:
-        """The topic's route. Raises TopicNotExist."""
-        found = self.cached_route(topic)
-        if found is None:
+        """Return the topic's route. Raises TopicNotExist."""
+        route = self.cached_route(topic)
+        if route is None:
             raise TopicNotExist(f"no route info of topic {topic}")
-        return found
+        return route
 
     async def brokers(self) -> Collection[str]:
-        """The broker's name."""
+        """Return the broker's name."""
         return (self.name,)
 
     async def forget_topic(self, topic: str) -> None:
-        """Nothing to do: routes are made of the topics that there are."""
+        """Do nothing: routes are derived from the topics."""
 
     def has_broker(self, broker: str) -> bool:
+        """Return whether this is the broker's name."""
         return broker == self.name
 
     def request(
         self, broker: str, spec: RequestSpec, command: RemotingCommand, timeout: float, channel: Channel | None
     ) -> "asyncio.Future[RemotingCommand]":
-        """Ask the broker; its answers never take longer than the request says that they may."""
+        """Send a request to the broker; its own deadlines replace `timeout`."""
         self._check(broker)
         reply = self.broker.handle(channel, command, self._clock())
         if reply is None:
-            # There is nothing to be said; whoever asked has an answer all the same.
+            # The broker sends no response, but the caller needs one.
             reply = asyncio.get_running_loop().create_future()
             reply.set_result(commands.success())
         return reply
 
     def oneway(self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Channel | None) -> None:
-        """Tell the broker."""
+        """Send a oneway request to the broker."""
         self._check(broker)
         self.broker.handle(channel, command, self._clock())
 
@@ -136,14 +137,14 @@ class EmbeddedBackend:
             raise ServiceUnavailable(f"there is no broker {broker}, only {self.name}")
 
     async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
-        """Make the client a member of its groups, as its session's heartbeat says."""
-        beat = channel.session.heartbeat
-        if beat is None or self.name not in brokers or channel.closed:
+        """Make the client a member of the groups in its last heartbeat."""
+        heartbeat = channel.session.heartbeat
+        if heartbeat is None or self.name not in brokers or channel.closed:
             return
-        told = beat.copy()
-        left = _groups(channel) - groups
-        told.body = without(beat.body, left) if left else beat.body
-        self.broker.handle(channel, told, self._clock())
+        command = heartbeat.copy()
+        excluded = _groups(channel) - groups
+        command.body = without(heartbeat.body, excluded) if excluded else heartbeat.body
+        self.broker.handle(channel, command, self._clock())
 
     async def unregister(
         self, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None = None
@@ -158,6 +159,6 @@ class EmbeddedBackend:
 
 
 def _groups(channel: Channel) -> Groups:
-    """The groups in a client's last heartbeat."""
-    beat = channel.session.heartbeat
-    return Groups() if beat is None else parse(beat.body).groups
+    """Return the groups in a client's last heartbeat."""
+    heartbeat = channel.session.heartbeat
+    return Groups() if heartbeat is None else parse(heartbeat.body).groups

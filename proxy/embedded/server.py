@@ -1,4 +1,4 @@
-"""The embedded broker on a socket: name server and broker in one, for official clients and tools."""
+"""The listener of the embedded broker: name server and broker at one address, for official clients and tools."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -23,24 +23,24 @@ from remoting.connection import CloseCause, Handler, RemotingConnection
 from remoting.flow_control import Limits
 from remoting.timeout_wheel import TimeoutWheel, ticking
 
-# Seconds that a client has to answer the broker.
+# Seconds within which a client must answer the broker.
 _CLIENT_TIMEOUT = 5.0
-# Seconds without a byte after which a connection is given up.
-_IDLE = 120.0
-_SWEEP = 5.0
-# Seconds that connections get to end, and between looks whether they have.
-_FAREWELL = 1.0
+# Seconds without a byte after which a connection is closed, and between checks.
+_IDLE_TIMEOUT = 120.0
+_IDLE_CHECK_INTERVAL = 5.0
+# Seconds for connections to close at the end, and between checks.
+_CLOSE_TIMEOUT = 1.0
 _POLL_INTERVAL = 0.01
 
 
 class BrokerChannel(RemotingChannel):
-    """A client that is connected to the broker itself."""
+    """A client that is connected to the broker's own listener."""
 
     __slots__ = ()
 
 
 def push_via(relay: Push) -> Push:
-    """Ask a client: one that is connected here directly, any other through `relay`."""
+    """Return a push that sends to clients of the broker's listener directly, and to others through `relay`."""
 
     def push(channel: Channel, command: RemotingCommand) -> Reply | None:
         if not isinstance(channel, BrokerChannel):
@@ -54,32 +54,32 @@ def push_via(relay: Push) -> Push:
 
 
 def close_silent(channel: Channel) -> None:
-    """Close the connection of a client that has gone silent."""
+    """Close the connection of a client whose heartbeats have stopped, if it is one of the broker's listener."""
     if isinstance(channel, BrokerChannel):
         channel.close(CloseCause.IDLE)
 
 
 class Server:
-    """A backend's broker on an address: `run` it while it is `serving`. Its pushes must go through `pushing`."""
+    """A listener for a backend's broker. `run` must run while it is `serving`; pushes must go through `push_via`."""
 
     def __init__(self, backend: EmbeddedBackend, address: HostPort) -> None:
         loop = asyncio.get_running_loop()
         self._backend = backend
         self._wheel = TimeoutWheel(loop.time)
         self.channels: set[BrokerChannel] = set()
-        # gRPC clients are for the proxy: here they are refused as unknown.
+        # gRPC clients belong to the proxy: here they are rejected as an unknown protocol.
         handlers: Handlers = {Protocol.REMOTING: self._accept, Protocol.HTTP1: Http1Rejector}
         options = ListenerOptions(name="embedded", address=address, tls_mode=TlsMode.DISABLED)
-        self._listener = Listener(options, handlers, None, _forget)
+        self._listener = Listener(options, handlers, None, _ignore_outcome)
 
     @property
     def addresses(self) -> Sequence[HostPort]:
-        """Where it listens."""
+        """The addresses that it listens on."""
         return self._listener.addresses
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Listens inside; at the end all connections are closed. Raises OSError where it cannot listen."""
+        """Listen inside the context, and close all connections at its end. Raises OSError if it cannot listen."""
         await self._listener.start()
         try:
             with ticking(self._wheel):
@@ -88,15 +88,15 @@ class Server:
             await self._listener.abort()
             for channel in list(self.channels):
                 channel.close(CloseCause.DRAIN)
-            with anyio.move_on_after(_FAREWELL, shield=True):
+            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
                 while self.channels:
                     await anyio.sleep(_POLL_INTERVAL)
 
     async def run(self) -> None:
-        """Close connections that have been silent for too long, until cancelled."""
+        """Close idle connections, until cancelled."""
         while True:
-            await anyio.sleep(_SWEEP)
-            self._sweep()
+            await anyio.sleep(_IDLE_CHECK_INTERVAL)
+            self._close_idle()
 
     def _accept(self, peer: Peer) -> BrokerChannel:
         channel = BrokerChannel(self._wheel, cast(Handler, self._handle), self._closed, peer, Limits())
@@ -111,12 +111,12 @@ class Server:
         self.channels.discard(channel)
         self._backend.broker.channel_closed(channel)
 
-    def _sweep(self) -> None:
+    def _close_idle(self) -> None:
         now = asyncio.get_running_loop().time()
         for channel in list(self.channels):
-            if now - channel.read_at > _IDLE and not channel.in_flight:
+            if now - channel.read_at > _IDLE_TIMEOUT and not channel.in_flight:
                 channel.close(CloseCause.IDLE)
 
 
-def _forget(_: Outcome, __: object, ___: bytes) -> None:
-    """Nobody counts how connections begin here."""
+def _ignore_outcome(_: Outcome, __: object, ___: bytes) -> None:
+    """Negotiations of this listener are not counted."""
