@@ -136,7 +136,7 @@ async def keeping_resets(cluster: Cluster) -> AsyncIterator[None]:
 # What is there.
 
 
-async def test_what_is_behind_the_replica(cluster: Cluster, api: Api) -> None:
+async def test_brokers_name_servers_and_topics_are_listed(cluster: Cluster, api: Api) -> None:
     topic = await create_topic(cluster.broker, "seen", queues=3)
     (broker,) = (await api.get("/v1/brokers"))["items"]
     assert (broker["name"], broker["healthy"]) == (_BROKER, True)
@@ -173,7 +173,7 @@ async def test_what_is_behind_the_replica(cluster: Cluster, api: Api) -> None:
     assert (await api.refused("GET", f"/v1/topics/{unique('nothing')}"))[0] == 404
 
 
-async def test_lag_of_a_group(cluster: Cluster, operated: Operated, api: Api) -> None:
+async def test_lag_of_a_group_is_reported_by_queue(cluster: Cluster, operated: Operated, api: Api) -> None:
     topic, group = await create_topic(cluster.broker, "lag", queues=2), unique("group")
     assert await api.get(f"/v1/consumer-groups/{group}/lag") == {
         "group": group,
@@ -206,7 +206,7 @@ async def test_lag_of_a_group(cluster: Cluster, operated: Operated, api: Api) ->
 
 
 @pytest.mark.usefixtures("keeping_resets")
-async def test_a_group_is_moved(cluster: Cluster, operated: Operated, api: Api) -> None:
+async def test_reset_offset_moves_a_group(cluster: Cluster, operated: Operated, api: Api) -> None:
     topic, group = await create_topic(cluster.broker, "moved", queues=2), await create_group(cluster)
     path = f"/v1/consumer-groups/{group}/reset-offset"
     async with Client(operated.address) as client:
@@ -240,7 +240,7 @@ async def test_a_group_is_moved(cluster: Cluster, operated: Operated, api: Api) 
         assert (await api.refused("POST", path, {"topic": unique("nothing"), "to": "latest"}))[0] == 404
 
 
-async def test_one_queue_is_not_moved_where_brokers_leave_resets_to_clients(
+async def test_reset_of_one_queue_is_rejected_if_brokers_leave_resets_to_clients(
     cluster: Cluster, operated: Operated, api: Api
 ) -> None:
     """Brokers of that mind know no single queue, and would send the whole group behind the last message."""
@@ -260,7 +260,7 @@ async def test_one_queue_is_not_moved_where_brokers_leave_resets_to_clients(
         assert not client.pushed(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
 
 
-async def test_a_live_consumer_is_moved(cluster: Cluster, operated: Operated, api: Api) -> None:
+async def test_reset_offset_moves_a_live_consumer(cluster: Cluster, operated: Operated, api: Api) -> None:
     """With the broker's help: it tells its clients where to go on."""
     topic, group = await create_topic(cluster.broker, "live", queues=1), unique("group")
     with Holder(operated.address, topic, group) as holder:
@@ -297,7 +297,9 @@ async def test_a_live_consumer_is_moved(cluster: Cluster, operated: Operated, ap
 # Asking clients.
 
 
-async def test_a_remoting_client_is_asked(cluster: Cluster, operated: Operated, api: Api) -> None:
+async def test_a_remoting_client_reports_its_state_and_verifies_a_message(
+    cluster: Cluster, operated: Operated, api: Api
+) -> None:
     topic, group = await create_topic(cluster.broker, "asked", queues=2), unique("group")
     with Holder(operated.address, topic, group) as holder:
         await anyio.to_thread.run_sync(lambda: holder.wait(2, _SLOW))
@@ -330,7 +332,7 @@ async def test_a_remoting_client_is_asked(cluster: Cluster, operated: Operated, 
 
 
 @pytest.mark.parametrize(("name", "verifies"), [("java-grpc", True), ("go-grpc", False)])
-async def test_a_grpc_client_is_asked(
+async def test_a_grpc_client_reports_its_state_and_verifies_a_message(
     cluster: Cluster, operated: Operated, api: Api, name: str, verifies: bool
 ) -> None:
     """The Go client answers that it does not verify messages."""
@@ -383,7 +385,9 @@ async def _resent(api: Api, group: str, message_id: str, **more: str) -> Any:
     return found[0]
 
 
-async def test_dead_letters_of_a_remoting_group(cluster: Cluster, operated: Operated, api: Api) -> None:
+async def test_dead_letters_of_a_remoting_group_are_listed_and_redelivered(
+    cluster: Cluster, operated: Operated, api: Api
+) -> None:
     topic, group = await create_topic(cluster.broker, "dead"), unique("group")
     path = f"/v1/consumer-groups/{group}/dead-letters"
     assert (await api.refused("GET", path))[0] == 404
@@ -412,7 +416,9 @@ async def test_dead_letters_of_a_remoting_group(cluster: Cluster, operated: Oper
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_dead_letters_of_a_grpc_group(cluster: Cluster, operated: Operated, api: Api, modern: bool) -> None:
+async def test_dead_letters_of_a_grpc_group_are_listed_and_redelivered(
+    cluster: Cluster, operated: Operated, api: Api, modern: bool
+) -> None:
     """They come back whichever retry topic the broker gives consumers that pop."""
     topic, group = await create_topic(cluster.broker, "dead"), await create_group(cluster)
     await _set(cluster, f"enableRetryTopicV2={str(modern).lower()}")
@@ -422,7 +428,7 @@ async def test_dead_letters_of_a_grpc_group(cluster: Cluster, operated: Operated
         await _set(cluster, "enableRetryTopicV2=false")
 
 
-async def test_dead_letters_that_cannot_come_back_to_a_grpc_group(
+async def test_redelivery_to_a_grpc_group_is_rejected_without_a_usable_retry_topic(
     cluster: Cluster, operated: Operated, api: Api
 ) -> None:
     """Brokers take no messages for retry topics of the second version, and these may be told to read no others."""

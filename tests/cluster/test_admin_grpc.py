@@ -38,7 +38,7 @@ def admin(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield gantry, address
 
 
-async def test_every_rpc_that_asks_brokers(cluster: Cluster, admin: tuple[Gantry, str]) -> None:
+async def test_every_rpc_that_queries_brokers_returns_their_data(cluster: Cluster, admin: tuple[Gantry, str]) -> None:
     gantry, address = admin
     topic, group, key = await create_topic(cluster.broker, "admin", 2), unique("group"), unique("key")
     async with (

@@ -40,7 +40,7 @@ async def _lives(client: Client) -> None:
 
 
 @pytest.mark.parametrize("code", _NO_FIELDS, ids=lambda code: RequestCode(code).name)
-async def test_missing_fields_are_named(gantry: Gantry, code: int) -> None:
+async def test_a_request_without_required_fields_is_rejected_by_their_names(gantry: Gantry, code: int) -> None:
     async with Client(gantry.address) as client:
         reply = await client.ask(code, {})
         assert reply.code == ResponseCode.INVALID_PARAMETER, described(reply)
@@ -49,7 +49,7 @@ async def test_missing_fields_are_named(gantry: Gantry, code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [*_INWARDS, 4711, 0, -1, 2**31 - 1])
-async def test_codes_that_clients_cannot_send(gantry: Gantry, code: int) -> None:
+async def test_codes_that_clients_cannot_send_are_rejected(gantry: Gantry, code: int) -> None:
     async with Client(gantry.address) as client:
         reply = await client.ask(code, {"topic": "t", "group": "g"})
         assert reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
@@ -57,7 +57,7 @@ async def test_codes_that_clients_cannot_send(gantry: Gantry, code: int) -> None
         await _lives(client)
 
 
-async def test_wrong_values_are_told_and_harm_nobody(cluster: Cluster, gantry: Gantry) -> None:
+async def test_invalid_values_are_rejected_without_effect_on_other_requests(cluster: Cluster, gantry: Gantry) -> None:
     topic = await create_topic(cluster.broker, "values")
     poll = pull_fields(topic, unique("group"))
     wrong: list[tuple[int, Mapping[str, object], bytes]] = [
@@ -97,7 +97,7 @@ async def test_wrong_values_are_told_and_harm_nobody(cluster: Cluster, gantry: G
         await _lives(client)
 
 
-async def test_an_unknown_broker_is_told_and_disturbs_no_other_request(cluster: Cluster, gantry: Gantry) -> None:
+async def test_an_unknown_broker_is_rejected_without_effect_on_other_requests(cluster: Cluster, gantry: Gantry) -> None:
     """Weaknesses guarded against: failures were answered under another request's number (8.1), and a broker
     without a route ended in an empty error (8.7)."""
     topic = await create_topic(cluster.broker, "unknown")
@@ -147,7 +147,9 @@ _ROUTE = {"code": 105, "language": "JAVA", "version": 481, "flag": 0, "extFields
         {"code": 34, "opaque": 7, "flag": 0},
     ],
 )
-async def test_a_header_that_cannot_be_is_answered(gantry: Gantry, header: dict[str, Any]) -> None:
+async def test_an_invalid_header_is_rejected_and_the_connection_continues(
+    gantry: Gantry, header: dict[str, Any]
+) -> None:
     async with await anyio.connect_tcp(HOST, gantry.port) as stream:
         await stream.send(_frame(header))
         with anyio.fail_after(TIMEOUT):
@@ -174,7 +176,7 @@ async def test_a_header_that_cannot_be_is_answered(gantry: Gantry, header: dict[
     ],
     ids=["zeros", "ones", "huge", "header too long", "no json", "unknown encoding", "short binary", "text"],
 )
-async def test_garbage_ends_its_own_connection_only(cluster: Cluster, gantry: Gantry, data: bytes) -> None:
+async def test_garbage_closes_only_its_own_connection(cluster: Cluster, gantry: Gantry, data: bytes) -> None:
     async with _neighbour(cluster, gantry):
         for prefix in (b"", _frame({**_ROUTE, "opaque": 1})):
             async with await anyio.connect_tcp(HOST, gantry.port) as stream:

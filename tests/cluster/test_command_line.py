@@ -42,7 +42,7 @@ def _bodies(done: Done) -> list[str]:
     return sorted(message["body"] for message in done.objects)
 
 
-async def test_send_look_receive(gantry: Gantry) -> None:
+async def test_sent_messages_are_counted_listed_and_received(gantry: Gantry) -> None:
     shell = Shell(gantry.address)
     topic, group = await _topic(shell, "line"), unique("group")
     lines = [f"m{number}" for number in range(300)]
@@ -58,7 +58,7 @@ async def test_send_look_receive(gantry: Gantry) -> None:
     assert (await _ok(shell, "receive", topic, "--group", group, "--wait", "0s", "--json")).out == ""
 
 
-async def test_tags_properties_and_a_live_message(gantry: Gantry) -> None:
+async def test_tail_filters_by_tag_and_follows_new_messages(gantry: Gantry) -> None:
     shell = Shell(gantry.address)
     topic = await _topic(shell, "tags")
     with shell.following("tail", topic, "--from", "earliest", "--follow", "--filter", "a") as tail:
@@ -72,7 +72,7 @@ async def test_tags_properties_and_a_live_message(gantry: Gantry) -> None:
     assert (message["keys"], message["properties"]["x"]) == (["k"], "y")
 
 
-async def test_groups_and_their_reset(gantry: Gantry) -> None:
+async def test_groups_are_listed_and_reset(gantry: Gantry) -> None:
     shell = Shell(gantry.address)
     topic, group = await _topic(shell, "groups"), unique("group")
     await _ok(shell, "send", topic, "x", "--count", 10)

@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 
-async def test_gantry_before_a_cluster(cluster: Cluster, gantry: Gantry) -> None:
+async def test_doctor_recognises_gantry_and_passes_a_message(cluster: Cluster, gantry: Gantry) -> None:
     topic = unique("doctor")
     cluster.topic(topic)
     found = await run_doctor(
@@ -27,13 +27,13 @@ async def test_gantry_before_a_cluster(cluster: Cluster, gantry: Gantry) -> None
     assert max(item.level for item in found) <= Level.NOTE
 
 
-async def test_a_name_server(cluster: Cluster) -> None:
+async def test_doctor_recognises_a_name_server(cluster: Cluster) -> None:
     found = await run_doctor(HostPort.parse(cluster.namesrv), timeout=15.0)
     assert only(found, "endpoint.found").text == "the server is a name server"
     assert {"grpc.elsewhere", "route.broker", "versions.known"} <= codes(found)
 
 
-async def test_a_broker(cluster: Cluster) -> None:
+async def test_doctor_recognises_a_broker(cluster: Cluster) -> None:
     found = await run_doctor(HostPort.parse(cluster.broker), timeout=15.0)
     assert only(found, "endpoint.found").text == "the server is a broker"
     assert {"grpc.elsewhere", "route.none", "versions.known"} <= codes(found)

@@ -20,7 +20,9 @@ _CHANGED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
     RequestCode.GET_CONSUMER_LIST_BY_GROUP,
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
 )
-async def test_a_group_is_the_same_for_everybody_at_once(cluster: Cluster, gantry: Gantry, replica: Gantry) -> None:
+async def test_members_of_a_group_are_the_same_for_all_replicas_and_brokers(
+    cluster: Cluster, gantry: Gantry, replica: Gantry
+) -> None:
     """Weakness guarded against: without notices, members shared the queues out again only every 20 s (8.10)."""
     topic, group = await create_topic(cluster.broker, "group"), unique("group")
     async with (
@@ -51,7 +53,9 @@ async def test_a_group_is_the_same_for_everybody_at_once(cluster: Cluster, gantr
         await three.get(RequestCode.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": group})
 
 
-async def test_a_cut_connection_is_told_to_everybody_at_once(cluster: Cluster, gantry: Gantry, replica: Gantry) -> None:
+async def test_an_aborted_connection_leaves_its_groups_and_members_are_notified(
+    cluster: Cluster, gantry: Gantry, replica: Gantry
+) -> None:
     """Weakness guarded against: a client that just dropped its connection lived on elsewhere for minutes, and one
     that came back was listed twice, so that queues had no owner meanwhile (8.9)."""
     topic, group = await create_topic(cluster.broker, "cut"), unique("group")
@@ -72,7 +76,7 @@ async def test_a_cut_connection_is_told_to_everybody_at_once(cluster: Cluster, g
             assert await first.consumers(group) == ["cut", "stays"]
 
 
-async def test_an_unknown_group_has_a_clear_answer(gantry: Gantry) -> None:
+async def test_an_unknown_group_is_rejected_clearly(gantry: Gantry) -> None:
     """Weakness guarded against: a group without members was answered with an empty error (8.8)."""
     async with Client(gantry.address) as client:
         for code in (RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.GET_CONSUMER_CONNECTION_LIST):
@@ -83,7 +87,7 @@ async def test_an_unknown_group_has_a_clear_answer(gantry: Gantry) -> None:
 
 
 @covers(RequestCode.GET_CONSUMER_CONNECTION_LIST)
-async def test_the_connections_of_a_group_are_the_clients_own(cluster: Cluster, gantry: Gantry) -> None:
+async def test_connections_of_a_group_have_the_clients_addresses(cluster: Cluster, gantry: Gantry) -> None:
     topic, group = await create_topic(cluster.broker, "connections"), unique("group")
     async with Client(gantry.address, "one") as one, Client(cluster.broker, "direct") as direct:
         for client in (one, direct):
@@ -129,7 +133,9 @@ async def test_queues_are_locked_by_one_client_at_a_time(cluster: Cluster, gantr
 
 
 @covers(RequestCode.QUERY_ASSIGNMENT)
-async def test_members_share_the_queues(cluster: Cluster, gantry: Gantry, replica: Gantry) -> None:
+async def test_queue_assignment_divides_the_queues_among_members(
+    cluster: Cluster, gantry: Gantry, replica: Gantry
+) -> None:
     topic, group = await create_topic(cluster.broker, "assignment", queues=4), unique("group")
     async with Client(gantry.address) as one, Client(replica.address) as two:
         for client in (one, two):
@@ -152,7 +158,7 @@ async def test_members_share_the_queues(cluster: Cluster, gantry: Gantry, replic
         assert shares[0] | shares[1] == {0, 1, 2, 3}
 
 
-async def test_identical_heartbeats_are_one(cluster: Cluster, gantry: Gantry) -> None:
+async def test_repeated_heartbeats_notify_no_member(cluster: Cluster, gantry: Gantry) -> None:
     """A client sends one heartbeat per broker of its route; all of them come here."""
     topic, group = await create_topic(cluster.broker, "beats"), unique("group")
     async with Client(gantry.address) as one, Client(gantry.address) as two:

@@ -67,7 +67,7 @@ def _ack_fields(topic: str, group: str, popped: PoppedMessage) -> dict[str, obje
 
 @covers(RequestCode.POP_MESSAGE, RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE)
 @_ENCODINGS
-async def test_a_popped_message_comes_again_unless_acknowledged(
+async def test_a_popped_message_is_redelivered_unless_acknowledged(
     cluster: Cluster, gantry: Gantry, replica: Gantry, encoding: SerializeType
 ) -> None:
     """Weakness guarded against: POP and ACK were registered with handlers that could not serve them (8.4)."""
@@ -98,7 +98,9 @@ async def test_a_popped_message_comes_again_unless_acknowledged(
 
 @covers(RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION, RequestCode.POLLING_INFO)
 @_ENCODINGS
-async def test_a_pop_waits_and_who_waits_is_told(cluster: Cluster, gantry: Gantry, encoding: SerializeType) -> None:
+async def test_pops_and_notifications_wait_for_a_message(
+    cluster: Cluster, gantry: Gantry, encoding: SerializeType
+) -> None:
     topic, group = await create_topic(cluster.broker, "wait"), unique("group")
     async with Client(gantry.address, encoding=encoding) as client, Client(gantry.address) as producer:
         await client.heartbeat({group: [topic]}, consumeType="CONSUME_POP")
@@ -131,7 +133,9 @@ async def test_a_pop_waits_and_who_waits_is_told(cluster: Cluster, gantry: Gantr
 
 @covers(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, RequestCode.PEEK_MESSAGE)
 @_ENCODINGS
-async def test_the_invisible_time_is_changed(cluster: Cluster, gantry: Gantry, encoding: SerializeType) -> None:
+async def test_change_invisible_time_redelivers_at_the_new_time(
+    cluster: Cluster, gantry: Gantry, encoding: SerializeType
+) -> None:
     topic, group = await create_topic(cluster.broker, "change"), unique("group")
     async with Client(gantry.address, encoding=encoding) as client:
         await client.heartbeat({group: [topic]}, consumeType="CONSUME_POP")
@@ -167,7 +171,7 @@ async def test_the_invisible_time_is_changed(cluster: Cluster, gantry: Gantry, e
 
 @covers(RequestCode.POP_LITE_MESSAGE, RequestCode.LITE_SUBSCRIPTION_CTL, RequestCode.NOTIFY_UNSUBSCRIBE_LITE)
 @_ENCODINGS
-async def test_lite_topics_are_for_brokers_that_have_them(
+async def test_lite_topic_requests_are_rejected_by_brokers_without_lite_topics(
     cluster: Cluster, gantry: Gantry, encoding: SerializeType
 ) -> None:
     """This broker (5.4) says so itself; the notice is one that no client may send."""
@@ -185,7 +189,7 @@ async def test_lite_topics_are_for_brokers_that_have_them(
             assert reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED, described(reply)
 
 
-async def test_too_many_at_once_are_refused(cluster: Cluster, gantry: Gantry) -> None:
+async def test_a_pop_of_too_many_messages_is_rejected(cluster: Cluster, gantry: Gantry) -> None:
     topic, group = await create_topic(cluster.broker, "many"), unique("group")
     async with Client(gantry.address) as client:
         await client.heartbeat({group: [topic]}, consumeType="CONSUME_POP")
@@ -195,7 +199,7 @@ async def test_too_many_at_once_are_refused(cluster: Cluster, gantry: Gantry) ->
 
 
 @pytest.mark.parametrize("alias", [3442, 3443, 3444, 3445, 3446, 3447, 3543])
-async def test_codes_that_a_java_client_cuts_are_understood(gantry: Gantry, alias: int) -> None:
+async def test_codes_truncated_by_java_clients_are_accepted(gantry: Gantry, alias: int) -> None:
     """A Java client with binary headers sends the low half of the codes over 32767."""
     async with Client(gantry.address, encoding=SerializeType.ROCKETMQ) as client:
         reply = await client.ask(alias, {}, b"{}")

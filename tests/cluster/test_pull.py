@@ -68,7 +68,7 @@ async def test_a_pull_ends_empty_when_its_time_is_up(cluster: Cluster, gantry: G
 
 
 @pytest.mark.parametrize("written", [int, str], ids=["Java", "Go"])
-async def test_a_pull_uses_the_subscription_of_the_heartbeat(
+async def test_a_pull_without_a_subscription_uses_that_of_the_heartbeat(
     cluster: Cluster, gantry: Gantry, written: Callable[[int], object]
 ) -> None:
     """Go clients write the hashes of tags as texts."""
@@ -100,7 +100,7 @@ def _java_hash(text: str) -> int:
 
 
 @covers(RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET)
-async def test_offsets_are_kept_by_the_broker(cluster: Cluster, gantry: Gantry, replica: Gantry) -> None:
+async def test_committed_offsets_are_shared_by_replicas(cluster: Cluster, gantry: Gantry, replica: Gantry) -> None:
     topic, group = await create_topic(cluster.broker, "offset"), unique("group")
     async with Client(gantry.address) as client, Client(replica.address) as other:
         await client.heartbeat({group: [topic]})
@@ -127,7 +127,7 @@ async def test_offsets_are_kept_by_the_broker(cluster: Cluster, gantry: Gantry, 
     RequestCode.GET_MIN_OFFSET,
     RequestCode.GET_EARLIEST_MSG_STORETIME,
 )
-async def test_offsets_of_a_queue(cluster: Cluster, gantry: Gantry) -> None:
+async def test_offsets_of_a_queue_are_found_by_bound_and_by_time(cluster: Cluster, gantry: Gantry) -> None:
     topic = await create_topic(cluster.broker, "times")
     async with Client(gantry.address) as client:
         for number in range(3):

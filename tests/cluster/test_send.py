@@ -32,7 +32,7 @@ _PAIRS = {"KEYS": "k1 k2", "TAGS": "a", "UNIQ_KEY": "0A0000010001000000010000000
 
 @covers(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE)
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
-async def test_a_message_comes_back_as_it_was_sent(cluster: Cluster, gantry: Gantry, code: RequestCode) -> None:
+async def test_a_pulled_message_is_as_it_was_sent(cluster: Cluster, gantry: Gantry, code: RequestCode) -> None:
     """Weakness guarded against: brokers stored the proxy as the origin, and nothing told the producer's (8.17)."""
     topic = await create_topic(cluster.broker, "send")
     body = "тело".encode() + bytes(range(256))
@@ -52,7 +52,7 @@ async def test_a_message_comes_back_as_it_was_sent(cluster: Cluster, gantry: Gan
 
 
 @covers(RequestCode.SEND_BATCH_MESSAGE)
-async def test_a_batch_comes_back_message_by_message(cluster: Cluster, gantry: Gantry) -> None:
+async def test_a_batch_is_pulled_as_single_messages(cluster: Cluster, gantry: Gantry) -> None:
     topic = await create_topic(cluster.broker, "batch")
     batch = [BatchMessage(n, b"body %d" % n, properties.encode({"KEYS": f"k{n}", "WAIT": "true"})) for n in range(3)]
     async with Client(gantry.address) as client:
@@ -66,7 +66,7 @@ async def test_a_batch_comes_back_message_by_message(cluster: Cluster, gantry: G
     assert ids == [message.commit_log_offset for message in found]
 
 
-async def test_a_signed_message_stays_as_it_is(cluster: Cluster, gantry: Gantry) -> None:
+async def test_a_signed_message_gets_no_born_host(cluster: Cluster, gantry: Gantry) -> None:
     """A signature covers every field: adding the producer's address would make it invalid."""
     topic = await create_topic(cluster.broker, "signed")
     async with Client(gantry.address) as client:
@@ -78,9 +78,7 @@ async def test_a_signed_message_stays_as_it_is(cluster: Cluster, gantry: Gantry)
 
 
 @covers(RequestCode.CONSUMER_SEND_MSG_BACK)
-async def test_a_message_sent_back_comes_again_and_then_goes_to_the_dead_letters(
-    cluster: Cluster, gantry: Gantry
-) -> None:
+async def test_a_message_sent_back_is_redelivered_and_then_dead_lettered(cluster: Cluster, gantry: Gantry) -> None:
     topic, group = await create_topic(cluster.broker, "back"), unique("group")
     async with Client(gantry.address) as client:
         await client.heartbeat({group: [topic, f"%RETRY%{group}"]})
@@ -139,7 +137,7 @@ async def test_a_delayed_message_is_recalled(cluster: Cluster, gantry: Gantry) -
 
 
 @covers(RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID)
-async def test_a_message_is_found_by_its_key_and_by_its_place(cluster: Cluster, gantry: Gantry) -> None:
+async def test_a_message_is_found_by_key_and_by_message_id(cluster: Cluster, gantry: Gantry) -> None:
     topic = await create_topic(cluster.broker, "query")
     async with Client(gantry.address) as client:
         reply = await client.send(topic, b"found", {"KEYS": "the-key", "UNIQ_KEY": unique("id")})
@@ -216,7 +214,7 @@ async def test_a_filter_expression_is_compiled_by_a_broker(cluster: Cluster, gan
 
 
 @covers(RequestCode.GET_ROUTEINFO_BY_TOPIC)
-async def test_a_route_tells_gantrys_address_in_the_clients_dialect(cluster: Cluster, gantry: Gantry) -> None:
+async def test_a_route_contains_gantrys_address_in_the_clients_json_dialect(cluster: Cluster, gantry: Gantry) -> None:
     topic = await create_topic(cluster.broker, "route", queues=3)
     async with Client(gantry.address) as client, Client(cluster.addresses["namesrv"]) as direct:
         fields = {"topic": topic}
@@ -255,7 +253,7 @@ async def test_a_topic_is_created_by_the_first_send(gantry: Gantry) -> None:
         assert message.body == b"first"
 
 
-async def test_a_message_needs_no_type_that_the_topic_has(cluster: Cluster, gantry: Gantry) -> None:
+async def test_a_message_without_the_type_of_its_topic_is_accepted(cluster: Cluster, gantry: Gantry) -> None:
     """Weakness guarded against: a topic's type was held against messages whose type the proxy guessed (8.14)."""
     topic = await create_topic(cluster.broker, "fifo", kind="FIFO")
     async with Client(gantry.address) as client:
@@ -263,7 +261,7 @@ async def test_a_message_needs_no_type_that_the_topic_has(cluster: Cluster, gant
         assert len(await client.pull(topic, unique("group"))) == 1
 
 
-async def test_the_brokers_region_and_trace_switch_are_told(cluster: Cluster, gantry: Gantry) -> None:
+async def test_a_send_response_contains_the_brokers_region_and_trace_switch(cluster: Cluster, gantry: Gantry) -> None:
     """Weakness guarded against: an empty region and "no tracing" were put over what the broker said (8.15)."""
     topic = await create_topic(cluster.broker, "trace")
     async with Client(gantry.address) as client, Client(cluster.broker) as direct:

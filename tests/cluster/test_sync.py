@@ -30,7 +30,7 @@ def gantry(mixed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield gantry
 
 
-async def test_a_group_behind_both_proxies_is_one(mixed: Cluster, gantry: Gantry) -> None:
+async def test_members_are_shared_with_a_java_proxy(mixed: Cluster, gantry: Gantry) -> None:
     """Weakness guarded against: a client that just dropped its connection was not announced (8.9)."""
     topic, group = await create_topic(mixed.broker, "sync"), unique("group")
     java = mixed.addresses["proxy_remoting"]
@@ -70,7 +70,7 @@ async def test_a_group_behind_both_proxies_is_one(mixed: Cluster, gantry: Gantry
         await wait_until(lists(at_gantry, group, "a", "b"), "a being known to Gantry again")
 
 
-async def test_what_leaves_with_its_replica_is_announced(
+async def test_clients_of_a_stopped_replica_leave_their_groups_at_a_java_proxy(
     mixed: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     topic, group = await create_topic(mixed.broker, "drained"), unique("group")

@@ -44,7 +44,9 @@ def _answers(client: Client) -> None:
 
 
 @covers(RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY)
-async def test_a_tool_asks_a_client_through_gantry(cluster: Cluster, gantry: Gantry, replica: Gantry) -> None:
+async def test_a_tools_requests_reach_a_client_behind_any_replica(
+    cluster: Cluster, gantry: Gantry, replica: Gantry
+) -> None:
     topic, group = await create_topic(cluster.broker, "tool"), unique("group")
     async with Client(gantry.address) as consumer, Client(gantry.address) as near, Client(replica.address) as far:
         _answers(consumer)
@@ -67,7 +69,7 @@ async def test_a_tool_asks_a_client_through_gantry(cluster: Cluster, gantry: Gan
 
 
 @covers(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
-async def test_a_broker_resets_and_asks_the_offsets_of_its_clients(cluster: Cluster, gantry: Gantry) -> None:
+async def test_a_brokers_resets_and_offset_requests_reach_its_clients(cluster: Cluster, gantry: Gantry) -> None:
     topic, group = await create_topic(cluster.broker, "reset"), unique("group")
     table = b'{"messageQueueTable":{}}'
     async with Client(gantry.address) as consumer, Client(gantry.address) as other, Client(cluster.broker) as tool:
@@ -95,7 +97,7 @@ async def test_a_broker_resets_and_asks_the_offsets_of_its_clients(cluster: Clus
 
 # mqadmin needs Java on every backend.
 @pytest.mark.external
-async def test_mqadmin_sees_clients_and_asks_them(cluster: Cluster, gantry: Gantry) -> None:
+async def test_mqadmin_lists_clients_and_has_them_consume_a_message(cluster: Cluster, gantry: Gantry) -> None:
     """The official tool at the real name server; it knows nothing of Gantry."""
     topic, group = await create_topic(cluster.broker, "admin"), unique("group")
     async with Client(gantry.address) as consumer:
@@ -139,7 +141,7 @@ async def test_mqadmin_sees_clients_and_asks_them(cluster: Cluster, gantry: Gant
     RequestCode.DELETE_TOPIC_IN_BROKER,
     RequestCode.DELETE_TOPIC_IN_NAMESRV,
 )
-async def test_a_tool_makes_a_topic_looks_at_it_and_deletes_it(gantry: Gantry) -> None:
+async def test_a_tool_creates_inspects_and_deletes_a_topic(gantry: Gantry) -> None:
     topic = unique("made")
     async with Client(gantry.address) as tool:
         fields = {
@@ -187,7 +189,7 @@ async def test_a_tool_makes_a_topic_looks_at_it_and_deletes_it(gantry: Gantry) -
     RequestCode.GET_CONSUME_STATS,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
 )
-async def test_a_tool_makes_a_group_sees_how_far_it_is_and_resets_it(cluster: Cluster, gantry: Gantry) -> None:
+async def test_a_tool_creates_a_group_reads_its_progress_and_resets_it(cluster: Cluster, gantry: Gantry) -> None:
     topic, group = await create_topic(cluster.broker, "progress"), unique("made")
     async with Client(gantry.address) as tool, Client(gantry.address) as consumer:
         config = {"groupName": group, "consumeMessageOrderly": True, "retryMaxTimes": 3}

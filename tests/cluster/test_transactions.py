@@ -64,7 +64,7 @@ def _answer(producer: Client, check: RemotingCommand, how: int) -> None:
 
 
 @covers(RequestCode.END_TRANSACTION)
-async def test_commit_and_rollback_need_no_check(cluster: Cluster, gantry: Gantry) -> None:
+async def test_commit_and_rollback_take_effect_without_a_check(cluster: Cluster, gantry: Gantry) -> None:
     """Weakness guarded against: a producer's own commit was dropped and reported as done (8.5)."""
     topic, group = await create_topic(cluster.broker, "tx"), unique("producers")
     async with Client(gantry.address) as producer:

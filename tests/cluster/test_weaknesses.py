@@ -28,7 +28,7 @@ _PUT_KV_CONFIG = 100
 _CONNECTIONS = pytest.mark.backends(Backend.CLUSTER, reason="it tests Gantry's connections, not the broker")
 
 
-async def test_no_answer_is_lost_to_a_client_that_reads_slowly(cluster: Cluster, gantry: Gantry) -> None:
+async def test_a_slow_reader_receives_all_responses(cluster: Cluster, gantry: Gantry) -> None:
     """Weakness guarded against: answers were dropped while much was waiting to be written, so that a send which had
     succeeded was repeated (8.2)."""
     topic = await create_topic(cluster.broker, "slow")
@@ -51,7 +51,7 @@ async def test_no_answer_is_lost_to_a_client_that_reads_slowly(cluster: Cluster,
 
 
 @pytest.mark.parametrize("encoding", list(SerializeType), ids=lambda encoding: encoding.name)
-async def test_every_one_of_many_requests_is_answered_once(
+async def test_each_of_many_requests_gets_exactly_one_response(
     cluster: Cluster, gantry: Gantry, encoding: SerializeType
 ) -> None:
     """Weakness guarded against: under load the oldest waiting requests vanished without an answer (8.3)."""
@@ -64,7 +64,7 @@ async def test_every_one_of_many_requests_is_answered_once(
         assert (await client.get(RequestCode.GET_MAX_OFFSET, queue_fields(topic))).fields["offset"] == "1000"
 
 
-async def test_a_route_keeps_all_that_it_says(cluster: Cluster, gantry: Gantry) -> None:
+async def test_a_route_keeps_all_its_fields(cluster: Cluster, gantry: Gantry) -> None:
     """Weakness guarded against: the order of topics, logical queues, zones were cut out of routes (8.13)."""
     topic = await create_topic(cluster.broker, "order")
     async with Client(cluster.addresses["namesrv"]) as name_server, Client(gantry.address) as client:

@@ -48,7 +48,7 @@ def address(app: App) -> str:
     return str(app.addresses[0])
 
 
-async def test_what_was_sent_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_sent_messages_survive_a_restart(tmp_path: Path) -> None:
     async with serving(tmp_path) as app, Client(address(app)) as client:
         await client.heartbeat({"g": ["t"]}, ["p"])
         await client.send("t", b"kept")
@@ -64,7 +64,7 @@ def _offset(group: str, commit: int | None = None) -> dict[str, object]:
     return where if commit is None else {**where, "commitOffset": commit}
 
 
-async def test_both_protocols_meet(tmp_path: Path) -> None:
+async def test_a_message_crosses_the_protocols(tmp_path: Path) -> None:
     port = free_port()
     async with serving(tmp_path, listen=f"127.0.0.1:{port}") as app:
         topic = await create_topic(f"127.0.0.1:{port}", "both")
@@ -79,7 +79,7 @@ async def test_both_protocols_meet(tmp_path: Path) -> None:
             assert found == [b"from remoting", b"from grpc"]
 
 
-async def test_a_long_poll_gets_what_comes(tmp_path: Path) -> None:
+async def test_a_long_poll_receives_a_later_message(tmp_path: Path) -> None:
     async with serving(tmp_path) as app, Client(address(app)) as client, Client(address(app)) as producer:
         await producer.send("t", b"first")
         polling = asyncio.ensure_future(client.pull("t", "g", offset=1, wait=5000))
@@ -98,7 +98,7 @@ async def test_a_drain_does_not_wait_for_long_polls(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_proxy_and_socket_tell_their_broker_address(tmp_path: Path) -> None:
+async def test_routes_of_proxy_and_listener_contain_their_own_address(tmp_path: Path) -> None:
     port = free_port()
     async with (
         serving(tmp_path, listen=f"127.0.0.1:{port}") as app,
@@ -125,7 +125,7 @@ async def test_a_message_id_leads_to_the_message(tmp_path: Path) -> None:
         assert [one.body for one in messages.decode_messages(found.body)] == [b"x"]
 
 
-async def test_it_is_counted(tmp_path: Path) -> None:
+async def test_metrics_count_messages_and_topics(tmp_path: Path) -> None:
     async with serving(tmp_path) as app, Client(address(app)) as client:
         before = _values(app)
         await client.send("t", b"x" * 1000)
@@ -141,7 +141,7 @@ def _values(app: App) -> dict[str, float]:
     return {one.labels.get("direction", one.name): one.value for one in samples}
 
 
-async def test_upkeep_that_fails_is_told_and_ends_nothing(
+async def test_a_failed_upkeep_is_logged_and_the_broker_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("proxy.embedded.backend._UPKEEP", 0.0)
@@ -157,7 +157,7 @@ async def test_upkeep_that_fails_is_told_and_ends_nothing(
 # Starts that fail.
 
 
-async def test_two_processes_do_not_share_a_directory(tmp_path: Path) -> None:
+async def test_a_directory_in_use_is_rejected(tmp_path: Path) -> None:
     async with serving(tmp_path):
         with pytest.raises(StoreLocked, match="in use by another process"):
             App(Settings(embedded={"directory": tmp_path}))
@@ -165,7 +165,7 @@ async def test_two_processes_do_not_share_a_directory(tmp_path: Path) -> None:
         pass
 
 
-def test_a_directory_of_another_format_ends_with_the_reason(
+def test_a_directory_of_another_format_is_rejected_with_the_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("logging.basicConfig", lambda **_: None)
@@ -174,7 +174,7 @@ def test_a_directory_of_another_format_ends_with_the_reason(
     assert str(tmp_path) in caplog.text
 
 
-def test_a_directory_that_cannot_be_ends_with_the_reason(
+def test_an_invalid_directory_is_rejected_with_the_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("logging.basicConfig", lambda **_: None)
@@ -183,7 +183,9 @@ def test_a_directory_that_cannot_be_ends_with_the_reason(
     assert str(tmp_path / "file") in caplog.text
 
 
-def test_neither_cluster_nor_directory_ends_with_the_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_without_cluster_and_directory_are_rejected_with_the_remedy(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["serve"]) == 2
     assert "--embedded DIR" in capsys.readouterr().err
 
@@ -222,11 +224,13 @@ def test_embedded_settings_become_options_of_store_and_broker() -> None:
         (["127.0.0.1:8080"], {"listen": ":9876", "advertise": "10.1.2.3:99"}, "10.1.2.3:99"),
     ],
 )
-def test_the_address_in_message_ids(listen: list[Any], embedded: dict[str, Any], told: str) -> None:
+def test_broker_address_follows_advertise_and_listen_settings(
+    listen: list[Any], embedded: dict[str, Any], told: str
+) -> None:
     assert str(broker_address(Settings(listen=listen, embedded=embedded))) == told
 
 
-def test_of_all_addresses_one_is_told() -> None:
+def test_broker_address_of_a_wildcard_is_one_ip_address() -> None:
     found = broker_address(Settings(listen=[":8080"]))
     assert found.ip is not None
     assert found.port == 8080
@@ -252,14 +256,14 @@ async def test_the_demo_has_topics_of_every_type(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize("name", SAMPLES.values())
-def test_each_sample_is_for_the_endpoint(name: str) -> None:
+def test_each_sample_contains_the_endpoint(name: str) -> None:
     text = sample(name, "mq.test:99")
     assert "mq.test:99" in text
     assert "127.0.0.1" not in text
     assert '"demo"' in text or "'demo'" in text
 
 
-def test_the_python_samples_are_python() -> None:
+def test_python_samples_compile() -> None:
     for name in SAMPLES.values():
         if name.endswith(".py"):
             compile(sample(name, "h:1"), name, "exec")

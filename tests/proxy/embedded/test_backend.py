@@ -29,7 +29,7 @@ async def _send(backend: EmbeddedBackend, topic: str) -> RemotingCommand:
     return await backend.request("broker-a", REQUESTS[RequestCode.SEND_MESSAGE_V2], command, 3, FakeChannel())
 
 
-async def test_routes_are_at_hand_and_follow_the_topics(backend: EmbeddedBackend) -> None:
+async def test_routes_follow_the_topics(backend: EmbeddedBackend) -> None:
     assert backend.cached_route("t") is None
     with pytest.raises(TopicNotExist):
         await backend.route("t")
@@ -42,7 +42,7 @@ async def test_routes_are_at_hand_and_follow_the_topics(backend: EmbeddedBackend
     assert not backend.has_broker("broker-b")
 
 
-async def test_another_broker_is_not_here(backend: EmbeddedBackend) -> None:
+async def test_requests_to_another_broker_are_rejected(backend: EmbeddedBackend) -> None:
     spec, command = REQUESTS[RequestCode.GET_MAX_OFFSET], commands.request(RequestCode.GET_MAX_OFFSET)
     with pytest.raises(ServiceUnavailable, match="broker-b"):
         backend.request("broker-b", spec, command, 3, None)
@@ -50,14 +50,14 @@ async def test_another_broker_is_not_here(backend: EmbeddedBackend) -> None:
         backend.oneway("broker-b", spec, command, None)
 
 
-async def test_what_has_no_answer_is_answered(backend: EmbeddedBackend) -> None:
+async def test_a_request_without_a_response_gets_success(backend: EmbeddedBackend) -> None:
     fields = {"producerGroup": "p", "commitOrRollback": "0", "commitLogOffset": "0", "tranStateTableOffset": "0"}
     command = commands.request(RequestCode.END_TRANSACTION, fields)
     reply = await backend.request("broker-a", REQUESTS[RequestCode.END_TRANSACTION], command, 3, None)
     assert reply.code == ResponseCode.SUCCESS
 
 
-async def test_members_are_enrolled_and_withdrawn(backend: EmbeddedBackend) -> None:
+async def test_register_and_unregister_change_memberships(backend: EmbeddedBackend) -> None:
     channel = FakeChannel()
     body = heartbeat("c", {"g": ["t"], "left": ["t"]}, ["p"])
     channel.session.heartbeat = commands.request(RequestCode.HEART_BEAT, {}, body)
@@ -76,7 +76,7 @@ async def test_members_are_enrolled_and_withdrawn(backend: EmbeddedBackend) -> N
     assert not backend.broker.members.consumers
 
 
-async def test_requests_of_the_process_itself_need_no_client(backend: EmbeddedBackend) -> None:
+async def test_requests_without_a_client_are_served(backend: EmbeddedBackend) -> None:
     spec = REQUESTS[RequestCode.HEART_BEAT]
     command = commands.request(RequestCode.HEART_BEAT, {}, orjson.dumps({"clientID": "c"}))
     assert (await backend.request("broker-a", spec, command, 3, None)).code == ResponseCode.INVALID_PARAMETER

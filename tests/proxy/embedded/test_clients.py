@@ -58,19 +58,21 @@ def reports(gantry: Gantry, broker: str) -> Iterator[dict[tuple[str, str, str], 
 
 
 @pytest.mark.parametrize(("client", "mode", "kind"), _TRIPS)
-def test_round_trip(reports: dict[tuple[str, str, str], Future[Report]], client: str, mode: str, kind: str) -> None:
+def test_official_client_receives_its_messages(
+    reports: dict[tuple[str, str, str], Future[Report]], client: str, mode: str, kind: str
+) -> None:
     report = reports[client, mode, kind].result()
     assert report["ok"], report
 
 
-async def test_across_the_protocols(gantry: Gantry, broker: str) -> None:
+async def test_messages_cross_the_protocols(gantry: Gantry, broker: str) -> None:
     topic = await create_topic(broker, "t", 4)
     words = ("--endpoint", gantry.address, "--topic", topic, "--group", unique("g"), "--run", unique("run"))
     assert run_client("go-remoting", "produce", "10", *words)["ok"]
     assert run_client("python-grpc", "consume", "10", *words, "--mode", "simple")["ok"]
 
 
-async def test_the_same_after_kill_9(tmp_path: Path) -> None:
+async def test_messages_and_offsets_survive_kill_9(tmp_path: Path) -> None:
     config = f'embedded.directory = "{tmp_path / "store"}"'
     with Gantry(tmp_path, "", config) as gantry:
         words = ("--endpoint", gantry.address, "--topic", "t", "--group", unique("g"), "--run", unique("run"))

@@ -70,7 +70,7 @@ class _Broker:
         return [message.body for message in messages.decode_messages(reply.body)]
 
 
-async def test_everything_that_was_answered_is_there(tmp_path: Path) -> None:
+async def test_all_acknowledged_writes_survive_a_crash(tmp_path: Path) -> None:
     before = _Broker(tmp_path / "before")
     for number in range(6):
         await before.send("t", b"%d" % number)

@@ -31,7 +31,7 @@ def _told(bench: Bench) -> Sequence[object]:
     return told
 
 
-async def test_members_come_and_go_and_are_told(bench: Bench) -> None:
+async def test_members_are_notified_of_joins_and_leaves(bench: Bench) -> None:
     bench.topic("t")
     one, two = FakeChannel(), FakeChannel()
     beat = bench.join({"g": ["t"]}, channel=one, name="one")
@@ -55,21 +55,21 @@ async def test_members_come_and_go_and_are_told(bench: Bench) -> None:
     )
 
 
-async def test_broadcasting_members_need_not_know_of_each_other(bench: Bench) -> None:
+async def test_broadcasting_members_are_not_notified(bench: Bench) -> None:
     bench.topic("t")
     bench.join({"g": ["t"]}, messageModel="BROADCASTING")
     bench.join({"g": ["t"]}, channel=FakeChannel(), name="two", messageModel="BROADCASTING")
     assert _told(bench) == []
 
 
-async def test_a_heartbeat_makes_the_retry_topic(bench: Bench) -> None:
+async def test_a_heartbeat_creates_the_retry_topic(bench: Bench) -> None:
     bench.join({"g": ["t"]})
     topic = bench.broker.topics.get("%RETRY%g")
     assert topic is not None
     assert topic.read == 1
 
 
-async def test_a_silent_member_leaves(bench: Bench) -> None:
+async def test_a_member_without_heartbeats_is_removed(bench: Bench) -> None:
     bench.topic("t")
     bench.join({"g": ["t"]}, producers=["p"])
     bench.pass_time(131_000, step=5000)
@@ -100,7 +100,7 @@ async def test_producers_take_turns(bench: Bench) -> None:
     assert asked == {id(channels[0]), id(channels[2])}
 
 
-async def test_connections_are_shown(bench: Bench) -> None:
+async def test_connections_of_producers_and_consumers_are_listed(bench: Bench) -> None:
     bench.topic("t")
     bench.join({"g": ["t"]}, producers=["p"])
     consumers = _json(bench.get(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}))
@@ -121,7 +121,7 @@ def _lock(bench: Bench, client: str, queues: list[int], code: int = RequestCode.
     return [queue["queueId"] for queue in orjson.loads(reply.body)["lockOKMQSet"]] if reply.body else []
 
 
-async def test_a_lock_is_one_clients_until_it_expires(bench: Bench) -> None:
+async def test_a_queue_lock_excludes_other_clients_until_it_expires(bench: Bench) -> None:
     assert _lock(bench, "one", [0, 1]) == [0, 1]
     assert _lock(bench, "two", [0, 1, 2]) == [2]
     bench.now += 50_000
@@ -132,7 +132,7 @@ async def test_a_lock_is_one_clients_until_it_expires(bench: Bench) -> None:
     assert _lock(bench, "three", [0, 1]) == [0]
 
 
-async def test_what_an_orderly_group_cannot_consume_dies_at_once(bench: Bench) -> None:
+async def test_a_failed_message_of_an_orderly_group_is_dead_lettered_immediately(bench: Bench) -> None:
     bench.topic("t")
     bench.join({"g": ["t"]})
     _lock(bench, "c", [0])
@@ -165,7 +165,7 @@ def _queues(bench: Bench, client: str, strategy: str = "AVG") -> list[int]:
     ("strategy", "shares"),
     [("AVG", [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]), ("AVG_BY_CIRCLE", [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]])],
 )
-async def test_queues_are_shared_out(bench: Bench, strategy: str, shares: list[list[int]]) -> None:
+async def test_queue_assignment_follows_the_strategy(bench: Bench, strategy: str, shares: list[list[int]]) -> None:
     bench.topic("t", queues=10)
     for name in "abc":
         bench.join({"g": ["t"]}, channel=FakeChannel(), name=name)
@@ -176,7 +176,7 @@ async def test_queues_are_shared_out(bench: Bench, strategy: str, shares: list[l
     assert _assigned(bench, "a", topic="absent") is None
 
 
-async def test_groups_that_pop(bench: Bench) -> None:
+async def test_queue_assignment_of_popping_groups_follows_the_share(bench: Bench) -> None:
     bench.topic("t", queues=4)
     for name in "abcd":
         bench.join({"g": ["t"]}, channel=FakeChannel(), name=name)

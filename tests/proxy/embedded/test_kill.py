@@ -9,6 +9,6 @@ from tests.proxy.embedded import kill
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 
-async def test_what_was_answered_survives(tmp_path: Path) -> None:
+async def test_acknowledged_writes_survive_kill_9(tmp_path: Path) -> None:
     told = await kill.run(2, tmp_path, seed=5)
     assert told.something_of_all, told.answers

@@ -19,7 +19,7 @@ def _change(bench: Bench, popped: PoppedMessage, milliseconds: int, topic: str =
     return bench.get(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields).fields
 
 
-async def test_what_is_popped_is_invisible_until_its_time_is_over(bench: Bench) -> None:
+async def test_popped_messages_are_redelivered_after_their_invisible_time(bench: Bench) -> None:
     bench.topic("t")
     for number in range(3):
         bench.send("t", b"%d" % number, {"KEYS": f"k{number}"})
@@ -45,7 +45,7 @@ async def test_what_is_popped_is_invisible_until_its_time_is_over(bench: Bench) 
 
 
 @pytest.mark.parametrize(("v2", "name"), [(False, "%RETRY%g_t"), (True, "%RETRY%g+t")])
-async def test_retry_topics_old_and_new(v2: bool, name: str) -> None:
+async def test_retry_topics_of_both_versions_are_popped(v2: bool, name: str) -> None:
     bench = Bench(BrokerSettings(retry_topic_v2=v2))
     bench.topic("t")
     bench.send("t", b"x")
@@ -59,7 +59,7 @@ async def test_retry_topics_old_and_new(v2: bool, name: str) -> None:
     assert third.reconsume_times == 2
 
 
-async def test_groups_pop_apart(bench: Bench) -> None:
+async def test_groups_pop_independently(bench: Bench) -> None:
     bench.topic("t", queues=3)
     for queue in range(3):
         bench.send("t", b"%d" % queue, queue=queue)
@@ -68,7 +68,7 @@ async def test_groups_pop_apart(bench: Bench) -> None:
     assert texts(bench.pop("t", "i", queueId=1)) == [b"1"]
 
 
-async def test_a_pop_takes_as_many_as_it_asked_for_and_tells_the_rest(bench: Bench) -> None:
+async def test_a_pop_returns_at_most_its_count_and_the_remaining_number(bench: Bench) -> None:
     bench.topic("t")
     for number in range(50):
         bench.send("t", b"%d" % number)
@@ -77,7 +77,7 @@ async def test_a_pop_takes_as_many_as_it_asked_for_and_tells_the_rest(bench: Ben
     assert pop_offset_info.parse_msg_offset_info(reply.fields["msgOffsetInfo"]) == {(Retry.NORMAL, 0): tuple(range(20))}
 
 
-async def test_filters_pass_over_what_is_not_wanted(bench: Bench) -> None:
+async def test_a_pop_skips_messages_that_do_not_match(bench: Bench) -> None:
     bench.topic("t")
     for number in range(6):
         bench.send("t", b"%d" % number, {"TAGS": "ab"[number % 2], "n": str(number)})
@@ -92,7 +92,7 @@ async def test_filters_pass_over_what_is_not_wanted(bench: Bench) -> None:
     assert bad.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
-async def test_a_batch_acknowledges_many(bench: Bench) -> None:
+async def test_a_batch_acknowledges_several_messages(bench: Bench) -> None:
     bench.topic("t", queues=2)
     for number in range(10):
         bench.send("t", b"%d" % number, queue=number % 2)
@@ -105,7 +105,7 @@ async def test_a_batch_acknowledges_many(bench: Bench) -> None:
     assert empty.code == ResponseCode.NO_MESSAGE
 
 
-async def test_the_invisible_time_is_changed(bench: Bench) -> None:
+async def test_change_invisible_time_redelivers_at_the_new_time(bench: Bench) -> None:
     bench.topic("t")
     bench.send("t", b"x")
     [popped] = bench.pop("t")
@@ -135,7 +135,7 @@ async def test_the_invisible_time_is_changed_in_the_millisecond_of_the_pop(bench
     assert texts(bench.pop("t")) == [b"x"]
 
 
-async def test_a_change_that_comes_too_late_brings_nothing_back(bench: Bench) -> None:
+async def test_a_late_change_of_the_invisible_time_redelivers_nothing(bench: Bench) -> None:
     bench.topic("t")
     bench.send("t", b"x")
     [popped] = bench.pop("t")
@@ -156,7 +156,9 @@ async def test_a_change_that_comes_too_late_brings_nothing_back(bench: Bench) ->
         ({"extraInfo": "?"}, ResponseCode.INVALID_PARAMETER),
     ],
 )
-async def test_acknowledgements_that_are_refused(bench: Bench, changes: dict[str, object], code: ResponseCode) -> None:
+async def test_invalid_acknowledgements_are_rejected(
+    bench: Bench, changes: dict[str, object], code: ResponseCode
+) -> None:
     bench.topic("t")
     bench.send("t", b"x")
     [popped] = bench.pop("t")
@@ -175,12 +177,12 @@ async def test_acknowledgements_that_are_refused(bench: Bench, changes: dict[str
         ({"bornTime": 1000}, ResponseCode.POLLING_TIMEOUT),
     ],
 )
-async def test_pops_that_are_refused(bench: Bench, changes: dict[str, object], code: ResponseCode) -> None:
+async def test_invalid_pops_are_rejected(bench: Bench, changes: dict[str, object], code: ResponseCode) -> None:
     bench.topic("t")
     assert bench.ask(RequestCode.POP_MESSAGE, {**bench.pop_fields("t"), **changes}).code == code
 
 
-async def test_where_new_groups_begin(bench: Bench) -> None:
+async def test_a_new_group_begins_by_its_init_mode(bench: Bench) -> None:
     bench.topic("t")
     for number in range(3):
         bench.send("t", b"%d" % number)
@@ -189,7 +191,7 @@ async def test_where_new_groups_begin(bench: Bench) -> None:
     assert len(bench.pop("t", "last", initMode=1)) == 3
 
 
-async def test_after_a_restart_nothing_is_lost_and_nothing_comes_twice(bench: Bench) -> None:
+async def test_a_restart_neither_loses_nor_duplicates_messages(bench: Bench) -> None:
     bench.topic("t")
     for number in range(6):
         bench.send("t", b"%d" % number)
@@ -207,7 +209,7 @@ async def test_after_a_restart_nothing_is_lost_and_nothing_comes_twice(bench: Be
     assert texts(bench.pop("t")) == [b"2"]
 
 
-async def test_a_full_disk_hands_nothing_out(bench: Bench) -> None:
+async def test_a_full_disk_delivers_no_message(bench: Bench) -> None:
     bench.topic("t")
     bench.send("t", b"x")
     bench.pop("t", "other")
@@ -225,7 +227,7 @@ async def test_a_full_disk_hands_nothing_out(bench: Bench) -> None:
 # Waiting.
 
 
-async def test_a_pop_waits(bench: Bench) -> None:
+async def test_a_pop_waits_for_a_message(bench: Bench) -> None:
     bench.topic("t", queues=2)
     fields = bench.pop_fields("t", pollTime=10_000)
     anywhere = bench.begin(RequestCode.POP_MESSAGE, fields)
@@ -239,7 +241,7 @@ async def test_a_pop_waits(bench: Bench) -> None:
     assert texts(bench.popped(second.result(), "t")) == [b"1"]
 
 
-async def test_one_message_wakes_one_client(bench: Bench) -> None:
+async def test_a_message_wakes_one_pop(bench: Bench) -> None:
     bench.topic("t")
     waiting = [bench.begin(RequestCode.POP_MESSAGE, bench.pop_fields("t", pollTime=10_000)) for _ in range(3)]
     bench.send("t", b"x")
@@ -250,7 +252,7 @@ async def test_one_message_wakes_one_client(bench: Bench) -> None:
     assert waiting[1].result().code == waiting[2].result().code == ResponseCode.POLLING_TIMEOUT
 
 
-async def test_a_client_that_is_gone_takes_nothing(bench: Bench) -> None:
+async def test_a_closed_client_receives_no_message(bench: Bench) -> None:
     bench.topic("t")
     gone = FakeChannel()
     left = bench.begin(RequestCode.POP_MESSAGE, bench.pop_fields("t", pollTime=10_000), channel=gone)
@@ -261,7 +263,7 @@ async def test_a_client_that_is_gone_takes_nothing(bench: Bench) -> None:
     assert left.result().code == ResponseCode.POLLING_TIMEOUT
 
 
-async def test_a_filter_decides_who_is_woken(bench: Bench) -> None:
+async def test_a_message_wakes_only_pops_that_it_matches(bench: Bench) -> None:
     bench.topic("t")
     fields = bench.pop_fields("t", pollTime=10_000, exp="b", expType="TAG")
     waiting = bench.begin(RequestCode.POP_MESSAGE, fields)
@@ -271,7 +273,7 @@ async def test_a_filter_decides_who_is_woken(bench: Bench) -> None:
     assert texts(bench.popped(waiting.result(), "t")) == [b"b"]
 
 
-async def test_a_revived_message_wakes_who_waits(bench: Bench) -> None:
+async def test_a_redelivered_message_wakes_a_pop(bench: Bench) -> None:
     bench.topic("t")
     bench.send("t", b"x")
     bench.pop("t", invisibleTime=2000)
@@ -284,7 +286,7 @@ async def test_a_revived_message_wakes_who_waits(bench: Bench) -> None:
     assert not notice.done()
 
 
-async def test_who_waits_for_a_notice_is_told(bench: Bench) -> None:
+async def test_a_notification_waits_for_a_message(bench: Bench) -> None:
     bench.topic("t")
     fields = {"topic": "t", "consumerGroup": "g", "queueId": 0, "pollTime": 5000, "bornTime": 0}
     waiting = bench.begin(RequestCode.NOTIFICATION, fields)
@@ -300,7 +302,7 @@ async def test_who_waits_for_a_notice_is_told(bench: Bench) -> None:
     assert bench.ask(RequestCode.PEEK_MESSAGE, {**fields, "maxMsgNums": 5}).code == ResponseCode.PULL_NOT_FOUND
 
 
-async def test_too_many_waiting_are_sent_away() -> None:
+async def test_pops_over_the_limit_of_long_polls_are_rejected() -> None:
     bench = Bench(BrokerSettings(max_polls=2))
     bench.topic("t")
     for _ in range(2):
@@ -311,7 +313,7 @@ async def test_too_many_waiting_are_sent_away() -> None:
     assert bench.get(RequestCode.NOTIFICATION, fields).fields == {"hasMsg": "false", "pollingFull": "true"}
 
 
-async def test_a_filter_with_much_to_pass_over_gets_there(bench: Bench) -> None:
+async def test_a_waiting_pop_skips_many_messages_that_do_not_match(bench: Bench) -> None:
     bench.topic("t")
     for _ in range(3000):
         bench.send("t", b"-", {"n": "0"})
@@ -326,7 +328,7 @@ async def test_a_filter_with_much_to_pass_over_gets_there(bench: Bench) -> None:
 # In order.
 
 
-async def test_a_queue_is_locked_until_all_is_acknowledged(bench: Bench) -> None:
+async def test_a_fifo_queue_is_locked_until_all_messages_are_acknowledged(bench: Bench) -> None:
     bench.topic("t", queues=2)
     for number in range(4):
         bench.send("t", b"%d" % number, queue=0)
@@ -343,7 +345,7 @@ async def test_a_queue_is_locked_until_all_is_acknowledged(bench: Bench) -> None
     assert texts(bench.popped(waiting.result(), "t")) == [b"2", b"3"]
 
 
-async def test_in_order_what_is_not_acknowledged_comes_again_and_counts(bench: Bench) -> None:
+async def test_an_unacknowledged_fifo_message_is_redelivered_and_counted(bench: Bench) -> None:
     bench.topic("t")
     for number in range(3):
         bench.send("t", b"%d" % number)
@@ -370,7 +372,7 @@ async def test_in_order_what_is_not_acknowledged_comes_again_and_counts(bench: B
     assert [one.reconsume_times for one in bench.pop("t", order=True)] == [2, 2]
 
 
-async def test_the_same_attempt_gets_the_same_again(bench: Bench) -> None:
+async def test_a_retried_attempt_gets_the_same_messages(bench: Bench) -> None:
     bench.topic("t")
     bench.send("t", b"x")
     first = bench.pop("t", order=True, attemptId="a")
@@ -379,7 +381,7 @@ async def test_the_same_attempt_gets_the_same_again(bench: Bench) -> None:
     assert (texts(again), again[0].reconsume_times) == (texts(first), 0)
 
 
-async def test_in_order_a_message_is_postponed(bench: Bench) -> None:
+async def test_change_invisible_time_postpones_a_fifo_message(bench: Bench) -> None:
     bench.topic("t")
     bench.send("t", b"x")
     [popped] = bench.pop("t", order=True)
@@ -393,7 +395,7 @@ async def test_in_order_a_message_is_postponed(bench: Bench) -> None:
     assert texts(bench.popped(waiting.result(), "t")) == [b"x"]
 
 
-async def test_a_reset_unlocks_a_queue(bench: Bench) -> None:
+async def test_a_reset_unlocks_a_fifo_queue(bench: Bench) -> None:
     bench.topic("t")
     for number in range(3):
         bench.send("t", b"%d" % number)
@@ -404,7 +406,7 @@ async def test_a_reset_unlocks_a_queue(bench: Bench) -> None:
     assert texts(bench.popped(waiting.result(), "t")) == [b"1", b"2"]
 
 
-async def test_messages_of_a_topic_that_is_gone_are_not_revived(bench: Bench) -> None:
+async def test_messages_of_a_deleted_topic_are_not_redelivered(bench: Bench) -> None:
     bench.topic("t")
     bench.send("t", b"x")
     bench.pop("t")

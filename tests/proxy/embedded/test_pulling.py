@@ -29,7 +29,9 @@ def _bodies(body: bytes) -> list[bytes]:
         (3, -1, ResponseCode.PULL_OFFSET_MOVED, 0),
     ],
 )
-async def test_where_a_pull_ends(bench: Bench, sent: int, offset: int, code: ResponseCode, following: int) -> None:
+async def test_a_pull_outside_the_bounds_returns_the_next_offset(
+    bench: Bench, sent: int, offset: int, code: ResponseCode, following: int
+) -> None:
     bench.topic("t")
     for number in range(sent):
         bench.send("t", b"%d" % number)
@@ -52,7 +54,7 @@ async def test_where_a_pull_ends(bench: Bench, sent: int, offset: int, code: Res
         ({"topic": "closed"}, ResponseCode.NO_PERMISSION),
     ],
 )
-async def test_pulls_that_are_refused(bench: Bench, changes: dict[str, object], code: ResponseCode) -> None:
+async def test_invalid_pulls_are_rejected(bench: Bench, changes: dict[str, object], code: ResponseCode) -> None:
     bench.topic("t")
     bench.topic("closed", perm=2)
     reply = bench.ask(RequestCode.PULL_MESSAGE, {**pull_fields("t", "g"), **changes})
@@ -69,7 +71,9 @@ async def test_pulls_that_are_refused(bench: Bench, changes: dict[str, object], 
         ("TAGS is null or TAGS = 'b'", "SQL92", [b"1", b"2"]),
     ],
 )
-async def test_filters(bench: Bench, expression: str, kind: str, found: list[bytes]) -> None:
+async def test_a_pull_returns_the_messages_that_match_its_filter(
+    bench: Bench, expression: str, kind: str, found: list[bytes]
+) -> None:
     bench.topic("t")
     for number, tag in enumerate(("a", "b", "", "a")):
         bench.send("t", b"%d" % number, {"n": str(number), **({"TAGS": tag} if tag else {})})
@@ -77,7 +81,7 @@ async def test_filters(bench: Bench, expression: str, kind: str, found: list[byt
     assert (_bodies(reply.body), reply.fields["nextBeginOffset"]) == (found, "4")
 
 
-async def test_a_filter_that_nothing_fits_goes_on_a_while(bench: Bench) -> None:
+async def test_a_pull_without_matches_advances_by_a_limited_number_of_messages(bench: Bench) -> None:
     bench.topic("t")
     for _ in range(1000):
         bench.send("t", pairs={"TAGS": "a"})
@@ -91,7 +95,7 @@ async def test_a_filter_that_nothing_fits_goes_on_a_while(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("codes", [[], [98], ["98"], ["-1", "98", "?", None, True, 1.5]])
-async def test_the_groups_own_subscription_is_used(bench: Bench, codes: list[object]) -> None:
+async def test_a_pull_uses_the_subscription_of_its_group(bench: Bench, codes: list[object]) -> None:
     """Go clients write the hashes of tags as texts."""
     bench.topic("t")
     bench.send("t", b"1", {"TAGS": "a"})
@@ -105,7 +109,7 @@ async def test_the_groups_own_subscription_is_used(bench: Bench, codes: list[obj
     assert elsewhere.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
 
 
-async def test_a_pull_waits_for_a_message_that_fits(bench: Bench) -> None:
+async def test_a_pull_waits_for_a_message_that_matches(bench: Bench) -> None:
     bench.topic("t")
     bench.send("t", pairs={"TAGS": "a"})
     fields = {**pull_fields("t", "g", offset=1, wait=10_000), "subscription": "b"}
@@ -117,7 +121,7 @@ async def test_a_pull_waits_for_a_message_that_fits(bench: Bench) -> None:
     assert bench.broker.waiting_pulls.total == 0
 
 
-async def test_a_wait_ends(bench: Bench) -> None:
+async def test_a_waiting_pull_ends_at_its_deadline(bench: Bench) -> None:
     bench.topic("t")
     gone = FakeChannel()
     kept = bench.begin(RequestCode.PULL_MESSAGE, pull_fields("t", "g", wait=1000))
@@ -132,7 +136,7 @@ async def test_a_wait_ends(bench: Bench) -> None:
     assert bench.broker.waiting_pulls.total == 0
 
 
-async def test_a_pull_commits_on_the_way(bench: Bench) -> None:
+async def test_a_pull_commits_the_given_offset(bench: Bench) -> None:
     bench.topic("t")
     bench.send("t")
     fields = pull_fields("t", "g")
@@ -142,7 +146,7 @@ async def test_a_pull_commits_on_the_way(bench: Bench) -> None:
     assert bench.get(RequestCode.QUERY_CONSUMER_OFFSET, query).fields["offset"] == "1"
 
 
-async def test_offsets_of_new_groups(bench: Bench) -> None:
+async def test_a_new_group_has_no_offset_or_zero(bench: Bench) -> None:
     bench.topic("t")
     query = {"consumerGroup": "g", "topic": "t", "queueId": 0}
     assert bench.ask(RequestCode.QUERY_CONSUMER_OFFSET, query).code == ResponseCode.QUERY_NOT_FOUND
@@ -158,7 +162,7 @@ async def test_offsets_of_new_groups(bench: Bench) -> None:
     assert wrong.code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_a_reset_is_told_with_the_next_pull(bench: Bench) -> None:
+async def test_a_reset_is_returned_by_the_next_pull(bench: Bench) -> None:
     bench.topic("t")
     bench.join({"g": ["t"]})
     for number in range(5):
@@ -178,7 +182,7 @@ async def test_a_reset_is_told_with_the_next_pull(bench: Bench) -> None:
     assert bench.pull("t", offset=2).code == ResponseCode.SUCCESS
 
 
-async def test_clients_are_told_of_a_reset_where_that_is_set() -> None:
+async def test_a_reset_is_pushed_to_clients_if_so_configured() -> None:
     bench = Bench(BrokerSettings(server_side_reset=False))
     bench.topic("t")
     reset = {"topic": "t", "group": "g", "timestamp": -1, "isForce": False}
@@ -192,7 +196,7 @@ async def test_clients_are_told_of_a_reset_where_that_is_set() -> None:
     assert command.body == b'{"offsetTable":{{"topic":"t","brokerName":"broker-a","queueId":0}:1}}'
 
 
-async def test_offsets_by_time(bench: Bench) -> None:
+async def test_offsets_are_found_by_time(bench: Bench) -> None:
     bench.topic("t")
     for _ in range(3):
         bench.send("t")
@@ -210,7 +214,7 @@ async def test_offsets_by_time(bench: Bench) -> None:
     assert empty.fields["timestamp"] == "-1"
 
 
-async def test_a_client_without_an_understandable_subscription(bench: Bench) -> None:
+async def test_a_pull_with_an_invalid_subscription_is_rejected(bench: Bench) -> None:
     bench.topic("t")
     bench.join({"g": ["t"]}, subscriptionDataSet=[subscription("t", "a >", "SQL92")])
     reply = bench.ask(RequestCode.PULL_MESSAGE, {**pull_fields("t", "g"), "sysFlag": 0})

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 _HANDLE = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
 
 
-async def test_headers_that_were_not_filled_in_are_zeros(bench: Bench) -> None:
+async def test_refusals_contain_unset_header_fields_as_zeros(bench: Bench) -> None:
     bench.topic("t")
     pops: list[tuple[int, dict[str, object]]] = [
         (ResponseCode.TOPIC_NOT_EXIST, {"topic": "nope"}),
@@ -34,7 +34,7 @@ async def test_headers_that_were_not_filled_in_are_zeros(bench: Bench) -> None:
     assert peeked.fields == {**_HANDLE, "restNum": "1"}
 
 
-async def test_a_pull_says_who_may_not_read(bench: Bench) -> None:
+async def test_a_forbidden_pull_returns_the_forbidden_type(bench: Bench) -> None:
     bench.topic("t", perm=2)
     reply = bench.ask(RequestCode.PULL_MESSAGE, pull_fields("t", "g"))
     assert (reply.code, reply.fields) == (ResponseCode.NO_PERMISSION, {"forbiddenType": "3"})
@@ -43,17 +43,17 @@ async def test_a_pull_says_who_may_not_read(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b" {} \n", b'{"brokerName": "broker-a", "acks": []}'])
-async def test_a_batch_that_acknowledges_nothing(bench: Bench, body: bytes) -> None:
+async def test_an_empty_batch_of_acknowledgements_is_rejected(bench: Bench, body: bytes) -> None:
     assert bench.ask(RequestCode.BATCH_ACK_MESSAGE, {}, body).code == ResponseCode.NO_MESSAGE
 
 
-async def test_a_recall_tells_the_region(bench: Bench) -> None:
+async def test_a_rejected_recall_returns_the_region(bench: Bench) -> None:
     fields = {"topic": "nope", "recallHandle": "?", "producerGroup": "p"}
     reply = bench.ask(RequestCode.RECALL_MESSAGE, fields)
     assert (reply.code, reply.fields) == (ResponseCode.TOPIC_NOT_EXIST, {"MSG_REGION": "DefaultRegion"})
 
 
-async def test_topics_of_units(bench: Bench) -> None:
+async def test_topics_are_listed_by_their_unit_flags(bench: Bench) -> None:
     for name, flag in (("plain", 0), ("unit", 1), ("retry", 2), ("both", 3)):
         bench.topic(name, topicSysFlag=flag)
     listed = {

@@ -13,7 +13,7 @@ from tests.proxy.embedded.bench import Bench
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_message_is_stored_with_what_brokers_add(bench: Bench) -> None:
+async def test_a_stored_message_has_the_properties_that_brokers_add(bench: Bench) -> None:
     bench.topic("t")
     reply = bench.send("t", b"body", {"KEYS": "k", "POP_CK": "forged", "UNIQ_KEY": "U"}, flag=7)
     [message] = bench.stored("t")
@@ -32,7 +32,7 @@ async def test_a_message_without_a_unique_id_gets_one(bench: Bench) -> None:
     assert bench.stored("t")[0].get(properties.UNIQ_CLIENT_MESSAGE_ID) == reply.fields["transactionId"]
 
 
-async def test_a_queue_below_zero_is_any_queue(bench: Bench) -> None:
+async def test_a_negative_queue_id_selects_any_queue(bench: Bench) -> None:
     bench.topic("t", queues=8)
     chosen = {bench.send("t", queue=-1).fields["queueId"] for _ in range(60)}
     assert len(chosen) > 3
@@ -53,14 +53,16 @@ async def test_a_queue_below_zero_is_any_queue(bench: Bench) -> None:
         ("new", {"defaultTopic": "absent"}, ResponseCode.TOPIC_NOT_EXIST),
     ],
 )
-async def test_what_cannot_be_sent(bench: Bench, topic: str, changes: dict[str, object], code: ResponseCode) -> None:
+async def test_invalid_messages_are_rejected(
+    bench: Bench, topic: str, changes: dict[str, object], code: ResponseCode
+) -> None:
     bench.topic("t")
     reply = bench.send(topic, **changes)  # type: ignore[arg-type]
     assert reply.code == code
     assert reply.remark
 
 
-async def test_topics_are_created_as_the_template_allows(bench: Bench) -> None:
+async def test_a_first_send_creates_a_topic_from_its_template(bench: Bench) -> None:
     assert bench.send("fresh", defaultTopicQueueNums=3, queue=2).code == ResponseCode.SUCCESS
     topic = bench.broker.topics.get("fresh")
     assert topic is not None
@@ -69,12 +71,12 @@ async def test_topics_are_created_as_the_template_allows(bench: Bench) -> None:
     assert bench.broker.topics.get("fresh") == topic
 
 
-async def test_no_topic_is_created_where_that_is_off() -> None:
+async def test_no_topic_is_created_if_creation_is_disabled() -> None:
     bench = Bench(BrokerSettings(auto_create_topics=False))
     assert bench.send("fresh").code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_a_batch_is_all_or_nothing(bench: Bench) -> None:
+async def test_a_batch_is_stored_completely_or_not_at_all(bench: Bench) -> None:
     bench.topic("t")
     entries = [BatchMessage(n, b"%d" % n, properties.encode({"KEYS": f"k{n}", "UNIQ_KEY": f"u{n}"})) for n in range(3)]
     fields = v2(send_fields("t", batch=True))
@@ -91,7 +93,7 @@ async def test_a_batch_is_all_or_nothing(bench: Bench) -> None:
     assert retry.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-async def test_a_full_disk_is_told_and_reads_go_on(bench: Bench) -> None:
+async def test_a_full_disk_rejects_sends_and_serves_reads(bench: Bench) -> None:
     bench.topic("t")
     bench.send("t", b"before")
     bench.store.full = True
@@ -102,7 +104,7 @@ async def test_a_full_disk_is_told_and_reads_go_on(bench: Bench) -> None:
     assert bench.send("t", b"after").code == ResponseCode.SUCCESS
 
 
-async def test_nothing_is_acknowledged_before_it_is_durable(bench: Bench) -> None:
+async def test_a_send_is_answered_only_when_durable(bench: Bench) -> None:
     bench.topic("t")
     bench.store.hold = True
     fields = v2(send_fields("t"))
@@ -116,7 +118,7 @@ async def test_nothing_is_acknowledged_before_it_is_durable(bench: Bench) -> Non
     assert (await third).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-async def test_a_priority_is_a_queue(bench: Bench) -> None:
+async def test_a_priority_selects_the_queue(bench: Bench) -> None:
     bench.topic("p", queues=4, attributes="+message.type=PRIORITY")
     for priority in ("0", "2", "9"):
         bench.send("p", priority.encode(), {properties.PRIORITY: priority})
@@ -125,7 +127,7 @@ async def test_a_priority_is_a_queue(bench: Bench) -> None:
     assert [one.message.body for one in bench.pop("p")] == [b"9", b"2", b"0"]
 
 
-async def test_a_retry_message_becomes_a_dead_letter(bench: Bench) -> None:
+async def test_a_retry_message_over_its_maximum_becomes_a_dead_letter(bench: Bench) -> None:
     bench.topic("t")
     bench.join({"g": ["t"]})
     assert bench.send("%RETRY%g", b"again", {"DELAY": "0"}, reconsumeTimes=16).code == ResponseCode.SUCCESS

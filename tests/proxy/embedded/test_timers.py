@@ -11,7 +11,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize(("level", "delay"), [(1, 1000), (3, 10_000), (18, 7_200_000), (99, 7_200_000)])
-async def test_a_level_is_a_delay(bench: Bench, level: int, delay: int) -> None:
+async def test_a_delay_level_delays_a_message(bench: Bench, level: int, delay: int) -> None:
     bench.topic("t")
     bench.send("t", b"later", {"DELAY": str(level), "TIMER_DELAY_MS": "1"})
     assert bench.bodies("SCHEDULE_TOPIC_XXXX", queue=min(level, 18) - 1) == [b"later"]
@@ -31,7 +31,7 @@ async def test_a_level_is_a_delay(bench: Bench, level: int, delay: int) -> None:
         ({"TIMER_DELAY_SEC": "3"}, 3_000),
     ],
 )
-async def test_a_time_is_kept_to_the_millisecond(bench: Bench, pairs: dict[str, str], due: int) -> None:
+async def test_a_timer_message_is_delivered_at_its_millisecond(bench: Bench, pairs: dict[str, str], due: int) -> None:
     bench.topic("t", queues=2)
     bench.send("t", b"later", pairs, queue=1)
     bench.pass_time(due - 1)
@@ -42,19 +42,19 @@ async def test_a_time_is_kept_to_the_millisecond(bench: Bench, pairs: dict[str, 
     assert int(message.get(properties.TIMER_OUT_MS) or 0) % 1000 == 0
 
 
-async def test_a_time_that_has_passed_is_now(bench: Bench) -> None:
+async def test_a_timer_in_the_past_delivers_immediately(bench: Bench) -> None:
     bench.topic("t")
     bench.send("t", b"now", {"TIMER_DELIVER_MS": str(START - 1)})
     assert bench.bodies("t") == [b"now"]
 
 
 @pytest.mark.parametrize("pairs", [{"TIMER_DELIVER_MS": "soon"}, {"TIMER_DELAY_SEC": str(4 * 86_400)}])
-async def test_times_that_cannot_be(bench: Bench, pairs: dict[str, str]) -> None:
+async def test_invalid_times_are_rejected(bench: Bench, pairs: dict[str, str]) -> None:
     bench.topic("t")
     assert bench.send("t", b"x", pairs).code == ResponseCode.MESSAGE_ILLEGAL
 
 
-async def test_many_delays_come_in_their_order_and_survive_a_restart(bench: Bench) -> None:
+async def test_many_delayed_messages_are_delivered_in_order_after_a_restart(bench: Bench) -> None:
     bench.topic("t")
     for delay in range(1000, 0, -1):
         bench.send("t", b"%d" % delay, {"TIMER_DELAY_MS": str(delay)})
@@ -65,7 +65,7 @@ async def test_many_delays_come_in_their_order_and_survive_a_restart(bench: Benc
     assert bench.broker.pipeline.delayed == 0
 
 
-async def test_a_full_disk_delays_further_but_loses_nothing(bench: Bench) -> None:
+async def test_a_full_disk_postpones_delayed_messages(bench: Bench) -> None:
     bench.topic("t")
     bench.send("t", b"later", {"DELAY": "1"})
     bench.store.full = True
@@ -76,7 +76,7 @@ async def test_a_full_disk_delays_further_but_loses_nothing(bench: Bench) -> Non
     assert bench.bodies("t") == [b"later"]
 
 
-async def test_a_recalled_message_never_comes(bench: Bench) -> None:
+async def test_a_recalled_message_is_not_delivered(bench: Bench) -> None:
     bench.topic("t")
     pairs = {"TIMER_DELAY_MS": "5500"}
     kept = bench.send("t", b"kept", {**pairs, "UNIQ_KEY": "A"})
@@ -93,7 +93,7 @@ async def test_a_recalled_message_never_comes(bench: Bench) -> None:
         assert bench.ask(RequestCode.RECALL_MESSAGE, {**recall, **wrong}).code == ResponseCode.ILLEGAL_OPERATION
 
 
-async def test_a_message_sent_back_climbs_the_ladder_and_dies(bench: Bench) -> None:
+async def test_a_message_sent_back_is_delayed_longer_each_time_until_dead_lettered(bench: Bench) -> None:
     bench.topic("t")
     bench.join({"g": ["t"]})
     bench.send("t", b"hard", {"KEYS": "k"})

@@ -28,7 +28,7 @@ def test_every_request_of_the_table_is_served() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(BROKER | NAME_SERVER))
-async def test_every_request_without_its_fields_has_a_clear_answer(bench: Bench, code: int) -> None:
+async def test_every_request_without_its_fields_is_rejected_clearly(bench: Bench, code: int) -> None:
     for body in (b"", b"{}", b"[]", b"\xff"):
         reply = bench.ask(code, {}, body)
         assert reply.code in set(ResponseCode)
@@ -59,7 +59,7 @@ _CHANGES = st.dictionaries(st.sampled_from(_FIELDS), st.sampled_from(_VALUES), m
 
 
 @given(st.sampled_from(sorted(BROKER | NAME_SERVER)), _CHANGES, st.sampled_from(_BODIES))
-async def test_garbage_never_surprises(code: int, changes: dict[str, str], body: bytes) -> None:
+async def test_garbage_causes_no_internal_error(code: int, changes: dict[str, str], body: bytes) -> None:
     bench = Bench()
     bench.topic("t")
     bench.send("t")
@@ -69,7 +69,7 @@ async def test_garbage_never_surprises(code: int, changes: dict[str, str], body:
         assert reply.result().remark != "internal error"
 
 
-async def test_routes_are_told_in_both_dialects(bench: Bench) -> None:
+async def test_routes_are_encoded_in_both_json_dialects(bench: Bench) -> None:
     bench.topic("t", queues=3)
     new = routes.parse("t", bench.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t"}).body)
     assert (new.brokers, new.queues[0].write) == (("broker-a",), 3)
@@ -84,7 +84,7 @@ async def test_routes_are_told_in_both_dialects(bench: Bench) -> None:
     assert cluster["broker-a"].master == "127.0.0.1:10911"
 
 
-async def test_topics_are_made_changed_and_removed(bench: Bench) -> None:
+async def test_topics_are_created_changed_and_deleted(bench: Bench) -> None:
     bench.topic("t", queues=4, attributes="+message.type=FIFO")
     bench.topic("t", queues=8, attributes="+cleanup.policy=DELETE,-message.type")
     config = orjson.loads(bench.get(RequestCode.GET_TOPIC_CONFIG, {"topic": "t"}).body)
@@ -117,13 +117,13 @@ _INVALID, _ERROR = ResponseCode.INVALID_PARAMETER, ResponseCode.SYSTEM_ERROR
         ({"readQueueNums": -1}, _INVALID),
     ],
 )
-async def test_topics_that_cannot_be_made(bench: Bench, changes: dict[str, object], code: ResponseCode) -> None:
+async def test_invalid_topics_are_rejected(bench: Bench, changes: dict[str, object], code: ResponseCode) -> None:
     fields = {"topic": "t", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, **changes}
     reply = bench.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
     assert (reply.code, bool(reply.remark)) == (code, True)
 
 
-async def test_groups_are_made_changed_and_removed(bench: Bench) -> None:
+async def test_groups_are_created_changed_and_deleted(bench: Bench) -> None:
     config = {"groupName": "g", "retryMaxTimes": 3, "attributes": {"+priority.factor": "7"}, "somethingNewer": 1}
     bench.get(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, orjson.dumps(config))
     bench.restart()
@@ -142,7 +142,7 @@ async def test_groups_are_made_changed_and_removed(bench: Bench) -> None:
     assert bench.pull("t").code == ResponseCode.NO_PERMISSION
 
 
-async def test_progress(bench: Bench) -> None:
+async def test_progress_of_topics_and_groups_is_reported(bench: Bench) -> None:
     bench.topic("t", queues=2)
     for _ in range(3):
         bench.send("t")
@@ -172,7 +172,7 @@ async def test_progress(bench: Bench) -> None:
     assert orjson.loads(asked.body)["subscriptionData"]["topic"] == "t"
 
 
-async def test_keys_and_values(bench: Bench) -> None:
+async def test_key_value_pairs_are_stored_by_namespace(bench: Bench) -> None:
     pair = {"namespace": "ORDER_TOPIC_CONFIG", "key": "t"}
     bench.topic("t")
     assert bench.ask(ToolCode.GET_KV_CONFIG, pair).code == ResponseCode.QUERY_NOT_FOUND
@@ -187,7 +187,7 @@ async def test_keys_and_values(bench: Bench) -> None:
     assert bench.ask(ToolCode.GET_KVLIST_BY_NAMESPACE, pair).code == ResponseCode.QUERY_NOT_FOUND
 
 
-async def test_clients_are_asked(bench: Bench) -> None:
+async def test_tools_requests_are_forwarded_to_clients(bench: Bench) -> None:
     bench.topic("t")
     sent = bench.send("t", b"eat me")
     bench.join({"g": ["t"]})
@@ -204,7 +204,7 @@ async def test_clients_are_asked(bench: Bench) -> None:
     assert status.body == b'{"consumerTable":{"c":{{"queueId":0}:5}},"messageQueueTable":{}}'
 
 
-async def test_the_broker_tells_how_it_is(bench: Bench) -> None:
+async def test_runtime_info_and_config_are_reported(bench: Bench) -> None:
     bench.topic("t")
     bench.send("t")
     bench.pull("t")
@@ -215,7 +215,7 @@ async def test_the_broker_tells_how_it_is(bench: Bench) -> None:
     assert bench.ask(4711).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-async def test_messages_are_found(bench: Bench) -> None:
+async def test_messages_are_found_by_key_and_offset(bench: Bench) -> None:
     bench.topic("t")
     for number in range(3):
         bench.send("t", b"%d" % number, {"KEYS": "k", "UNIQ_KEY": f"u{number}"})

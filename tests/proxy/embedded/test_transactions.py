@@ -32,7 +32,7 @@ def _half(bench: Bench, body: bytes = b"half", **pairs: str) -> dict[str, object
     }
 
 
-async def test_a_half_message_is_seen_when_it_is_committed(bench: Bench) -> None:
+async def test_a_half_message_is_visible_after_its_commit(bench: Bench) -> None:
     bench.topic("t")
     end = _half(bench)
     assert bench.bodies("t") == []
@@ -49,7 +49,7 @@ async def test_a_half_message_is_seen_when_it_is_committed(bench: Bench) -> None
     assert len(bench.broker.transactions) == 0
 
 
-async def test_what_is_rolled_back_never_comes(bench: Bench) -> None:
+async def test_a_rolled_back_message_is_not_delivered(bench: Bench) -> None:
     bench.topic("t")
     end = _half(bench)
     bench.get(RequestCode.END_TRANSACTION, {**end, "commitOrRollback": _ROLLBACK})
@@ -58,14 +58,14 @@ async def test_what_is_rolled_back_never_comes(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"producerGroup": "other"}, {"tranStateTableOffset": 7}, {"commitLogOffset": 10**9}])
-async def test_an_end_that_does_not_fit_is_refused(bench: Bench, wrong: dict[str, object]) -> None:
+async def test_an_end_with_wrong_offset_or_group_is_rejected(bench: Bench, wrong: dict[str, object]) -> None:
     bench.topic("t")
     reply = bench.ask(RequestCode.END_TRANSACTION, {**_half(bench), **wrong})
     assert (reply.code, bool(reply.remark)) == (ResponseCode.SYSTEM_ERROR, True)
     assert bench.bodies("t") == []
 
 
-async def test_a_producer_is_asked_until_it_knows(bench: Bench) -> None:
+async def test_an_unresolved_message_is_checked_until_it_is_resolved(bench: Bench) -> None:
     bench.topic("t")
     producer, other = FakeChannel(), FakeChannel()
     bench.join(producers=["pg"], channel=producer)
@@ -95,7 +95,7 @@ async def test_a_producer_is_asked_until_it_knows(bench: Bench) -> None:
     assert (bench.bodies("t"), len(bench.pushed)) == ([b"half"], count)
 
 
-async def test_in_vain_is_not_for_ever() -> None:
+async def test_a_message_over_the_maximum_of_checks_is_discarded() -> None:
     bench = Bench(BrokerSettings(transaction_timeout=1000, transaction_interval=1000, transaction_checks=3))
     bench.topic("t")
     bench.join(producers=["pg"])
@@ -106,7 +106,7 @@ async def test_in_vain_is_not_for_ever() -> None:
     assert len(bench.broker.transactions) == 0
 
 
-async def test_a_time_of_its_own_is_immunity_and_limit(bench: Bench) -> None:
+async def test_an_explicit_immunity_delays_checks_and_limits_the_commit(bench: Bench) -> None:
     bench.topic("t")
     bench.join(producers=["pg"])
     end = _half(bench, CHECK_IMMUNITY_TIME_IN_SECONDS="60")
@@ -120,7 +120,7 @@ async def test_a_time_of_its_own_is_immunity_and_limit(bench: Bench) -> None:
     assert bench.bodies("t") == [b"half"]
 
 
-async def test_a_producer_that_does_not_know_is_not_answered(bench: Bench) -> None:
+async def test_an_unknown_transaction_state_gets_no_response(bench: Bench) -> None:
     bench.topic("t")
     end = {**_half(bench), "commitOrRollback": _UNKNOWN}
     command: RemotingCommand = commands.request(RequestCode.END_TRANSACTION, strings(end))

@@ -71,7 +71,7 @@ def written(directory: Path, checkpoint: bool) -> tuple[list[int], list[Contents
     return ends, states
 
 
-def test_a_log_that_ends_anywhere_has_whole_writes_only(memory_path: Path) -> None:
+def test_a_truncated_log_recovers_complete_writes_only(memory_path: Path) -> None:
     ends, states = written(memory_path / "whole", checkpoint=False)
     size = log_file(memory_path / "whole").stat().st_size
     for end in range(size):
@@ -89,7 +89,7 @@ def test_a_log_that_ends_anywhere_has_whole_writes_only(memory_path: Path) -> No
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_no_byte_of_a_log_can_change_unnoticed(
+def test_a_change_of_any_byte_of_the_log_is_detected(
     memory_path: Path, checkpoint: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, states = written(memory_path / "whole", checkpoint)
@@ -124,9 +124,7 @@ def test_no_byte_of_a_log_can_change_unnoticed(
         shutil.rmtree(memory_path / "rotten")
 
 
-def test_damage_is_counted_and_logged_once_however_often_it_is_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damage_is_counted_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = open_store(tmp_path)
     stored = [store.append(message(b"%d" % number)) for number in range(4)]
     store.sync()
@@ -146,7 +144,7 @@ def test_damage_is_counted_and_logged_once_however_often_it_is_read(
     store.close()
 
 
-def test_several_holes_in_a_row_are_passed_over_at_once(tmp_path: Path) -> None:
+def test_adjacent_holes_are_skipped_together(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     stored = [store.append(message(b"%d" % number)) for number in range(10)]
     store.sync()
@@ -162,7 +160,7 @@ def test_several_holes_in_a_row_are_passed_over_at_once(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_was_at_the_end_of_a_damaged_queue_is_not_taken_for_something_else(tmp_path: Path) -> None:
+def test_offsets_lost_at_the_end_of_a_queue_are_not_reused(tmp_path: Path) -> None:
     """The last message is lost and its queue offset with it: it must not be given to another message."""
     store = open_store(tmp_path)
     for number in range(3):
@@ -180,7 +178,7 @@ def test_what_was_at_the_end_of_a_damaged_queue_is_not_taken_for_something_else(
     store.close()
 
 
-def test_a_frame_in_a_body_is_no_frame(tmp_path: Path) -> None:
+def test_a_frame_in_a_body_is_not_recovered_as_a_frame(tmp_path: Path) -> None:
     """Whoever looks for intact frames after damage must not find what a producer wrote."""
     store = open_store(tmp_path)
     store.table("t").put(b"key", b"right")
@@ -205,7 +203,7 @@ def bodies_that_are_left(store: DurableStore) -> list[bytes]:
     return list(contents(store)[0]["T", 0].values())
 
 
-def test_an_index_that_is_lost_is_made_anew(tmp_path: Path) -> None:
+def test_a_lost_index_is_rebuilt(tmp_path: Path) -> None:
     store = open_store(tmp_path, checkpoint_changes=50)
     for number in range(200):
         store.append(message(b"%d" % number, KEYS=f"k{number}"))
@@ -221,7 +219,7 @@ def test_an_index_that_is_lost_is_made_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 4096 + 10])
-def test_an_index_that_is_damaged_is_put_aside(tmp_path: Path, place: int) -> None:
+def test_a_damaged_index_is_set_aside(tmp_path: Path, place: int) -> None:
     store = open_store(tmp_path)
     for number in range(20):
         store.append(message(b"%d" % number))
@@ -235,7 +233,7 @@ def test_an_index_that_is_damaged_is_put_aside(tmp_path: Path, place: int) -> No
     store.close()
 
 
-def test_a_value_of_a_table_that_is_damaged_is_not_served(tmp_path: Path) -> None:
+def test_a_damaged_value_of_a_table_is_not_returned(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.table("t").put(b"key", b"a value that can be found")
     store.table("t").put(b"other", b"one that is well")
@@ -251,7 +249,7 @@ def test_a_value_of_a_table_that_is_damaged_is_not_served(tmp_path: Path) -> Non
     store.close()
 
 
-def test_an_entry_of_a_queue_that_is_damaged_is_passed_over(tmp_path: Path) -> None:
+def test_a_damaged_entry_of_a_queue_is_skipped(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     stored = [store.append(message(b"%d" % number)) for number in range(600)]
     store.close()
@@ -268,7 +266,7 @@ def test_an_entry_of_a_queue_that_is_damaged_is_passed_over(tmp_path: Path) -> N
     store.close()
 
 
-def test_a_log_that_lost_its_end_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_log_that_lost_its_end_continues_at_its_old_position(tmp_path: Path) -> None:
     """No position and no queue offset is given twice."""
     store = open_store(tmp_path)
     stored = [store.append(message(b"%d" % number)) for number in range(10)]

@@ -28,7 +28,7 @@ def fill(store: DurableStore, most: int, reason: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("room", range(0, 400, 7))
-def test_a_full_disk_refuses_a_write_whole_and_takes_it_when_there_is_room(tmp_path: Path, room: int) -> None:
+def test_a_full_disk_rejects_a_write_completely_until_there_is_room(tmp_path: Path, room: int) -> None:
     disk = Disk()
     store = open_store(tmp_path, disk)
     store.append(message(b"first"))
@@ -110,7 +110,7 @@ def test_tables_are_written_from_a_reserve_when_the_disk_is_full(
     store.close()
 
 
-def test_an_index_that_has_no_room_takes_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_without_room_uses_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(tmp_path, reserve=4096)
     commit, tries = store._index.commit, 0
 
@@ -134,7 +134,7 @@ def test_an_index_that_has_no_room_takes_the_reserve(tmp_path: Path, monkeypatch
     store.close()
 
 
-def test_there_must_be_room_for_a_new_segment(tmp_path: Path) -> None:
+def test_a_segment_without_room_is_rejected(tmp_path: Path) -> None:
     disk = Disk()
     store = open_store(tmp_path, disk, segment_size=100)
     store.append(message(b"first"))
@@ -161,7 +161,7 @@ def test_short_writes_are_completed(tmp_path: Path) -> None:
     store.close()
 
 
-def test_after_a_failed_write_nothing_is_accepted_and_reads_go_on(tmp_path: Path) -> None:
+def test_after_a_failed_write_writes_are_rejected_and_reads_served(tmp_path: Path) -> None:
     disk = Disk()
     store = open_store(tmp_path, disk)
     store.append(message(b"first"))
@@ -184,7 +184,7 @@ def test_after_a_failed_write_nothing_is_accepted_and_reads_go_on(tmp_path: Path
 
 
 @pytest.mark.anyio
-async def test_after_a_failed_fsync_nobody_is_told_that_anything_is_durable(tmp_path: Path) -> None:
+async def test_after_a_failed_fsync_no_write_is_reported_as_durable(tmp_path: Path) -> None:
     """Also not when a second fsync succeeds: the kernel may have dropped what the first could not write."""
     disk = Disk()
     store = open_store(tmp_path, disk)
@@ -207,7 +207,7 @@ async def test_after_a_failed_fsync_nobody_is_told_that_anything_is_durable(tmp_
     store.close()
 
 
-def test_an_index_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_checkpoint_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     store = open_store(tmp_path, clock=clock, checkpoint_changes=10)
     commit = store._index.commit
@@ -244,7 +244,7 @@ def test_an_index_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypa
     store.close()
 
 
-def test_a_record_that_cannot_be_read_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_record_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk()
     store = open_store(tmp_path, disk)
     stored = [store.append(message(b"%d" % number)) for number in range(3)]

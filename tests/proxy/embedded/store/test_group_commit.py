@@ -55,7 +55,7 @@ async def test_many_senders_share_an_fsync(tmp_path: Path) -> None:
     store.close()
 
 
-async def test_the_loop_goes_on_while_the_disk_is_slow(tmp_path: Path) -> None:
+async def test_a_slow_disk_does_not_block_the_event_loop(tmp_path: Path) -> None:
     disk = SlowDisk()
     store = open_store(tmp_path, disk)
     disk.go.clear()
@@ -72,7 +72,7 @@ async def test_the_loop_goes_on_while_the_disk_is_slow(tmp_path: Path) -> None:
     store.close()
 
 
-async def test_a_segment_may_end_while_it_is_synced(tmp_path: Path) -> None:
+async def test_a_segment_may_end_during_its_fsync(tmp_path: Path) -> None:
     disk = SlowDisk()
     store = open_store(tmp_path, disk, segment_size=1)
     disk.go.clear()
@@ -87,7 +87,7 @@ async def test_a_segment_may_end_while_it_is_synced(tmp_path: Path) -> None:
     store.close()
 
 
-async def test_nothing_outstanding_is_done_at_once(tmp_path: Path) -> None:
+async def test_synced_without_pending_writes_is_done_immediately(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     assert store.synced().done()
     store.append(message())
@@ -96,7 +96,7 @@ async def test_nothing_outstanding_is_done_at_once(tmp_path: Path) -> None:
     store.close()
 
 
-async def test_a_waiter_that_gives_up_disturbs_no_other(tmp_path: Path) -> None:
+async def test_a_cancelled_waiter_does_not_affect_others(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.append(message())
     gone, stays = store.synced(), store.synced()
@@ -106,7 +106,7 @@ async def test_a_waiter_that_gives_up_disturbs_no_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", [SyncPolicy.INTERVAL, SyncPolicy.OS])
-async def test_other_policies_do_not_wait(tmp_path: Path, policy: SyncPolicy) -> None:
+async def test_synced_does_not_wait_with_other_policies(tmp_path: Path, policy: SyncPolicy) -> None:
     disk, clock = Disk(), Clock()
     store = open_store(tmp_path, disk, clock, sync=policy, sync_interval=500)
     before = disk.syncs
@@ -121,7 +121,7 @@ async def test_other_policies_do_not_wait(tmp_path: Path, policy: SyncPolicy) ->
     store.close()
 
 
-async def test_checkpoints_are_made_while_messages_come(tmp_path: Path) -> None:
+async def test_checkpoints_are_written_during_appends(tmp_path: Path) -> None:
     store = open_store(tmp_path, checkpoint_changes=50)
     for number in range(1000):
         store.append(message(b"%d" % number, KEYS=f"k{number}"))
@@ -141,7 +141,7 @@ async def test_checkpoints_are_made_while_messages_come(tmp_path: Path) -> None:
     store.close()
 
 
-async def test_close_keeps_what_nobody_waited_for(tmp_path: Path) -> None:
+async def test_close_makes_unawaited_writes_durable(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for number in range(10):
         store.append(message(b"%d" % number))

@@ -5,5 +5,5 @@ from pathlib import Path
 from tests.proxy.embedded.store import kill
 
 
-def test_what_was_durable_survives_kill_9(tmp_path: Path) -> None:
+def test_durable_writes_survive_kill_9(tmp_path: Path) -> None:
     assert kill.run(5, tmp_path, seed=5) > kill.LEAST

@@ -13,12 +13,12 @@ from remoting.messages import decode_message
 from tests.proxy.embedded.store.kit import Clock, abandon, bodies, by_steps, message, open_store
 
 
-def test_a_store_is_a_store(tmp_path: Path) -> None:
+def test_both_stores_satisfy_the_store_protocol(tmp_path: Path) -> None:
     store: Store = open_store(tmp_path)
     store.close()
 
 
-def test_two_processes_cannot_have_one_directory(tmp_path: Path) -> None:
+def test_a_second_store_in_a_directory_is_rejected(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     with pytest.raises(StoreLocked, match="in use by another process"):
         open_store(tmp_path)
@@ -30,7 +30,7 @@ def test_two_processes_cannot_have_one_directory(tmp_path: Path) -> None:
     open_store(tmp_path).close()
 
 
-def test_a_later_format_is_refused(tmp_path: Path) -> None:
+def test_a_later_format_is_rejected(tmp_path: Path) -> None:
     open_store(tmp_path).close()
     (tmp_path / "format").write_text('{"version": 2}')
     with pytest.raises(UnknownFormat, match="later"):
@@ -58,7 +58,7 @@ def test_reads_are_bounded(tmp_path: Path) -> None:
     store.close()
 
 
-def test_there_is_no_record_but_where_one_begins(tmp_path: Path) -> None:
+def test_record_returns_none_except_at_the_start_of_a_record(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     first = store.append(message(b"first"))
     store.table("t").put(b"key", b"value")
@@ -76,7 +76,7 @@ def test_tags_hash_as_in_java() -> None:
     assert tag_code("😀") == 0xD83D * 31 + 0xDE00
 
 
-def test_a_message_that_fits_no_record_changes_nothing(tmp_path: Path) -> None:
+def test_a_message_too_large_for_a_record_changes_nothing(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     with pytest.raises(BodyError):
         store.append(message(b"", "T" * 40_000))
@@ -90,7 +90,7 @@ def test_a_message_that_fits_no_record_changes_nothing(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_dropped_topic_begins_anew(tmp_path: Path) -> None:
+def test_a_dropped_topic_begins_at_offset_zero(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for number in range(5):
         store.append(message(b"%d" % number, KEYS="k"))
@@ -127,7 +127,7 @@ def test_nested_transactions_are_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_is_deleted_while_a_checkpoint_has_it_stays_deleted(tmp_path: Path, restart: bool) -> None:
+def test_a_key_deleted_during_its_checkpoint_remains_deleted(tmp_path: Path, restart: bool) -> None:
     store = open_store(tmp_path)
     syncing, checkpoint = by_steps(store)
     table = store.table("t")
@@ -169,7 +169,7 @@ def test_a_table_is_read_page_by_page_while_it_changes(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_was_taken_from_the_front_is_not_passed_over_again(tmp_path: Path) -> None:
+def test_deleted_keys_at_the_front_are_not_read_again(tmp_path: Path) -> None:
     """Timers are due in the order of their keys."""
     store = open_store(tmp_path)
     table = store.table("timers")
@@ -186,7 +186,7 @@ def test_what_was_taken_from_the_front_is_not_passed_over_again(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("by_time", [False, True])
-def test_old_segments_go_and_queues_begin_later(tmp_path: Path, by_time: bool) -> None:
+def test_removed_segments_advance_the_start_of_queues(tmp_path: Path, by_time: bool) -> None:
     clock = Clock(step=0)
     options = {"retention_time": 10_000} if by_time else {"retention_time": None, "retention_size": 20_000}
     store = open_store(tmp_path, clock=clock, segment_size=5_000, **options)
@@ -221,7 +221,7 @@ def test_old_segments_go_and_queues_begin_later(tmp_path: Path, by_time: bool) -
     store.close()
 
 
-def test_without_its_index_a_log_that_was_trimmed_needs_a_word(tmp_path: Path) -> None:
+def test_a_trimmed_log_without_its_index_needs_the_rebuild_option(tmp_path: Path) -> None:
     store = open_store(tmp_path, segment_size=5_000, retention_size=20_000)
     for number in range(1000):
         store.append(message(b"%03d" % number))
@@ -244,7 +244,7 @@ def test_without_its_index_a_log_that_was_trimmed_needs_a_word(tmp_path: Path) -
     store.close()
 
 
-def test_the_last_segment_goes_too_once_it_is_old(tmp_path: Path) -> None:
+def test_the_last_segment_is_removed_once_it_is_old(tmp_path: Path) -> None:
     clock = Clock(step=0)
     store = open_store(tmp_path, clock=clock, retention_time=10_000, checkpoint_age=1000)
     store.append(message(b"old"))
@@ -255,7 +255,7 @@ def test_the_last_segment_goes_too_once_it_is_old(tmp_path: Path) -> None:
     store.close()
 
 
-def test_time_does_not_go_back(tmp_path: Path) -> None:
+def test_store_timestamps_never_decrease(tmp_path: Path) -> None:
     clock = Clock()
     store = open_store(tmp_path, clock=clock)
     first = store.append(message())
@@ -280,7 +280,7 @@ def test_segments_are_read_after_a_restart(tmp_path: Path) -> None:
     store.close()
 
 
-def test_messages_of_all_kinds_come_back_as_they_were(tmp_path: Path) -> None:
+def test_messages_are_read_as_they_were_written(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     stored = [
         store.append(message(bytes(size), topic, queue_id))
