@@ -166,7 +166,7 @@ class Client:
         """As `ask`, but the answer must be SUCCESS."""
         return ok(await self.ask(code, fields, body, timeout=timeout))
 
-    def tell(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> None:
+    def send_oneway(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> None:
         """Send a oneway request."""
         self._wire.oneway(self._command(code, fields, body))
 

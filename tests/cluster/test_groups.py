@@ -121,7 +121,7 @@ async def test_queues_are_locked_by_one_client_at_a_time(cluster: Cluster, gantr
         assert await lock(one, queues[:3]) == [0, 1, 2]
         assert await lock(two, queues) == [3]
         assert await lock(one, queues[:3]) == [0, 1, 2]
-        one.tell(RequestCode.UNLOCK_BATCH_MQ, {}, _lock(one, group, queues[:1]))
+        one.send_oneway(RequestCode.UNLOCK_BATCH_MQ, {}, _lock(one, group, queues[:1]))
 
         async def freed() -> bool:
             return await lock(two, queues) == [0, 3]

@@ -110,7 +110,7 @@ async def test_committed_offsets_are_shared_by_replicas(cluster: Cluster, gantry
         none = await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, {**queue, "setZeroIfNotFound": False})
         assert none.code == ResponseCode.QUERY_NOT_FOUND
         # Oneway, as clients mostly send it.
-        client.tell(RequestCode.UPDATE_CONSUMER_OFFSET, {**queue, "commitOffset": 3})
+        client.send_oneway(RequestCode.UPDATE_CONSUMER_OFFSET, {**queue, "commitOffset": 3})
 
         async def kept() -> bool:
             return (await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, queue)).fields.get("offset") == "3"

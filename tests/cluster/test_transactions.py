@@ -38,7 +38,7 @@ class Half:
             "msgId": self.unique_id,
             "transactionId": self.unique_id,
         }
-        producer.tell(RequestCode.END_TRANSACTION, producer.named(fields))
+        producer.send_oneway(RequestCode.END_TRANSACTION, producer.named(fields))
 
 
 async def _half(producer: Client, topic: str, group: str, body: bytes) -> Half:
@@ -60,7 +60,7 @@ def _answer(producer: Client, check: RemotingCommand, how: int) -> None:
         "msgId": check.fields["msgId"],
         "transactionId": check.fields["transactionId"],
     }
-    producer.tell(RequestCode.END_TRANSACTION, fields)
+    producer.send_oneway(RequestCode.END_TRANSACTION, fields)
 
 
 @covers(RequestCode.END_TRANSACTION)

@@ -1,8 +1,8 @@
 import pytest
 
-from tests.proxy.embedded.bench import Bench
+from tests.proxy.embedded.broker_harness import BrokerHarness
 
 
 @pytest.fixture
-async def bench() -> Bench:
-    return Bench()
+async def harness() -> BrokerHarness:
+    return BrokerHarness()

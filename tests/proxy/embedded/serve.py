@@ -24,7 +24,7 @@ from proxy.embedded.store import Store
 from proxy.embedded.store.durable import DurableStore
 from proxy.settings.loading import load
 from remoting.command import RemotingCommand
-from tests.proxy.embedded.memory import MemoryStore
+from tests.proxy.embedded.memory_store import MemoryStore
 
 HOST = "127.0.0.1"
 

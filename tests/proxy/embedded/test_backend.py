@@ -12,8 +12,8 @@ from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS
 from tests.cluster.client import heartbeat, send_fields, strings, v2
-from tests.proxy.embedded.bench import START
-from tests.proxy.embedded.memory import MemoryStore
+from tests.proxy.embedded.broker_harness import START
+from tests.proxy.embedded.memory_store import MemoryStore
 from tests.proxy.fakes import FakeChannel
 
 pytestmark = pytest.mark.anyio

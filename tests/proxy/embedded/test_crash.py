@@ -16,7 +16,7 @@ from remoting.ids import OffsetMessageId
 from remoting.pop import PoppedMessage
 from remoting.requests import REQUESTS
 from tests.cluster.client import pull_fields, queue_fields, send_fields, strings, v2
-from tests.proxy.embedded.bench import START
+from tests.proxy.embedded.broker_harness import START
 from tests.proxy.fakes import FakeChannel
 
 pytestmark = pytest.mark.anyio

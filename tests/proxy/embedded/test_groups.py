@@ -9,7 +9,7 @@ import pytest
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.cluster.client import message_queue, subscription
-from tests.proxy.embedded.bench import Bench
+from tests.proxy.embedded.broker_harness import BrokerHarness
 from tests.proxy.fakes import FakeChannel
 
 pytestmark = pytest.mark.anyio
@@ -20,130 +20,132 @@ def _json(reply: RemotingCommand) -> Mapping[str, Any]:
     return found
 
 
-def _ids(bench: Bench, group: str = "g") -> object:
-    return _json(bench.get(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}))["consumerIdList"]
+def _ids(harness: BrokerHarness, group: str = "g") -> object:
+    return _json(harness.get(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}))["consumerIdList"]
 
 
-def _told(bench: Bench) -> Sequence[object]:
+def _told(harness: BrokerHarness) -> Sequence[object]:
     """Who has been told of changes since the last look."""
-    told = [channel for channel, command in bench.pushed if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
-    bench.pushed.clear()
+    told = [channel for channel, command in harness.pushed if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
+    harness.pushed.clear()
     return told
 
 
-async def test_members_are_notified_of_joins_and_leaves(bench: Bench) -> None:
-    bench.topic("t")
+async def test_members_are_notified_of_joins_and_leaves(harness: BrokerHarness) -> None:
+    harness.topic("t")
     one, two = FakeChannel(), FakeChannel()
-    beat = bench.join({"g": ["t"]}, channel=one, name="one")
+    beat = harness.join({"g": ["t"]}, channel=one, name="one")
     assert beat.fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
-    assert _told(bench) == [one]
-    bench.join({"g": ["t"]}, channel=two, name="two")
-    assert (_told(bench), _ids(bench)) == ([one, two], ["one", "two"])
-    bench.join({"g": ["t"]}, channel=two, name="two")
-    assert _told(bench) == []
-    bench.topic("u")
+    assert _told(harness) == [one]
+    harness.join({"g": ["t"]}, channel=two, name="two")
+    assert (_told(harness), _ids(harness)) == ([one, two], ["one", "two"])
+    harness.join({"g": ["t"]}, channel=two, name="two")
+    assert _told(harness) == []
+    harness.topic("u")
     newer = [subscription("t"), subscription("u")]
-    bench.join({"g": []}, channel=two, name="two", subscriptionDataSet=newer)
-    assert len(_told(bench)) == 2
-    bench.get(RequestCode.UNREGISTER_CLIENT, {"clientID": "two", "consumerGroup": "g"}, channel=two)
-    assert (_told(bench), _ids(bench)) == ([one], ["one"])
-    bench.broker.channel_closed(one)
-    assert bench.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}).code == ResponseCode.SYSTEM_ERROR
+    harness.join({"g": []}, channel=two, name="two", subscriptionDataSet=newer)
+    assert len(_told(harness)) == 2
+    harness.get(RequestCode.UNREGISTER_CLIENT, {"clientID": "two", "consumerGroup": "g"}, channel=two)
+    assert (_told(harness), _ids(harness)) == ([one], ["one"])
+    harness.broker.channel_closed(one)
+    assert harness.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}).code == ResponseCode.SYSTEM_ERROR
     assert (
-        bench.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}).code
+        harness.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}).code
         == ResponseCode.CONSUMER_NOT_ONLINE
     )
 
 
-async def test_broadcasting_members_are_not_notified(bench: Bench) -> None:
-    bench.topic("t")
-    bench.join({"g": ["t"]}, messageModel="BROADCASTING")
-    bench.join({"g": ["t"]}, channel=FakeChannel(), name="two", messageModel="BROADCASTING")
-    assert _told(bench) == []
+async def test_broadcasting_members_are_not_notified(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.join({"g": ["t"]}, messageModel="BROADCASTING")
+    harness.join({"g": ["t"]}, channel=FakeChannel(), name="two", messageModel="BROADCASTING")
+    assert _told(harness) == []
 
 
-async def test_a_heartbeat_creates_the_retry_topic(bench: Bench) -> None:
-    bench.join({"g": ["t"]})
-    topic = bench.broker.topics.get("%RETRY%g")
+async def test_a_heartbeat_creates_the_retry_topic(harness: BrokerHarness) -> None:
+    harness.join({"g": ["t"]})
+    topic = harness.broker.topics.get("%RETRY%g")
     assert topic is not None
     assert topic.read == 1
 
 
-async def test_a_member_without_heartbeats_is_removed(bench: Bench) -> None:
-    bench.topic("t")
-    bench.join({"g": ["t"]}, producers=["p"])
-    bench.pass_time(131_000, step=5000)
-    assert bench.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}).code == ResponseCode.SYSTEM_ERROR
-    assert bench.broker.members.next_producer("p") is None
+async def test_a_member_without_heartbeats_is_removed(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.join({"g": ["t"]}, producers=["p"])
+    harness.pass_time(131_000, step=5000)
+    assert harness.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}).code == ResponseCode.SYSTEM_ERROR
+    assert harness.broker.members.next_producer("p") is None
 
 
-async def test_heartbeats_without_subscriptions_keep_them(bench: Bench) -> None:
-    bench.topic("t")
-    bench.join({"g": ["t"]})
+async def test_heartbeats_without_subscriptions_keep_them(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.join({"g": ["t"]})
     body = {
         "clientID": "c",
         "heartbeatFingerprint": 7,
         "withoutSub": True,
         "consumerDataSet": [{"groupName": "g", "consumeType": "CONSUME_PASSIVELY", "subscriptionDataSet": []}],
     }
-    reply = bench.get(RequestCode.HEART_BEAT, {}, orjson.dumps(body))
+    reply = harness.get(RequestCode.HEART_BEAT, {}, orjson.dumps(body))
     assert reply.fields["IS_SUB_CHANGE"] == "false"
-    assert bench.broker.members.subscription("g", "t") is not None
+    assert harness.broker.members.subscription("g", "t") is not None
 
 
-async def test_producers_take_turns(bench: Bench) -> None:
+async def test_producers_take_turns(harness: BrokerHarness) -> None:
     channels = [FakeChannel(), FakeChannel(), FakeChannel()]
     for channel in channels:
-        bench.join(producers=["p"], channel=channel)
+        harness.join(producers=["p"], channel=channel)
     channels[1].closed = True
-    asked = {id(bench.broker.members.next_producer("p")) for _ in range(6)}
+    asked = {id(harness.broker.members.next_producer("p")) for _ in range(6)}
     assert asked == {id(channels[0]), id(channels[2])}
 
 
-async def test_connections_of_producers_and_consumers_are_listed(bench: Bench) -> None:
-    bench.topic("t")
-    bench.join({"g": ["t"]}, producers=["p"])
-    consumers = _json(bench.get(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}))
-    producers = _json(bench.get(204, {"producerGroup": "p"}))
+async def test_connections_of_producers_and_consumers_are_listed(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.join({"g": ["t"]}, producers=["p"])
+    consumers = _json(harness.get(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}))
+    producers = _json(harness.get(204, {"producerGroup": "p"}))
     for found in (consumers, producers):
         [connection] = found["connectionSet"]
         assert (connection["clientId"], connection["clientAddr"]) == ("c", "192.0.2.7:50000")
-    assert bench.ask(204, {"producerGroup": "nobody"}).code == ResponseCode.SYSTEM_ERROR
-    assert b'"remoteIP":"192.0.2.7:50000"' in bench.get(328).body
+    assert harness.ask(204, {"producerGroup": "nobody"}).code == ResponseCode.SYSTEM_ERROR
+    assert b'"remoteIP":"192.0.2.7:50000"' in harness.get(328).body
 
 
 # Locks.
 
 
-def _lock(bench: Bench, client: str, queues: list[int], code: int = RequestCode.LOCK_BATCH_MQ) -> list[int]:
+def _lock(harness: BrokerHarness, client: str, queues: list[int], code: int = RequestCode.LOCK_BATCH_MQ) -> list[int]:
     body = {"consumerGroup": "g", "clientId": client, "mqSet": [message_queue("t", queue) for queue in queues]}
-    reply = bench.get(code, {}, orjson.dumps(body))
+    reply = harness.get(code, {}, orjson.dumps(body))
     return [queue["queueId"] for queue in orjson.loads(reply.body)["lockOKMQSet"]] if reply.body else []
 
 
-async def test_a_queue_lock_excludes_other_clients_until_it_expires(bench: Bench) -> None:
-    assert _lock(bench, "one", [0, 1]) == [0, 1]
-    assert _lock(bench, "two", [0, 1, 2]) == [2]
-    bench.now += 50_000
-    assert _lock(bench, "one", [0]) == [0]
-    bench.now += 20_000
-    assert _lock(bench, "two", [0, 1]) == [1]
-    _lock(bench, "one", [0, 1], RequestCode.UNLOCK_BATCH_MQ)
-    assert _lock(bench, "three", [0, 1]) == [0]
+async def test_a_queue_lock_excludes_other_clients_until_it_expires(harness: BrokerHarness) -> None:
+    assert _lock(harness, "one", [0, 1]) == [0, 1]
+    assert _lock(harness, "two", [0, 1, 2]) == [2]
+    harness.now += 50_000
+    assert _lock(harness, "one", [0]) == [0]
+    harness.now += 20_000
+    assert _lock(harness, "two", [0, 1]) == [1]
+    _lock(harness, "one", [0, 1], RequestCode.UNLOCK_BATCH_MQ)
+    assert _lock(harness, "three", [0, 1]) == [0]
 
 
-async def test_a_failed_message_of_an_orderly_group_is_dead_lettered_immediately(bench: Bench) -> None:
-    bench.topic("t")
-    bench.join({"g": ["t"]})
-    _lock(bench, "c", [0])
-    bench.send("%RETRY%g", b"x", {"DELAY": "3"}, reconsumeTimes=1)
-    assert bench.bodies("%DLQ%g") == [b"x"]
+async def test_a_failed_message_of_an_orderly_group_is_dead_lettered_immediately(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.join({"g": ["t"]})
+    _lock(harness, "c", [0])
+    harness.send("%RETRY%g", b"x", {"DELAY": "3"}, reconsumeTimes=1)
+    assert harness.bodies("%DLQ%g") == [b"x"]
 
 
 # Assignments.
 
 
-def _assigned(bench: Bench, client: str, strategy: str = "AVG", **changes: object) -> list[tuple[int, str]] | None:
+def _assigned(
+    harness: BrokerHarness, client: str, strategy: str = "AVG", **changes: object
+) -> list[tuple[int, str]] | None:
     question = {
         "topic": "t",
         "consumerGroup": "g",
@@ -152,48 +154,50 @@ def _assigned(bench: Bench, client: str, strategy: str = "AVG", **changes: objec
         "messageModel": "CLUSTERING",
         **changes,
     }
-    reply = bench.get(RequestCode.QUERY_ASSIGNMENT, {}, orjson.dumps(question))
+    reply = harness.get(RequestCode.QUERY_ASSIGNMENT, {}, orjson.dumps(question))
     found = orjson.loads(reply.body).get("messageQueueAssignments")
     return None if found is None else [(item["messageQueue"]["queueId"], item["mode"]) for item in found]
 
 
-def _queues(bench: Bench, client: str, strategy: str = "AVG") -> list[int]:
-    return [queue for queue, _ in _assigned(bench, client, strategy) or ()]
+def _queues(harness: BrokerHarness, client: str, strategy: str = "AVG") -> list[int]:
+    return [queue for queue, _ in _assigned(harness, client, strategy) or ()]
 
 
 @pytest.mark.parametrize(
     ("strategy", "shares"),
     [("AVG", [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]), ("AVG_BY_CIRCLE", [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]])],
 )
-async def test_queue_assignment_follows_the_strategy(bench: Bench, strategy: str, shares: list[list[int]]) -> None:
-    bench.topic("t", queues=10)
+async def test_queue_assignment_follows_the_strategy(
+    harness: BrokerHarness, strategy: str, shares: list[list[int]]
+) -> None:
+    harness.topic("t", queues=10)
     for name in "abc":
-        bench.join({"g": ["t"]}, channel=FakeChannel(), name=name)
-    assert [_queues(bench, name, strategy) for name in "abc"] == shares
-    assert _assigned(bench, "a", "MAGIC") is None
-    assert _assigned(bench, "stranger") == []
-    assert len(_assigned(bench, "a", messageModel="BROADCASTING") or ()) == 10
-    assert _assigned(bench, "a", topic="absent") is None
+        harness.join({"g": ["t"]}, channel=FakeChannel(), name=name)
+    assert [_queues(harness, name, strategy) for name in "abc"] == shares
+    assert _assigned(harness, "a", "MAGIC") is None
+    assert _assigned(harness, "stranger") == []
+    assert len(_assigned(harness, "a", messageModel="BROADCASTING") or ()) == 10
+    assert _assigned(harness, "a", topic="absent") is None
 
 
-async def test_queue_assignment_of_popping_groups_follows_the_share(bench: Bench) -> None:
-    bench.topic("t", queues=4)
+async def test_queue_assignment_of_popping_groups_follows_the_share(harness: BrokerHarness) -> None:
+    harness.topic("t", queues=4)
     for name in "abcd":
-        bench.join({"g": ["t"]}, channel=FakeChannel(), name=name)
+        harness.join({"g": ["t"]}, channel=FakeChannel(), name=name)
 
     def share(number: int, mode: str = "POP") -> None:
         body = {"topic": "t", "consumerGroup": "g", "mode": mode, "popShareQueueNum": number}
-        bench.get(401, {}, orjson.dumps(body))
+        harness.get(401, {}, orjson.dumps(body))
 
     share(8)
-    bench.restart()
+    harness.restart()
     for name in "abcd":
-        bench.join({"g": ["t"]}, channel=FakeChannel(), name=name)
-    assert _assigned(bench, "a") == [(-1, "POP")]
+        harness.join({"g": ["t"]}, channel=FakeChannel(), name=name)
+    assert _assigned(harness, "a") == [(-1, "POP")]
     share(1)
-    assert _queues(bench, "d") == [3, 0]
+    assert _queues(harness, "d") == [3, 0]
     share(-1, "PULL")
-    assert _assigned(bench, "d") == [(3, "PULL")]
-    assert b'"popShareQueueNum":-1' in bench.get(402).body
+    assert _assigned(harness, "d") == [(3, "PULL")]
+    assert b'"popShareQueueNum":-1' in harness.get(402).body
     wrong = {"topic": "absent", "consumerGroup": "g", "mode": "POP", "popShareQueueNum": 1}
-    assert bench.ask(401, {}, orjson.dumps(wrong)).code == ResponseCode.TOPIC_NOT_EXIST
+    assert harness.ask(401, {}, orjson.dumps(wrong)).code == ResponseCode.TOPIC_NOT_EXIST

@@ -19,7 +19,7 @@ from remoting.ids import OffsetMessageId
 from remoting.messages import SysFlag
 from remoting.pop import PoppedMessage
 from remoting.pop_offset_info import Retry
-from tests.proxy.embedded.bench import Bench
+from tests.proxy.embedded.broker_harness import BrokerHarness
 
 _Result = TypeVar("_Result")
 _QUEUES = 2
@@ -40,7 +40,7 @@ class _Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.bench = self.inside(lambda: Bench(BrokerSettings()))
+        self.harness = self.inside(lambda: BrokerHarness(BrokerSettings()))
         self.sent = 0
 
     def inside(self, work: Callable[[], _Result]) -> _Result:
@@ -51,11 +51,11 @@ class _Machine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.inside(lambda: self.bench.topic("t", queues=_QUEUES))
+        self.inside(lambda: self.harness.topic("t", queues=_QUEUES))
 
     @rule()
     def restart(self) -> None:
-        self.inside(self.bench.restart)
+        self.inside(self.harness.restart)
 
     def teardown(self) -> None:
         self.loop.close()
@@ -79,12 +79,12 @@ class Popping(_Machine):
         for _ in range(count):
             body = b"%d" % self.sent
             self.sent += 1
-            self.inside(lambda: self.bench.send("t", body, queue=queue))  # noqa: B023  # it runs at once
+            self.inside(lambda: self.harness.send("t", body, queue=queue))  # noqa: B023  # it runs at once
             self.waiting[body] = 0
 
     @rule(count=st.integers(1, 8), invisible=st.sampled_from((300, 1000, 5000)))
     def pop(self, count: int, invisible: int) -> None:
-        popped = self.inside(lambda: self.bench.pop("t", maxMsgNums=count, invisibleTime=invisible))
+        popped = self.inside(lambda: self.harness.pop("t", maxMsgNums=count, invisibleTime=invisible))
         assert len(popped) == min(count, len(self.waiting))
         for one in popped:
             body = one.message.body
@@ -92,14 +92,14 @@ class Popping(_Machine):
             if one.extra_info.retry is Retry.NORMAL:
                 assert one.extra_info.queue_offset == self.last[one.extra_info.queue_id] + 1
                 self.last[one.extra_info.queue_id] += 1
-            self.out[body] = _Out(one, self.bench.now + invisible, one.reconsume_times)
+            self.out[body] = _Out(one, self.harness.now + invisible, one.reconsume_times)
 
     @precondition(lambda self: self.out)
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
         body = data.draw(st.sampled_from(sorted(self.out)))
         out = self.out.pop(body)
-        self.inside(lambda: self.bench.ack("t", out.popped))
+        self.inside(lambda: self.harness.ack("t", out.popped))
         self.done.add(body)
         self.void.append(out.popped)
 
@@ -111,7 +111,7 @@ class Popping(_Machine):
         acks = batch_acks("t", "g", handles)
         if acks:
             body = BatchAckBody("broker-a", acks).encode()
-            self.inside(lambda: self.bench.get(RequestCode.BATCH_ACK_MESSAGE, {}, body))
+            self.inside(lambda: self.harness.get(RequestCode.BATCH_ACK_MESSAGE, {}, body))
         for one in bodies:
             del self.out[one]
             self.done.add(one)
@@ -121,26 +121,26 @@ class Popping(_Machine):
     def use_a_void_handle(self, data: st.DataObject, change: bool) -> None:
         popped = data.draw(st.sampled_from(self.void))
         code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME if change else RequestCode.ACK_MESSAGE
-        fields = self.bench.handle_fields("t", popped, invisibleTime=100)
-        self.inside(lambda: self.bench.get(code, fields))
+        fields = self.harness.handle_fields("t", popped, invisibleTime=100)
+        self.inside(lambda: self.harness.get(code, fields))
 
     @precondition(lambda self: self.out)
     @rule(data=st.data(), invisible=st.sampled_from((100, 700, 3000)))
     def change(self, data: st.DataObject, invisible: int) -> None:
         out = self.out[data.draw(st.sampled_from(sorted(self.out)))]
-        fields = self.bench.handle_fields("t", out.popped, invisibleTime=invisible)
-        reply = self.inside(lambda: self.bench.get(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields))
+        fields = self.harness.handle_fields("t", out.popped, invisibleTime=invisible)
+        reply = self.inside(lambda: self.harness.get(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields))
         handle = out.popped.extra_info.changed(reply.fields)
         if handle != out.popped.extra_info:
             self.void.append(out.popped)
         out.popped = PoppedMessage(out.popped.message, handle, out.popped.reconsume_times, out.popped.first_pop_time)
-        out.visible_at = self.bench.now + invisible
+        out.visible_at = self.harness.now + invisible
 
     @rule(milliseconds=st.sampled_from((1, 100, 800, 4000)))
     def pass_time(self, milliseconds: int) -> None:
-        self.inside(lambda: self.bench.pass_time(milliseconds))
+        self.inside(lambda: self.harness.pass_time(milliseconds))
         for body, out in list(self.out.items()):
-            if out.visible_at <= self.bench.now:
+            if out.visible_at <= self.harness.now:
                 del self.out[body]
                 self.waiting[body] = out.times + 1
                 self.void.append(out.popped)
@@ -150,7 +150,7 @@ class Popping(_Machine):
         waiting = sum(
             len(point.offsets)
             for topic in ("t", "%RETRY%g_t")
-            for point in self.bench.broker.checkpoints.of_group(topic, "g")
+            for point in self.harness.broker.checkpoints.of_group(topic, "g")
         )
         assert waiting == len(self.out)
 
@@ -162,10 +162,10 @@ class Popping(_Machine):
             super().teardown()
 
     def _finish(self) -> None:
-        self.inside(lambda: self.bench.pass_time(10_000))
+        self.inside(lambda: self.harness.pass_time(10_000))
         left = set(self.waiting) | set(self.out)
         delivered: set[bytes] = set()
-        while popped := self.inside(lambda: self.bench.pop("t", invisibleTime=10**9)):
+        while popped := self.inside(lambda: self.harness.pop("t", invisibleTime=10**9)):
             bodies = {one.message.body for one in popped}
             assert not bodies & delivered
             delivered |= bodies
@@ -189,29 +189,29 @@ class Ordering(_Machine):
         for _ in range(count):
             body = b"%d" % self.sent
             self.sent += 1
-            self.inside(lambda: self.bench.send("t", body, queue=queue))  # noqa: B023  # it runs at once
+            self.inside(lambda: self.harness.send("t", body, queue=queue))  # noqa: B023  # it runs at once
             self.queues[queue].append(body)
 
     @rule(queue=st.integers(0, _QUEUES - 1), count=st.integers(1, 4), invisible=st.sampled_from((300, 2000)))
     def pop(self, queue: int, count: int, invisible: int) -> None:
         popped = self.inside(
-            lambda: self.bench.pop("t", order=True, queueId=queue, maxMsgNums=count, invisibleTime=invisible)
+            lambda: self.harness.pop("t", order=True, queueId=queue, maxMsgNums=count, invisibleTime=invisible)
         )
-        if self.out[queue] and self.bench.now < self.until[queue]:
+        if self.out[queue] and self.harness.now < self.until[queue]:
             assert popped == []
             return
         start = self.next[queue]
         assert [one.message.body for one in popped] == self.queues[queue][start : start + count]
         if popped:
             self.out[queue], self.acked[queue] = popped, set()
-            self.until[queue] = self.bench.now + invisible
+            self.until[queue] = self.harness.now + invisible
 
     @rule(queue=st.integers(0, _QUEUES - 1), data=st.data())
     def ack(self, queue: int, data: st.DataObject) -> None:
         if not self.out[queue]:
             return
         popped = data.draw(st.sampled_from(self.out[queue]))
-        self.inside(lambda: self.bench.ack("t", popped))
+        self.inside(lambda: self.harness.ack("t", popped))
         if popped.extra_info.queue_offset < self.next[queue]:
             return
         self.acked[queue].add(popped.extra_info.queue_offset)
@@ -223,12 +223,12 @@ class Ordering(_Machine):
 
     @rule(milliseconds=st.sampled_from((1, 100, 900, 3000)))
     def pass_time(self, milliseconds: int) -> None:
-        self.inside(lambda: self.bench.pass_time(milliseconds))
+        self.inside(lambda: self.harness.pass_time(milliseconds))
 
     @invariant()
     def offsets_never_run_ahead(self) -> None:
         for queue in range(_QUEUES):
-            assert self.bench.broker.offsets.get("t", "g", queue) in {-1, self.next[queue]}
+            assert self.harness.broker.offsets.get("t", "g", queue) in {-1, self.next[queue]}
 
 
 class Delivering(_Machine):
@@ -248,7 +248,7 @@ class Delivering(_Machine):
         body = b"%d" % self.sent
         self.sent += 1
         pairs = {"UNIQ_KEY": f"K{body.decode()}", **pairs}
-        reply = self.inside(lambda: self.bench.send("t", body, pairs, queue, **changes))
+        reply = self.inside(lambda: self.harness.send("t", body, pairs, queue, **changes))
         assert reply.code == ResponseCode.SUCCESS, reply.remark
         return body, reply
 
@@ -261,7 +261,7 @@ class Delivering(_Machine):
     def send_later(self, queue: int, delay: int) -> None:
         body, reply = self.send_one(queue, {"TIMER_DELAY_MS": str(delay)})
         if delay:
-            due = self.bench.now + delay
+            due = self.harness.now + delay
             self.later.append((due, self.sent, queue, body, reply.fields["recallHandle"]))
         else:
             self.queues[queue].append(body)
@@ -271,12 +271,12 @@ class Delivering(_Machine):
     def recall(self, data: st.DataObject) -> None:
         item = data.draw(st.sampled_from(self.later))
         fields = {"topic": "t", "recallHandle": item[-1], "producerGroup": "p"}
-        reply = self.inside(lambda: self.bench.ask(RequestCode.RECALL_MESSAGE, fields))
+        reply = self.inside(lambda: self.harness.ask(RequestCode.RECALL_MESSAGE, fields))
         if reply.code == ResponseCode.SUCCESS:
             self.later.remove(item)
         else:
             # Times are told rounded down to seconds: a recall in the last one comes too late.
-            assert item[0] - self.bench.now <= 1000
+            assert item[0] - self.harness.now <= 1000
 
     @rule(queue=st.integers(0, _QUEUES - 1))
     def prepare(self, queue: int) -> None:
@@ -290,7 +290,7 @@ class Delivering(_Machine):
     def end(self, data: st.DataObject, commit: bool) -> None:
         body = data.draw(st.sampled_from(sorted(self.halves)))
         queue, half = self.halves.pop(body)
-        self.inside(lambda: self.bench.get(RequestCode.END_TRANSACTION, _end(half, commit)))
+        self.inside(lambda: self.harness.get(RequestCode.END_TRANSACTION, _end(half, commit)))
         self.ended.append(half)
         if commit:
             self.queues[queue].append(body)
@@ -299,21 +299,21 @@ class Delivering(_Machine):
     @rule(data=st.data(), commit=st.booleans())
     def end_again(self, data: st.DataObject, commit: bool) -> None:
         half = data.draw(st.sampled_from(self.ended))
-        self.inside(lambda: self.bench.get(RequestCode.END_TRANSACTION, _end(half, commit)))
+        self.inside(lambda: self.harness.get(RequestCode.END_TRANSACTION, _end(half, commit)))
 
     @rule(queue=st.integers(0, _QUEUES - 1), data=st.data())
     def commit_offset(self, queue: int, data: st.DataObject) -> None:
         offset = data.draw(st.integers(0, len(self.queues[queue])))
         fields = {"topic": "t", "queueId": queue, "consumerGroup": "g", "commitOffset": offset}
-        self.inside(lambda: self.bench.broker.groups.find("g"))
-        self.inside(lambda: self.bench.get(RequestCode.UPDATE_CONSUMER_OFFSET, fields))
+        self.inside(lambda: self.harness.broker.groups.find("g"))
+        self.inside(lambda: self.harness.get(RequestCode.UPDATE_CONSUMER_OFFSET, fields))
         self.offsets[queue] = offset
 
     @rule(queue=st.integers(0, _QUEUES - 1), data=st.data(), count=st.integers(1, 4))
     def pull(self, queue: int, data: st.DataObject, count: int) -> None:
         held = self.queues[queue]
         offset = data.draw(st.integers(0, len(held)))
-        reply = self.inside(lambda: self.bench.pull("t", "reader", queue, offset, maxMsgNums=count))
+        reply = self.inside(lambda: self.harness.pull("t", "reader", queue, offset, maxMsgNums=count))
         found = messages.decode_messages(reply.body) if reply.code == ResponseCode.SUCCESS else []
         assert [message.body for message in found] == held[offset : offset + count]
         assert [message.queue_offset for message in found] == list(range(offset, offset + len(found)))
@@ -322,18 +322,18 @@ class Delivering(_Machine):
 
     @rule(milliseconds=st.sampled_from((1, 100, 900, 3000, 9000)))
     def pass_time(self, milliseconds: int) -> None:
-        self.inside(lambda: self.bench.pass_time(milliseconds))
-        for item in sorted(item for item in self.later if item[0] <= self.bench.now):
+        self.inside(lambda: self.harness.pass_time(milliseconds))
+        for item in sorted(item for item in self.later if item[0] <= self.harness.now):
             self.queues[item[2]].append(item[3])
             self.later.remove(item)
 
     @invariant()
     def queues_hold_what_they_should(self) -> None:
         for queue, held in self.queues.items():
-            assert self.bench.bodies("t", queue=queue) == held
-            assert self.bench.broker.offsets.get("t", "g", queue) == self.offsets.get(queue, -1)
-        assert self.bench.broker.pipeline.delayed == len(self.later)
-        assert len(self.bench.broker.transactions) == len(self.halves)
+            assert self.harness.bodies("t", queue=queue) == held
+            assert self.harness.broker.offsets.get("t", "g", queue) == self.offsets.get(queue, -1)
+        assert self.harness.broker.pipeline.delayed == len(self.later)
+        assert len(self.harness.broker.transactions) == len(self.halves)
 
 
 def _end(half: RemotingCommand, commit: bool) -> dict[str, object]:

@@ -8,15 +8,15 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.ids import OffsetMessageId
 from remoting.messages import BatchMessage
 from tests.cluster.client import send_fields, v2
-from tests.proxy.embedded.bench import Bench
+from tests.proxy.embedded.broker_harness import BrokerHarness
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_stored_message_has_the_properties_that_brokers_add(bench: Bench) -> None:
-    bench.topic("t")
-    reply = bench.send("t", b"body", {"KEYS": "k", "POP_CK": "forged", "UNIQ_KEY": "U"}, flag=7)
-    [message] = bench.stored("t")
+async def test_a_stored_message_has_the_properties_that_brokers_add(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    reply = harness.send("t", b"body", {"KEYS": "k", "POP_CK": "forged", "UNIQ_KEY": "U"}, flag=7)
+    [message] = harness.stored("t")
     pairs = properties.decode(message.properties)
     assert (message.body, message.flag, message.body_crc) == (b"body", 7, messages.crc(b"body"))
     assert pairs.items() >= {"KEYS": "k", "UNIQ_KEY": "U", "CLUSTER": "DefaultCluster", "TRACE_ON": "true"}.items()
@@ -27,14 +27,14 @@ async def test_a_stored_message_has_the_properties_that_brokers_add(bench: Bench
     assert (place.port, place.offset) == (10911, message.commit_log_offset)
 
 
-async def test_a_message_without_a_unique_id_gets_one(bench: Bench) -> None:
-    reply = bench.send(bench.topic("t"))
-    assert bench.stored("t")[0].get(properties.UNIQ_CLIENT_MESSAGE_ID) == reply.fields["transactionId"]
+async def test_a_message_without_a_unique_id_gets_one(harness: BrokerHarness) -> None:
+    reply = harness.send(harness.topic("t"))
+    assert harness.stored("t")[0].get(properties.UNIQ_CLIENT_MESSAGE_ID) == reply.fields["transactionId"]
 
 
-async def test_a_negative_queue_id_selects_any_queue(bench: Bench) -> None:
-    bench.topic("t", queues=8)
-    chosen = {bench.send("t", queue=-1).fields["queueId"] for _ in range(60)}
+async def test_a_negative_queue_id_selects_any_queue(harness: BrokerHarness) -> None:
+    harness.topic("t", queues=8)
+    chosen = {harness.send("t", queue=-1).fields["queueId"] for _ in range(60)}
     assert len(chosen) > 3
 
 
@@ -54,83 +54,83 @@ async def test_a_negative_queue_id_selects_any_queue(bench: Bench) -> None:
     ],
 )
 async def test_invalid_messages_are_rejected(
-    bench: Bench, topic: str, changes: dict[str, object], code: ResponseCode
+    harness: BrokerHarness, topic: str, changes: dict[str, object], code: ResponseCode
 ) -> None:
-    bench.topic("t")
-    reply = bench.send(topic, **changes)  # type: ignore[arg-type]
+    harness.topic("t")
+    reply = harness.send(topic, **changes)  # type: ignore[arg-type]
     assert reply.code == code
     assert reply.remark
 
 
-async def test_a_first_send_creates_a_topic_from_its_template(bench: Bench) -> None:
-    assert bench.send("fresh", defaultTopicQueueNums=3, queue=2).code == ResponseCode.SUCCESS
-    topic = bench.broker.topics.get("fresh")
+async def test_a_first_send_creates_a_topic_from_its_template(harness: BrokerHarness) -> None:
+    assert harness.send("fresh", defaultTopicQueueNums=3, queue=2).code == ResponseCode.SUCCESS
+    topic = harness.broker.topics.get("fresh")
     assert topic is not None
     assert (topic.read, topic.write, topic.permission) == (3, 3, 6)
-    bench.restart()
-    assert bench.broker.topics.get("fresh") == topic
+    harness.restart()
+    assert harness.broker.topics.get("fresh") == topic
 
 
 async def test_no_topic_is_created_if_creation_is_disabled() -> None:
-    bench = Bench(BrokerSettings(auto_create_topics=False))
-    assert bench.send("fresh").code == ResponseCode.TOPIC_NOT_EXIST
+    harness = BrokerHarness(BrokerSettings(auto_create_topics=False))
+    assert harness.send("fresh").code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_a_batch_is_stored_completely_or_not_at_all(bench: Bench) -> None:
-    bench.topic("t")
+async def test_a_batch_is_stored_completely_or_not_at_all(harness: BrokerHarness) -> None:
+    harness.topic("t")
     entries = [BatchMessage(n, b"%d" % n, properties.encode({"KEYS": f"k{n}", "UNIQ_KEY": f"u{n}"})) for n in range(3)]
     fields = v2(send_fields("t", batch=True))
-    reply = bench.get(RequestCode.SEND_BATCH_MESSAGE, fields, messages.encode_batch(entries))
+    reply = harness.get(RequestCode.SEND_BATCH_MESSAGE, fields, messages.encode_batch(entries))
     assert len(reply.fields["msgId"].split(",")) == 3
-    stored = bench.stored("t")
+    stored = harness.stored("t")
     assert [(m.body, m.flag, m.get("KEYS")) for m in stored] == [(b"%d" % n, n, f"k{n}") for n in range(3)]
-    bench.store.full = True
-    refused = bench.ask(RequestCode.SEND_BATCH_MESSAGE, fields, messages.encode_batch(entries))
+    harness.store.full = True
+    refused = harness.ask(RequestCode.SEND_BATCH_MESSAGE, fields, messages.encode_batch(entries))
     assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert len(bench.stored("t")) == 3
-    bench.store.full = False
-    retry = bench.ask(RequestCode.SEND_BATCH_MESSAGE, v2(send_fields("%RETRY%g", batch=True)), b"")
+    assert len(harness.stored("t")) == 3
+    harness.store.full = False
+    retry = harness.ask(RequestCode.SEND_BATCH_MESSAGE, v2(send_fields("%RETRY%g", batch=True)), b"")
     assert retry.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-async def test_a_full_disk_rejects_sends_and_serves_reads(bench: Bench) -> None:
-    bench.topic("t")
-    bench.send("t", b"before")
-    bench.store.full = True
-    reply = bench.send("t", b"after")
+async def test_a_full_disk_rejects_sends_and_serves_reads(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.send("t", b"before")
+    harness.store.full = True
+    reply = harness.send("t", b"after")
     assert (reply.code, "room" in (reply.remark or "")) == (ResponseCode.SERVICE_NOT_AVAILABLE, True)
-    assert messages.decode_messages(bench.pull("t").body)[0].body == b"before"
-    bench.store.full = False
-    assert bench.send("t", b"after").code == ResponseCode.SUCCESS
+    assert messages.decode_messages(harness.pull("t").body)[0].body == b"before"
+    harness.store.full = False
+    assert harness.send("t", b"after").code == ResponseCode.SUCCESS
 
 
-async def test_a_send_is_answered_only_when_durable(bench: Bench) -> None:
-    bench.topic("t")
-    bench.store.hold = True
+async def test_a_send_is_answered_only_when_durable(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.store.hold = True
     fields = v2(send_fields("t"))
-    first = bench.begin(RequestCode.SEND_MESSAGE_V2, fields, b"1")
-    second = bench.begin(RequestCode.SEND_MESSAGE_V2, fields, b"2")
+    first = harness.begin(RequestCode.SEND_MESSAGE_V2, fields, b"1")
+    second = harness.begin(RequestCode.SEND_MESSAGE_V2, fields, b"2")
     assert not first.done()
-    bench.store.sync()
+    harness.store.sync()
     assert (await first).code == (await second).code == ResponseCode.SUCCESS
-    third = bench.begin(RequestCode.SEND_MESSAGE_V2, fields, b"3")
-    bench.store.sync(OSError("the disk is broken"))
+    third = harness.begin(RequestCode.SEND_MESSAGE_V2, fields, b"3")
+    harness.store.sync(OSError("the disk is broken"))
     assert (await third).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-async def test_a_priority_selects_the_queue(bench: Bench) -> None:
-    bench.topic("p", queues=4, attributes="+message.type=PRIORITY")
+async def test_a_priority_selects_the_queue(harness: BrokerHarness) -> None:
+    harness.topic("p", queues=4, attributes="+message.type=PRIORITY")
     for priority in ("0", "2", "9"):
-        bench.send("p", priority.encode(), {properties.PRIORITY: priority})
-    assert [bench.bodies("p", queue=queue) for queue in range(4)] == [[b"0"], [], [b"2"], [b"9"]]
-    bench.broker.random.seed(1)
-    assert [one.message.body for one in bench.pop("p")] == [b"9", b"2", b"0"]
+        harness.send("p", priority.encode(), {properties.PRIORITY: priority})
+    assert [harness.bodies("p", queue=queue) for queue in range(4)] == [[b"0"], [], [b"2"], [b"9"]]
+    harness.broker.random.seed(1)
+    assert [one.message.body for one in harness.pop("p")] == [b"9", b"2", b"0"]
 
 
-async def test_a_retry_message_over_its_maximum_becomes_a_dead_letter(bench: Bench) -> None:
-    bench.topic("t")
-    bench.join({"g": ["t"]})
-    assert bench.send("%RETRY%g", b"again", {"DELAY": "0"}, reconsumeTimes=16).code == ResponseCode.SUCCESS
-    assert bench.send("%RETRY%g", b"dead", {"DELAY": "3"}, reconsumeTimes=17).code == ResponseCode.SUCCESS
-    assert bench.bodies("%RETRY%g") == [b"again"]
-    assert bench.bodies("%DLQ%g") == [b"dead"]
+async def test_a_retry_message_over_its_maximum_becomes_a_dead_letter(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.join({"g": ["t"]})
+    assert harness.send("%RETRY%g", b"again", {"DELAY": "0"}, reconsumeTimes=16).code == ResponseCode.SUCCESS
+    assert harness.send("%RETRY%g", b"dead", {"DELAY": "3"}, reconsumeTimes=17).code == ResponseCode.SUCCESS
+    assert harness.bodies("%RETRY%g") == [b"again"]
+    assert harness.bodies("%DLQ%g") == [b"dead"]

@@ -5,20 +5,20 @@ import pytest
 from proxy.embedded.broker.settings import DELAY_LADDER
 from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
-from tests.proxy.embedded.bench import START, Bench
+from tests.proxy.embedded.broker_harness import START, BrokerHarness
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize(("level", "delay"), [(1, 1000), (3, 10_000), (18, 7_200_000), (99, 7_200_000)])
-async def test_a_delay_level_delays_a_message(bench: Bench, level: int, delay: int) -> None:
-    bench.topic("t")
-    bench.send("t", b"later", {"DELAY": str(level), "TIMER_DELAY_MS": "1"})
-    assert bench.bodies("SCHEDULE_TOPIC_XXXX", queue=min(level, 18) - 1) == [b"later"]
-    bench.pass_time(delay - 1, step=delay)
-    assert bench.bodies("t") == []
-    bench.pass_time(1)
-    [message] = bench.stored("t")
+async def test_a_delay_level_delays_a_message(harness: BrokerHarness, level: int, delay: int) -> None:
+    harness.topic("t")
+    harness.send("t", b"later", {"DELAY": str(level), "TIMER_DELAY_MS": "1"})
+    assert harness.bodies("SCHEDULE_TOPIC_XXXX", queue=min(level, 18) - 1) == [b"later"]
+    harness.pass_time(delay - 1, step=delay)
+    assert harness.bodies("t") == []
+    harness.pass_time(1)
+    [message] = harness.stored("t")
     assert (message.body, message.get("DELAY"), message.get("TIMER_DELAY_MS")) == (b"later", str(min(level, 18)), None)
     assert message.get(properties.REAL_TOPIC) == "t"
 
@@ -31,83 +31,85 @@ async def test_a_delay_level_delays_a_message(bench: Bench, level: int, delay: i
         ({"TIMER_DELAY_SEC": "3"}, 3_000),
     ],
 )
-async def test_a_timer_message_is_delivered_at_its_millisecond(bench: Bench, pairs: dict[str, str], due: int) -> None:
-    bench.topic("t", queues=2)
-    bench.send("t", b"later", pairs, queue=1)
-    bench.pass_time(due - 1)
-    assert bench.bodies("t", queue=1) == []
-    bench.pass_time(1)
-    [message] = bench.stored("t", queue=1)
+async def test_a_timer_message_is_delivered_at_its_millisecond(
+    harness: BrokerHarness, pairs: dict[str, str], due: int
+) -> None:
+    harness.topic("t", queues=2)
+    harness.send("t", b"later", pairs, queue=1)
+    harness.pass_time(due - 1)
+    assert harness.bodies("t", queue=1) == []
+    harness.pass_time(1)
+    [message] = harness.stored("t", queue=1)
     assert message.get(properties.REAL_TOPIC) == "t"
     assert int(message.get(properties.TIMER_OUT_MS) or 0) % 1000 == 0
 
 
-async def test_a_timer_in_the_past_delivers_immediately(bench: Bench) -> None:
-    bench.topic("t")
-    bench.send("t", b"now", {"TIMER_DELIVER_MS": str(START - 1)})
-    assert bench.bodies("t") == [b"now"]
+async def test_a_timer_in_the_past_delivers_immediately(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.send("t", b"now", {"TIMER_DELIVER_MS": str(START - 1)})
+    assert harness.bodies("t") == [b"now"]
 
 
 @pytest.mark.parametrize("pairs", [{"TIMER_DELIVER_MS": "soon"}, {"TIMER_DELAY_SEC": str(4 * 86_400)}])
-async def test_invalid_times_are_rejected(bench: Bench, pairs: dict[str, str]) -> None:
-    bench.topic("t")
-    assert bench.send("t", b"x", pairs).code == ResponseCode.MESSAGE_ILLEGAL
+async def test_invalid_times_are_rejected(harness: BrokerHarness, pairs: dict[str, str]) -> None:
+    harness.topic("t")
+    assert harness.send("t", b"x", pairs).code == ResponseCode.MESSAGE_ILLEGAL
 
 
-async def test_many_delayed_messages_are_delivered_in_order_after_a_restart(bench: Bench) -> None:
-    bench.topic("t")
+async def test_many_delayed_messages_are_delivered_in_order_after_a_restart(harness: BrokerHarness) -> None:
+    harness.topic("t")
     for delay in range(1000, 0, -1):
-        bench.send("t", b"%d" % delay, {"TIMER_DELAY_MS": str(delay)})
-    bench.pass_time(500)
-    bench.restart()
-    bench.pass_time(600)
-    assert bench.bodies("t") == [b"%d" % delay for delay in range(1, 1001)]
-    assert bench.broker.pipeline.delayed == 0
+        harness.send("t", b"%d" % delay, {"TIMER_DELAY_MS": str(delay)})
+    harness.pass_time(500)
+    harness.restart()
+    harness.pass_time(600)
+    assert harness.bodies("t") == [b"%d" % delay for delay in range(1, 1001)]
+    assert harness.broker.pipeline.delayed == 0
 
 
-async def test_a_full_disk_postpones_delayed_messages(bench: Bench) -> None:
-    bench.topic("t")
-    bench.send("t", b"later", {"DELAY": "1"})
-    bench.store.full = True
-    bench.pass_time(2000)
-    assert bench.bodies("t") == []
-    bench.store.full = False
-    bench.pass_time(4_000_000, step=1_000_000)
-    assert bench.bodies("t") == [b"later"]
+async def test_a_full_disk_postpones_delayed_messages(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.send("t", b"later", {"DELAY": "1"})
+    harness.store.full = True
+    harness.pass_time(2000)
+    assert harness.bodies("t") == []
+    harness.store.full = False
+    harness.pass_time(4_000_000, step=1_000_000)
+    assert harness.bodies("t") == [b"later"]
 
 
-async def test_a_recalled_message_is_not_delivered(bench: Bench) -> None:
-    bench.topic("t")
+async def test_a_recalled_message_is_not_delivered(harness: BrokerHarness) -> None:
+    harness.topic("t")
     pairs = {"TIMER_DELAY_MS": "5500"}
-    kept = bench.send("t", b"kept", {**pairs, "UNIQ_KEY": "A"})
-    taken = bench.send("t", b"taken", {**pairs, "UNIQ_KEY": "B"})
+    kept = harness.send("t", b"kept", {**pairs, "UNIQ_KEY": "A"})
+    taken = harness.send("t", b"taken", {**pairs, "UNIQ_KEY": "B"})
     assert kept.fields["recallHandle"] != taken.fields["recallHandle"]
     recall = {"topic": "t", "recallHandle": taken.fields["recallHandle"], "producerGroup": "p"}
-    assert bench.get(RequestCode.RECALL_MESSAGE, recall).fields["msgId"] == "B"
+    assert harness.get(RequestCode.RECALL_MESSAGE, recall).fields["msgId"] == "B"
     # Twice does no harm.
-    bench.get(RequestCode.RECALL_MESSAGE, recall)
-    bench.pass_time(6000)
-    assert bench.bodies("t") == [b"kept"]
-    assert bench.ask(RequestCode.RECALL_MESSAGE, recall).code == ResponseCode.ILLEGAL_OPERATION
+    harness.get(RequestCode.RECALL_MESSAGE, recall)
+    harness.pass_time(6000)
+    assert harness.bodies("t") == [b"kept"]
+    assert harness.ask(RequestCode.RECALL_MESSAGE, recall).code == ResponseCode.ILLEGAL_OPERATION
     for wrong in ({"recallHandle": "x"}, {"topic": "TBW102"}):
-        assert bench.ask(RequestCode.RECALL_MESSAGE, {**recall, **wrong}).code == ResponseCode.ILLEGAL_OPERATION
+        assert harness.ask(RequestCode.RECALL_MESSAGE, {**recall, **wrong}).code == ResponseCode.ILLEGAL_OPERATION
 
 
-async def test_a_message_sent_back_is_delayed_longer_each_time_until_dead_lettered(bench: Bench) -> None:
-    bench.topic("t")
-    bench.join({"g": ["t"]})
-    bench.send("t", b"hard", {"KEYS": "k"})
-    [message] = bench.stored("t")
+async def test_a_message_sent_back_is_delayed_longer_each_time_until_dead_lettered(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.join({"g": ["t"]})
+    harness.send("t", b"hard", {"KEYS": "k"})
+    [message] = harness.stored("t")
     back = {"group": "g", "delayLevel": 0, "originTopic": "t", "maxReconsumeTimes": 2}
     for times in (1, 2):
-        bench.get(RequestCode.CONSUMER_SEND_MSG_BACK, {**back, "offset": message.commit_log_offset})
-        bench.pass_time(DELAY_LADDER[2 + times - 1] - 1, step=60_000)
-        assert len(bench.bodies("%RETRY%g")) == times - 1
-        bench.pass_time(1)
-        message = bench.stored("%RETRY%g")[-1]
+        harness.get(RequestCode.CONSUMER_SEND_MSG_BACK, {**back, "offset": message.commit_log_offset})
+        harness.pass_time(DELAY_LADDER[2 + times - 1] - 1, step=60_000)
+        assert len(harness.bodies("%RETRY%g")) == times - 1
+        harness.pass_time(1)
+        message = harness.stored("%RETRY%g")[-1]
         assert (message.reconsume_times, message.get("RETRY_TOPIC"), message.get("KEYS")) == (times, "t", "k")
-    bench.get(RequestCode.CONSUMER_SEND_MSG_BACK, {**back, "offset": message.commit_log_offset})
-    [dead] = bench.stored("%DLQ%g")
+    harness.get(RequestCode.CONSUMER_SEND_MSG_BACK, {**back, "offset": message.commit_log_offset})
+    [dead] = harness.stored("%DLQ%g")
     assert (dead.body, dead.reconsume_times, dead.get("RETRY_TOPIC")) == (b"hard", 3, "t")
-    lost = bench.ask(RequestCode.CONSUMER_SEND_MSG_BACK, {**back, "offset": 10**9})
+    lost = harness.ask(RequestCode.CONSUMER_SEND_MSG_BACK, {**back, "offset": 10**9})
     assert (lost.code, bool(lost.remark)) == (ResponseCode.SYSTEM_ERROR, True)

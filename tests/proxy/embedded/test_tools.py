@@ -13,7 +13,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.fastjson import ObjectKeys
 from remoting.requests import REQUESTS, Direction
 from tests.cluster.client import queue_fields, send_fields, strings, v2
-from tests.proxy.embedded.bench import Bench
+from tests.proxy.embedded.broker_harness import BrokerHarness
 
 pytestmark = pytest.mark.anyio
 
@@ -28,9 +28,9 @@ def test_every_request_of_the_table_is_served() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(BROKER | NAME_SERVER))
-async def test_every_request_without_its_fields_is_rejected_clearly(bench: Bench, code: int) -> None:
+async def test_every_request_without_its_fields_is_rejected_clearly(harness: BrokerHarness, code: int) -> None:
     for body in (b"", b"{}", b"[]", b"\xff"):
-        reply = bench.ask(code, {}, body)
+        reply = harness.ask(code, {}, body)
         assert reply.code in set(ResponseCode)
         assert reply.remark != "internal error"
 
@@ -60,47 +60,47 @@ _CHANGES = st.dictionaries(st.sampled_from(_FIELDS), st.sampled_from(_VALUES), m
 
 @given(st.sampled_from(sorted(BROKER | NAME_SERVER)), _CHANGES, st.sampled_from(_BODIES))
 async def test_garbage_causes_no_internal_error(code: int, changes: dict[str, str], body: bytes) -> None:
-    bench = Bench()
-    bench.topic("t")
-    bench.send("t")
-    bench.join({"g": ["t"]})
-    reply = bench.begin(code, {**_sound(), **changes}, body)
+    harness = BrokerHarness()
+    harness.topic("t")
+    harness.send("t")
+    harness.join({"g": ["t"]})
+    reply = harness.begin(code, {**_sound(), **changes}, body)
     if reply.done():
         assert reply.result().remark != "internal error"
 
 
-async def test_routes_are_encoded_in_both_json_dialects(bench: Bench) -> None:
-    bench.topic("t", queues=3)
-    new = routes.parse("t", bench.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t"}).body)
+async def test_routes_are_encoded_in_both_json_dialects(harness: BrokerHarness) -> None:
+    harness.topic("t", queues=3)
+    new = routes.parse("t", harness.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t"}).body)
     assert (new.brokers, new.queues[0].write) == (("broker-a",), 3)
     command = commands.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t"})
     command.header["version"] = 300
-    reply = bench.broker.handle(bench.client, command, bench.now)
+    reply = harness.broker.handle(harness.client, command, harness.now)
     assert reply is not None
     assert b'{0:"127.0.0.1:10911"}' in reply.result().body
-    absent = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "absent"})
+    absent = harness.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "absent"})
     assert absent.code == ResponseCode.TOPIC_NOT_EXIST
-    cluster = routes.parse_cluster(bench.get(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+    cluster = routes.parse_cluster(harness.get(RequestCode.GET_BROKER_CLUSTER_INFO).body)
     assert cluster["broker-a"].master == "127.0.0.1:10911"
 
 
-async def test_topics_are_created_changed_and_deleted(bench: Bench) -> None:
-    bench.topic("t", queues=4, attributes="+message.type=FIFO")
-    bench.topic("t", queues=8, attributes="+cleanup.policy=DELETE,-message.type")
-    config = orjson.loads(bench.get(RequestCode.GET_TOPIC_CONFIG, {"topic": "t"}).body)
+async def test_topics_are_created_changed_and_deleted(harness: BrokerHarness) -> None:
+    harness.topic("t", queues=4, attributes="+message.type=FIFO")
+    harness.topic("t", queues=8, attributes="+cleanup.policy=DELETE,-message.type")
+    config = orjson.loads(harness.get(RequestCode.GET_TOPIC_CONFIG, {"topic": "t"}).body)
     assert (config["readQueueNums"], config["attributes"]) == (8, {"cleanup.policy": "DELETE"})
-    assert "t" in orjson.loads(bench.get(RequestCode.GET_ALL_TOPIC_CONFIG).body)["topicConfigTable"]
-    assert "t" in orjson.loads(bench.get(ToolCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body)["topicList"]
-    assert "t" not in orjson.loads(bench.get(ToolCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).body)["topicList"]
+    assert "t" in orjson.loads(harness.get(RequestCode.GET_ALL_TOPIC_CONFIG).body)["topicConfigTable"]
+    assert "t" in orjson.loads(harness.get(ToolCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body)["topicList"]
+    assert "t" not in orjson.loads(harness.get(ToolCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER).body)["topicList"]
     items = [{"topicName": name, "readQueueNums": 1, "writeQueueNums": 1} for name in ("u", "v")]
-    bench.get(ToolCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, orjson.dumps({"topicConfigList": items}))
-    assert "v" in bench.broker.topics
-    bench.send("t", b"x")
-    bench.get(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
-    assert bench.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "t"}).code == ResponseCode.TOPIC_NOT_EXIST
-    bench.restart()
-    assert "t" not in bench.broker.topics
-    assert bench.stored("t") == []
+    harness.get(ToolCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, orjson.dumps({"topicConfigList": items}))
+    assert "v" in harness.broker.topics
+    harness.send("t", b"x")
+    harness.get(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
+    assert harness.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "t"}).code == ResponseCode.TOPIC_NOT_EXIST
+    harness.restart()
+    assert "t" not in harness.broker.topics
+    assert harness.stored("t") == []
 
 
 _INVALID, _ERROR = ResponseCode.INVALID_PARAMETER, ResponseCode.SYSTEM_ERROR
@@ -117,112 +117,114 @@ _INVALID, _ERROR = ResponseCode.INVALID_PARAMETER, ResponseCode.SYSTEM_ERROR
         ({"readQueueNums": -1}, _INVALID),
     ],
 )
-async def test_invalid_topics_are_rejected(bench: Bench, changes: dict[str, object], code: ResponseCode) -> None:
+async def test_invalid_topics_are_rejected(
+    harness: BrokerHarness, changes: dict[str, object], code: ResponseCode
+) -> None:
     fields = {"topic": "t", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, **changes}
-    reply = bench.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    reply = harness.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
     assert (reply.code, bool(reply.remark)) == (code, True)
 
 
-async def test_groups_are_created_changed_and_deleted(bench: Bench) -> None:
+async def test_groups_are_created_changed_and_deleted(harness: BrokerHarness) -> None:
     config = {"groupName": "g", "retryMaxTimes": 3, "attributes": {"+priority.factor": "7"}, "somethingNewer": 1}
-    bench.get(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, orjson.dumps(config))
-    bench.restart()
-    found = orjson.loads(bench.get(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"}).body)
+    harness.get(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, orjson.dumps(config))
+    harness.restart()
+    found = orjson.loads(harness.get(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"}).body)
     assert (found["retryMaxTimes"], found["attributes"], found["somethingNewer"]) == (3, {"priority.factor": "7"}, 1)
     assert found["consumeEnable"] is True
-    group = bench.broker.groups.get("g")
+    group = harness.broker.groups.get("g")
     assert group is not None
     assert group.priority_factor == 7
-    assert "g" in orjson.loads(bench.get(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)["subscriptionGroupTable"]
-    bench.get(ToolCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": True})
-    assert bench.broker.groups.get("g") is None
+    assert "g" in orjson.loads(harness.get(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)["subscriptionGroupTable"]
+    harness.get(ToolCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": True})
+    assert harness.broker.groups.get("g") is None
     off = {"groupName": "g", "consumeEnable": False}
-    bench.get(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, orjson.dumps(off))
-    bench.topic("t")
-    assert bench.pull("t").code == ResponseCode.NO_PERMISSION
+    harness.get(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, orjson.dumps(off))
+    harness.topic("t")
+    assert harness.pull("t").code == ResponseCode.NO_PERMISSION
 
 
-async def test_progress_of_topics_and_groups_is_reported(bench: Bench) -> None:
-    bench.topic("t", queues=2)
+async def test_progress_of_topics_and_groups_is_reported(harness: BrokerHarness) -> None:
+    harness.topic("t", queues=2)
     for _ in range(3):
-        bench.send("t")
-    bench.join({"g": ["t"]})
-    bench.get(RequestCode.UPDATE_CONSUMER_OFFSET, queue_fields("t", consumerGroup="g", commitOffset=2))
-    stats = fastjson.loads(bench.get(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"}).body)["offsetTable"]
+        harness.send("t")
+    harness.join({"g": ["t"]})
+    harness.get(RequestCode.UPDATE_CONSUMER_OFFSET, queue_fields("t", consumerGroup="g", commitOffset=2))
+    stats = fastjson.loads(harness.get(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"}).body)["offsetTable"]
     assert isinstance(stats, ObjectKeys)
     rows = {key["queueId"]: value for key, value in stats.pairs}
     assert (rows[0]["brokerOffset"], rows[0]["consumerOffset"], rows[1]["brokerOffset"]) == (3, 2, 0)
-    topic = fastjson.loads(bench.get(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "t"}).body)["offsetTable"]
+    topic = fastjson.loads(harness.get(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "t"}).body)["offsetTable"]
     assert {key["queueId"]: value["maxOffset"] for key, value in topic.pairs} == {0: 3, 1: 0}
-    popped = bench.pop("t", "h")
-    stats = fastjson.loads(bench.get(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "h", "topic": "t"}).body)
+    popped = harness.pop("t", "h")
+    stats = fastjson.loads(harness.get(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "h", "topic": "t"}).body)
     rows = {key["queueId"]: value for key, value in stats["offsetTable"].pairs}
     assert (rows[0]["consumerOffset"], rows[0]["pullOffset"]) == (0, 3)
     for one in popped:
-        bench.ack("t", one, "h")
-    offsets = fastjson.loads(bench.get(ToolCode.GET_ALL_CONSUMER_OFFSET).body)
+        harness.ack("t", one, "h")
+    offsets = fastjson.loads(harness.get(ToolCode.GET_ALL_CONSUMER_OFFSET).body)
     assert (offsets["offsetTable"]["t@g"], offsets["groupTopicMap"]["g"]) == ({"0": 2}, ["t"])
-    groups = orjson.loads(bench.get(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "t"}).body)
+    groups = orjson.loads(harness.get(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "t"}).body)
     assert groups["groupList"] == ["g", "h"]
-    assert orjson.loads(bench.get(RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "g"}).body)["topicList"] == ["t"]
-    bench.get(ToolCode.CLONE_GROUP_OFFSET, {"srcGroup": "g", "destGroup": "i", "topic": "t"})
-    assert bench.broker.offsets.get("t", "i", 0) == 2
-    assert b"consumeTimeSpanSet" in bench.get(RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "t", "group": "g"}).body
-    asked = bench.get(ToolCode.QUERY_SUBSCRIPTION_BY_CONSUMER, {"topic": "t", "group": "g"})
+    assert orjson.loads(harness.get(RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "g"}).body)["topicList"] == ["t"]
+    harness.get(ToolCode.CLONE_GROUP_OFFSET, {"srcGroup": "g", "destGroup": "i", "topic": "t"})
+    assert harness.broker.offsets.get("t", "i", 0) == 2
+    assert b"consumeTimeSpanSet" in harness.get(RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "t", "group": "g"}).body
+    asked = harness.get(ToolCode.QUERY_SUBSCRIPTION_BY_CONSUMER, {"topic": "t", "group": "g"})
     assert orjson.loads(asked.body)["subscriptionData"]["topic"] == "t"
 
 
-async def test_key_value_pairs_are_stored_by_namespace(bench: Bench) -> None:
+async def test_key_value_pairs_are_stored_by_namespace(harness: BrokerHarness) -> None:
     pair = {"namespace": "ORDER_TOPIC_CONFIG", "key": "t"}
-    bench.topic("t")
-    assert bench.ask(ToolCode.GET_KV_CONFIG, pair).code == ResponseCode.QUERY_NOT_FOUND
-    bench.get(ToolCode.PUT_KV_CONFIG, {**pair, "value": "broker-a:1"})
-    bench.restart()
-    assert bench.get(ToolCode.GET_KV_CONFIG, pair).fields["value"] == "broker-a:1"
-    route = routes.parse("t", bench.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t"}).body)
+    harness.topic("t")
+    assert harness.ask(ToolCode.GET_KV_CONFIG, pair).code == ResponseCode.QUERY_NOT_FOUND
+    harness.get(ToolCode.PUT_KV_CONFIG, {**pair, "value": "broker-a:1"})
+    harness.restart()
+    assert harness.get(ToolCode.GET_KV_CONFIG, pair).fields["value"] == "broker-a:1"
+    route = routes.parse("t", harness.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t"}).body)
     assert route.data["orderTopicConf"] == "broker-a:1"
-    table = orjson.loads(bench.get(ToolCode.GET_KVLIST_BY_NAMESPACE, pair).body)["table"]
+    table = orjson.loads(harness.get(ToolCode.GET_KVLIST_BY_NAMESPACE, pair).body)["table"]
     assert table == {"t": "broker-a:1"}
-    bench.get(ToolCode.DELETE_KV_CONFIG, pair)
-    assert bench.ask(ToolCode.GET_KVLIST_BY_NAMESPACE, pair).code == ResponseCode.QUERY_NOT_FOUND
+    harness.get(ToolCode.DELETE_KV_CONFIG, pair)
+    assert harness.ask(ToolCode.GET_KVLIST_BY_NAMESPACE, pair).code == ResponseCode.QUERY_NOT_FOUND
 
 
-async def test_tools_requests_are_forwarded_to_clients(bench: Bench) -> None:
-    bench.topic("t")
-    sent = bench.send("t", b"eat me")
-    bench.join({"g": ["t"]})
-    bench.push_answer = commands.success({"a": "b"}, b"result")
+async def test_tools_requests_are_forwarded_to_clients(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    sent = harness.send("t", b"eat me")
+    harness.join({"g": ["t"]})
+    harness.push_answer = commands.success({"a": "b"}, b"result")
     whom = {"consumerGroup": "g", "clientId": "c"}
     for code in (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY):
-        reply = await bench.begin(code, {**whom, "msgId": sent.fields["msgId"], "topic": "t"})
+        reply = await harness.begin(code, {**whom, "msgId": sent.fields["msgId"], "topic": "t"})
         assert (reply.code, reply.body) == (ResponseCode.SUCCESS, b"result")
-    assert b"eat me" in bench.pushed[-1][1].body
-    absent = bench.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, {**whom, "clientId": "x"})
+    assert b"eat me" in harness.pushed[-1][1].body
+    absent = harness.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, {**whom, "clientId": "x"})
     assert absent.code == ResponseCode.SYSTEM_ERROR
-    bench.push_answer = commands.success(body=b'{"messageQueueTable":{{"queueId":0}:5}}')
-    status = await bench.begin(ToolCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "t", "group": "g"})
+    harness.push_answer = commands.success(body=b'{"messageQueueTable":{{"queueId":0}:5}}')
+    status = await harness.begin(ToolCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "t", "group": "g"})
     assert status.body == b'{"consumerTable":{"c":{{"queueId":0}:5}},"messageQueueTable":{}}'
 
 
-async def test_runtime_info_and_config_are_reported(bench: Bench) -> None:
-    bench.topic("t")
-    bench.send("t")
-    bench.pull("t")
-    table = orjson.loads(bench.get(ToolCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+async def test_runtime_info_and_config_are_reported(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.send("t")
+    harness.pull("t")
+    table = orjson.loads(harness.get(ToolCode.GET_BROKER_RUNTIME_INFO).body)["table"]
     assert (table["msgPutTotalTodayNow"], table["msgGetTotalTodayNow"]) == ("1", "1")
     assert table["brokerVersionDesc"].startswith("V5")
-    assert b"brokerName=broker-a\n" in bench.get(ToolCode.GET_BROKER_CONFIG).body
-    assert bench.ask(4711).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert b"brokerName=broker-a\n" in harness.get(ToolCode.GET_BROKER_CONFIG).body
+    assert harness.ask(4711).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-async def test_messages_are_found_by_key_and_offset(bench: Bench) -> None:
-    bench.topic("t")
+async def test_messages_are_found_by_key_and_offset(harness: BrokerHarness) -> None:
+    harness.topic("t")
     for number in range(3):
-        bench.send("t", b"%d" % number, {"KEYS": "k", "UNIQ_KEY": f"u{number}"})
+        harness.send("t", b"%d" % number, {"KEYS": "k", "UNIQ_KEY": f"u{number}"})
     fields = strings({"topic": "t", "key": "k", "maxNum": 2, "beginTimestamp": 0, "endTimestamp": 2**62})
-    assert len(bench.get(RequestCode.QUERY_MESSAGE, fields).body.split(b"KEYS")) == 3
+    assert len(harness.get(RequestCode.QUERY_MESSAGE, fields).body.split(b"KEYS")) == 3
     unique = {**fields, "key": "u1", "_UNIQUE_KEY_QUERY": "true"}
-    assert b"u1" in bench.get(RequestCode.QUERY_MESSAGE, unique).body
-    assert bench.ask(RequestCode.QUERY_MESSAGE, {**fields, "key": "x"}).code == ResponseCode.QUERY_NOT_FOUND
-    assert bench.get(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0}).body
-    assert bench.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 1}).code == ResponseCode.SYSTEM_ERROR
+    assert b"u1" in harness.get(RequestCode.QUERY_MESSAGE, unique).body
+    assert harness.ask(RequestCode.QUERY_MESSAGE, {**fields, "key": "x"}).code == ResponseCode.QUERY_NOT_FOUND
+    assert harness.get(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0}).body
+    assert harness.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 1}).code == ResponseCode.SYSTEM_ERROR

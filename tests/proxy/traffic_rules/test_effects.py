@@ -227,7 +227,7 @@ async def test_a_delay_fault_serves_requests_after_the_delay(tmp_path: Path) -> 
             await work
             assert time.monotonic() - begun > 0.29
         begun = time.monotonic()
-        client.tell(RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields("orders"))), b"oneway")
+        client.send_oneway(RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields("orders"))), b"oneway")
         assert len(await client.pull_all(3, "orders", "g")) == 3
 
 

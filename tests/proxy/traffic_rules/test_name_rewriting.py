@@ -215,7 +215,7 @@ async def test_a_transaction_is_committed_under_the_clients_names(replica: Repli
             "msgId": reply.fields["msgId"],
             "transactionId": reply.fields.get("transactionId", ""),
         }
-        client.tell(RequestCode.END_TRANSACTION, client.named(fields))
+        client.send_oneway(RequestCode.END_TRANSACTION, client.named(fields))
         (stored,) = await client.pull("orders", "g")
         assert (stored.topic, stored.get(properties.PRODUCER_GROUP)) == ("orders", "p")
 

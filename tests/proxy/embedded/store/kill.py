@@ -18,7 +18,7 @@ from pathlib import Path
 from proxy.embedded.store.durable import DurableStore
 from proxy.embedded.store.options import StoreOptions
 from remoting.messages import decode_message
-from tests.proxy.embedded.store.kit import message
+from tests.proxy.embedded.store.fakes import message
 
 QUEUES = 4
 SENDERS = 16

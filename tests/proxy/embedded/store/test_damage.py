@@ -10,7 +10,7 @@ import pytest
 from proxy.embedded.store import Corrupt
 from proxy.embedded.store.durable import DurableStore
 from remoting.messages import decode_message
-from tests.proxy.embedded.store.kit import abandon, bodies, message, open_store
+from tests.proxy.embedded.store.fakes import abandon, bodies, message, open_store
 
 Contents = tuple[dict[tuple[str, int], dict[int, bytes]], dict[bytes, bytes]]
 

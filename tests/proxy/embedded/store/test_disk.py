@@ -11,7 +11,7 @@ from proxy.embedded.store import StorageFailed, StorageFull
 from proxy.embedded.store.durable import DurableStore
 from proxy.embedded.store.index import IndexUpdate
 from remoting.messages import decode_message
-from tests.proxy.embedded.store.kit import Clock, Disk, abandon, bodies, message, open_store
+from tests.proxy.embedded.store.fakes import Clock, Disk, abandon, bodies, message, open_store
 
 
 def fill(store: DurableStore, most: int, reason: str) -> list[bytes]:

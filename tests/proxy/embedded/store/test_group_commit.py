@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.embedded.store.options import SyncPolicy
-from tests.proxy.embedded.store.kit import Clock, Disk, abandon, bodies, message, open_store
+from tests.proxy.embedded.store.fakes import Clock, Disk, abandon, bodies, message, open_store
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from proxy.embedded.store.durable import DurableStore
 from proxy.embedded.store.options import StoreOptions
 from proxy.embedded.store.queue import tag_code
 from remoting.messages import StoredMessage, decode_message
-from tests.proxy.embedded.store.kit import Clock, Disk, abandon, by_steps, message
+from tests.proxy.embedded.store.fakes import Clock, Disk, abandon, by_steps, message
 
 TOPICS = strategies.sampled_from(["A", "B"])
 QUEUES = strategies.integers(0, 1)

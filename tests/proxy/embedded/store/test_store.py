@@ -6,23 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from proxy.embedded.store import StorageFailed, Store, StoreLocked, UnknownFormat
+from proxy.embedded.store import StorageFailed, StoreLocked, UnknownFormat
 from proxy.embedded.store.queue import tag_code
 from remoting.errors import BodyError
 from remoting.messages import decode_message
-from tests.proxy.embedded.store.kit import Clock, abandon, bodies, by_steps, message, open_store
-
-
-def test_both_stores_satisfy_the_store_protocol(tmp_path: Path) -> None:
-    store: Store = open_store(tmp_path)
-    store.close()
+from tests.proxy.embedded.store.fakes import Clock, abandon, bodies, by_steps, message, open_store
 
 
 def test_a_second_store_in_a_directory_is_rejected(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     with pytest.raises(StoreLocked, match="in use by another process"):
         open_store(tmp_path)
-    program = "import sys; from pathlib import Path; from tests.proxy.embedded.store.kit import open_store; "
+    program = "import sys; from pathlib import Path; from tests.proxy.embedded.store.fakes import open_store; "
     command = [sys.executable, "-c", f"{program} open_store(Path({str(tmp_path)!r}))"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "StoreLocked" in found.stderr

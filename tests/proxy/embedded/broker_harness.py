@@ -1,4 +1,4 @@
-"""A broker on a bench: in memory, its time set by hand, its clients made of paper."""
+"""A broker on a harness: in memory, its time set by hand, its clients made of paper."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -17,14 +17,14 @@ from remoting.messages import StoredMessage
 from remoting.pop import PoppedMessage
 from remoting.pop_offset_info import real_topic
 from tests.cluster.client import heartbeat, pull_fields, send_fields, strings, v2
-from tests.proxy.embedded.memory import MemoryStore
+from tests.proxy.embedded.memory_store import MemoryStore
 from tests.proxy.fakes import FakeChannel
 
 START = 1_700_000_000_000
 
 
 @dataclass
-class Bench:
+class BrokerHarness:
     """One broker and its time, in ms. `restart` keeps what is stored."""
 
     settings: BrokerSettings = field(default_factory=BrokerSettings)
