@@ -54,6 +54,22 @@ V1 = SendFieldNames(
 )
 V2 = SendFieldNames(*"abcdefghijklmn")
 
+_DEFAULT_TOPIC_QUEUES = 4
+# Ext fields of most messages. A copy of it is cheaper than a new dict with as many computed keys.
+_COMMON_FIELDS = {
+    V2.producer_group: "",
+    V2.topic: "",
+    V2.default_topic: DEFAULT_TOPIC,
+    V2.default_topic_queues: str(_DEFAULT_TOPIC_QUEUES),
+    V2.sys_flag: "0",
+    V2.born_timestamp: "0",
+    V2.flag: "0",
+    V2.properties: "",
+    V2.reconsume_times: "0",
+    V2.unit_mode: "false",
+    V2.batch: "false",
+}
+
 
 def send_fields(
     *,
@@ -63,30 +79,29 @@ def send_fields(
     properties: str = "",
     queue_id: int | None = None,
     broker: str | None = None,
-    default_topic_queues: int = 4,
+    default_topic_queues: int = _DEFAULT_TOPIC_QUEUES,
     sys_flag: int = 0,
     flag: int = 0,
     batch: bool = False,
-    names: SendFieldNames = V2,
 ) -> dict[str, str]:
-    """Build the ext fields of a message to send.
+    """Build the ext fields of a SEND_MESSAGE_V2, or of a SEND_BATCH_MESSAGE if `batch` is set.
 
-    `names` is the version; SEND_BATCH_MESSAGE also needs `batch`. Without `queue_id` and `broker`, the caller adds
-    them before the request is sent.
+    Without `queue_id` and `broker`, the caller adds them before the request is sent.
     """
-    fields = {
-        names.producer_group: producer_group,
-        names.topic: topic,
-        names.default_topic: DEFAULT_TOPIC,
-        names.default_topic_queues: str(default_topic_queues),
-        names.sys_flag: str(sys_flag),
-        names.born_timestamp: str(born_timestamp),
-        names.flag: str(flag),
-        names.properties: properties,
-        names.reconsume_times: "0",
-        names.unit_mode: "false",
-        names.batch: "true" if batch else "false",
-    }
+    names = V2
+    fields = _COMMON_FIELDS.copy()
+    fields[names.producer_group] = producer_group
+    fields[names.topic] = topic
+    fields[names.born_timestamp] = str(born_timestamp)
+    fields[names.properties] = properties
+    if sys_flag:
+        fields[names.sys_flag] = str(sys_flag)
+    if flag:
+        fields[names.flag] = str(flag)
+    if default_topic_queues != _DEFAULT_TOPIC_QUEUES:
+        fields[names.default_topic_queues] = str(default_topic_queues)
+    if batch:
+        fields[names.batch] = "true"
     if queue_id is not None:
         fields[names.queue_id] = str(queue_id)
     if broker is not None:

@@ -1,10 +1,8 @@
 from dataclasses import astuple
 
-import pytest
-
 from remoting.codes import RequestCode
 from remoting.requests import REQUESTS
-from remoting.send_message import V1, V2, SendFieldNames, send_fields
+from remoting.send_message import V1, V2, send_fields
 
 
 def test_version_2_abbreviates_each_name_to_one_letter() -> None:
@@ -61,9 +59,35 @@ def test_send_fields_without_queue_and_broker_leave_them_out() -> None:
     assert fields[V2.batch] == "true"
 
 
-@pytest.mark.parametrize(("names", "code"), [(V1, RequestCode.SEND_MESSAGE), (V2, RequestCode.SEND_MESSAGE_V2)])
-def test_send_fields_satisfy_the_request_table(names: SendFieldNames, code: RequestCode) -> None:
-    fields = send_fields(
-        producer_group="producers", topic="orders", queue_id=0, broker="broker-a", born_timestamp=0, names=names
+def test_send_fields_satisfy_the_request_table() -> None:
+    fields = send_fields(producer_group="producers", topic="orders", queue_id=0, broker="broker-a", born_timestamp=0)
+    assert REQUESTS[RequestCode.SEND_MESSAGE_V2].required <= fields.keys()
+
+
+def test_send_fields_of_a_call_do_not_appear_in_the_next() -> None:
+    send_fields(
+        producer_group="producers",
+        topic="orders",
+        queue_id=3,
+        broker="broker-a",
+        born_timestamp=5,
+        sys_flag=1,
+        flag=7,
+        default_topic_queues=1,
+        batch=True,
+        properties="TAGS\x01red",
     )
-    assert REQUESTS[code].required <= fields.keys()
+    fields = send_fields(producer_group="others", topic="payments", born_timestamp=6)
+    assert fields == {
+        "a": "others",
+        "b": "payments",
+        "c": "TBW102",
+        "d": "4",
+        "f": "0",
+        "g": "6",
+        "h": "0",
+        "i": "",
+        "j": "0",
+        "k": "false",
+        "m": "false",
+    }
