@@ -120,7 +120,7 @@ async def _serve(
 
             async def stop() -> None:
                 async with anyio.create_task_group() as group:
-                    group.start_soon(control.until_gone, group.cancel_scope.cancel)
+                    group.start_soon(control.until_supervisor_ends, group.cancel_scope.cancel)
                     await _wait_for_signal(signals)
                     group.cancel_scope.cancel()
                 _log.info("stopping")

@@ -1,4 +1,4 @@
-"""Who calls the admin API, and what that caller may do: tokens, client certificates, or where the call comes from."""
+"""Callers of the admin APIs and their roles, by token, client certificate or address."""
 
 import hashlib
 import hmac
@@ -16,18 +16,18 @@ from proxy.settings.admin import AdminSettings
 
 _log = logging.getLogger("gantry.admin")
 
-# Seconds between looks at the file of tokens.
-_LOOK = 1.0
+# Seconds between checks for a changed token file.
+_CHECK_INTERVAL = 1.0
 _ANY = "*"
-# Callers without a credential, here and elsewhere, as the audit calls them.
+# Names of callers without a credential in the audit: on this host, and elsewhere.
 _LOCAL, _REMOTE = "local", "remote"
 ANONYMOUS = (_LOCAL, _REMOTE)
-# Whoever is behind one of these is not on this host, though the connection is.
+# With these headers a caller is not on this host, although the connection is: it came through a proxy.
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
 
 class Role(IntEnum):
-    """What a caller may do; each includes the former."""
+    """Permissions of a caller; each includes the ones before."""
 
     NONE = 0
     READ = 1
@@ -35,16 +35,16 @@ class Role(IntEnum):
 
 
 class TokenFileError(OSError):
-    """The file of tokens is not usable; the message names file and line, never a token."""
+    """The token file is not usable; the message names file and line, never a token."""
 
 
 class BadCredentials(Exception):
-    """A token that nobody has."""
+    """An unknown token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls: `name` is for the audit, `address` where from."""
+    """A caller. name: for the audit."""
 
     name: str
     role: Role
@@ -59,12 +59,12 @@ class _Key:
 
 
 class Access:
-    """Decides who a caller is. Raises TokenFileError when made."""
+    """Identifies callers. The constructor raises TokenFileError."""
 
     def __init__(self, settings: AdminSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
-        self._looked = clock()
+        self._checked_at = clock()
         self._stamp = _stamp(settings.tokens)
         self._configured = [
             _Key(role, name, _digest(token))
@@ -74,27 +74,27 @@ class Access:
             )
             if token is not None
         ]
-        self._filed = _read(settings.tokens)
+        self._from_file = _read(settings.tokens)
 
     def caller(self, address: str, headers: Mapping[str, str], subject: str | None) -> Caller:
-        """The caller at this address, by the request's headers and its client certificate's subject.
+        """Return the caller of a request, by its headers and the subject of its client certificate.
 
-        Raises BadCredentials: a wrong token is never taken for none.
+        Raises BadCredentials for an unknown token, even if callers without a token have a role.
         """
         if "authorization" in headers:
             key = self._key(headers["authorization"])
             if key is None:
                 raise BadCredentials
             return Caller(key.name, key.role, address)
-        best = _least(self._settings, address, headers)
+        anonymous = _anonymous(self._settings, address, headers)
         if subject is not None:
             role = self.certified(subject)
-            if role >= best.role and role is not Role.NONE:
+            if role >= anonymous.role and role is not Role.NONE:
                 return Caller(subject, role, address)
-        return best
+        return anonymous
 
     def certified(self, subject: str) -> Role:
-        """The role that a client certificate with this subject gives."""
+        """Return the role of a client certificate with this subject."""
         for role, subjects in ((Role.WRITE, self._settings.writers), (Role.READ, self._settings.readers)):
             if subject in subjects or _ANY in subjects:
                 return role
@@ -107,41 +107,41 @@ class Access:
         self._refresh()
         digest = _digest(token.strip())
         found: _Key | None = None
-        # All of them, whichever fits: the time it takes tells nothing.
-        for key in (*self._configured, *self._filed):
+        # Always compare all keys: the duration must not depend on which one matches.
+        for key in (*self._configured, *self._from_file):
             if hmac.compare_digest(key.digest, digest):
                 found = key
         return found
 
     def _refresh(self) -> None:
         now = self._clock()
-        if self._settings.tokens is None or now - self._looked < _LOOK:
+        if self._settings.tokens is None or now - self._checked_at < _CHECK_INTERVAL:
             return
-        self._looked = now
+        self._checked_at = now
         stamp = _stamp(self._settings.tokens)
         if stamp == self._stamp:
             return
         self._stamp = stamp
         try:
-            self._filed = _read(self._settings.tokens)
+            self._from_file = _read(self._settings.tokens)
             _log.info("the tokens of %s are in force", self._settings.tokens)
         except TokenFileError as error:
-            _log.error("the changed tokens are not usable, the former stay in use: %s", error)
+            _log.error("the changed tokens are not usable, the previous ones stay in use: %s", error)
 
 
 def is_local(address: str) -> bool:
-    """Whether an address is this host's loopback."""
+    """Return whether an address is a loopback address."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    # A listener of both families sees IPv4 callers as addresses of IPv6 (RFC 4291 section 2.5.5.2).
+    # A dual-stack listener sees IPv4 callers as IPv6 addresses (RFC 4291 section 2.5.5.2).
     return (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
-def _least(settings: AdminSettings, address: str, headers: Mapping[str, str]) -> Caller:
-    near = is_local(address) and not any(name in headers for name in _FORWARDED)
-    name, permission = (_LOCAL, settings.local) if near else (_REMOTE, settings.remote)
+def _anonymous(settings: AdminSettings, address: str, headers: Mapping[str, str]) -> Caller:
+    local = is_local(address) and not any(name in headers for name in _FORWARDED)
+    name, permission = (_LOCAL, settings.local) if local else (_REMOTE, settings.remote)
     return Caller(name, Role[permission.upper()], address)
 
 

@@ -1,4 +1,4 @@
-"""How a broker is set, where that decides what operators may ask of it."""
+"""Broker settings that change the effect of operations."""
 
 from proxy.operations import operator_channel
 from proxy.operations.replica import Replica
@@ -6,18 +6,18 @@ from remoting.codes import RequestCode
 
 
 async def resets_by_itself(replica: Replica, broker: str) -> bool:
-    """Whether a broker keeps resets of offsets, of single queues too; before 5.0 all leave them to their clients."""
+    """Return whether a broker resets offsets itself, also of single queues. Before 5.0, clients reset them."""
     return "useServerSideResetOffset=true" in await _settings(replica, broker)
 
 
 async def reads_old_retry_topics(replica: Replica, broker: str) -> bool:
-    """Whether consumers that pop get what is in `%RETRY%group_topic`; with both settings turned, only `group+topic`."""
-    found = await _settings(replica, broker)
-    return "enableRetryTopicV2=true" not in found or "retrieveMessageFromPopRetryTopicV1=false" not in found
+    """Return whether consumers that pop read `%RETRY%group_topic`, or only `%RETRY%group+topic`."""
+    settings = await _settings(replica, broker)
+    return "enableRetryTopicV2=true" not in settings or "retrieveMessageFromPopRetryTopicV1=false" not in settings
 
 
 async def _settings(replica: Replica, broker: str) -> list[str]:
-    """As `key=value`. Raises BrokerRefused, and what `Backend.request` does."""
+    """Return lines of `key=value`. Raises BrokerRefused, and the errors of `Backend.request`."""
     reply = await operator_channel.ask(replica.core, broker, RequestCode.GET_BROKER_CONFIG, {})
-    # Java's properties: a line each.
+    # The format of Java's Properties.
     return reply.body.decode(errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""What the replica's health is made of."""
+"""The checks of the replica's health."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from proxy.operations.replica import Replica
 
 
 def look(replica: Replica) -> list[Check]:
-    """Everything but what an operator forces."""
+    """Return all checks, without forced failures."""
     backend = replica.backend
     behind = _cluster(backend) if isinstance(backend, ClusterBackend) else _storage(replica)
     return [_listeners(replica), *behind, _drain(replica)]
@@ -17,7 +17,7 @@ def look(replica: Replica) -> list[Check]:
 
 def _listeners(replica: Replica) -> Check:
     closed = replica.closed_listeners
-    # A drain that ends the process closes them; that is told as what it is.
+    # During shutdown listeners are closed, which the drain check reports.
     if not closed or replica.core.drain.announced:
         return Check(Aspect.LISTENERS, "pass")
     return Check(Aspect.LISTENERS, "fail", f"not listening on {', '.join(closed)}")
@@ -38,11 +38,11 @@ def _storage(replica: Replica) -> Iterator[Check]:
 
 
 def _cluster(backend: ClusterBackend) -> Iterator[Check]:
-    """Without name servers what is known goes on; without brokers nothing does."""
+    """Yield the checks of a cluster. The replica can work without name servers, but not without brokers."""
     yield _name_servers(backend)
     lost = [name for name, replicas in backend.broker_table.items() if not reachable(backend, replicas)]
     if not backend.broker_table:
-        yield Check(Aspect.BACKEND, "fail", "no broker is known: no name server has told of any")
+        yield Check(Aspect.BACKEND, "fail", "no broker is known: no name server has reported one")
     elif len(lost) == len(backend.broker_table):
         yield Check(Aspect.BACKEND, "fail", "no broker can be reached")
     else:

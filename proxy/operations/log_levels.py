@@ -1,10 +1,10 @@
-"""Log levels at run time: set for one logger, for good or for a while."""
+"""Log levels at run time: set for one logger, for a time or forever."""
 
 import asyncio
 import logging
 from dataclasses import dataclass
 
-# The names that the settings use.
+# Names of levels in the settings.
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 ROOT = "root"
 
@@ -13,13 +13,13 @@ ROOT = "root"
 class _Override:
     former: int
     timer: asyncio.TimerHandle | None
-    # When it ends, in seconds of the loop's clock.
+    # End of the override, in seconds of the loop's clock.
     until: float
 
 
 @dataclass(frozen=True, slots=True)
 class LoggerLevel:
-    """One logger: the level in force, whether it was set here, and for how many more seconds (None: for good)."""
+    """A logger's level. changed: whether it was set here; remaining: seconds until it is reset, None: not at all."""
 
     name: str
     level: str
@@ -28,23 +28,23 @@ class LoggerLevel:
 
 
 class LogLevels:
-    """Knows which levels were changed, and what they were before."""
+    """All changed levels, with the levels before the changes."""
 
     def __init__(self) -> None:
         self._overrides: dict[str, _Override] = {}
 
     def all(self) -> list[LoggerLevel]:
-        """Every logger there is, by name."""
+        """Return all loggers by name, the root first."""
         known = logging.root.manager.loggerDict
         names = sorted(name for name, item in known.items() if isinstance(item, logging.Logger))
         return [self.one(name) for name in (ROOT, *names)]
 
     def knows(self, name: str) -> bool:
-        """Whether there is such a logger."""
+        """Return whether this logger exists."""
         return name == ROOT or isinstance(logging.root.manager.loggerDict.get(name), logging.Logger)
 
     def one(self, name: str) -> LoggerLevel:
-        """A logger as it is now."""
+        """Return a logger's level."""
         override = self._overrides.get(name)
         level = logging.getLevelName(_logger(name).getEffectiveLevel()).lower()
         remaining = None
@@ -53,19 +53,19 @@ class LogLevels:
         return LoggerLevel(name, level, override is not None, remaining)
 
     def set(self, name: str, level: str, seconds: float | None) -> None:
-        """Set a logger's level; after `seconds` it is again what it was before anybody changed it here."""
+        """Set a logger's level; after `seconds` restore the level before the first change."""
         logger = _logger(name)
-        known = self._overrides.pop(name, None)
-        if known is not None and known.timer is not None:
-            known.timer.cancel()
-        former = logger.level if known is None else known.former
+        override = self._overrides.pop(name, None)
+        if override is not None and override.timer is not None:
+            override.timer.cancel()
+        former = logger.level if override is None else override.former
         loop = asyncio.get_running_loop()
         timer = None if seconds is None else loop.call_later(seconds, self.reset, name)
         self._overrides[name] = _Override(former, timer, loop.time() + (seconds or 0.0))
         logger.setLevel(LEVELS[level])
 
     def reset(self, name: str) -> None:
-        """Give a logger the level back that it had."""
+        """Restore a logger's level."""
         override = self._overrides.pop(name, None)
         if override is not None:
             if override.timer is not None:
@@ -73,7 +73,7 @@ class LogLevels:
             _logger(name).setLevel(override.former)
 
     def configured(self, level: str) -> None:
-        """The configuration says another level for everything: an override of the root outlives that."""
+        """Set the configured level of the root logger; it takes effect when an override ends."""
         override = self._overrides.get(ROOT)
         if override is None:
             logging.root.setLevel(LEVELS[level])
@@ -81,7 +81,7 @@ class LogLevels:
             override.former = LEVELS[level]
 
     def close(self) -> None:
-        """Undo everything."""
+        """Restore all levels."""
         for name in list(self._overrides):
             self.reset(name)
 

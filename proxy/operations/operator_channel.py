@@ -1,4 +1,4 @@
-"""The operator as a channel of the core: who asks when nobody's client does."""
+"""Requests of operators to brokers and clients, through a channel that stands for the operator."""
 
 import asyncio
 import time
@@ -12,22 +12,22 @@ from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, UnsupportedRequest
 from remoting.requests import REQUESTS, request_spec
 
-_NOWHERE = HostPort("127.0.0.1", 0)
+_ADDRESS = HostPort("127.0.0.1", 0)
 _NAME = "gantry-admin"
-# Seconds for one question.
+# Seconds for one request.
 TIMEOUT = 5.0
 
 
 class BrokerRefused(RemotingError):
-    """A broker has answered, but not as wished: `answer` is its response code."""
+    """A broker replied with an error. answer: its response code."""
 
     def __init__(self, broker: str, answer: int, remark: str | None) -> None:
-        super().__init__(f"the broker {broker} answered {answer}: {remark or 'without a word'}")
+        super().__init__(f"the broker {broker} answered {answer}: {remark or 'without a remark'}")
         self.answer = answer
 
 
 class Operator:
-    """A channel that is nobody's: it is never asked anything."""
+    """The operator's channel; it sends requests and receives none."""
 
     protocol: ChannelProtocol = "remoting"
     # These are not requests of a client.
@@ -38,28 +38,28 @@ class Operator:
     leave_cause = "unregistered"
 
     def __init__(self) -> None:
-        self.peer = Peer(_NOWHERE, _NOWHERE)
+        self.peer = Peer(_ADDRESS, _ADDRESS)
         self.session = Session(_NAME)
         self.identity = Identity(_NAME, None, None)
 
     def request(self, command: RemotingCommand, timeout: float) -> "asyncio.Future[RemotingCommand]":
-        """Nobody is there to answer."""
+        """Raise UnsupportedRequest."""
         raise UnsupportedRequest(f"the admin API answers no request {command.code}")
 
     def oneway(self, command: RemotingCommand) -> None:
-        """Nobody is there to listen."""
+        """Ignore the command."""
 
     def pause(self) -> None:
-        """Nothing is read."""
+        """Do nothing: there is nothing to read."""
 
     def resume(self) -> None:
-        """Nothing is read."""
+        """Do nothing."""
 
 
 async def ask(
     core: Messaging, broker: str, code: int, fields: dict[str, str], body: bytes = b"", timeout: float = TIMEOUT
 ) -> RemotingCommand:
-    """A broker's answer, which is a success. Raises BrokerRefused, and what `Backend.request` does."""
+    """Return a broker's successful reply. Raises BrokerRefused, and the errors of `Backend.request`."""
     command = commands.request(code, fields, body)
     reply = await core.backend.request(broker, request_spec(code), command, timeout, None)
     if reply.code != 0:
@@ -70,7 +70,7 @@ async def ask(
 async def handle(
     core: Messaging, handling: Handling, code: int, fields: dict[str, str], timeout: float = TIMEOUT
 ) -> RemotingCommand:
-    """A handler's answer to a request of the operator's. Raises RemotingError, TimeoutError."""
+    """Return a handler's reply to a request of the operator. Raises RemotingError, TimeoutError."""
     context = Context(Operator(), commands.request(code, fields), REQUESTS[code], time.monotonic())
     handled = handling(core, context)
     assert handled is not None

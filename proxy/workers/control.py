@@ -1,7 +1,7 @@
-"""Between parent and worker: a socket pair, and frames on it.
+"""The socket pair between the supervisor and a worker, with frames on it.
 
-A worker says when it is ready, hands in a snapshot of its metrics whenever it is asked for one, and asks its
-colleagues, which the parent passes on. The end of the stream tells either side that the other is gone.
+A worker reports that it is ready, replies to requests for metrics snapshots, and calls other workers through the
+supervisor. The end of the stream means that the other process has ended.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from proxy.workers.worker_rpc import WorkerRpc
 
 _log = logging.getLogger("gantry.workers")
 
-_CHUNK = 256 * 1024
+_READ_SIZE = 256 * 1024
 
 
 class Frames:
@@ -34,15 +34,15 @@ class Frames:
 
     @classmethod
     async def over(cls, end: socket.socket) -> "Frames":
-        """Take over this end."""
+        """Take ownership of this end."""
         end.setblocking(False)
         return cls(*await asyncio.open_connection(sock=end))
 
     async def read(self) -> Frame | None:
-        """The next frame; None when the other side is gone, or what it sends is none."""
+        """Return the next frame; None at the end of the stream, or if it cannot be read."""
         while not self._complete:
             try:
-                data = b"" if self._bad else await self._reader.read(_CHUNK)
+                data = b"" if self._bad else await self._reader.read(_READ_SIZE)
                 if not data:
                     return None
                 self._complete.extend(self._decoder.feed(data))
@@ -50,79 +50,79 @@ class Frames:
                 return None
             except BadFrame as error:
                 self._bad = True
-                _log.error("what comes between parent and worker cannot be read: %s", error)
+                _log.error("frames between supervisor and worker cannot be read: %s", error)
         return self._complete.popleft()
 
     def write(self, frame: Frame) -> None:
-        """Send a frame; to nobody where the other side is gone."""
+        """Send a frame; drop it if the stream has ended."""
         if not self._writer.is_closing():
             self._writer.write(encode(frame))
 
     @property
-    def waiting(self) -> int:
-        """Bytes that the other side has not taken."""
+    def unread(self) -> int:
+        """Bytes that the other side has not read."""
         return self._writer.transport.get_write_buffer_size()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close this end."""
         self._writer.close()
 
 
 class Control:
-    """A worker's end; of a process that is nobody's worker it does nothing, and has no colleagues."""
+    """A worker's end; of a process without a supervisor, it does nothing."""
 
     def __init__(self, frames: Frames | None, snapshot: Callable[[], Snapshot], rpc: WorkerRpc | None = None) -> None:
         self.rpc = rpc
         self._frames = frames
         self._snapshot = snapshot
-        self._gone = asyncio.Event()
+        self._supervisor_ended = asyncio.Event()
 
     def ready(self) -> None:
-        """Clients are served."""
+        """Report that clients are served."""
         if self._frames is not None:
             self._frames.write(Frame(Kind.READY))
 
-    async def until_gone(self, then: Callable[[], object]) -> None:
-        """Call this when there is nobody any more to work for."""
-        await self._gone.wait()
-        _log.warning("the parent process is gone")
+    async def until_supervisor_ends(self, then: Callable[[], object]) -> None:
+        """Call `then` when the supervisor has ended."""
+        await self._supervisor_ended.wait()
+        _log.warning("the supervisor has ended")
         then()
 
-    async def answer(self, frames: Frames) -> None:
-        """Do what frames ask for, until the parent is gone."""
+    async def process(self, frames: Frames) -> None:
+        """Process frames until the supervisor ends."""
         while (frame := await frames.read()) is not None:
             if frame.kind is Kind.SNAPSHOT:
                 frames.write(Frame(Kind.SNAPSHOT, content=self._encoded()))
             elif self.rpc is not None:
                 self.rpc.receive(frame)
-        self._gone.set()
+        self._supervisor_ended.set()
 
     def _encoded(self) -> bytes:
         try:
             return snapshots.encode(self._snapshot())
         except Exception:
-            # A mistake of ours; who waits for an answer gets one, and that the parent goes must be noticed as ever.
-            _log.exception("the metrics cannot be told")
+            # A bug: the supervisor must not wait for its timeout, and its end must still be noticed.
+            _log.exception("the metrics snapshot failed")
             return snapshots.encode([])
 
 
 @asynccontextmanager
 async def controlled(
-    descriptor: int | None, snapshot: Callable[[], Snapshot], number: int = 0, many: int = 1
+    descriptor: int | None, snapshot: Callable[[], Snapshot], number: int = 0, workers: int = 1
 ) -> AsyncIterator[Control]:
-    """Be the worker of this number, of `many`, whose parent has the other end of this socket; None: be nobody's."""
+    """Run as worker `number` of `workers`, whose supervisor has the other end of this socket; None: without one."""
     if descriptor is None:
         yield Control(None, snapshot)
         return
     frames = await Frames.over(socket.socket(fileno=descriptor))
-    rpc = WorkerRpc(number, many, frames.write)
+    rpc = WorkerRpc(number, workers, frames.write)
     control = Control(frames, snapshot, rpc)
-    answering = asyncio.ensure_future(control.answer(frames))
+    processing = asyncio.ensure_future(control.process(frames))
     try:
         yield control
     finally:
         rpc.close()
-        answering.cancel()
+        processing.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await answering
+            await processing
         frames.close()

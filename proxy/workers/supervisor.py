@@ -1,4 +1,4 @@
-"""The supervisor: starts workers, again where one dies, passes signals and questions on, shows the metrics of all."""
+"""The supervisor: starts and restarts workers, forwards signals and frames, serves the metrics of all workers."""
 
 import asyncio
 import contextlib
@@ -29,57 +29,58 @@ from proxy.workers.frames import Frame, Kind
 
 _log = logging.getLogger("gantry.workers")
 
-# Seconds until a worker that died is started again: twice as many each time, until one has lasted.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-_LASTED = 60.0
-# Seconds between looks at the counts, so that a worker that dies takes few along.
-_LOOK = 5.0
-# Seconds that a worker has for a snapshot, and whoever scrapes for all of them.
-_TIMEOUT = 2.0
-_SCRAPE_PATIENCE = 5.0
-# Seconds beyond drain_delay and drain_timeout after which a worker that does not end is killed.
+# Seconds until a worker that ended is restarted: doubled each time, until one has run for _STABLE_SECONDS.
+_FIRST_RESTART_DELAY, _MAX_RESTART_DELAY = 0.5, 30.0
+_STABLE_SECONDS = 60.0
+# Seconds between metrics snapshots. A worker that dies loses the counts since its last one.
+_SNAPSHOT_INTERVAL = 5.0
+# Seconds for one worker's snapshot, and for those of all workers when metrics are scraped.
+_SNAPSHOT_TIMEOUT = 2.0
+_SCRAPE_TIMEOUT = 5.0
+# Seconds after drain_delay and drain_timeout until workers are killed.
 _GRACE = 15.0
-# Bytes that a worker may leave untaken; it is asked nothing more before it takes them.
-_MAX_WAITING = 2**20
+# Unread bytes of a worker above which it gets no more requests.
+_MAX_UNREAD = 2**20
 
-WORKERS = Family("gantry_workers", family.Kind.GAUGE, "Worker processes, by whether they serve clients.", ("state",))
+WORKERS = Family(
+    "gantry_workers", family.Kind.GAUGE, "Worker processes by state: serving clients, or down.", ("state",)
+)
 EXITS = Family(
     "gantry_worker_exits",
     family.Kind.COUNTER,
-    "Worker processes that ended unasked, by exit status or signal; each is started again.",
+    "Worker processes that ended unexpectedly, by exit status or signal; each is restarted.",
     ("status",),
 )
 
 
 class Worker:
-    """One worker's number, its process, and what it said last."""
+    """One worker: its number, its process and its frames."""
 
     def __init__(
         self,
         number: int,
         command: Sequence[str],
-        feed: Callable[[str, Snapshot], None],
-        route: Callable[["Worker", Frame], None],
+        on_snapshot: Callable[[str, Snapshot], None],
+        on_frame: Callable[["Worker", Frame], None],
     ) -> None:
         self.number = number
         self.process: asyncio.subprocess.Process | None = None
         self.frames: Frames | None = None
         self.ready = False
         self._command = command
-        # Takes each snapshot once, as it comes.
-        self._feed = feed
-        # Takes what is for another worker.
-        self._route = route
-        self._asked: asyncio.Future[None] | None = None
-        # A signal to be passed on once there is somebody who knows what it means.
-        self._late: signal.Signals | None = None
+        # Listeners for metrics snapshots, and for frames to other workers.
+        self._on_snapshot = on_snapshot
+        self._on_frame = on_frame
+        self._snapshot: asyncio.Future[None] | None = None
+        # A signal to send once the process can handle it.
+        self._pending_signal: signal.Signals | None = None
 
     @property
     def name(self) -> str:
         return f"worker {self.number}"
 
     async def run(self, on_ready: asyncio.Event) -> int:
-        """Start the process; its exit status, negative for a signal, when it has ended. Raises OSError."""
+        """Run the process; return its exit status, negative for a signal. Raises OSError."""
         ours, theirs = socket.socketpair()
         with theirs:
             words = (*self._command, "--worker", f"{self.number}:{theirs.fileno()}")
@@ -88,7 +89,7 @@ class Worker:
             except OSError:
                 ours.close()
                 raise
-        self._pass_late_on()
+        self._send_pending_signal()
         self.frames = await Frames.over(ours)
         reading = asyncio.ensure_future(self._read(self.frames, on_ready))
         try:
@@ -96,75 +97,77 @@ class Worker:
         finally:
             reading.cancel()
             self.frames.close()
-            self.process = self.frames = self._late = None
+            self.process = self.frames = self._pending_signal = None
             self.ready = False
-            if self._asked is not None:
-                self._asked.cancel()
-                self._asked = None
+            if self._snapshot is not None:
+                self._snapshot.cancel()
+                self._snapshot = None
 
     async def _read(self, frames: Frames, on_ready: asyncio.Event) -> None:
         try:
             while (frame := await frames.read()) is not None:
                 if frame.kind is Kind.SNAPSHOT:
-                    self._feed(self.name, decode(frame.content))
-                    asked, self._asked = self._asked, None
-                    if asked is not None:
-                        asked.set_result(None)
+                    self._on_snapshot(self.name, decode(frame.content))
+                    snapshot, self._snapshot = self._snapshot, None
+                    if snapshot is not None:
+                        snapshot.set_result(None)
                 elif frame.kind is Kind.READY:
                     self.ready = True
-                    self._pass_late_on()
+                    self._send_pending_signal()
                     on_ready.set()
                 else:
-                    self._route(self, frame)
+                    self._on_frame(self, frame)
         except Exception:
-            _log.exception("what %s says cannot be understood", self.name)
-        # Whoever sends what cannot be read notices that nobody reads it, ends, and is started again.
+            _log.exception("frames of %s cannot be read", self.name)
+        # The worker notices the closed socket, ends, and is restarted.
         self.ready = False
         frames.close()
 
-    def tell(self, frame: Frame) -> bool:
-        """Pass a frame on to it; False where it is not there to take it."""
-        if self.frames is None or not self.ready or (frame.kind is Kind.REQUEST and self.frames.waiting > _MAX_WAITING):
+    def send(self, frame: Frame) -> bool:
+        """Send a frame; return False if the worker cannot receive it."""
+        if self.frames is None or not self.ready or (frame.kind is Kind.REQUEST and self.frames.unread > _MAX_UNREAD):
             return False
         self.frames.write(frame)
         return True
 
-    async def ask(self) -> None:
-        """Have it say what it has counted; done when it has, or has ended, or takes too long."""
+    async def read_metrics(self) -> None:
+        """Request a metrics snapshot and wait for it, for the worker's end, or for the timeout."""
         if self.frames is None or not self.ready:
             return
-        if self._asked is None:
-            self._asked = asyncio.get_running_loop().create_future()
+        if self._snapshot is None:
+            self._snapshot = asyncio.get_running_loop().create_future()
             self.frames.write(Frame(Kind.SNAPSHOT))
-        _, late = await asyncio.wait([self._asked], timeout=_TIMEOUT)
+        _, late = await asyncio.wait([self._snapshot], timeout=_SNAPSHOT_TIMEOUT)
         if late:
-            _log.warning("%s has not said in time what it counted", self.name)
+            _log.warning("%s: metrics snapshot timed out", self.name)
 
     def signal(self, number: signal.Signals) -> None:
-        """Pass a signal on; to a process that is being started, as soon as it can take it."""
+        """Send a signal; to a process that is starting, as soon as it can handle it."""
         if self.process is None or (number is signal.SIGHUP and not self.ready):
-            # SIGHUP ends whoever has no handler for it yet.
-            if number is not signal.SIGHUP or self._late is None:
-                self._late = number
+            # SIGHUP ends a process without a handler; it does not replace a signal to end.
+            if number is not signal.SIGHUP or self._pending_signal is None:
+                self._pending_signal = number
             return
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
 
-    def _pass_late_on(self) -> None:
-        late, self._late = self._late, None
-        if late is not None:
-            self.signal(late)
+    def _send_pending_signal(self) -> None:
+        pending, self._pending_signal = self._pending_signal, None
+        if pending is not None:
+            self.signal(pending)
 
 
 class Supervisor(Collector):
-    """Runs the workers of `settings`. command: what starts one, but for its number."""
+    """Runs the workers of `settings`. command: the command line of a worker, without its number."""
 
     def __init__(self, settings: Settings, command: Sequence[str]) -> None:
         self._settings = settings
         self._drain_seconds = settings.drain_delay + settings.drain_timeout
-        self.workers = [Worker(number, command, self._feed, self._route) for number in range(settings.workers)]
+        self.workers = [
+            Worker(number, command, self._add_snapshot, self._forward) for number in range(settings.workers)
+        ]
         self._aggregator = SeriesAggregator(settings.metrics.top, settings.metrics.idle)
-        # The ledger is written in the event loop and read in the threads of the HTTP server.
+        # The aggregator is written in the event loop and read in threads of the HTTP server.
         self._lock = threading.Lock()
         self._exits: Counter[tuple[str, ...]] = Counter()
         self._loop = asyncio.get_running_loop()
@@ -173,111 +176,112 @@ class Supervisor(Collector):
         self._status = 0
 
     async def run(self) -> int:
-        """Serve until SIGTERM or SIGINT; the exit status. Raises OSError where an address cannot be had."""
+        """Run until SIGTERM or SIGINT; return the exit status. Raises OSError if an address is in use."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop.set)
-        self._loop.add_signal_handler(signal.SIGHUP, self._pass_on, signal.SIGHUP)
-        await self._try_addresses()
+        self._loop.add_signal_handler(signal.SIGHUP, self._signal_all, signal.SIGHUP)
+        await self._check_addresses()
         with ExitStack() as stack:
             if self._settings.metrics_listen is not None:
                 stack.callback(serve(self, self._settings.metrics_listen))
-            looking = asyncio.ensure_future(self._look())
-            keeping = [asyncio.ensure_future(self._keep(worker)) for worker in self.workers]
+            reading = asyncio.ensure_future(self._read_metrics())
+            running = [asyncio.ensure_future(self._run_worker(worker)) for worker in self.workers]
             await self._stop.wait()
             _log.info("stopping the workers")
-            self._pass_on(signal.SIGTERM)
-            _, late = await asyncio.wait(keeping, timeout=self._drain_seconds + _GRACE)
+            self._signal_all(signal.SIGTERM)
+            _, late = await asyncio.wait(running, timeout=self._drain_seconds + _GRACE)
             if late:
                 _log.error("%d workers did not end in time and are killed", len(late))
-                self._pass_on(signal.SIGKILL)
+                self._signal_all(signal.SIGKILL)
                 await asyncio.wait(late)
-            looking.cancel()
+            reading.cancel()
         _log.info("stopped")
         return self._status
 
-    async def _try_addresses(self) -> None:
-        """Each address is free: a second supervisor could have it as well, and would take half of the clients."""
+    async def _check_addresses(self) -> None:
+        """Raise OSError if an address is in use. SO_REUSEPORT would share it with the workers of another supervisor,
+        which would get half of the connections."""
         for item in self._settings.listen:
             options = ListenerOptions(item.address, HostPort.parse(item.address), tls_mode=TlsMode.DISABLED)
             listener = Listener(options, {}, None, lambda outcome, peer, first: None)
             await listener.start()
             await listener.close()
 
-    async def _keep(self, worker: Worker) -> None:
-        """Start a worker, again and again."""
-        pause = _FIRST_PAUSE
+    async def _run_worker(self, worker: Worker) -> None:
+        """Run a worker, and restart it when it ends."""
+        delay = _FIRST_RESTART_DELAY
         if worker.number:
-            # The first may have the broker that the others need; and what ails it would ail them all.
+            # The first may run the broker that the others need. If it cannot start, neither can they.
             await _first_of(self._ready, self._stop)
         while not self._stop.is_set():
             started = time.monotonic()
             try:
                 status = await worker.run(self._ready)
             except OSError as error:
-                # No memory, or no process more: later, perhaps.
+                # The system may be out of memory or processes for a while.
                 _log.error("%s cannot be started: %s", worker.name, error)
                 status = 1
             with self._lock:
                 self._aggregator.remove_source(worker.name)
-            self._tell_gone(worker)
+            self._notify_ended(worker)
             if self._stop.is_set():
                 return
             self._exits[_status_name(status),] += 1
             if not self._ready.is_set():
-                _log.error("%s ended with %s before it served anybody", worker.name, _status_name(status))
+                _log.error("%s ended with %s before any worker was ready", worker.name, _status_name(status))
                 self._status = status if status > 0 else 1
                 self._stop.set()
                 return
-            if time.monotonic() - started > _LASTED:
-                pause = _FIRST_PAUSE
-            _log.error("%s ended with %s and is started again in %.1f s", worker.name, _status_name(status), pause)
+            if time.monotonic() - started > _STABLE_SECONDS:
+                delay = _FIRST_RESTART_DELAY
+            _log.error("%s ended with %s and is restarted in %.1f s", worker.name, _status_name(status), delay)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+                await asyncio.wait_for(self._stop.wait(), delay)
+            delay = min(2 * delay, _MAX_RESTART_DELAY)
 
-    def _pass_on(self, number: signal.Signals) -> None:
+    def _signal_all(self, number: signal.Signals) -> None:
         for worker in self.workers:
             worker.signal(number)
 
-    # What workers ask each other.
+    # Calls between workers.
 
-    def _route(self, sender: Worker, frame: Frame) -> None:
-        """To the worker that a frame names, with the sender's number in it instead."""
-        passed = frame.worker < len(self.workers) and self.workers[frame.worker].tell(
+    def _forward(self, sender: Worker, frame: Frame) -> None:
+        """Forward a frame to the worker that it names, with the sender's number."""
+        sent = frame.worker < len(self.workers) and self.workers[frame.worker].send(
             frame._replace(worker=sender.number)
         )
-        if not passed and frame.kind is Kind.REQUEST:
-            sender.tell(Frame(Kind.UNAVAILABLE, frame.worker, frame.call))
+        if not sent and frame.kind is Kind.REQUEST:
+            sender.send(Frame(Kind.UNAVAILABLE, frame.worker, frame.call))
 
-    def _tell_gone(self, gone: Worker) -> None:
+    def _notify_ended(self, ended: Worker) -> None:
         for worker in self.workers:
-            if worker is not gone:
-                worker.tell(Frame(Kind.UNAVAILABLE, gone.number))
+            if worker is not ended:
+                worker.send(Frame(Kind.UNAVAILABLE, ended.number))
 
     # Metrics.
 
-    async def _look(self) -> None:
+    async def _read_metrics(self) -> None:
         while True:
             await self.gather()
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_SNAPSHOT_INTERVAL)
 
     async def gather(self) -> None:
-        """Take in what all workers have counted."""
-        await asyncio.gather(*(worker.ask() for worker in self.workers))
-        self._feed("supervisor", list(self._own()))
+        """Read and aggregate the metrics of all workers."""
+        await asyncio.gather(*(worker.read_metrics() for worker in self.workers))
+        self._add_snapshot("supervisor", list(self._own_metrics()))
 
-    def _feed(self, name: str, snapshot: Snapshot) -> None:
+    def _add_snapshot(self, name: str, snapshot: Snapshot) -> None:
         with self._lock:
             self._aggregator.add_snapshot(name, snapshot)
 
-    def _own(self) -> Iterator[tuple[Family, dict[tuple[str, ...], float]]]:
+    def _own_metrics(self) -> Iterator[tuple[Family, dict[tuple[str, ...], float]]]:
         ready = sum(worker.ready for worker in self.workers)
         yield WORKERS, {("serving",): ready, ("down",): len(self.workers) - ready}
         yield EXITS, dict(self._exits)
 
     def collect(self) -> Iterable[Metric]:
-        """All metrics, as prometheus_client asks for them, in a thread of the HTTP server."""
-        asyncio.run_coroutine_threadsafe(self.gather(), self._loop).result(_SCRAPE_PATIENCE)
+        """Return all metrics, for prometheus_client, in a thread of the HTTP server."""
+        asyncio.run_coroutine_threadsafe(self.gather(), self._loop).result(_SCRAPE_TIMEOUT)
         settings = self._settings
         with self._lock:
             node = settings.replica or socket.gethostname()
@@ -289,12 +293,12 @@ async def _first_of(*events: asyncio.Event) -> None:
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for one in waiting:
-            one.cancel()
+        for task in waiting:
+            task.cancel()
 
 
 def _status_name(status: int) -> str:
-    """An exit status as it is shown: its number, or the signal's name."""
+    """Return an exit status as text: its number, or the signal's name."""
     if status >= 0:
         return str(status)
     try:
@@ -304,5 +308,5 @@ def _status_name(status: int) -> str:
 
 
 async def supervise(settings: Settings, arguments: Sequence[str]) -> int:
-    """Run the workers of a program that was started with these arguments; see `Supervisor.run`."""
+    """Run workers with the arguments of this program; see `Supervisor.run`."""
     return await Supervisor(settings, (sys.executable, "-m", "proxy", *arguments)).run()

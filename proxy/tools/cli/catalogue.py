@@ -1,16 +1,17 @@
 """Topics and consumer groups of the brokers, with their configurations and statistics."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from proxy.embedded.broker import names
+from proxy.operations import offset_table
+from proxy.operations.offset_table import QueueOffsets
 from proxy.tools.cli.client import Client
 from proxy.tools.cli.reading import Queue
 from remoting.codes import RequestCode, ResponseCode
-from remoting.errors import BodyError
-from remoting.fastjson import ObjectKeys, load_object
+from remoting.fastjson import load_object
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system
 
 _C = RequestCode
@@ -87,26 +88,14 @@ class QueueStats:
 async def topic_stats(client: Client, topic: str, brokers: Iterable[str]) -> list[QueueStats]:
     """Return all queues of a topic, sorted."""
     replies = [await client.ask(_C.GET_TOPIC_STATS_INFO, {"topic": topic, "bname": broker}) for broker in brokers]
-    rows = [pair for reply in replies for pair in _offset_table(reply.body)]
+    rows = [pair for reply in replies for pair in offset_table.offset_table(reply.body)]
     return sorted(
         (
-            QueueStats(_queue(key), int(row["minOffset"]), int(row["maxOffset"]), int(row["lastUpdateTimestamp"]))
+            QueueStats(Queue(*key), int(row["minOffset"]), int(row["maxOffset"]), int(row["lastUpdateTimestamp"]))
             for key, row in rows
         ),
         key=lambda stats: stats.queue,
     )
-
-
-def _offset_table(body: bytes) -> tuple[tuple[Any, Any], ...]:
-    """Return a map whose keys are message queues."""
-    table = load_object(body).get("offsetTable") or ObjectKeys(())
-    if not isinstance(table, ObjectKeys):
-        raise BodyError("the answer's offsetTable has no message queues for keys")
-    return table.pairs
-
-
-def _queue(key: Mapping[str, Any]) -> Queue:
-    return Queue(str(key["topic"]), str(key["brokerName"]), int(key["queueId"]))
 
 
 # Groups.
@@ -119,28 +108,10 @@ async def groups(client: Client, *, system: bool = False) -> dict[str, Configura
     return {name: item for name, item in found.items() if system or name not in names.SYSTEM_GROUPS}
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Progress of a group in a queue: its committed offset, and the end of the queue."""
-
-    queue: Queue
-    offset: int
-    end: int
-
-    @property
-    def lag(self) -> int:
-        """Return the number of messages between both."""
-        return max(self.end - self.offset, 0)
-
-
-async def progress(client: Client, group: str, brokers: Iterable[str]) -> list[Progress]:
+async def progress(client: Client, group: str, brokers: Iterable[str]) -> list[QueueOffsets]:
     """Return the progress in every queue that the group has consumed from, sorted."""
     replies = [await client.ask(_C.GET_CONSUME_STATS, {"consumerGroup": group, "bname": broker}) for broker in brokers]
-    rows = [pair for reply in replies for pair in _offset_table(reply.body)]
-    return sorted(
-        (Progress(_queue(key), int(row["consumerOffset"]), int(row["brokerOffset"])) for key, row in rows),
-        key=lambda item: item.queue,
-    )
+    return sorted((row for reply in replies for row in offset_table.progress(reply.body)), key=lambda row: row.key)
 
 
 async def members(client: Client, group: str) -> list[dict[str, Any]]:

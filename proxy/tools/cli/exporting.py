@@ -71,8 +71,7 @@ def _topic(name: str, configurations: Configurations) -> dict[str, Any]:
 
 async def _group(client: Client, name: str, configurations: Configurations) -> dict[str, Any]:
     offsets = [
-        {"topic": at.queue.topic, "broker": at.queue.broker, "queue": at.queue.number, "offset": at.offset}
-        for at in await catalogue.progress(client, name, configurations)
+        {**at.key._asdict(), "offset": at.consumed} for at in await catalogue.progress(client, name, configurations)
     ]
     configuration = next(iter(configurations.values()))
     return {"kind": "group", "group": name, "configuration": configuration, "offsets": offsets}

@@ -3,9 +3,10 @@
 import argparse
 from typing import Any
 
+from proxy.operations.offset_table import QueueOffsets
 from proxy.tools.cli import catalogue, reading
 from proxy.tools.cli.arguments import EARLIEST, LATEST, Start
-from proxy.tools.cli.catalogue import Configurations, Progress
+from proxy.tools.cli.catalogue import Configurations
 from proxy.tools.cli.client import Client, CommandError, UsageError, connected
 from proxy.tools.cli.output import Output
 from remoting.codes import RequestCode, ResponseCode, version_text
@@ -62,14 +63,14 @@ async def _summary(client: Client, name: str, configurations: Configurations) ->
     return _described(name, configurations, queues) | {"members": len(await catalogue.members(client, name))}
 
 
-def _described(name: str, configurations: Configurations, queues: list[Progress]) -> dict[str, Any]:
+def _described(name: str, configurations: Configurations, queues: list[QueueOffsets]) -> dict[str, Any]:
     first = next(iter(configurations.values()))
     return {
         "group": name,
         "fifo": bool(first.get("consumeMessageOrderly")),
         "retries": int(first.get("retryMaxTimes", 16)),
         "enabled": all(item.get("consumeEnable", True) for item in configurations.values()),
-        "topics": sorted({item.queue.topic for item in queues}),
+        "topics": sorted({item.key.topic for item in queues}),
         "lag": sum(item.lag for item in queues),
     }
 
@@ -92,10 +93,8 @@ async def _show(client: Client, output: Output, name: str) -> None:
     ]
     details = [
         {
-            "topic": item.queue.topic,
-            "broker": item.queue.broker,
-            "queue": item.queue.number,
-            "offset": item.offset,
+            **item.key._asdict(),
+            "offset": item.consumed,
             "end": item.end,
             "lag": item.lag,
         }

@@ -1,4 +1,4 @@
-"""A replica as an operator has it: a process, or several, on an embedded broker."""
+"""Replicas as processes, with an embedded broker."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ _METADATA = (("x-mq-client-id", "c1"), ("x-mq-language", "PYTHON"), ("x-mq-clien
 
 
 def total(text: str, name: str, **labels: str) -> float:
-    """Of all samples with these labels, as one look at the metrics showed them."""
+    """Return the sum of all samples with these labels."""
     return sum(
         sample.value
         for family in text_string_to_metric_families(text)
@@ -36,7 +36,7 @@ def total(text: str, name: str, **labels: str) -> float:
 class Process:
     """`gantry serve` on an embedded broker, with metrics.
 
-    admin, admin_grpc: where the first worker has its admin API, and the Admin gRPC service.
+    admin, admin_grpc: addresses of the first worker's admin API and Admin gRPC service.
     """
 
     def __init__(self, folder: Path, workers: int, admin: str = "off", admin_grpc: str = "off") -> None:
@@ -71,18 +71,18 @@ class Process:
             return body.decode()
 
     def sum(self, name: str, **labels: str) -> float:
-        """Of all samples with these labels."""
+        """Return the sum of all samples with these labels, as scraped now."""
         return total(self.text(), name, **labels)
 
     def gantry(self, *words: str) -> str:
-        """What a remoting client of ours says."""
+        """Return the output of a `gantry` command."""
         command = [sys.executable, "-m", "proxy", *words, "--endpoint", f"127.0.0.1:{self.port}"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def send(self, topic: str) -> None:
-        """A message by gRPC, over a connection of its own."""
+        """Send a message by gRPC, over a new connection."""
         options = [("grpc.use_local_subchannel_pool", 1)]
         with grpc.insecure_channel(f"127.0.0.1:{self.port}", options) as channel:
             stub: Any = MessagingServiceStub(channel)
@@ -101,7 +101,7 @@ class Process:
 
 
 def words(pid: int) -> list[str]:
-    """A process' command line; empty where it has ended."""
+    """Return a process' command line; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except OSError:
@@ -109,7 +109,7 @@ def words(pid: int) -> list[str]:
 
 
 def workers(process: Process) -> dict[int, int]:
-    """The worker processes: pids by number."""
+    """Return the pids of the worker processes by number."""
     pid = process.process.pid
     children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
     lines = {child: words(child) for child in children}

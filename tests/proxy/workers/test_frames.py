@@ -1,4 +1,4 @@
-"""Frames between parent and workers, however their bytes come."""
+"""The codec of frames between supervisor and workers."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ FRAMES = st.builds(
 
 
 @given(st.lists(FRAMES, max_size=5), st.lists(st.integers(1, 40), min_size=1))
-def test_frames_come_as_they_were_sent_however_they_are_cut(frames: list[Frame], sizes: list[int]) -> None:
+def test_frames_survive_any_split_of_their_bytes(frames: list[Frame], sizes: list[int]) -> None:
     data, decoder = b"".join(map(encode, frames)), Decoder()
     found: list[Frame] = []
     while data:
@@ -26,7 +26,7 @@ def test_frames_come_as_they_were_sent_however_they_are_cut(frames: list[Frame],
     assert found == frames
 
 
-def test_byte_by_byte_a_frame_is_there_with_its_last_byte() -> None:
+def test_frame_is_complete_with_its_last_byte() -> None:
     frame = Frame(Kind.PART, 1, 2**40, b"a part")
     data, decoder = encode(frame), Decoder()
     for byte in data[:-1]:
@@ -35,7 +35,7 @@ def test_byte_by_byte_a_frame_is_there_with_its_last_byte() -> None:
     assert list(decoder.feed(data)) == [frame]
 
 
-def test_the_bytes_are_what_the_description_says() -> None:
+def test_encoding_is_as_documented() -> None:
     assert encode(Frame(Kind.REQUEST, 1, 2, b"?")) == b"\0\0\0\x0c\x03\0\x01\0\0\0\0\0\0\0\x02?"
     assert encode(Frame(Kind.READY)) == b"\0\0\0\x0b\x01" + bytes(10)
 
@@ -43,7 +43,7 @@ def test_the_bytes_are_what_the_description_says() -> None:
 @pytest.mark.parametrize(
     "garbage",
     [
-        # No room for what every frame has, more than there may be, kinds that there are not.
+        # Too short, too long, unknown kinds.
         b"\0\0\0\x0a" + bytes(10),
         b"\0\0\0\0",
         b"\xff\xff\xff\xff",
@@ -52,7 +52,7 @@ def test_the_bytes_are_what_the_description_says() -> None:
         b"\0\0\0\x0b\x09" + bytes(10),
     ],
 )
-def test_what_is_no_frame_is_said_after_those_before_it(garbage: bytes) -> None:
+def test_bad_frame_is_reported_after_the_frames_before_it(garbage: bytes) -> None:
     frame = Frame(Kind.END, 1, 7)
     found: list[Frame] = []
     with pytest.raises(BadFrame):
@@ -61,11 +61,11 @@ def test_what_is_no_frame_is_said_after_those_before_it(garbage: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_do_more_than_that(data: bytes) -> None:
+def test_arbitrary_bytes_are_frames_or_a_bad_frame(data: bytes) -> None:
     decoder = Decoder()
     try:
         frames = list(decoder.feed(data))
     except BadFrame:
         return
-    # What is no error so far can be the beginning of more.
+    # The rest may be the beginning of a frame.
     assert b"".join(map(encode, frames)) == data[: sum(len(encode(frame)) for frame in frames)]

@@ -1,3 +1,5 @@
+"""The settings of several workers."""
+
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +18,22 @@ def settings(**more: Any) -> Settings:
     ("more", "complaint"),
     [
         ({"listen": "unix:/run/gantry"}, "listen: unix:/run/gantry cannot be shared by 3 workers: listen on TCP"),
-        ({"listen": ":8080;127.0.0.1:0"}, "listen: 127.0.0.1:0 would be another port for each of 3 workers"),
+        ({"listen": ":8080;127.0.0.1:0"}, "listen: 127.0.0.1:0 would be a different port for each of 3 workers"),
         ({"embedded": {"directory": "/data"}}, "set embedded.listen"),
     ],
 )
-def test_what_workers_cannot_share(more: dict[str, Any], complaint: str) -> None:
+def test_settings_that_workers_cannot_share_are_rejected(more: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         check_workers(settings(**more))
     check_workers(settings(**more, workers=1))
 
 
-def test_what_they_can() -> None:
+def test_settings_that_workers_can_share_are_accepted() -> None:
     check_workers(settings())
     check_workers(settings(embedded={"directory": "/data", "listen": ":9876"}))
 
 
-def test_workers_before_a_cluster_are_alike_but_for_the_ports_that_cannot_be_shared() -> None:
+def test_workers_of_a_cluster_differ_only_in_ports_that_cannot_be_shared() -> None:
     whole = settings(metrics_listen="127.0.0.1:9090", admin={"listen": "127.0.0.1:8090"})
     first, third = of_worker(whole, 0), of_worker(whole, 2)
     assert (first.metrics_listen, third.metrics_listen) == (None, None)
@@ -44,21 +46,21 @@ def test_workers_before_a_cluster_are_alike_but_for_the_ports_that_cannot_be_sha
     ("listen", "reached"),
     [(":9876", "127.0.0.1:9876"), ("[::]:9876", "[::1]:9876"), ("192.0.2.7:9876", "192.0.2.7:9876")],
 )
-def test_the_first_has_the_embedded_broker(listen: str, reached: str) -> None:
+def test_first_worker_has_the_embedded_broker(listen: str, reached: str) -> None:
     whole = settings(cluster={}, embedded={"directory": "/data", "listen": listen})
     first, second = of_worker(whole, 0), of_worker(whole, 1)
     assert first.embedded.directory == Path("/data")
     assert first.cluster.namesrv == []
     assert second.embedded.directory is None
     assert second.cluster.namesrv == [reached]
-    # To clients they are alike.
+    # Clients have the same permissions at both.
     assert second.permitted_tools == first.permitted_tools == "all"
-    # They share what they know.
+    # Both take part in replication.
     assert first.shared
     assert second.shared
 
 
-def test_what_a_worker_reads_again_is_still_its_own(tmp_path: Path) -> None:
+def test_reload_gives_a_worker_its_own_settings(tmp_path: Path) -> None:
     file = tmp_path / "gantry.toml"
     file.write_text('workers = 3\nmetrics_listen = ":9090"\n[cluster]\nnamesrv = "ns:9876"\n')
     flags = {"admin": {"listen": "127.0.0.1:8090"}}
@@ -66,5 +68,5 @@ def test_what_a_worker_reads_again_is_still_its_own(tmp_path: Path) -> None:
     for number in range(3):
         assert WorkerSources(file, flags, number).load() == of_worker(whole.load(), number)
     file.write_text('workers = 3\nlisten = ":0"\n[cluster]\nnamesrv = "ns:9876"\n')
-    with pytest.raises(ConfigError, match="another port"):
+    with pytest.raises(ConfigError, match="a different port"):
         WorkerSources(file, flags, 1).load()

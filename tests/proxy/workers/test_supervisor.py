@@ -1,4 +1,4 @@
-"""The supervisor over processes that do nothing but what workers say and are told."""
+"""The supervisor with scripted worker processes."""
 
 import asyncio
 import signal
@@ -22,7 +22,8 @@ from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
 
-# Says that it is ready once it may, and then tells what it counted: nothing. Until then SIGHUP ends it.
+# Reports that it is ready once the file in its first argument exists, and then replies to requests for metrics with an
+# empty snapshot. Before that it has no handler for SIGHUP.
 _CHILD = """
 import signal, socket, struct, sys, time
 from pathlib import Path
@@ -50,7 +51,7 @@ async def until(check: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def supervised(folder: Any) -> AsyncIterator[tuple[Supervisor, Any]]:
-    """Two workers, of which each is ready once there is `folder`/go."""
+    """Run two workers, which are ready once `folder`/go exists."""
     settings = Settings(
         listen=[f"127.0.0.1:{free_port()}"],
         workers=2,
@@ -65,10 +66,10 @@ async def supervised(folder: Any) -> AsyncIterator[tuple[Supervisor, Any]]:
     assert await running == 0
 
 
-async def test_a_hangup_waits_for_workers_that_are_being_started(tmp_path: Any) -> None:
+async def test_sighup_waits_for_workers_that_are_starting(tmp_path: Any) -> None:
     async with supervised(tmp_path) as (made, running):
         await until((tmp_path / "go.begun").exists)
-        made._pass_on(signal.SIGHUP)
+        made._signal_all(signal.SIGHUP)
         (tmp_path / "go").touch()
         await until(lambda: all(worker.ready for worker in made.workers))
         await until((tmp_path / "hung-up").exists)
@@ -76,7 +77,7 @@ async def test_a_hangup_waits_for_workers_that_are_being_started(tmp_path: Any) 
         assert made._exits == {}
 
 
-async def test_the_end_reaches_a_worker_that_is_being_started(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_shutdown_reaches_a_worker_that_is_starting(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_GRACE", 120.0)
     (tmp_path / "go").touch()
     make, made_so_far = asyncio.create_subprocess_exec, 0
@@ -92,15 +93,15 @@ async def test_the_end_reaches_a_worker_that_is_being_started(tmp_path: Any, mon
 
     async with supervised(tmp_path) as (made, running):
         monkeypatch.setattr(asyncio, "create_subprocess_exec", slowly)
-        # Before the patience with workers that do not end is over.
+        # Before workers that do not end are killed.
         async with asyncio.timeout(60):
             await running
 
 
-async def test_a_worker_that_cannot_be_started_is_tried_again(
+async def test_worker_that_cannot_be_started_is_started_later(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(supervisor, "_FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(supervisor, "_FIRST_RESTART_DELAY", 0.05)
     (tmp_path / "go").touch()
     make, failures = asyncio.create_subprocess_exec, 0
 
@@ -121,12 +122,14 @@ async def test_a_worker_that_cannot_be_started_is_tried_again(
     assert "worker 1 cannot be started: [Errno 11] Resource temporarily unavailable" in caplog.text
 
 
-async def test_a_worker_whose_metrics_fail_goes_on_and_notices_the_end(caplog: pytest.LogCaptureFixture) -> None:
+async def test_worker_with_failing_metrics_notices_the_supervisors_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     failing = True
 
     def snapshot() -> Snapshot:
         if failing:
-            raise RuntimeError("a mistake")
+            raise RuntimeError("a bug")
         return [(Family("a", family.Kind.GAUGE, "A."), {(): 1.0})]
 
     ours, theirs = socket.socketpair()
@@ -137,67 +140,67 @@ async def test_a_worker_whose_metrics_fail_goes_on_and_notices_the_end(caplog: p
         assert await parent.read() == Frame(Kind.SNAPSHOT, content=b"[]")
         failing = False
         parent.write(Frame(Kind.SNAPSHOT))
-        told = await parent.read()
-        assert told is not None
-        assert decode(told.content) == snapshot()
+        reply = await parent.read()
+        assert reply is not None
+        assert decode(reply.content) == snapshot()
         parent.close()
-        await control.until_gone(ended.set)
+        await control.until_supervisor_ends(ended.set)
     assert ended.is_set()
-    assert "a mistake" in caplog.text
+    assert "a bug" in caplog.text
 
 
-class End:
-    """A worker's end of the frames, as the parent has it."""
+class FakeFrames:
+    """The supervisor's end of a worker's frames."""
 
     def __init__(self) -> None:
         self.written: list[Frame] = []
-        self.waiting = 0
+        self.unread = 0
 
     def write(self, frame: Frame) -> None:
         self.written.append(frame)
 
 
-async def test_frames_are_passed_on_and_a_worker_that_cannot_take_a_question_is_gone() -> None:
+async def test_frames_are_forwarded_and_workers_that_cannot_receive_requests_are_unavailable() -> None:
     settings = Settings(listen=["127.0.0.1:1"], workers=3, cluster={"namesrv": ["127.0.0.1:1"]})
     made = Supervisor(settings, ())
-    ends = [End() for _ in made.workers]
+    ends = [FakeFrames() for _ in made.workers]
     for worker, end in zip(made.workers, ends, strict=True):
         worker.frames = cast(Any, end)
         worker.ready = worker.number != 2
     first, second, third = made.workers
-    made._route(first, Frame(Kind.REQUEST, 1, 7, b"?"))
+    made._forward(first, Frame(Kind.REQUEST, 1, 7, b"?"))
     assert ends[1].written == [Frame(Kind.REQUEST, 0, 7, b"?")]
-    made._route(second, Frame(Kind.PART, 0, 7, b"!"))
+    made._forward(second, Frame(Kind.PART, 0, 7, b"!"))
     assert ends[0].written == [Frame(Kind.PART, 1, 7, b"!")]
-    # One that is being started, one that there is not, one that takes nothing.
-    ends[1].waiting = supervisor._MAX_WAITING + 1
+    # A worker that is starting, an unknown worker, a worker that does not read.
+    ends[1].unread = supervisor._MAX_UNREAD + 1
     ends[0].written.clear()
     for number in (2, 9, 1):
-        made._route(first, Frame(Kind.REQUEST, number, 8))
+        made._forward(first, Frame(Kind.REQUEST, number, 8))
     assert ends[0].written == [Frame(Kind.UNAVAILABLE, number, 8) for number in (2, 9, 1)]
-    # What is no question is passed on, or lost: nobody waits for it.
-    made._route(first, Frame(Kind.CANCEL, 1, 7))
-    made._route(first, Frame(Kind.CANCEL, 2, 7))
+    # Other frames are forwarded or dropped without a reply.
+    made._forward(first, Frame(Kind.CANCEL, 1, 7))
+    made._forward(first, Frame(Kind.CANCEL, 2, 7))
     assert ends[1].written[-1] == Frame(Kind.CANCEL, 0, 7)
     assert len(ends[0].written) == 3
-    made._tell_gone(third)
+    made._notify_ended(third)
     assert [end.written[-1] for end in ends[:2]] == [Frame(Kind.UNAVAILABLE, 2)] * 2
     assert ends[2].written == []
 
 
-@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", encode(Frame(Kind.SNAPSHOT, content=b"no JSON"))])
-async def test_a_worker_that_talks_nonsense_is_let_go_and_the_parent_lives(
-    said: bytes, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", encode(Frame(Kind.SNAPSHOT, content=b"no JSON"))])
+async def test_worker_that_sends_malformed_frames_is_disconnected(
+    sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = Settings(listen=["127.0.0.1:1"], workers=2, cluster={"namesrv": ["127.0.0.1:1"]})
     worker = Supervisor(settings, ()).workers[0]
     ours, theirs = socket.socketpair()
     with theirs:
-        theirs.sendall(encode(Frame(Kind.READY)) + said)
+        theirs.sendall(encode(Frame(Kind.READY)) + sent)
         ready = asyncio.Event()
         async with asyncio.timeout(30):
             await worker._read(await Frames.over(ours), ready)
             assert ready.is_set()
-            # Its end of the stream tells it.
+            # The worker sees the end of the stream.
             assert await asyncio.get_running_loop().run_in_executor(None, theirs.recv, 1) == b""
     assert "cannot be" in caplog.text

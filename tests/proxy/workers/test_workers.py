@@ -1,4 +1,4 @@
-"""Workers and their parent, as processes."""
+"""Supervisor and workers as processes."""
 
 import json
 import os
@@ -27,14 +27,14 @@ def process(tmp_path: Path) -> Iterator[Process]:
     finally:
         process.process.kill()
         process.process.wait()
-        # Whoever is left ends by itself when its parent is gone; a failing test must not wait for that.
+        # Workers end by themselves after their supervisor; a failing test must not wait for that.
         for pid in family:
             if "--worker" in words(pid):
                 os.kill(pid, signal.SIGKILL)
 
 
 def ended(pids: Iterable[int]) -> bool:
-    """All of these worker processes have."""
+    """Return whether all of these worker processes have ended."""
     return not any("--worker" in words(pid) for pid in pids)
 
 
@@ -42,14 +42,14 @@ def served(process: Process) -> Callable[[], bool]:
     return lambda: process.sum("gantry_workers", state="serving") == 2
 
 
-def test_a_worker_that_dies_is_replaced_and_no_count_falls(process: Process) -> None:
+def test_worker_that_dies_is_restarted_and_no_counter_decreases(process: Process) -> None:
     process.gantry("topics", "create", "orders")
     for _ in range(10):
         process.send("orders")
     process.wait(lambda: process.sum("rocketmq_messages_in_total", topic="orders") == 10)
     before = workers(process)
     assert before.keys() == {0, 1}
-    # The second one: the first has the broker.
+    # Worker 0 has the broker.
     os.kill(before[1], signal.SIGKILL)
     process.wait(lambda: process.sum("gantry_worker_exits_total", status="SIGKILL") == 1)
     assert process.sum("rocketmq_messages_in_total", topic="orders") == 10
@@ -57,21 +57,21 @@ def test_a_worker_that_dies_is_replaced_and_no_count_falls(process: Process) -> 
     after = workers(process)
     assert after[0] == before[0]
     assert after[1] != before[1]
-    assert "worker 1 ended with SIGKILL and is started again in 0.5 s" in process.log.read_text()
+    assert "worker 1 ended with SIGKILL and is restarted in 0.5 s" in process.log.read_text()
     for _ in range(6):
         process.send("orders")
     process.wait(lambda: process.sum("rocketmq_messages_in_total", topic="orders") == 16)
-    # Hung up on, a replica goes on.
+    # SIGHUP does not end a replica.
     process.process.send_signal(signal.SIGHUP)
     process.send("orders")
-    # One process' worth of each, and two of these.
+    # Merged over both workers.
     assert process.sum("rocketmq_proxy_up") == 2
     assert process.sum("gantry_event_loop_lag_seconds_count") > 0
     process.end()
     assert ended(after.values())
 
 
-def test_workers_end_when_their_parent_is_gone(process: Process) -> None:
+def test_workers_end_when_their_supervisor_has_ended(process: Process) -> None:
     children = workers(process)
     process.process.kill()
     process.process.wait()
@@ -79,11 +79,11 @@ def test_workers_end_when_their_parent_is_gone(process: Process) -> None:
     while not ended(children.values()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert process.log.read_text().count("the parent process is gone") == 2
+    assert process.log.read_text().count("the supervisor has ended") == 2
 
 
 @pytest.mark.parametrize("reason", ["taken", "refused"])
-def test_what_cannot_be_served_ends_at_once(tmp_path: Path, reason: str) -> None:
+def test_address_that_cannot_be_served_ends_the_program(tmp_path: Path, reason: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         if reason == "taken":
@@ -99,33 +99,33 @@ def test_what_cannot_be_served_ends_at_once(tmp_path: Path, reason: str) -> None
     assert "Traceback" not in done.stderr
 
 
-def test_a_worker_that_cannot_start_is_not_started_again(tmp_path: Path) -> None:
-    """What ails the first before it served anybody would ail them all, for ever."""
+def test_first_worker_that_cannot_start_is_not_restarted(tmp_path: Path) -> None:
+    """All workers would fail for the same reason."""
     (tmp_path / "store").write_text("a file, no directory")
     options = ["--workers", "2", "--listen", f"127.0.0.1:{free_port()}", "--embedded", str(tmp_path / "store")]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GANTRY_")}
     command = [sys.executable, "-m", "proxy", "serve", *options, "--embedded-listen", f"127.0.0.1:{free_port()}"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=90)
     assert done.returncode == 1
-    assert "worker 0 ended with 1 before it served anybody" in done.stderr
+    assert "worker 0 ended with 1 before any worker was ready" in done.stderr
 
 
-def _ask(port: int, path: str, body: bytes | None = None) -> Any:
-    """What a worker's admin API answers, as JSON."""
+def request_json(port: int, path: str, body: bytes | None = None) -> Any:
+    """Return the JSON reply of a worker's admin API."""
     request = Request(f"http://127.0.0.1:{port}{path}", body, {"content-type": "application/json"})
     with urlopen(request, timeout=30) as answer:
         return json.load(answer)
 
 
-def test_each_worker_tells_its_own_configuration_and_finds_it_unchanged(tmp_path: Path) -> None:
+def test_each_worker_reports_its_own_configuration_and_no_changes(tmp_path: Path) -> None:
     first = free_port(2)
     process = Process(tmp_path, 2, f"127.0.0.1:{first}")
     try:
         for number in range(2):
             port = first + number
-            values = {item["key"]: item["value"] for item in _ask(port, f"/v1/config?worker={number}")["items"]}
+            values = {item["key"]: item["value"] for item in request_json(port, f"/v1/config?worker={number}")["items"]}
             assert values["admin.listen"] == f"127.0.0.1:{port}"
-            assert _ask(port, f"/v1/config/reload?worker={number}", b"{}") == {"dry_run": False, "changes": []}
+            assert request_json(port, f"/v1/config/reload?worker={number}", b"{}") == {"dry_run": False, "changes": []}
         process.end()
     finally:
         process.process.kill()
