@@ -1,1 +1,1 @@
-"""The live page: what happens at this replica now, for the eyes of an operator."""
+"""The live page for operators."""

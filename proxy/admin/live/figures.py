@@ -189,7 +189,7 @@ class FiguresQuery:
 
 
 class LiveFigures:
-    """The source of a worker's figures. Traffic is observed while somebody looks at the page."""
+    """The source of a worker's figures. Traffic is observed while the page is open."""
 
     def __init__(self, services: AdminServices) -> None:
         self.services = services

@@ -47,7 +47,7 @@ class Traffic:
         self._current.add(observation)
 
     def stop_if_idle(self) -> None:
-        """Stop observing if nobody looks at the page any more."""
+        """Stop observing if the page is closed."""
         if self._observing and self._clock() - self._last_look > LINGER:
             self._observing = False
             self._observers.remove(self.observe)

@@ -17,7 +17,7 @@ from protocol_negotiation.rejection import misdirected_response
 from proxy.core.health import Aspect, Check, Health, Report
 from proxy.frontends.http_health import HealthResponder
 from proxy.observability.metrics.process import product_version
-from tests.proxy.admin.http.kit import Replica, replica
+from tests.proxy.admin.http.replicas import Replica, replica
 
 GET = b"GET /readyz HTTP/1.1\r\nHost: rocketmq.test\r\n\r\n"
 CHECKS = (Check(Aspect.BACKEND, "fail", "no broker is known"),)

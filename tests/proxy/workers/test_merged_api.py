@@ -1,4 +1,4 @@
-"""The admin API of several workers, as processes: whichever is asked speaks for all."""
+"""The admin API and the Admin service of two worker processes; each covers both workers."""
 
 import asyncio
 import json
@@ -38,24 +38,24 @@ TWIN = "twin@1"
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> tuple[str, dict[str, Any]]:
-    """One loop for all tests: they share two workers."""
+    """One event loop for all tests, which share two workers."""
     return "asyncio", {"use_uvloop": True}
 
 
 @dataclass
 class Fleet:
-    """Two workers, and clients of which each worker has some; `apis` are their admin ports."""
+    """Two workers with clients; `apis` are their admin ports."""
 
     process: Process
     apis: list[httpx.AsyncClient]
-    # The Admin gRPC service of each.
+    # The Admin gRPC services.
     stubs: list[Any]
     topic: str
     # Client ids by worker.
     clients: dict[int, str] = field(default_factory=dict)
 
     async def get(self, path: str, at: int = 0, status: int = 200, **query: Any) -> Any:
-        """What a worker's port answers once nobody is missing: on a busy machine a worker may be late."""
+        """Return a worker's reply once no worker is missing: on a busy machine a worker may be late."""
         found: Any = None
 
         async def answered() -> bool:
@@ -68,7 +68,7 @@ class Fleet:
         return found
 
     async def write(self, method: str, path: str, body: Any = None, worker: int = 0) -> Any:
-        """A write that reaches all: again where one was late."""
+        """Return the reply to a write; repeat it if a worker was late."""
         found: Any = None
 
         async def done() -> bool:
@@ -81,19 +81,19 @@ class Fleet:
         return found
 
 
-async def until(check: Callable[[], Awaitable[object]], said: Callable[[], object] = lambda: "") -> None:
-    """Wait for something that other processes do."""
+async def until(check: Callable[[], Awaitable[object]], describe: Callable[[], object] = lambda: "") -> None:
+    """Wait until `check` returns true."""
     try:
         async with asyncio.timeout(60):
             while not await check():
                 await asyncio.sleep(0.1)
     except TimeoutError:
-        raise AssertionError(said()) from None
+        raise AssertionError(describe()) from None
 
 
 @asynccontextmanager
 async def serving(folder: Path) -> AsyncIterator[Fleet]:
-    """Two workers whose APIs answer."""
+    """Run two workers, and wait until their APIs answer."""
     first = free_port(4)
     addresses = f"127.0.0.1:{first}", f"127.0.0.1:{first + 2}"
     process = await asyncio.to_thread(Process, folder, 2, *addresses)
@@ -122,7 +122,7 @@ async def serving(folder: Path) -> AsyncIterator[Fleet]:
 
 @pytest.fixture(scope="module")
 async def fleet(anyio_backend: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    """Two workers, each with a consumer of one group; they want different things of a topic."""
+    """Two workers, each with a consumer of one group; their subscriptions differ."""
     async with serving(tmp_path_factory.mktemp("workers")) as fleet, AsyncExitStack() as stack:
         await _connect(fleet, stack)
         await _connect_twin(fleet, stack)
@@ -130,7 +130,7 @@ async def fleet(anyio_backend: Any, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 async def _connect(fleet: Fleet, stack: AsyncExitStack) -> None:
-    """The kernel chooses: connect until each worker has a client, and let the others go."""
+    """Connect clients until each worker has one: the kernel chooses the worker."""
     for number in range(100):
         client_id = f"c{number}@1"
         client = Client(f"127.0.0.1:{fleet.process.port}", client_id)
@@ -166,13 +166,13 @@ async def _workers_of(fleet: Fleet, client_id: str) -> set[int]:
 
 
 @pytest.mark.parametrize("sort", ["age", "-age", "in_flight", "-in_flight", "address"])
-async def test_connections_of_all_come_in_pages(fleet: Fleet, sort: str) -> None:
+async def test_connections_of_all_workers_are_listed_in_pages(fleet: Fleet, sort: str) -> None:
     whole = await fleet.get("/v1/connections", sort=sort)
     numbers = [item["number"] for item in whole["items"]]
     assert whole["total"] == len(numbers) >= 4
     assert {item["worker"] for item in whole["items"]} == {0, 1}
     assert all(item["number"].startswith(f"{item['worker']}:") for item in whole["items"])
-    # Page by page, from the other worker.
+    # In pages, from the other worker.
     paged: list[str] = []
     query: dict[str, Any] = {"sort": sort, "limit": 1}
     while True:
@@ -185,7 +185,7 @@ async def test_connections_of_all_come_in_pages(fleet: Fleet, sort: str) -> None
     assert paged == numbers
 
 
-async def test_one_connection_is_found_wherever_it_is(fleet: Fleet) -> None:
+async def test_connection_is_found_at_any_worker(fleet: Fleet) -> None:
     for worker, client_id in fleet.clients.items():
         (number,) = (await fleet.get(f"/v1/clients/{client_id}"))["connections"]
         assert number.startswith(f"{worker}:")
@@ -204,7 +204,7 @@ async def test_one_connection_is_found_wherever_it_is(fleet: Fleet) -> None:
         assert answer.json()["instance"] == f"/v1/connections/{number}"
 
 
-async def test_one_worker_alone_can_be_asked(fleet: Fleet) -> None:
+async def test_query_parameter_selects_one_worker(fleet: Fleet) -> None:
     for worker, client_id in fleet.clients.items():
         answer = (await fleet.apis[0].get("/v1/connections", params={"worker": worker})).json()
         assert {item["worker"] for item in answer["items"]} == {worker}
@@ -218,7 +218,7 @@ async def test_one_worker_alone_can_be_asked(fleet: Fleet) -> None:
     assert answer.json()["faults"] == [{"where": "query worker", "detail": "a worker's number, from 0"}]
 
 
-async def test_clients_of_all_are_told_once(fleet: Fleet) -> None:
+async def test_client_of_several_workers_is_listed_once(fleet: Fleet) -> None:
     known = await fleet.get("/v1/clients", 1)
     ids = [item["client_id"] for item in known["items"]]
     assert ids == sorted({*fleet.clients.values(), TWIN})
@@ -231,7 +231,7 @@ async def test_clients_of_all_are_told_once(fleet: Fleet) -> None:
     assert len(twin["addresses"]) == len(twin["connections"])
 
 
-async def test_a_group_whose_members_disagree_over_workers_is_skewed(fleet: Fleet) -> None:
+async def test_group_with_different_subscriptions_at_two_workers_is_skewed(fleet: Fleet) -> None:
     for asked in range(2):
         listed = await fleet.get("/v1/consumer-groups", asked)
         (group,) = (item for item in listed["items"] if item["name"] == GROUP)
@@ -253,12 +253,12 @@ async def test_a_group_whose_members_disagree_over_workers_is_skewed(fleet: Flee
     assert {item["name"]: item["members"] for item in twins} == {"shop": 2, "twins": 1}
 
 
-async def test_what_can_be_asked_anywhere_is(fleet: Fleet) -> None:
-    """Every list that can be read without knowing a name, at each worker."""
+async def test_every_worker_returns_the_same_lists(fleet: Fleet) -> None:
+    """Every list without a name in its path, at each worker."""
     for path in ("topics", "brokers", "name-servers", "requests", "receipt-handles", "errors", "log-levels", "config"):
-        told = [await fleet.get(f"/v1/{path}", asked) for asked in range(2)]
-        assert told[0].keys() == told[1].keys()
-        assert len(told[0]["items"]) == len(told[1]["items"])
+        replies = [await fleet.get(f"/v1/{path}", asked) for asked in range(2)]
+        assert replies[0].keys() == replies[1].keys()
+        assert len(replies[0]["items"]) == len(replies[1]["items"])
     assert (await fleet.get(f"/v1/topics/{fleet.topic}", 1))["name"] == fleet.topic
     assert (await fleet.get(f"/v1/consumer-groups/{GROUP}/lag", 1))["group"] == GROUP
     answered = {}
@@ -269,7 +269,7 @@ async def test_what_can_be_asked_anywhere_is(fleet: Fleet) -> None:
     assert answered[None] == answered[0] + answered[1] >= 4
 
 
-async def test_settings_that_differ_are_told_by_worker(fleet: Fleet) -> None:
+async def test_differing_settings_are_listed_by_worker(fleet: Fleet) -> None:
     items = {item["key"]: item for item in (await fleet.get("/v1/config"))["items"]}
     ports = [api.base_url.port for api in fleet.apis]
     assert [(each["worker"], each["value"]) for each in items["admin.listen"]["workers"]] == [
@@ -281,7 +281,7 @@ async def test_settings_that_differ_are_told_by_worker(fleet: Fleet) -> None:
     assert version["started"] == min(each["started"] for each in version["workers"])
 
 
-async def test_the_live_page_shows_all(fleet: Fleet) -> None:
+async def test_live_figures_are_those_of_all_workers(fleet: Fleet) -> None:
     whole: dict[str, Any] = {}
 
     async def seconds() -> bool:
@@ -296,14 +296,14 @@ async def test_the_live_page_shows_all(fleet: Fleet) -> None:
     assert whole["ready"]
 
 
-async def test_the_description_has_workers(fleet: Fleet) -> None:
+async def test_description_has_the_worker_parameter(fleet: Fleet) -> None:
     described = (await fleet.apis[1].get("/openapi.json")).json()
     parameters = described["paths"]["/v1/drain"]["post"]["parameters"]
     assert [item["schema"]["maximum"] for item in parameters if item["name"] == "worker"] == [1]
     assert described["components"]["schemas"]["Connection"]["properties"]["number"]["type"] == "string"
 
 
-async def test_a_client_is_asked_wherever_it_is(fleet: Fleet) -> None:
+async def test_requests_reach_clients_of_any_worker(fleet: Fleet) -> None:
     for asked, client_id in ((asked, client_id) for asked in range(2) for client_id in fleet.clients.values()):
         path = f"/v1/clients/{client_id}/running-info"
         info = await fleet.get(path, asked, group=GROUP, stack="true")
@@ -317,8 +317,8 @@ async def test_a_client_is_asked_wherever_it_is(fleet: Fleet) -> None:
 # The Admin gRPC service.
 
 
-async def _called(fleet: Fleet, rpc: str, request: Any, worker: int) -> Any:
-    """An answer that lacks nobody."""
+async def _call(fleet: Fleet, rpc: str, request: Any, worker: int) -> Any:
+    """Return a reply once no worker is missing."""
     answer: Any = None
 
     async def whole() -> bool:
@@ -331,29 +331,29 @@ async def _called(fleet: Fleet, rpc: str, request: Any, worker: int) -> Any:
 
 
 @pytest.mark.parametrize("worker", [0, 1])
-async def test_the_grpc_service_tells_of_all(fleet: Fleet, worker: int) -> None:
-    listed = await _called(fleet, "ListSubscription", pb.ListSubscriptionRequest(), worker)
+async def test_admin_service_covers_all_workers(fleet: Fleet, worker: int) -> None:
+    listed = await _call(fleet, "ListSubscription", pb.ListSubscriptionRequest(), worker)
     (info,) = (one for one in listed.subscription_info if one.group.name == GROUP)
     assert not info.subscription_consistency
     group = Resource(name=GROUP)
-    described = await _called(fleet, "DescribeSubscription", pb.DescribeSubscriptionRequest(group=group), worker)
+    described = await _call(fleet, "DescribeSubscription", pb.DescribeSubscriptionRequest(group=group), worker)
     filters = {
         one.client_info.client_id: one.subscription_info.expression.expression
         for one in described.client_subscription_info
     }
     assert filters.keys() == set(fleet.clients.values())
     assert len(set(filters.values())) == 2
-    clients = await _called(fleet, "ListConsumerConnection", pb.ListConsumerConnectionRequest(group=group), worker)
+    clients = await _call(fleet, "ListConsumerConnection", pb.ListConsumerConnectionRequest(group=group), worker)
     assert {info.client_id for info in clients.client_info} == set(fleet.clients.values())
     for client_id in fleet.clients.values():
         request = pb.PrintThreadStackTraceRequest(client_id=client_id)
-        assert (await _called(fleet, "PrintThreadStackTrace", request, worker)).thread_stack_trace == "at work"
-    stats = await _called(fleet, "GetProxyRuntimeStats", pb.GetProxyRuntimeStatsRequest(), worker)
+        assert (await _call(fleet, "PrintThreadStackTrace", request, worker)).thread_stack_trace == "at work"
+    stats = await _call(fleet, "GetProxyRuntimeStats", pb.GetProxyRuntimeStatsRequest(), worker)
     connections = await fleet.get("/v1/connections")
     assert (stats.connections, stats.consumers, stats.producers) == (connections["total"], 2, 3)
 
 
-async def test_the_grpc_service_sets_the_level_of_all(fleet: Fleet) -> None:
+async def test_admin_service_sets_the_log_level_of_all_workers(fleet: Fleet) -> None:
     try:
         request = pb.ChangeLogLevelRequest(level=pb.ChangeLogLevelRequest.Level.WARN)
 
@@ -374,7 +374,7 @@ async def test_the_grpc_service_sets_the_level_of_all(fleet: Fleet) -> None:
 # Writing.
 
 
-async def test_a_drain_is_everybodys(fleet: Fleet) -> None:
+async def test_drain_applies_to_all_workers(fleet: Fleet) -> None:
     try:
         state = await fleet.write("POST", "/v1/drain", worker=1)
         assert state == {"ready": False, "draining": True, "forced_failure": None}
@@ -385,7 +385,7 @@ async def test_a_drain_is_everybodys(fleet: Fleet) -> None:
     assert [(await api.get("/readyz")).status_code for api in fleet.apis] == [200, 200]
 
 
-async def test_one_worker_fails_health_alone_and_all_say_so(fleet: Fleet) -> None:
+async def test_forced_failure_of_one_worker_is_undone_at_all(fleet: Fleet) -> None:
     try:
         await fleet.apis[0].post("/v1/health/fail", params={"worker": 1}, json={"reason": "a test"})
         assert [(await api.get("/healthz")).status_code for api in fleet.apis] == [200, 503]
@@ -395,7 +395,7 @@ async def test_one_worker_fails_health_alone_and_all_say_so(fleet: Fleet) -> Non
     assert [(await api.get("/healthz")).status_code for api in fleet.apis] == [200, 200]
 
 
-async def test_a_log_level_is_set_everywhere_and_what_differs_is_told(fleet: Fleet) -> None:
+async def test_log_level_is_set_at_all_workers_and_differences_are_listed(fleet: Fleet) -> None:
     path = "/v1/log-levels/gantry.cluster"
     try:
         level = await fleet.write("PUT", path, {"level": "debug"})
@@ -416,11 +416,11 @@ async def test_a_log_level_is_set_everywhere_and_what_differs_is_told(fleet: Fle
     assert answer.json()["faults"][0]["where"] == "body level"
 
 
-async def test_a_connection_is_ended_wherever_it_is_and_the_audit_is_whole(fleet: Fleet) -> None:
+async def test_disconnect_reaches_any_worker_and_is_audited_once(fleet: Fleet) -> None:
     async with Client(f"127.0.0.1:{fleet.process.port}", "victim@1") as client:
         await client.heartbeat({}, ["victims"])
         (number,) = (await fleet.get("/v1/clients/victim@1"))["connections"]
-        # By the one that has not got it.
+        # The other worker.
         asked = 1 - int(number.partition(":")[0])
         answer = await fleet.apis[asked].delete(f"/v1/connections/{number}")
         assert (answer.status_code, answer.content) == (204, b"")
@@ -436,15 +436,15 @@ async def test_a_connection_is_ended_wherever_it_is_and_the_audit_is_whole(fleet
     for worker in range(2):
         audit = await fleet.get("/v1/audit", worker)
         entries = [item for item in audit["items"] if item["method"] == "DELETE" and number in item["path"]]
-        # Once, by the worker that was asked.
+        # Once, at the worker that received the request.
         assert [(item["worker"], item["status"]) for item in entries] == [(asked, 204)]
 
 
-async def test_the_configuration_is_read_again_by_all(fleet: Fleet) -> None:
+async def test_all_workers_reload_the_configuration(fleet: Fleet) -> None:
     assert await fleet.write("POST", "/v1/config/reload", {}) == {"dry_run": False, "changes": []}
 
 
-# Workers that do not answer. These come last: they leave other workers than they found.
+# Workers that do not answer. These tests are the last: they restart a worker.
 
 
 async def _events(api: httpx.AsyncClient, into: list[tuple[str, Any]], **query: Any) -> None:
@@ -460,35 +460,35 @@ async def _events(api: httpx.AsyncClient, into: list[tuple[str, Any]], **query: 
                 into.append(("watching", {}))
 
 
-async def test_a_tap_sees_all_and_lives_through_a_worker(fleet: Fleet) -> None:
-    seen: list[tuple[str, Any]] = []
-    watching = asyncio.ensure_future(_events(fleet.apis[0], seen, code="HEART_BEAT"))
+async def test_tap_streams_from_all_workers_and_survives_the_death_of_one(fleet: Fleet) -> None:
+    events: list[tuple[str, Any]] = []
+    watching = asyncio.ensure_future(_events(fleet.apis[0], events, code="HEART_BEAT"))
 
-    def told(name: str, **values: Any) -> Callable[[], Awaitable[bool]]:
+    def received(name: str, **values: Any) -> Callable[[], Awaitable[bool]]:
         async def check() -> bool:
             assert not watching.done()
-            return any(event == name and values.items() <= data.items() for event, data in seen)
+            return any(event == name and values.items() <= data.items() for event, data in events)
 
         return check
 
-    async def beaten(worker: int) -> bool:
+    async def sent_at(worker: int) -> bool:
         async with Client(f"127.0.0.1:{fleet.process.port}") as client:
             await client.heartbeat({}, ["tappers"])
-        return await told("request", worker=worker)()
+        return await received("request", worker=worker)()
 
     try:
-        await until(told("watching"))
-        await until(lambda: beaten(0), lambda: seen)
-        await until(lambda: beaten(1), lambda: seen)
+        await until(received("watching"))
+        await until(lambda: sent_at(0), lambda: events)
+        await until(lambda: sent_at(1), lambda: events)
         os.kill(workers(fleet.process)[1], signal.SIGKILL)
-        await until(told("missing", worker=1))
-        await until(told("joined", worker=1))
-        seen.clear()
-        await until(lambda: beaten(1), lambda: seen)
+        await until(received("missing", worker=1))
+        await until(received("joined", worker=1))
+        events.clear()
+        await until(lambda: sent_at(1), lambda: events)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-    # Nobody watches any more, at neither worker.
+    # Neither worker has a watcher left.
     for number in range(2):
 
         async def left(number: int = number) -> bool:
@@ -498,14 +498,14 @@ async def test_a_tap_sees_all_and_lives_through_a_worker(fleet: Fleet) -> None:
         await until(left)
 
 
-async def test_a_tap_of_a_few_seconds_ends_by_itself(fleet: Fleet) -> None:
-    seen: list[tuple[str, Any]] = []
+async def test_tap_ends_after_its_seconds(fleet: Fleet) -> None:
+    events: list[tuple[str, Any]] = []
     async with asyncio.timeout(60):
-        await _events(fleet.apis[1], seen, seconds=0.5)
-    assert seen[0] == ("watching", {})
+        await _events(fleet.apis[1], events, seconds=0.5)
+    assert events[0] == ("watching", {})
 
 
-async def test_a_worker_that_hangs_is_named_and_holds_nobody_up(fleet: Fleet) -> None:
+async def test_worker_that_hangs_is_listed_as_missing(fleet: Fleet) -> None:
     pid = workers(fleet.process)[1]
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -521,7 +521,7 @@ async def test_a_worker_that_hangs_is_named_and_holds_nobody_up(fleet: Fleet) ->
         assert problem["missing_workers"] == [1]
         assert problem["workers"] == [{"worker": 0, "status": 200}]
         assert problem["detail"] == "not every worker was reached: 1 did not answer"
-        # The other is asked about itself as ever.
+        # The other worker still answers for itself.
         assert (await fleet.apis[0].get("/v1/version", params={"worker": 0})).status_code == 200
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -12,8 +12,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from protos.apache.rocketmq.v2.admin_pb2_grpc import AdminStub
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
 from proxy.app import App
-from tests.proxy.admin.http import kit
-from tests.proxy.admin.http.kit import READ, WRITE
+from tests.proxy.admin.http import replicas as kit
+from tests.proxy.admin.http.replicas import READ, WRITE
 
 NAMED = (("authorization", f"Bearer {READ}"),)
 WRITER = (("authorization", f"Bearer {WRITE}"),)

@@ -25,7 +25,7 @@ from tests.cluster.client import unique
 from tests.cluster.grpc.consumer import Consumer
 from tests.grpc_gateway.messages import consumer_settings
 from tests.proxy.admin.grpc.stage import NAMED, WRITER, Stage, callers, moment, name, where
-from tests.proxy.admin.http.kit import GROUP, UNIQUE_ID, eventually_a_member, replica
+from tests.proxy.admin.http.replicas import GROUP, UNIQUE_ID, eventually_a_member, replica
 from tests.proxy.replica import certify, running
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from proxy.admin.grpc.service import AdminService
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic, unique
 from tests.proxy.admin.grpc.stage import Stage, moment, name
-from tests.proxy.admin.http.kit import GROUP, PUSH_GROUP, UNIQUE_ID
+from tests.proxy.admin.http.replicas import GROUP, PUSH_GROUP, UNIQUE_ID
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""Every endpoint over HTTP, of a replica with clients of both kinds."""
+"""Every endpoint over HTTP, with clients of both protocols."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ import pytest
 
 from proxy.operations import brokers
 from remoting.ids import OffsetMessageId
-from tests.proxy.admin.http.kit import GROUP, PRODUCERS, PUSH_GROUP, UNIQUE_ID, Stage
+from tests.proxy.admin.http.replicas import GROUP, PRODUCERS, PUSH_GROUP, UNIQUE_ID, Stage
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_every_operation_is_described_and_named_once(served: Stage) -> None:
+async def test_every_route_has_a_description_and_a_unique_operation_id(served: Stage) -> None:
     described = await served.replica.get("/openapi.json")
     names = [operation["operationId"] for path in described["paths"].values() for operation in path.values()]
     assert len(names) == len(set(names)) == 41
@@ -25,7 +25,7 @@ async def test_every_operation_is_described_and_named_once(served: Stage) -> Non
                 assert operation["security"] == [{"bearer": []}, {"certificate": []}]
 
 
-async def test_reads_are_refused_to_nobody_here_and_writes_to_everybody_without_a_token(served: Stage) -> None:
+async def test_local_reads_need_no_token_and_writes_do(served: Stage) -> None:
     described = await served.replica.get("/openapi.json")
     for path, operations in described["paths"].items():
         for method in operations:
@@ -39,25 +39,25 @@ async def test_reads_are_refused_to_nobody_here_and_writes_to_everybody_without_
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-async def test_health_tells_reasons(served: Stage, path: str) -> None:
-    told = await served.replica.get(path)
-    assert told["status"] == "pass"
-    assert told["checks"]["listeners"] == {"status": "pass", "reason": ""}
-    assert ("drain" in told["checks"]) == (path == "/readyz")
+async def test_health_has_the_reason_of_a_failure(served: Stage, path: str) -> None:
+    reply = await served.replica.get(path)
+    assert reply["status"] == "pass"
+    assert reply["checks"]["listeners"] == {"status": "pass", "reason": ""}
+    assert ("drain" in reply["checks"]) == (path == "/readyz")
 
 
-async def test_a_live_process_lives(served: Stage) -> None:
+async def test_livez_passes(served: Stage) -> None:
     assert await served.replica.get("/livez") == {"status": "pass", "checks": {}}
 
 
-async def test_version(served: Stage) -> None:
-    told = await served.replica.get("/v1/version")
-    assert told["backend"] == "embedded"
-    assert told["listeners"] == [served.replica.address]
-    assert told["event_loop"] == "uvloop"
+async def test_version_describes_the_process(served: Stage) -> None:
+    reply = await served.replica.get("/v1/version")
+    assert reply["backend"] == "embedded"
+    assert reply["listeners"] == [served.replica.address]
+    assert reply["event_loop"] == "uvloop"
 
 
-async def test_configuration_without_secrets(served: Stage) -> None:
+async def test_configuration_masks_secrets(served: Stage) -> None:
     answer = await served.replica.read.get("/v1/config")
     rows = {row["key"]: row for row in answer.json()["items"]}
     assert rows["limits.requests"]["value"] == rows["limits.requests"]["default"] == 64
@@ -69,9 +69,9 @@ async def test_configuration_without_secrets(served: Stage) -> None:
 
 
 async def test_connections(served: Stage) -> None:
-    told = await served.replica.get("/v1/connections")
-    assert told["total"] == 2
-    by_protocol = {item["protocol"]: item for item in told["items"]}
+    reply = await served.replica.get("/v1/connections")
+    assert reply["total"] == 2
+    by_protocol = {item["protocol"]: item for item in reply["items"]}
     remoting, grpc = by_protocol["remoting"], by_protocol["grpc"]
     assert remoting["clients"] == [
         {
@@ -105,13 +105,13 @@ async def test_connections(served: Stage) -> None:
         ({"listener": "elsewhere"}, []),
     ],
 )
-async def test_connections_are_filtered(served: Stage, query: dict[str, str], found: list[str]) -> None:
-    told = await served.replica.get("/v1/connections", **query)
-    assert [item["protocol"] for item in told["items"]] == found
+async def test_connections_are_listed_by_filter(served: Stage, query: dict[str, str], found: list[str]) -> None:
+    reply = await served.replica.get("/v1/connections", **query)
+    assert [item["protocol"] for item in reply["items"]] == found
 
 
 @pytest.mark.parametrize("sort", ["age", "-age", "address", "in_flight", "bytes_in", "-bytes_out", "idle"])
-async def test_connections_come_in_pages(served: Stage, sort: str) -> None:
+async def test_connections_are_listed_in_pages(served: Stage, sort: str) -> None:
     whole = await served.replica.get("/v1/connections", sort=sort)
     first = await served.replica.get("/v1/connections", sort=sort, limit=1)
     assert first["total"] == 2
@@ -122,7 +122,7 @@ async def test_connections_come_in_pages(served: Stage, sort: str) -> None:
         assert [item["number"] for item in first["items"] + second["items"]] == numbers
 
 
-async def test_a_cursor_is_good_for_its_own_list_only(served: Stage) -> None:
+async def test_cursor_of_another_order_is_not_found(served: Stage) -> None:
     page = await served.replica.get("/v1/connections", sort="age", limit=1)
     for query in ({"sort": "address", "cursor": page["next"]}, {"cursor": "abc"}):
         answer = await served.replica.read.get("/v1/connections", params=query)
@@ -146,8 +146,8 @@ async def test_one_connection(served: Stage) -> None:
 
 
 async def test_clients(served: Stage) -> None:
-    told = await served.replica.get("/v1/clients")
-    assert [(item["client_id"], item["protocols"], item["telemetry"]) for item in told["items"]] == [
+    reply = await served.replica.get("/v1/clients")
+    assert [(item["client_id"], item["protocols"], item["telemetry"]) for item in reply["items"]] == [
         ("192.0.2.7@4711", ["remoting"], None),
         ("grpc@1", ["grpc"], True),
     ]
@@ -162,43 +162,43 @@ async def test_clients(served: Stage) -> None:
 
 async def test_running_info_of_a_remoting_client(served: Stage) -> None:
     path = "/v1/clients/192.0.2.7@4711/running-info"
-    told = await served.replica.get(path, group=GROUP)
-    assert told["queues"] == [{"topic": served.topic, "broker": "broker-a", "queue": 1}]
-    assert told["rates"][0]["failed_last_hour"] == 3
-    assert told["stack"] is None
+    reply = await served.replica.get(path, group=GROUP)
+    assert reply["queues"] == [{"topic": served.topic, "broker": "broker-a", "queue": 1}]
+    assert reply["rates"][0]["failed_last_hour"] == 3
+    assert reply["stack"] is None
     assert (await served.replica.get(path, group=GROUP, stack=True))["stack"] == "main at work"
 
 
 async def test_running_info_of_a_grpc_client(served: Stage) -> None:
-    told = await served.replica.get("/v1/clients/grpc@1/running-info", group=PUSH_GROUP)
-    assert told["properties"]["PROP_CLIENT_VERSION"] == "5.1.1"
-    assert served.topic in told["subscriptions"]
+    reply = await served.replica.get("/v1/clients/grpc@1/running-info", group=PUSH_GROUP)
+    assert reply["properties"]["PROP_CLIENT_VERSION"] == "5.1.1"
+    assert served.topic in reply["subscriptions"]
     answer = await served.replica.read.get("/v1/clients/nobody/running-info", params={"group": PUSH_GROUP})
-    # Brokers have no code of its own for that.
+    # RocketMQ has no response code for that.
     assert answer.status_code == 409
     assert "client nobody of consumer group shipping is not connected" in answer.json()["detail"]
 
 
-async def test_a_message_is_verified(served: Stage) -> None:
+async def test_verify_returns_the_clients_result(served: Stage) -> None:
     message_id = OffsetMessageId.parse(served.message_id)
     body = {"group": GROUP, "topic": served.topic, "broker": "broker-a", "message_id": str(message_id)}
-    told = await served.replica.post("/v1/clients/192.0.2.7@4711/verify", body)
-    assert told == {"result": "CR_SUCCESS", "remark": None, "milliseconds": 7}
+    reply = await served.replica.post("/v1/clients/192.0.2.7@4711/verify", body)
+    assert reply == {"result": "CR_SUCCESS", "remark": None, "milliseconds": 7}
     (question,) = [push for push in served.remoting.pushes if push.code == 309]
     assert b"secret body" in question.body
 
 
 async def test_producer_groups(served: Stage) -> None:
-    told = await served.replica.get("/v1/producer-groups")
-    assert {"name": PRODUCERS, "members": 1, "local": 1} in told["items"]
+    reply = await served.replica.get("/v1/producer-groups")
+    assert {"name": PRODUCERS, "members": 1, "local": 1} in reply["items"]
     one = await served.replica.get(f"/v1/producer-groups/{PRODUCERS}")
     assert [(member["client_id"], member["protocol"]) for member in one["members"]] == [("192.0.2.7@4711", "remoting")]
     assert (await served.replica.read.get("/v1/producer-groups/nobody")).status_code == 404
 
 
 async def test_consumer_groups(served: Stage) -> None:
-    told = await served.replica.get("/v1/consumer-groups", topic=served.topic)
-    assert [(item["name"], item["topics"], item["skewed"]) for item in told["items"]] == [
+    reply = await served.replica.get("/v1/consumer-groups", topic=served.topic)
+    assert [(item["name"], item["topics"], item["skewed"]) for item in reply["items"]] == [
         (GROUP, [served.topic], False),
         (PUSH_GROUP, [served.topic], False),
     ]
@@ -212,19 +212,19 @@ async def test_consumer_groups(served: Stage) -> None:
 
 
 async def test_lag(served: Stage) -> None:
-    told = await served.replica.get(f"/v1/consumer-groups/{PUSH_GROUP}/lag", topic=served.topic)
-    assert told["lag"] == 1
-    assert [(row["queue"], row["end"], row["consumed"], row["lag"]) for row in told["queues"]] == [
+    reply = await served.replica.get(f"/v1/consumer-groups/{PUSH_GROUP}/lag", topic=served.topic)
+    assert reply["lag"] == 1
+    assert [(row["queue"], row["end"], row["consumed"], row["lag"]) for row in reply["queues"]] == [
         (0, 1, 0, 1),
         (1, 0, 0, 0),
     ]
-    assert told["unanswered"] == []
+    assert reply["unanswered"] == []
     assert (await served.replica.get("/v1/consumer-groups/nobody/lag"))["queues"] == []
 
 
 async def test_owners(served: Stage) -> None:
-    told = await served.replica.get(f"/v1/consumer-groups/{GROUP}/queues")
-    assert told == {
+    reply = await served.replica.get(f"/v1/consumer-groups/{GROUP}/queues")
+    assert reply == {
         "group": GROUP,
         "queues": [{"topic": served.topic, "broker": "broker-a", "queue": 1, "client_ids": ["192.0.2.7@4711"]}],
         "unanswered": [],
@@ -232,8 +232,8 @@ async def test_owners(served: Stage) -> None:
 
 
 async def test_topics(served: Stage) -> None:
-    told = await served.replica.get("/v1/topics")
-    assert [(item["name"], item["kind"], item["read_queues"]) for item in told["items"]] == [
+    reply = await served.replica.get("/v1/topics")
+    assert [(item["name"], item["kind"], item["read_queues"]) for item in reply["items"]] == [
         (served.topic, "NORMAL", 2)
     ]
     names = [item["name"] for item in (await served.replica.get("/v1/topics", system=True))["items"]]
@@ -259,13 +259,13 @@ async def test_requests(served: Stage) -> None:
     assert (send["code"], send["action"], send["sender"], send["rip55"]) == (310, "Pub", "client", True)
     assert (send["answered"], send["failed"]) == (1, 0)
     assert rows["remoting", "LOCK_BATCH_MQ"]["answered"] == 0
-    # The first may have come before the message.
+    # The first receive may have preceded the message.
     assert rows["grpc", "ReceiveMessage"]["answered"] >= 1
 
 
 async def test_receipt_handles(served: Stage) -> None:
-    told = await served.replica.get("/v1/receipt-handles", group=PUSH_GROUP)
-    (held,) = told["items"]
+    reply = await served.replica.get("/v1/receipt-handles", group=PUSH_GROUP)
+    (held,) = reply["items"]
     assert (held["client_id"], held["topic"], held["queue"], held["offset"], held["attempt"]) == (
         "grpc@1",
         served.topic,
@@ -277,7 +277,7 @@ async def test_receipt_handles(served: Stage) -> None:
     assert (await served.replica.get("/v1/receipt-handles", client_id="nobody"))["total"] == 0
 
 
-async def test_dead_letters_are_shown_without_what_is_in_them(served: Stage) -> None:
+async def test_dead_letters_are_listed_without_body_and_keys(served: Stage) -> None:
     answer = await served.replica.read.get(f"/v1/consumer-groups/{GROUP}/dead-letters")
     (letter,) = answer.json()["items"]
     assert (letter["message_id"], letter["topic"], letter["tag"]) == (UNIQUE_ID, served.topic, "A")
@@ -286,9 +286,9 @@ async def test_dead_letters_are_shown_without_what_is_in_them(served: Stage) -> 
 
 
 async def test_log_levels(served: Stage) -> None:
-    told = {row["name"]: row for row in (await served.replica.get("/v1/log-levels"))["items"]}
-    assert not told["gantry.cluster"]["changed"]
-    before = told["gantry.cluster"]["level"]
+    reply = {row["name"]: row for row in (await served.replica.get("/v1/log-levels"))["items"]}
+    assert not reply["gantry.cluster"]["changed"]
+    before = reply["gantry.cluster"]["level"]
     path = "/v1/log-levels/gantry.cluster"
     changed = (await served.replica.write.put(path, json={"level": "debug", "seconds": 60})).json()
     assert (changed["level"], changed["changed"]) == ("debug", True)
@@ -298,7 +298,7 @@ async def test_log_levels(served: Stage) -> None:
     assert (await served.replica.write.put("/v1/log-levels/no.such", json={"level": "debug"})).status_code == 404
 
 
-async def test_metrics_in_both_formats(served: Stage) -> None:
+async def test_metrics_have_both_formats(served: Stage) -> None:
     plain = await served.replica.read.get("/metrics")
     assert plain.headers["content-type"].startswith("text/plain")
     assert "gantry_admin_requests_total{" in plain.text
@@ -308,7 +308,7 @@ async def test_metrics_in_both_formats(served: Stage) -> None:
     assert open_metrics.text.endswith("# EOF\n")
 
 
-async def test_stats_in_both_forms(served: Stage) -> None:
+async def test_stats_have_both_forms(served: Stage) -> None:
     text = await served.replica.read.get("/stats", params={"filter": "heartbeat"})
     assert text.headers["content-type"].startswith("text/plain")
     assert "heartbeat: 1" in text.text
@@ -329,17 +329,19 @@ async def test_stats_in_both_forms(served: Stage) -> None:
         ("GET", "/v1/connections/x", 422, None),
     ],
 )
-async def test_errors_are_problems(served: Stage, method: str, path: str, status: int, allow: str | None) -> None:
+async def test_errors_are_problem_details(
+    served: Stage, method: str, path: str, status: int, allow: str | None
+) -> None:
     answer = await served.replica.write.request(method, path)
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers.get("allow") == allow
-    told = answer.json()
-    assert (told["status"], told["instance"]) == (status, path.partition("?")[0])
-    assert bool(told.get("faults")) == (status == 422)
+    reply = answer.json()
+    assert (reply["status"], reply["instance"]) == (status, path.partition("?")[0])
+    assert bool(reply.get("faults")) == (status == 422)
 
 
-async def test_a_mistake_of_ours_is_a_problem_too(
+async def test_unexpected_error_is_a_problem_without_details(
     served: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(_: Any) -> None:
@@ -354,19 +356,19 @@ async def test_a_mistake_of_ours_is_a_problem_too(
     assert record.getMessage() == "GET /v1/brokers failed"
 
 
-async def test_head_is_get_without_content(served: Stage) -> None:
+async def test_head_is_get_without_a_body(served: Stage) -> None:
     answer = await served.replica.read.head("/v1/version")
     assert (answer.status_code, answer.content) == (200, b"")
     assert int(answer.headers["content-length"]) > 100
 
 
-async def test_answers_are_for_nobody_else(served: Stage) -> None:
+async def test_responses_are_not_cached_or_embedded(served: Stage) -> None:
     answer = await served.replica.read.get("/v1/version")
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "server" not in answer.headers
 
 
-async def test_lists_are_json_that_others_read(served: Stage) -> None:
+async def test_lists_are_valid_json(served: Stage) -> None:
     answer = await served.replica.read.get("/v1/connections")
     assert orjson.loads(answer.content)["total"] == 2

@@ -1,4 +1,4 @@
-"""What the API says of a cluster, and of gRPC on grpcio's own transport."""
+"""The API before a cluster, and with the grpcio transport."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from proxy.app import App
 from remoting.requests import REQUESTS
 from tests.cluster.client import create_topic
 from tests.cluster.grpc.consumer import Consumer
-from tests.proxy.admin.http.kit import Replica, replica
+from tests.proxy.admin.http.replicas import Replica, replica
 from tests.proxy.admin.http.test_operations import until
 from tests.proxy.backends.cluster.servers import Cluster
 from tests.proxy.messages import complete
@@ -31,23 +31,23 @@ async def ask(app: App, path: str) -> tuple[int, Any]:
         return answer.status_code, answer.json()
 
 
-async def test_without_brokers_it_is_not_ready(cluster: Cluster) -> None:
+async def test_replica_without_brokers_is_not_ready(cluster: Cluster) -> None:
     async with serving(cluster, admin=_ADMIN) as app:
-        status, told = await ask(app, "/readyz")
+        status, reply = await ask(app, "/readyz")
         assert status == 503
-        assert told["checks"]["backend"]["reason"] == "no broker is known: no name server has told of any"
-        assert told["checks"]["name_servers"]["status"] == "pass"
+        assert reply["checks"]["backend"]["reason"] == "no broker is known: no name server has reported one"
+        assert reply["checks"]["name_servers"]["status"] == "pass"
         assert (await ask(app, "/v1/brokers"))[1] == {"items": []}
 
 
-async def test_a_broker_is_told_as_it_is_seen(cluster: Cluster) -> None:
+async def test_broker_is_described_with_its_connection_state(cluster: Cluster) -> None:
     broker = await cluster.broker()
     cluster.topics["orders"] = ["broker-a"]
     async with serving(cluster, admin=_ADMIN) as app:
         client = await Client.connect(app)
         await client.ask(ask_route())
-        _, told = await ask(app, "/v1/brokers")
-        assert told["items"][0]["addresses"][0]["state"] == "idle"
+        _, reply = await ask(app, "/v1/brokers")
+        assert reply["items"][0]["addresses"][0]["state"] == "idle"
         await client.ask(complete(REQUESTS[310]))
         (item,) = (await ask(app, "/v1/brokers"))[1]["items"]
         address = item["addresses"][0]
@@ -58,14 +58,14 @@ async def test_a_broker_is_told_as_it_is_seen(cluster: Cluster) -> None:
         assert server["state"] == "connected"
         assert (await ask(app, "/readyz"))[0] == 200
         broker.stop()
-        # The first may find the connection lost, the second that there is none to be had.
+        # The first request may find the connection lost, the second that it cannot be opened.
         for _ in range(2):
             assert (await client.ask(complete(REQUESTS[310]))).code == 14
         (item,) = (await ask(app, "/v1/brokers"))[1]["items"]
         assert (item["healthy"], item["addresses"][0]["state"]) == (False, "unreachable")
-        status, told = await ask(app, "/readyz")
-        assert (status, told["checks"]["backend"]["reason"]) == (503, "no broker can be reached")
-        assert told["checks"]["brokers"] == {"status": "warn", "reason": "cannot be reached: broker-a"}
+        status, reply = await ask(app, "/readyz")
+        assert (status, reply["checks"]["backend"]["reason"]) == (503, "no broker can be reached")
+        assert reply["checks"]["brokers"] == {"status": "warn", "reason": "cannot be reached: broker-a"}
         await client.close()
 
 
@@ -75,7 +75,7 @@ async def grpcio(anyio_backend: Any, tmp_path: Path) -> Any:
         yield own
 
 
-async def test_connections_of_grpcio_are_told_and_ended(grpcio: Replica) -> None:
+async def test_connections_of_the_grpcio_transport_are_listed_and_disconnected(grpcio: Replica) -> None:
     topic = await create_topic(grpcio.address, "orders")
     async with Consumer(grpcio.address, "g", topic, "c1") as client:
         await client.send(b"body")

@@ -1,4 +1,4 @@
-"""Who gets in: Host, Origin, roles, tokens, certificates, sizes and slow callers."""
+"""Checks before requests: Host, Origin, roles, tokens, certificates, sizes and slow callers."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from proxy.app import App
 from proxy.settings.admin import AdminSettings
 from proxy.settings.loading import ConfigError, load
 from proxy.settings.model import Settings
-from tests.proxy.admin.http.kit import READ, WRITE, Replica, replica
+from tests.proxy.admin.http.replicas import READ, WRITE, Replica, replica
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ def access(**settings: Any) -> Access:
         ({"write_token": WRITE}, "192.0.2.7", {"authorization": f"bearer {WRITE}"}, None, "write_token", Role.WRITE),
     ],
 )
-def test_a_role_is_given_by_a_token_or_a_place(
+def test_token_or_address_determines_the_role(
     settings: Any, address: str, headers: Any, subject: str | None, name: str, role: Role
 ) -> None:
     caller = access(**settings).caller(address, headers, subject)
@@ -57,23 +57,23 @@ def test_a_role_is_given_by_a_token_or_a_place(
 
 
 @pytest.mark.parametrize("text", ["Bearer wrong-token-of-nobody", f"Basic {READ}", "Bearer", ""])
-def test_a_wrong_token_is_not_taken_for_none(text: str) -> None:
+def test_unknown_token_is_rejected(text: str) -> None:
     with pytest.raises(BadCredentials):
         access(read_token=READ).caller("127.0.0.1", {"authorization": text}, None)
 
 
-def test_roles_by_certificate(tmp_path: Path) -> None:
+def test_certificate_determines_the_role(tmp_path: Path) -> None:
     files = {"certificate": tmp_path / "c", "key": tmp_path / "k", "client_ca": tmp_path / "ca"}
     some = access(**files, readers=["CN=alice,O=x"], writers="CN=bob,O=x;CN=carol")
     assert some.certified("CN=alice,O=x") is Role.READ
     assert some.certified("CN=carol") is Role.WRITE
     assert some.certified("CN=alice") is Role.NONE
     assert access(**files, readers=["*"]).certified("CN=anybody") is Role.READ
-    # A certificate never takes away what the place gives.
+    # A certificate never reduces the role of an address.
     assert access(**files, local="write", readers=["*"]).caller("127.0.0.1", {}, "CN=a").role is Role.WRITE
 
 
-def test_tokens_are_read_again_when_their_file_changes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_changed_token_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "tokens"
     file.write_text("# who\nread alice alices-own-secret-1\n\nwrite bob bobs-own-secret-12\n")
     now = [0.0]
@@ -98,7 +98,7 @@ def test_tokens_are_read_again_when_their_file_changes(tmp_path: Path, caplog: p
 
 
 @pytest.mark.parametrize("text", ["read alice short", "read alice", "own alice alices-own-secret-1"])
-def test_a_file_that_is_no_list_of_tokens_is_refused_at_the_start(tmp_path: Path, text: str) -> None:
+def test_invalid_token_file_is_an_error_at_startup(tmp_path: Path, text: str) -> None:
     (tmp_path / "tokens").write_text(text)
     with pytest.raises(TokenFileError, match="line 1: needs"):
         access(tokens=tmp_path / "tokens")
@@ -116,7 +116,7 @@ def test_a_file_that_is_no_list_of_tokens_is_refused_at_the_start(tmp_path: Path
         ({"readers": "CN=a"}, "admin: readers and writers need client_ca"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict[str, str], complaint: str) -> None:
+def test_invalid_settings_are_rejected(settings: dict[str, str], complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(None, {"admin": settings})
     assert str(caught.value).startswith(complaint)
@@ -146,7 +146,7 @@ async def guarded(anyio_backend: Any, tmp_path_factory: pytest.TempPathFactory) 
         ("", 400),
     ],
 )
-async def test_a_name_that_is_not_ours_is_refused(guarded: Replica, host: str, status: int) -> None:
+async def test_unknown_host_name_is_refused(guarded: Replica, host: str, status: int) -> None:
     answer = await guarded.read.get("/v1/version", headers={"Host": host})
     assert answer.status_code == status
     if status != 200:
@@ -165,13 +165,13 @@ async def test_a_name_that_is_not_ours_is_refused(guarded: Replica, host: str, s
         ({"Sec-Fetch-Site": "same-origin"}, 200),
     ],
 )
-async def test_a_page_from_elsewhere_may_not_write(guarded: Replica, headers: dict[str, str], status: int) -> None:
+async def test_write_from_another_origin_is_refused(guarded: Replica, headers: dict[str, str], status: int) -> None:
     assert (await guarded.write.post("/v1/health/pass", headers=headers)).status_code == status
-    # Reading is another matter: browsers do not let such a page see the answer.
+    # Reads are safe: browsers do not show such a page the response.
     assert (await guarded.write.get("/v1/version", headers=headers)).status_code == 200
 
 
-async def test_a_reader_may_not_write(guarded: Replica) -> None:
+async def test_write_with_a_read_token_is_refused(guarded: Replica) -> None:
     headers = {"Authorization": f"Bearer {READ}"}
     assert (await guarded.read.get("/v1/version", headers=headers)).status_code == 200
     answer = await guarded.read.post("/v1/drain", headers=headers)
@@ -179,7 +179,7 @@ async def test_a_reader_may_not_write(guarded: Replica) -> None:
     assert answer.json()["detail"] == "read_token does not have the role write"
 
 
-async def test_health_is_told_to_everybody(tmp_path: Path) -> None:
+async def test_health_needs_no_role(tmp_path: Path) -> None:
     async with replica(tmp_path, admin={"local": "none"}) as closed:
         for path in ("/healthz", "/readyz", "/livez"):
             assert (await closed.read.get(path)).status_code == 200
@@ -187,7 +187,7 @@ async def test_health_is_told_to_everybody(tmp_path: Path) -> None:
             assert (await closed.read.get(path)).status_code == 401, path
 
 
-async def test_a_body_has_its_bounds(guarded: Replica) -> None:
+async def test_body_beyond_the_limit_is_refused(guarded: Replica) -> None:
     for content in (b"x" * 2049, _chunks()):
         answer = await guarded.write.post("/v1/drain", content=content)
         assert answer.status_code == 413
@@ -212,20 +212,20 @@ async def slowly(guarded: Replica, data: bytes) -> bytes:
         writer.close()
 
 
-async def test_slow_callers_are_left(tmp_path: Path) -> None:
+async def test_slow_callers_are_disconnected(tmp_path: Path) -> None:
     async with replica(tmp_path, admin={"timeout": 0.5}) as hasty:
         assert await slowly(hasty, b"GET /v1/version HTTP/1.1\r\nHost: local") == b""
         assert await slowly(hasty, b"") == b""
         head = b"POST /v1/drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n"
-        told = await slowly(hasty, head + f"Authorization: Bearer {WRITE}\r\n\r\n12345".encode())
-    assert told.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-    assert b"application/problem+json" in told
+        reply = await slowly(hasty, head + f"Authorization: Bearer {WRITE}\r\n\r\n12345".encode())
+    assert reply.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    assert b"application/problem+json" in reply
 
 
-async def test_whoever_takes_no_answer_is_left(
+async def test_callers_that_do_not_read_are_disconnected(
     guarded: Replica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Such callers would keep their connections, of which there are few, for ever."""
+    """Such callers would exhaust the limit on connections."""
     monkeypatch.setattr("proxy.admin.http.server._READ_TIMEOUT", 0.5)
     address = guarded.app.admin.addresses[0]
     with socket.socket() as caller:
@@ -234,7 +234,7 @@ async def test_whoever_takes_no_answer_is_left(
         await asyncio.to_thread(caller.connect, (address.host, address.port))
         ask = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
         with contextlib.suppress(ConnectionError):
-            # It is left before all is sent, or after.
+            # The connection is aborted before or after the whole response is written.
             await asyncio.to_thread(caller.sendall, ask * 200)
         async with asyncio.timeout(30):
             while _is_open(guarded, caller):
@@ -248,14 +248,14 @@ def _is_open(guarded: Replica, caller: socket.socket) -> bool:
     return any(getattr(item, "client", None) == caller.getsockname() for item in server.server_state.connections)
 
 
-async def test_checks_of_health_need_no_name(guarded: Replica) -> None:
+async def test_health_needs_no_known_host_name(guarded: Replica) -> None:
     assert (await slowly(guarded, b"GET /readyz HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
     assert (await slowly(guarded, b"GET /v1/version HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
     answer = await guarded.read.get("/healthz", headers={"Host": "gantry.namespace.svc"})
     assert answer.status_code == 200
 
 
-async def test_a_listener_of_both_families_knows_this_host(tmp_path: Path) -> None:
+async def test_dual_stack_listener_recognises_local_callers(tmp_path: Path) -> None:
     async with replica(tmp_path, admin={"listen": "[::]:0"}) as both:
         port = both.app.admin.addresses[0].port
         for host in ("127.0.0.1", "[::1]"):
@@ -263,13 +263,13 @@ async def test_a_listener_of_both_families_knows_this_host(tmp_path: Path) -> No
             assert answer.status_code == 200, host
 
 
-async def test_what_is_no_http_is_told_so(guarded: Replica) -> None:
-    told = await slowly(guarded, b"HELLO\r\n\r\n")
-    assert told.startswith(b"HTTP/1.1 400 ")
-    assert b"application/problem+json" in told
+async def test_malformed_http_is_a_problem(guarded: Replica) -> None:
+    reply = await slowly(guarded, b"HELLO\r\n\r\n")
+    assert reply.startswith(b"HTTP/1.1 400 ")
+    assert b"application/problem+json" in reply
 
 
-async def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
+async def test_connections_beyond_the_limit_are_aborted(tmp_path: Path) -> None:
     async with replica(tmp_path, admin={"max_connections": 8}) as full:
         address = full.app.admin.addresses[0]
         opened = [await asyncio.open_connection(address.host, address.port) for _ in range(10)]
@@ -300,7 +300,7 @@ def certified(authority: trustme.CA, folder: Path, name: str = "server") -> dict
     return {key: str(file) for key, file in files.items()}
 
 
-async def test_a_client_certificate_gives_a_role(authority: trustme.CA, tmp_path: Path) -> None:
+async def test_client_certificate_gives_a_role_over_tls(authority: trustme.CA, tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_bytes(authority.cert_pem.bytes())
     issued = authority.issue_cert(common_name="alice", organization_name="ops")
     wanted = {
@@ -335,7 +335,7 @@ def _unit(issued: trustme.LeafCert) -> str:
     return str(unit.value)
 
 
-async def test_a_new_certificate_is_taken_without_a_restart(authority: trustme.CA, tmp_path: Path) -> None:
+async def test_changed_certificate_is_used_without_a_restart(authority: trustme.CA, tmp_path: Path) -> None:
     files = certified(authority, tmp_path)
     successor = trustme.CA()
     new = ssl.create_default_context()
@@ -353,18 +353,18 @@ async def test_a_new_certificate_is_taken_without_a_restart(authority: trustme.C
                 await asyncio.sleep(0.05)
 
 
-async def test_a_certificate_that_is_none_ends_the_start(tmp_path: Path) -> None:
-    """The replica served clients for a moment before it fell over it."""
+async def test_invalid_certificate_is_an_error_at_startup(tmp_path: Path) -> None:
+    """The error is reported before clients are served."""
     (tmp_path / "file").write_text("no certificate")
     files = {"certificate": tmp_path / "file", "key": tmp_path / "file"}
     with pytest.raises(TlsError, match="file with"):
         App(Settings(listen=["127.0.0.1:0"], embedded={"directory": tmp_path / "b"}, admin=files))
 
 
-# Where it listens.
+# Addresses.
 
 
-async def test_a_chosen_address_that_is_taken_ends_the_start(tmp_path: Path) -> None:
+async def test_configured_address_in_use_is_an_error_at_startup(tmp_path: Path) -> None:
     async with replica(tmp_path / "a") as first:
         taken = str(first.app.admin.addresses[0])
         second = App(Settings(listen=["127.0.0.1:0"], embedded={"directory": tmp_path / "b"}, admin={"listen": taken}))
@@ -372,7 +372,7 @@ async def test_a_chosen_address_that_is_taken_ends_the_start(tmp_path: Path) -> 
             await second.serve(lambda: None, asyncio.Event().wait)
 
 
-async def test_without_a_choice_it_does_without(
+async def test_default_address_in_use_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with replica(tmp_path / "a") as first:

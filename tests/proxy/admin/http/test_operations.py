@@ -1,4 +1,4 @@
-"""What operators have a replica do, each on a replica of its own."""
+"""Writes, each with its own replica."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from proxy.settings.loading import Sources
 from remoting import command as commands
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from tests.cluster.client import Client
-from tests.proxy.admin.http.kit import GROUP, PUSH_GROUP, UNIQUE_ID, Stage, replica, stage, unique_id
+from tests.proxy.admin.http.replicas import GROUP, PUSH_GROUP, UNIQUE_ID, Stage, replica, stage, unique_id
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_remoting_connection_is_ended_and_remembered(own: Stage) -> None:
+async def test_disconnected_remoting_connection_is_listed_as_closed(own: Stage) -> None:
     (item,) = (await own.replica.get("/v1/connections", protocol="remoting"))["items"]
     answer = await own.replica.write.delete(f"/v1/connections/{item['number']}")
     assert (answer.status_code, answer.content) == (204, b"")
@@ -45,7 +45,7 @@ async def test_a_remoting_connection_is_ended_and_remembered(own: Stage) -> None
     assert own.replica.app.registry.consumer_ids(GROUP) == set()
 
 
-async def test_a_grpc_connection_is_ended_and_remembered(own: Stage) -> None:
+async def test_disconnected_grpc_connection_is_listed_as_closed(own: Stage) -> None:
     (item,) = (await own.replica.get("/v1/connections", protocol="grpc"))["items"]
     assert (await own.replica.write.delete(f"/v1/connections/{item['number']}")).status_code == 204
     await until(
@@ -58,7 +58,7 @@ async def test_a_grpc_connection_is_ended_and_remembered(own: Stage) -> None:
     assert closed[item["number"]]["client_id"] == "grpc@1"
 
 
-async def test_health_is_forced_to_fail_on_both_ports(own: Stage) -> None:
+async def test_forced_health_failure_applies_to_both_ports(own: Stage) -> None:
     app = own.replica.app
     state = await own.replica.post("/v1/health/fail", {"reason": "moving house"})
     assert state == {"ready": False, "draining": False, "forced_failure": "moving house"}
@@ -73,27 +73,27 @@ async def test_health_is_forced_to_fail_on_both_ports(own: Stage) -> None:
         assert (await clients_port.get("/readyz")).status_code == 200
 
 
-async def test_health_by_grpc_follows(own: Stage) -> None:
+async def test_grpc_health_follows_forced_failures(own: Stage) -> None:
     async with grpc.aio.insecure_channel(own.replica.address) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         watch = stub.Watch(health_pb2.HealthCheckRequest(service=""))
 
-        async def told() -> str:
+        async def grpc_status() -> str:
             async with asyncio.timeout(30):
                 answer = await watch.read()
             status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-            # The service and the replica go together, as long as there are brokers.
+            # The status of the service follows the replica's while there are brokers.
             for name in ("", "apache.rocketmq.v2.MessagingService"):
                 assert (await stub.Check(health_pb2.HealthCheckRequest(service=name))).status == answer.status
             return status
 
-        assert await told() == "SERVING"
+        assert await grpc_status() == "SERVING"
         await own.replica.post("/v1/health/fail")
-        assert await told() == "NOT_SERVING"
-        # Looking at the brokers again changes nothing.
+        assert await grpc_status() == "NOT_SERVING"
+        # A health update keeps the forced failure.
         await own.replica.app.grpc._update_health()
         await own.replica.post("/v1/health/pass")
-        assert await told() == "SERVING"
+        assert await grpc_status() == "SERVING"
         watch.cancel()
     await own.replica.post("/v1/drain")
     async with grpc.aio.insecure_channel(own.replica.address) as channel:
@@ -103,7 +103,7 @@ async def test_health_by_grpc_follows(own: Stage) -> None:
         assert (await stub.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
 
 
-async def test_clients_are_sent_away_and_welcomed_back(own: Stage) -> None:
+async def test_drain_sends_clients_away_until_resume(own: Stage) -> None:
     assert await own.replica.post("/v1/drain") == {"ready": False, "draining": True, "forced_failure": None}
     assert (await own.replica.read.get("/readyz")).status_code == 503
     assert (await own.replica.read.get("/healthz")).status_code == 200
@@ -124,9 +124,9 @@ async def test_clients_are_sent_away_and_welcomed_back(own: Stage) -> None:
         ({"broker": "broker-a", "queue": 0, "offset": 1}, {0: 1}),
     ],
 )
-async def test_a_group_is_moved(own: Stage, body: dict[str, Any], offsets: dict[int, int]) -> None:
-    told = await own.replica.post(f"/v1/consumer-groups/{GROUP}/reset-offset", {"topic": own.topic, **body})
-    assert {row["queue"]: row["offset"] for row in told["queues"]} == offsets
+async def test_reset_offset_moves_a_group(own: Stage, body: dict[str, Any], offsets: dict[int, int]) -> None:
+    reply = await own.replica.post(f"/v1/consumer-groups/{GROUP}/reset-offset", {"topic": own.topic, **body})
+    assert {row["queue"]: row["offset"] for row in reply["queues"]} == offsets
     lag = await own.replica.get(f"/v1/consumer-groups/{GROUP}/lag", topic=own.topic)
     assert {row["queue"]: row["consumed"] for row in lag["queues"] if row["queue"] in offsets} == offsets
 
@@ -141,16 +141,16 @@ async def test_a_group_is_moved(own: Stage, body: dict[str, Any], offsets: dict[
         ({"topic": "no where", "to": "latest"}, 422),
     ],
 )
-async def test_a_group_is_not_moved_to_where_nothing_is(own: Stage, body: dict[str, Any], status: int) -> None:
+async def test_reset_offset_of_an_unknown_target_is_refused(own: Stage, body: dict[str, Any], status: int) -> None:
     answer = await own.replica.write.post(f"/v1/consumer-groups/{GROUP}/reset-offset", json=body)
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_a_dead_letter_comes_back_to_a_remoting_group(own: Stage) -> None:
+async def test_dead_letter_is_resent_to_a_remoting_group(own: Stage) -> None:
     path = f"/v1/consumer-groups/{GROUP}/dead-letters/resend"
-    told = await own.replica.post(path, {"message_ids": [UNIQUE_ID, "unknown"]})
-    assert told["items"] == [
+    reply = await own.replica.post(path, {"message_ids": [UNIQUE_ID, "unknown"]})
+    assert reply["items"] == [
         {"message_id": UNIQUE_ID, "sent": True, "topic": f"%RETRY%{GROUP}", "text": ""},
         {"message_id": "unknown", "sent": False, "topic": None, "text": "the dead letter queue does not hold it"},
     ]
@@ -162,7 +162,7 @@ async def test_a_dead_letter_comes_back_to_a_remoting_group(own: Stage) -> None:
     )
 
 
-async def test_a_dead_letter_comes_back_to_a_grpc_group(own: Stage) -> None:
+async def test_dead_letter_is_resent_to_a_grpc_group(own: Stage) -> None:
     (_,) = (await own.replica.get("/v1/receipt-handles"))["items"]
     held = next(iter(own.replica.app.grpc.renewal))
     assert (await own.grpc.forward(held.newest.text)).status.code == 20000
@@ -174,8 +174,8 @@ async def test_a_dead_letter_comes_back_to_a_grpc_group(own: Stage) -> None:
     assert again.body == b"secret body"
 
 
-async def test_a_dead_letter_that_was_retried_before_comes_back_to_a_grpc_group(own: Stage) -> None:
-    """Brokers note its retry topic as the one that it came from."""
+async def test_dead_letter_that_was_retried_by_pop_is_resent_to_a_grpc_group(own: Stage) -> None:
+    """Brokers store the retry topic as its origin."""
     held = next(iter(own.replica.app.grpc.renewal))
     await own.grpc.change(held.newest.text, 0)
     (again,) = await own.grpc.receive_all(1, auto_renew=True)
@@ -201,17 +201,17 @@ async def test_a_dead_letter_that_was_retried_before_comes_back_to_a_grpc_group(
         b"\xff",
     ],
 )
-async def test_a_client_may_answer_anything(own: Stage, answer: bytes) -> None:
+async def test_malformed_reply_of_a_client_is_an_error(own: Stage, answer: bytes) -> None:
     own.remoting.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda _: commands.success(body=answer)
     path = f"/v1/clients/{own.remoting.client_id}/running-info"
-    told = await own.replica.read.get(path, params={"group": GROUP})
-    assert told.status_code == 502
+    reply = await own.replica.read.get(path, params={"group": GROUP})
+    assert reply.status_code == 502
     owners = await own.replica.get(f"/v1/consumer-groups/{GROUP}/queues")
     assert (owners["queues"], owners["unanswered"]) == ([], [own.remoting.client_id])
 
 
-async def test_a_member_that_refuses_to_tell_hides_no_other(own: Stage) -> None:
-    """Its error was the answer to the whole question."""
+async def test_member_that_refuses_to_answer_does_not_hide_others(own: Stage) -> None:
+    """Its error does not fail the whole request."""
     async with Client(own.replica.address, "refuses") as other:
         other.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda _: commands.response(1, remark="not me")
         await other.heartbeat({GROUP: [own.topic]})
@@ -220,7 +220,7 @@ async def test_a_member_that_refuses_to_tell_hides_no_other(own: Stage) -> None:
     assert owners["unanswered"] == ["refuses"]
 
 
-async def test_the_skew_of_a_group_is_told(own: Stage) -> None:
+async def test_group_with_different_subscriptions_is_skewed(own: Stage) -> None:
     async with Client(own.replica.address, "other") as other:
         await other.route(own.topic)
         await other.heartbeat({GROUP: [own.topic, "else"]})
@@ -238,7 +238,7 @@ async def test_the_skew_of_a_group_is_told(own: Stage) -> None:
 
 
 async def event(lines: AsyncIterator[str]) -> tuple[str, Any]:
-    """The next event of a stream: its name and its data."""
+    """Return the name and data of the next event."""
     name = ""
     async with asyncio.timeout(30):
         async for line in lines:
@@ -249,7 +249,7 @@ async def event(lines: AsyncIterator[str]) -> tuple[str, Any]:
     raise AssertionError("the stream has ended")
 
 
-async def test_requests_are_watched_and_nobody_pays_when_nobody_does(own: Stage) -> None:
+async def test_tap_streams_requests_and_is_no_observer_without_watchers(own: Stage) -> None:
     app = own.replica.app
     quiet = len(app.core.observers)
     async with own.replica.read.stream("GET", "/v1/tap", params={"code": "SEND_MESSAGE_V2"}) as stream:
@@ -272,7 +272,7 @@ async def test_requests_are_watched_and_nobody_pays_when_nobody_does(own: Stage)
     await until(lambda: len(app.core.observers) == quiet)
 
 
-async def test_grpc_calls_are_watched(own: Stage) -> None:
+async def test_tap_streams_grpc_calls(own: Stage) -> None:
     query = {"protocol": "grpc", "group": PUSH_GROUP, "client_id": "grpc@1", "ok": "true", "seconds": "20"}
     async with own.replica.read.stream("GET", "/v1/tap", params=query) as stream:
         lines = stream.aiter_lines()
@@ -282,7 +282,7 @@ async def test_grpc_calls_are_watched(own: Stage) -> None:
     assert (seen["protocol"], seen["code"], seen["group"]) == ("grpc", "ReceiveMessage", PUSH_GROUP)
 
 
-async def test_there_are_only_so_many_streams(tmp_path: Path) -> None:
+async def test_tap_beyond_the_limit_on_streams_is_refused(tmp_path: Path) -> None:
     async with replica(tmp_path, admin={"streams": 1}) as own:
         async with own.read.stream("GET", "/v1/tap") as stream:
             await anext(stream.aiter_lines())
@@ -290,14 +290,14 @@ async def test_there_are_only_so_many_streams(tmp_path: Path) -> None:
             assert answer.status_code == 429
             assert answer.headers["retry-after"] == "5"
         await until(lambda: not own.app.admin_services.tap.watchers)
-        # It ends by itself.
+        # The stream ends after its seconds.
         assert (await own.read.get("/v1/tap", params={"seconds": 0.05})).text == ": watching\n\n"
 
 
-# Traces.
+# Protocol errors and audit.
 
 
-async def test_protocol_errors_are_kept_with_their_first_bytes(own: Stage) -> None:
+async def test_protocol_errors_are_listed_with_their_first_bytes(own: Stage) -> None:
     host, _, port = own.replica.address.rpartition(":")
     for data in (
         b"\xff" * 20,
@@ -319,7 +319,7 @@ async def test_protocol_errors_are_kept_with_their_first_bytes(own: Stage) -> No
     assert "first bytes" not in items[0]["text"]
 
 
-async def test_every_write_is_audited_done_or_refused(own: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_write_is_audited_whether_done_or_refused(own: Stage, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "gantry.audit")
     await own.replica.post("/v1/health/fail", {"reason": "a test"})
     assert (await own.replica.read.post("/v1/health/pass")).status_code == 401
@@ -338,15 +338,15 @@ async def test_every_write_is_audited_done_or_refused(own: Stage, caplog: pytest
 
 
 @pytest.mark.parametrize("body", [b"[" * 900 + b"]" * 900, b'{"a":' * 300 + b"1" + b"}" * 300])
-async def test_what_is_nested_deeply_is_audited_too(own: Stage, body: bytes) -> None:
-    """Such a body was no part of the log, and the list of writes could not be told any more."""
+async def test_write_with_deeply_nested_json_is_audited(own: Stage, body: bytes) -> None:
+    """Such a body could not be encoded, neither in the log nor in the list of writes."""
     headers = {"Content-Type": "application/json"}
     assert (await own.replica.write.post("/v1/config/reload", content=body, headers=headers)).status_code == 422
     (entry,) = (await own.replica.get("/v1/audit"))["items"]
     assert (entry["path"], entry["what"]) == ("/v1/config/reload", f"{len(body)} bytes")
 
 
-async def test_the_audit_cannot_be_silenced(own: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_level_of_the_audit_log_cannot_be_changed(own: Stage, caplog: pytest.LogCaptureFixture) -> None:
     for method in ("PUT", "DELETE"):
         answer = await own.replica.write.request(method, "/v1/log-levels/gantry.audit", json={"level": "error"})
         assert answer.status_code == 409
@@ -356,7 +356,7 @@ async def test_the_audit_cannot_be_silenced(own: Stage, caplog: pytest.LogCaptur
 # Reloading.
 
 
-async def test_a_reload_takes_what_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reload_applies_the_settings_that_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "gantry.toml"
     listen = 'listen = ["127.0.0.1:0"]\n'
     admin = '[admin]\nlisten = "127.0.0.1:0"\nwrite_token = "a-token-for-writers"\n'
@@ -402,7 +402,7 @@ async def test_a_reload_takes_what_it_can(tmp_path: Path, monkeypatch: pytest.Mo
         logging.root.setLevel(level)
 
 
-async def test_a_reload_takes_a_log_level(tmp_path: Path) -> None:
+async def test_reload_applies_the_log_level(tmp_path: Path) -> None:
     file = tmp_path / "gantry.toml"
     file.write_text('log_level = "info"\n')
     flags = {"embedded": {"directory": str(tmp_path / "data")}}

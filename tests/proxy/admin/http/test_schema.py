@@ -1,4 +1,4 @@
-"""The API holds to its own description: schemathesis tries what it says, and what it does not."""
+"""The API conforms to its description, tested with valid and invalid requests by schemathesis."""
 
 import asyncio
 import sys
@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.proxy.admin.http.kit import WRITE, Stage
+from tests.proxy.admin.http.replicas import WRITE, Stage
 
 pytestmark = pytest.mark.anyio
 
 _EXAMPLES = 12
-# Seconds; on a machine that has nothing else to do, a run takes a fraction of that.
+# Seconds; an idle machine needs a fraction of that.
 _LONGEST = 100
 _CONFIGURATION = """
 [[operations]]
 include-name = "GET /v1/tap"
-# A stream has no end of its own.
+# A stream ends only on request.
 parameters = { "query.seconds" = 0.05 }
 
 [[operations]]
@@ -34,7 +34,7 @@ parameters = { "path.client_id" = "192.0.2.7@4711", "query.group" = "billing" }
 
 
 @pytest.mark.timeout(_LONGEST + 20)
-async def test_schemathesis_finds_nothing(served: Stage, tmp_path: Path) -> None:
+async def test_schemathesis_finds_no_violation_of_the_description(served: Stage, tmp_path: Path) -> None:
     (tmp_path / "schemathesis.toml").write_text(_CONFIGURATION)
     run = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("schemathesis"),
@@ -52,9 +52,9 @@ async def test_schemathesis_finds_nothing(served: Stage, tmp_path: Path) -> None
     )
     try:
         async with asyncio.timeout(_LONGEST):
-            told, _ = await run.communicate()
+            output, _ = await run.communicate()
     except TimeoutError:
         run.kill()
-        told, _ = await run.communicate()
-    assert run.returncode == 0, told.decode()
-    assert b"Operations:       41 selected / 41 total" in told
+        output, _ = await run.communicate()
+    assert run.returncode == 0, output.decode()
+    assert b"Operations:       41 selected / 41 total" in output

@@ -13,18 +13,18 @@ from playwright.async_api import Page, async_playwright, expect
 
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, send_fields, v2
-from tests.proxy.admin.http.kit import READ, Replica, replica
+from tests.proxy.admin.http.replicas import READ, Replica, replica
 
 pytestmark = [pytest.mark.anyio, pytest.mark.external]
 
-# Milliseconds; a slow machine's. What is expected without saying how long would be waited for 5 s.
+# Milliseconds, for a slow machine; the default of expectations is 5 s.
 TIMEOUT = 60_000
 expect.set_options(timeout=TIMEOUT)
 
 
 @asynccontextmanager
 async def browsing(**more: Any) -> AsyncIterator[Page]:
-    """A page of Chromium; messages of its console that are errors fail the test."""
+    """A page of Chromium; errors on its console fail the test."""
     chromium = shutil.which("chromium")
     assert chromium is not None, "needs Chromium: apt-get install chromium"
     complaints: list[str] = []
@@ -40,7 +40,7 @@ async def browsing(**more: Any) -> AsyncIterator[Page]:
 
 @pytest.fixture
 async def busy(tmp_path: Path) -> AsyncIterator[Replica]:
-    """A replica with a client that sends all the time, and fails now and then."""
+    """A replica with a client that sends continuously, and sometimes fails."""
     async with replica(tmp_path / "store") as served, Client(served.address) as client:
         sending = asyncio.ensure_future(_send(client))
         yield served
@@ -51,13 +51,13 @@ async def busy(tmp_path: Path) -> AsyncIterator[Replica]:
 async def _send(client: Client) -> None:
     await client.heartbeat({"billing": ["orders"]})
     for number in range(100_000):
-        # A name that is refused, and that would be a program if the page took it for one.
+        # An invalid name that would be a script if the page did not escape it.
         for topic in ("orders", "bills") if number % 20 else ("<script>alert(1)</script>",):
             await client.ask(RequestCode.SEND_MESSAGE_V2, v2(send_fields(topic)), b"a body")
         await asyncio.sleep(0.02)
 
 
-async def test_an_operator_looks_at_a_busy_replica(busy: Replica, request: pytest.FixtureRequest) -> None:
+async def test_page_shows_the_traffic_of_a_busy_replica(busy: Replica, request: pytest.FixtureRequest) -> None:
     async with browsing(color_scheme="dark") as page:
         await page.goto(str(busy.app.admin.url))
         await expect(page.locator("#state")).to_have_text("ready")
@@ -88,7 +88,7 @@ async def test_an_operator_looks_at_a_busy_replica(busy: Replica, request: pytes
             await page.locator("#theme").click()
 
 
-async def test_the_page_asks_for_a_token_where_one_is_needed(tmp_path: Path) -> None:
+async def test_page_asks_for_a_token_if_one_is_required(tmp_path: Path) -> None:
     async with replica(tmp_path, admin={"local": "none"}) as served, browsing() as page:
         await page.goto(str(served.app.admin.url))
         await expect(page.locator("#login")).to_be_visible()
@@ -98,7 +98,7 @@ async def test_the_page_asks_for_a_token_where_one_is_needed(tmp_path: Path) -> 
         await expect(page.locator("#login")).to_be_hidden()
 
 
-async def test_the_page_says_when_the_replica_drains(tmp_path: Path) -> None:
+async def test_page_shows_a_drain(tmp_path: Path) -> None:
     async with replica(tmp_path) as served, browsing() as page:
         await page.goto(str(served.app.admin.url))
         await expect(page.locator("#state")).to_have_text("ready")
@@ -109,16 +109,16 @@ async def test_the_page_says_when_the_replica_drains(tmp_path: Path) -> None:
         await expect(page.locator("#state")).to_contain_text("a test")
 
 
-async def test_the_page_says_when_the_replica_hangs(tmp_path: Path) -> None:
+async def test_page_shows_that_the_replica_does_not_answer(tmp_path: Path) -> None:
     async with replica(tmp_path) as served, browsing() as page:
         await page.goto(str(served.app.admin.url))
         await expect(page.locator("#state")).to_have_text("ready")
-        # No answer ever comes.
+        # No response ever arrives.
         await page.route("**/v1/live?*", lambda route: None)
         await expect(page.locator("#state")).to_have_text("out of reach")
 
 
-async def test_the_page_copes_with_thousands_of_topics(tmp_path: Path) -> None:
+async def test_page_shows_the_busiest_of_thousands_of_topics(tmp_path: Path) -> None:
     async with replica(tmp_path) as served, Client(served.address) as client, browsing() as page:
         await page.goto(str(served.app.admin.url))
         await expect(page.locator("#state")).to_have_text("ready")
@@ -130,7 +130,7 @@ async def test_the_page_copes_with_thousands_of_topics(tmp_path: Path) -> None:
         assert len(answer.content) < 50_000
 
 
-async def test_the_files_are_open_and_the_figures_are_not(tmp_path: Path) -> None:
+async def test_files_need_no_role_and_figures_do(tmp_path: Path) -> None:
     async with replica(tmp_path, admin={"local": "none"}) as served:
         for path in ("/", "/ui/page.js", "/ui/page.css", "/ui/icon.svg"):
             answer = await served.read.get(path)

@@ -1,4 +1,4 @@
-"""A replica on an embedded broker with its admin API, and clients of both kinds that are connected to it."""
+"""Replicas on an embedded broker with their admin API, and clients of both protocols."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -40,17 +40,17 @@ class Replica:
 
     @property
     def address(self) -> str:
-        """The clients' port."""
+        """The address of the clients' port."""
         return str(self.app.addresses[0])
 
     async def get(self, path: str, **query: Any) -> Any:
-        """A GET that must succeed: its JSON."""
+        """Return the JSON of a GET that must succeed."""
         answer = await self.read.get(path, params=query)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     async def post(self, path: str, body: Any = None) -> Any:
-        """A POST that must succeed: its JSON."""
+        """Return the JSON of a POST that must succeed."""
         answer = await self.write.post(path, json=body)
         assert answer.status_code == 200, answer.text
         return answer.json()
@@ -58,7 +58,7 @@ class Replica:
 
 @asynccontextmanager
 async def replica(directory: Path, sources: Sources | None = None, **more: Any) -> AsyncIterator[Replica]:
-    """A replica on ports of its own; at the end it drains."""
+    """Run a replica on free ports; it drains at the end."""
     admin = {"listen": "127.0.0.1:0", "read_token": READ, "write_token": WRITE, **more.pop("admin", {})}
     settings = Settings(
         **{
@@ -108,10 +108,10 @@ class Stage:
 
 @asynccontextmanager
 async def stage(directory: Path, **more: Any) -> AsyncIterator[Stage]:
-    """The replica with everything that there is to see.
+    """Run a replica with clients, messages, a dead letter and a delivery in progress.
 
-    Its clients say nothing more, and whole modules of tests look at them: on a busy machine for longer than the 90 s
-    after which silent clients are forgotten. So nobody is looked for who is silent.
+    Its clients send no more heartbeats, and a module of tests may take longer than the 90 s after which silent clients
+    expire. Therefore the sweeps for expired clients do not run.
     """
     more = {"limits": {"idle_timeout": 2 * _NEVER}, **more}
     async with AsyncExitStack() as stack:
@@ -138,20 +138,20 @@ async def stage(directory: Path, **more: Any) -> AsyncIterator[Stage]:
         stack.callback(telemetry.cancel)
         await telemetry.write(TelemetryCommand(settings=consumer_settings(PUSH_GROUP, [topic])))
         await eventually_a_member(replica_.app, PUSH_GROUP)
-        # Held, as its consumer does not acknowledge it.
+        # Kept invisible, because its consumer does not acknowledge it.
         (_,) = await grpc.receive_all(1, auto_renew=True)
         yield Stage(replica_, topic, remoting, grpc, sent.fields["msgId"])
 
 
 async def eventually_a_member(app: App, group: str) -> None:
-    """Wait until somebody is in a consumer group."""
+    """Wait until a consumer group has a member."""
     async with asyncio.timeout(30):
         while not app.registry.consumer_ids(group):
             await asyncio.sleep(0.01)
 
 
 def _running_info(command: RemotingCommand, topic: str) -> RemotingCommand:
-    """ConsumerRunningInfo as a Java client writes it, with objects for keys."""
+    """Return a ConsumerRunningInfo as Java clients write it, with objects for keys."""
     queue = orjson.dumps({"brokerName": "broker-a", "queueId": 1, "topic": topic})
     rest = {
         "properties": {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"},
@@ -171,5 +171,5 @@ def _consumed(command: RemotingCommand) -> RemotingCommand:
 
 
 def unique_id(text: str) -> str | None:
-    """The unique id in a message's properties."""
+    """Return the unique id in a message's properties."""
     return properties.get(text, properties.UNIQ_CLIENT_MESSAGE_ID)
