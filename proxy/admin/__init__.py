@@ -1,5 +1,5 @@
-"""Operating a replica: its HTTP API, its health (also on the clients' port), what has happened of late.
+"""Interfaces for operators: the HTTP API, the live page and the Admin gRPC service, over `proxy.operations`.
 
-`Admin` (service.py) is there from the start and light. What needs FastAPI and uvicorn (http_server.py, application.py,
-routes/) is imported once the clients' port is served.
+`http.admin_api` is imported at startup and is light. FastAPI, uvicorn and the routes are imported once clients are
+served.
 """

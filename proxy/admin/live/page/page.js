@@ -1,10 +1,10 @@
-// The live page: asks for figures each second and draws them. No build step, nothing from elsewhere.
+// The live page: reads figures each second and draws them. No build step, no other origins.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
-const HISTORY = 180; // seconds that are drawn
-const TAIL = 300; // requests that are shown
-const PATIENCE = 5000; // milliseconds for an answer: a replica that hangs must not look well for ever
+const HISTORY = 180; // seconds in the charts
+const TAIL = 300; // requests in the list
+const TIMEOUT = 5000; // milliseconds for a response, so that a replica that hangs is noticed
 const SVG = "http://www.w3.org/2000/svg";
 
 let seconds = [];
@@ -12,7 +12,7 @@ let token = sessionStorage.getItem("gantry-token") || "";
 let tapping = null;
 let progress = new Map(); // group: {members, lag}
 
-// Texts.
+// Formats.
 
 const round = (value) => (value >= 100 ? Math.round(value) : Math.round(value * 10) / 10);
 const UNITS = ["", "k", "M", "G", "T"];
@@ -29,7 +29,7 @@ function span(count) {
   return `${Math.floor(count)} s`;
 }
 
-// Elements. Texts of clients are only ever set as text.
+// Elements. Names from clients are set as text, never as HTML.
 
 function make(name, attributes = {}, ...children) {
   const element = document.createElement(name);
@@ -49,7 +49,7 @@ function row(cells) {
 }
 const text = (value, kind = "") => make("td", { class: `text ${kind}` }, String(value));
 
-// Asking.
+// Requests.
 
 async function ask(path, options = {}) {
   const headers = token ? { authorization: `Bearer ${token}` } : {};
@@ -67,14 +67,14 @@ async function look() {
   const since = seconds.length ? seconds[seconds.length - 1].at : 0;
   const query = new URLSearchParams({ since, topic: $("f-topic").value, group: $("f-group").value });
   try {
-    show(await (await ask(`/v1/live?${query}`, { signal: AbortSignal.timeout(PATIENCE) })).json());
+    show(await (await ask(`/v1/live?${query}`, { signal: AbortSignal.timeout(TIMEOUT) })).json());
   } catch (error) {
     state("bad", error.message === "a token is needed" ? error.message : "out of reach");
   }
   setTimeout(look, document.hidden ? 5000 : 1000);
 }
 
-// Slower things.
+// Tables that change slowly.
 async function lookAround() {
   try {
     await Promise.all([lookAtClients(), lookAtGroups()]);
@@ -94,7 +94,7 @@ async function lookAtGroups() {
   const { items } = await (await ask("/v1/consumer-groups?limit=200")).json();
   const shown = new Set([...$("t-groups").tBodies[0].rows].map((line) => line.dataset.name));
   const found = new Map(items.map((group) => [group.name, { members: group.members, skewed: group.skewed, lag: null }]));
-  // Lag costs brokers a look at every queue: only for what is on the screen.
+  // Lag costs brokers a look at every queue: read it only for visible groups.
   await Promise.all([...shown].filter((name) => found.has(name)).slice(0, 10).map(async (name) => {
     try {
       found.get(name).lag = (await (await ask(`/v1/consumer-groups/${encodeURIComponent(name)}/lag`)).json()).lag;
@@ -103,7 +103,7 @@ async function lookAtGroups() {
   progress = found;
 }
 
-// Showing.
+// Figures.
 
 function state(kind, words) {
   const element = $("state");
@@ -194,7 +194,7 @@ function lines(svg, rows, kinds, words) {
   });
 }
 
-// The next of 1, 2, 5 times a power of ten: an axis that does not dance.
+// The next of 1, 2, 5 times a power of ten, so that the axis is stable.
 function nice(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value);
@@ -216,7 +216,7 @@ function tables(live) {
   fill($("t-groups").tBodies[0], live.groups.map((group) => {
     const known = progress.get(group.name) || {};
     const line = row([titled(group.name), spark(group.trend), short(group.requests), short(group.delivered),
-      make("td", { class: known.skewed ? "warn" : "", title: known.skewed ? "members want different things" : "" }, `${known.members ?? "–"}${known.skewed ? " ⚠" : ""}`),
+      make("td", { class: known.skewed ? "warn" : "", title: known.skewed ? "the subscriptions of members differ" : "" }, `${known.members ?? "–"}${known.skewed ? " ⚠" : ""}`),
       make("td", { class: known.lag > 1000 ? "warn" : "" }, short(known.lag))]);
     line.dataset.name = group.name;
     return line;
@@ -239,7 +239,7 @@ function bars(list, counts) {
   }));
 }
 
-// The crane: the faster the messages, the faster it goes; what it carries has the colour of the protocol.
+// The crane: its speed is that of messages, the colour of its load that of the protocol.
 
 const trolley = { at: 0, speed: 0, loaded: true, failed: false, share: 0, boxes: [] };
 function load(live) {
@@ -271,7 +271,7 @@ function drop() {
   fill($("stack"), trolley.boxes.map((kind, index) => draw("rect", { class: kind, x: 78 + (index % 5) * 13, y: 37 - Math.floor(index / 5) * 7, width: 12, height: 6 })));
 }
 
-// Live requests, by server-sent events. Read from a fetch, as an EventSource cannot carry a token.
+// Live requests, by server-sent events. An EventSource cannot send a token, so they are read with fetch.
 
 async function tap(event) {
   event.preventDefault();
@@ -308,7 +308,7 @@ function parse(event) {
   if (!fields.data) return null;
   const data = JSON.parse(fields.data);
   if (fields.event === "dropped") return make("li", { class: "warn" }, `${data.requests} requests were too many to be shown`);
-  if (fields.event !== "request") return make("li", { class: "warn" }, `worker ${data.worker} ${fields.event === "missing" ? "does not answer" : "is there again"}`);
+  if (fields.event !== "request") return make("li", { class: "warn" }, `worker ${data.worker} ${fields.event === "missing" ? "does not answer" : "answers again"}`);
   const words = [data.protocol, data.code, data.topic, data.group, data.client_id || data.address, data.broker && `${data.broker}${data.queue === null ? "" : `:${data.queue}`}`, data.messages ? `${data.messages} messages` : null, `${data.ok ? "" : "answer "}${data.ok ? "" : data.response}`, millis(data.milliseconds)];
   return make("li", { class: data.ok ? "" : "bad" }, make("time", {}, clock(data.time)), words.filter(Boolean).join(" · "));
 }
