@@ -56,7 +56,7 @@ async def test_no_send_fails_while_a_replica_drains(pair: Cluster, tmp_path: Pat
             assert seconds < 20
 
 
-async def test_bad_neighbours_do_not_slow_a_good_client_down(pair: Cluster, tmp_path: Path) -> None:
+async def test_misbehaving_clients_do_not_slow_other_clients(pair: Cluster, tmp_path: Path) -> None:
     topic = await create_topic(pair.broker, "neighbours")
     config = "[limits]\nbuffer = 262144\n"
     async with (
@@ -132,7 +132,7 @@ def doors(pair: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[G
     ],
     ids=["clustering", "ordered", "transaction", "retry"],
 )
-async def test_an_old_client_works_on_two_brokers(
+async def test_old_client_uses_two_brokers_through_dedicated_listeners(
     pair: Cluster, doors: Gantry, kind: str, words: tuple[str, ...]
 ) -> None:
     topic, group = unique("old"), unique("group")
@@ -147,7 +147,7 @@ async def test_an_old_client_works_on_two_brokers(
     assert report["brokers"] == 2, report
 
 
-async def test_without_a_listener_of_its_own_the_remedy_is_named(pair: Cluster, tmp_path: Path) -> None:
+async def test_missing_dedicated_listener_is_reported_with_a_remedy(pair: Cluster, tmp_path: Path) -> None:
     topic = unique("nameless")
     await anyio.to_thread.run_sync(pair.topic, topic, 2)
     async with (

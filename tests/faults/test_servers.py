@@ -31,7 +31,7 @@ async def _topic(pair: Cluster, name: str) -> str:
     return topic
 
 
-async def test_locks_are_taken_at_each_brokers_own_queues(pair: Cluster, gantry: Gantry) -> None:
+async def test_locks_are_taken_at_the_brokers_of_the_queues(pair: Cluster, gantry: Gantry) -> None:
     """Weakness guarded against: a set of queues was locked at one arbitrary broker of them (8.11)."""
     topic, group = await _topic(pair, "locks"), unique("group")
     queues = [message_queue(topic, number, broker) for broker in _BROKERS for number in range(2)]
@@ -45,7 +45,7 @@ async def test_locks_are_taken_at_each_brokers_own_queues(pair: Cluster, gantry:
         assert len(json(await direct.get(RequestCode.LOCK_BATCH_MQ, {}, theirs))["lockOKMQSet"]) == 2
 
 
-async def test_members_are_known_again_to_a_restarted_broker(pair: Cluster, gantry: Gantry) -> None:
+async def test_members_are_registered_again_at_a_restarted_broker(pair: Cluster, gantry: Gantry) -> None:
     topic, group = await _topic(pair, "again"), unique("group")
     async with Client(gantry.address) as one, Client(gantry.address) as two:
         for client in (one, two):
@@ -81,7 +81,7 @@ async def test_members_are_known_again_to_a_restarted_broker(pair: Cluster, gant
         figure(f"served again after {await wait_until(served, 'requests to it'):.2f} s")
 
 
-async def test_traffic_goes_on_without_name_servers(pair: Cluster, gantry: Gantry, tmp_path: Path) -> None:
+async def test_traffic_continues_without_name_servers(pair: Cluster, gantry: Gantry, tmp_path: Path) -> None:
     topic, later = await _topic(pair, "names"), await _topic(pair, "later")
     async with Client(gantry.address) as client:
         await client.route(topic)

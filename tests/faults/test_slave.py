@@ -62,7 +62,7 @@ def _back(client: Client, message: StoredMessage, group: str) -> dict[str, objec
     )
 
 
-async def test_a_slave_is_read_and_nothing_goes_astray(slave: Cluster, tmp_path: Path) -> None:
+async def test_slave_serves_reads_without_lost_messages(slave: Cluster, tmp_path: Path) -> None:
     """Weakness guarded against: without a master every request went to a name server, which refused it as unknown,
     and no slave was ever read (8.7)."""
     topic, group = unique("slave"), unique("group")
@@ -106,7 +106,7 @@ async def test_a_slave_is_read_and_nothing_goes_astray(slave: Cluster, tmp_path:
         assert watched.codes
 
 
-async def test_an_acting_master_serves_what_it_may(acting: Cluster, tmp_path: Path) -> None:
+async def test_acting_master_serves_its_requests(acting: Cluster, tmp_path: Path) -> None:
     topic, group = unique("acting"), unique("group")
     await anyio.to_thread.run_sync(acting.topic, topic, 1)
     async with relaying(lambda: [acting.namesrv]) as watched:

@@ -28,7 +28,7 @@ def replicas(pair: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield one, two
 
 
-def test_the_survivor_owns_all_queues_at_once(pair: Cluster, replicas: tuple[Gantry, Gantry]) -> None:
+def test_surviving_consumer_takes_over_all_queues_at_once(pair: Cluster, replicas: tuple[Gantry, Gantry]) -> None:
     """Weaknesses guarded against: who died stayed a member elsewhere for minutes, and nobody was told (8.9, 8.10)."""
     one, two = replicas
     topic, group = unique("takeover"), unique("group")

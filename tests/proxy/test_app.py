@@ -24,7 +24,7 @@ from tests.proxy.replica import Client, ask_route, certify, serving, soon, stops
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_client_is_served(cluster: Cluster) -> None:
+async def test_client_requests_are_served(cluster: Cluster) -> None:
     broker = await cluster.broker()
     cluster.topics["orders"] = ["broker-a"]
     async with serving(cluster) as app:
@@ -48,7 +48,7 @@ async def test_a_client_is_served(cluster: Cluster) -> None:
         }
 
 
-async def test_without_a_cluster_it_serves_and_says_so(cluster: Cluster) -> None:
+async def test_without_a_cluster_requests_are_answered_as_unavailable(cluster: Cluster) -> None:
     async with serving(cluster) as app:
         client = await Client.connect(app)
         answer = await client.ask(complete(REQUESTS[310]))
@@ -56,7 +56,7 @@ async def test_without_a_cluster_it_serves_and_says_so(cluster: Cluster) -> None
         await client.close()
 
 
-async def test_a_broker_reaches_a_client_and_the_answer_comes_back(cluster: Cluster) -> None:
+async def test_broker_request_reaches_the_client_and_is_answered(cluster: Cluster) -> None:
     broker = await cluster.broker()
     cluster.topics["orders"] = ["broker-a"]
     async with serving(cluster) as app:
@@ -75,7 +75,7 @@ async def test_a_broker_reaches_a_client_and_the_answer_comes_back(cluster: Clus
         await client.close()
 
 
-async def test_draining_lets_what_is_under_way_finish_and_sends_clients_elsewhere(cluster: Cluster) -> None:
+async def test_drain_finishes_requests_and_answers_go_away(cluster: Cluster) -> None:
     held: list[RemotingCommand] = []
     broker = await cluster.broker(answer=held.append)
     async with serving(cluster, drain_timeout=60) as app:
@@ -96,7 +96,7 @@ async def test_draining_lets_what_is_under_way_finish_and_sends_clients_elsewher
             await asyncio.open_connection(address.host, address.port)
 
 
-async def test_a_drain_does_not_wait_for_ever(cluster: Cluster) -> None:
+async def test_drain_ends_after_its_timeout(cluster: Cluster) -> None:
     broker = await cluster.broker(answer=lambda _: None)
     async with serving(cluster, drain_timeout=0.05) as app:
         client = await Client.connect(app)
@@ -116,7 +116,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Pat
     ("mode", "encrypted", "plain"),
     [("permissive", True, True), ("enforcing", True, False), ("disabled", False, True)],
 )
-async def test_tls_on_the_same_port(
+async def test_tls_is_served_on_the_same_port(
     cluster: Cluster, certificate: tuple[dict[str, Path], ssl.SSLContext], mode: str, encrypted: bool, plain: bool
 ) -> None:
     files, context = certificate
@@ -162,7 +162,7 @@ async def raw(app: App, data: bytes, until: Callable[[bytes], bool]) -> bytes:
         ("10.0.0.0/8", b"PROXY TCP4 192.0.2.7 198.51.100.9 51000 9876\r\n", b""),
     ],
 )
-async def test_behind_a_load_balancer_that_speaks_the_proxy_protocol(
+async def test_proxy_protocol_header_sets_the_clients_address(
     cluster: Cluster, trusted: str, header: bytes, told: bytes
 ) -> None:
     await cluster.broker()
@@ -172,7 +172,7 @@ async def test_behind_a_load_balancer_that_speaks_the_proxy_protocol(
         assert (told in answer) if told else answer == b""
 
 
-async def test_who_speaks_something_else_is_told_so(cluster: Cluster) -> None:
+async def test_unknown_protocol_is_rejected(cluster: Cluster) -> None:
     async with serving(cluster) as app:
         part = b"HTTP/1.1 421 "
         assert part in await raw(app, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", lambda received: part in received)
@@ -233,7 +233,7 @@ nonsense = (
 
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pieces=st.lists(nonsense, min_size=1, max_size=3))
-async def test_nonsense_on_one_connection_is_no_business_of_the_others(
+async def test_malformed_bytes_do_not_affect_other_connections(
     busy: tuple[App, Client], caplog: pytest.LogCaptureFixture, pieces: list[bytes]
 ) -> None:
     app, neighbour = busy

@@ -15,7 +15,7 @@ from tests.cluster.servers import HOST, ROOT
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_taken_second_address_ends_the_start(tmp_path: Path) -> None:
+async def test_start_fails_if_one_address_is_in_use(tmp_path: Path) -> None:
     """The listener that was open already must not keep the process."""
     with socket.socket() as other:
         other.bind((HOST, 0))

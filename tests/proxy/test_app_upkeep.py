@@ -62,7 +62,7 @@ def silence(app: App, seconds: float) -> None:
 
 
 @pytest.mark.usefixtures("frequent")
-async def test_silent_connections_are_closed_but_for_those_that_wait_for_an_answer(cluster: Cluster) -> None:
+async def test_idle_connections_without_in_flight_requests_are_closed(cluster: Cluster) -> None:
     broker = await cluster.broker(answer=holding(_PULL))
     async with serving(cluster, limits={"idle_timeout": 600}) as app:
         polling, idle = await Client.connect(app), await Client.connect(app)
@@ -85,7 +85,7 @@ async def test_silent_connections_are_closed_but_for_those_that_wait_for_an_answ
 
 
 @pytest.mark.usefixtures("frequent")
-async def test_a_client_that_speaks_stays(cluster: Cluster) -> None:
+async def test_connection_that_receives_bytes_stays_open(cluster: Cluster) -> None:
     async with serving(cluster, limits={"idle_timeout": 600}) as app:
         busy, idle = await Client.connect(app), await Client.connect(app)
         await idle.ask(ask_route("nowhere"))
@@ -106,7 +106,7 @@ def age(member: Member | None, seconds: float) -> None:
 
 
 @pytest.mark.usefixtures("frequent")
-async def test_a_client_without_heartbeats_leaves_its_groups_and_may_come_back(cluster: Cluster) -> None:
+async def test_client_without_heartbeats_leaves_its_groups_and_may_rejoin(cluster: Cluster) -> None:
     broker = await cluster.broker()
     cluster.topics["orders"] = ["broker-a"]
     async with serving(cluster) as app:
@@ -131,7 +131,7 @@ async def test_a_client_without_heartbeats_leaves_its_groups_and_may_come_back(c
 
 
 @pytest.mark.usefixtures("frequent")
-async def test_who_is_not_heard_of_behind_another_proxy_is_given_up(cluster: Cluster) -> None:
+async def test_member_behind_another_proxy_expires_without_announcements(cluster: Cluster) -> None:
     await cluster.broker()
     async with serving(cluster) as app:
         client = await Client.connect(app)
@@ -164,7 +164,7 @@ async def trusts(app: App, context: ssl.SSLContext) -> bool:
     return True
 
 
-async def test_a_changed_certificate_is_shown_to_new_connections(
+async def test_changed_certificate_is_used_for_new_connections(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files, former = certify(tmp_path)
@@ -189,7 +189,7 @@ async def test_a_changed_certificate_is_shown_to_new_connections(
                 await anyio.sleep(0.02)
 
 
-async def test_who_left_one_group_is_made_known_again_without_it(
+async def test_left_group_is_not_registered_again_after_a_lost_broker(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memberships, "_RETRY_DELAY", 0.02)
@@ -212,9 +212,7 @@ async def test_who_left_one_group_is_made_known_again_without_it(
 # The drain.
 
 
-async def test_polls_end_early_and_oneways_are_served_to_the_end(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_drain_ends_polls_and_serves_oneways(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     # Long enough for a slow machine to serve all that comes.
     monkeypatch.setattr(remoting_frontend, "_GO_AWAY_SECONDS", 2.0)
     broker = await cluster.broker(answer=holding(_PULL))
@@ -243,7 +241,7 @@ async def test_polls_end_early_and_oneways_are_served_to_the_end(
         assert app.metrics.connections.causes("remoting")["drain"] == 2
 
 
-def test_the_time_to_send_clients_elsewhere_is_short() -> None:
+def test_go_away_period_is_short() -> None:
     assert 0 < remoting_frontend._GO_AWAY_SECONDS <= 1.0
 
 
@@ -256,7 +254,7 @@ def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("brisk")
 @pytest.mark.parametrize("version", [GO_AWAY_VERSION, GO_AWAY_VERSION + 1])
-async def test_polls_do_not_hold_a_drain_up(cluster: Cluster, version: int) -> None:
+async def test_drain_does_not_wait_for_polls(cluster: Cluster, version: int) -> None:
     broker = await cluster.broker(answer=holding(_PULL))
     async with serving(cluster, drain_timeout=_LONG) as app:
         client = await Client.connect(app)
@@ -273,7 +271,7 @@ async def test_polls_do_not_hold_a_drain_up(cluster: Cluster, version: int) -> N
 
 @pytest.mark.usefixtures("brisk")
 @pytest.mark.parametrize("clients", [0, 3])
-async def test_a_drain_without_work_takes_no_time(cluster: Cluster, clients: int) -> None:
+async def test_drain_without_requests_is_fast(cluster: Cluster, clients: int) -> None:
     await cluster.broker()
     cluster.topics["orders"] = ["broker-a"]
     # `serving` does not wait that long for the end.
@@ -284,7 +282,7 @@ async def test_a_drain_without_work_takes_no_time(cluster: Cluster, clients: int
 
 
 @pytest.mark.usefixtures("brisk")
-async def test_a_drain_waits_for_what_is_under_way_and_for_nothing_that_comes_later(cluster: Cluster) -> None:
+async def test_drain_waits_for_in_flight_requests_only(cluster: Cluster) -> None:
     broker = await cluster.broker(answer=holding(310))
     async with serving(cluster, drain_timeout=_LONG) as app:
         client = await Client.connect(app)
@@ -321,7 +319,7 @@ class Herald:
 
 
 @pytest.mark.usefixtures("brisk")
-async def test_everybody_is_told_who_left_before_the_end(cluster: Cluster) -> None:
+async def test_departures_are_announced_before_the_end(cluster: Cluster) -> None:
     """However slow the brokers are, up to a point."""
     farewells: list[RemotingCommand] = []
 
@@ -351,7 +349,7 @@ async def test_everybody_is_told_who_left_before_the_end(cluster: Cluster) -> No
     ]
 
 
-async def test_unregistering_is_served_while_draining(cluster: Cluster) -> None:
+async def test_unregister_is_served_while_draining(cluster: Cluster) -> None:
     held: list[RemotingCommand] = []
     fields: dict[str, Any] = {"clientID": "c1", "consumerGroup": "g"}
 

@@ -54,7 +54,7 @@ def told(
         ((OWN,), "own", "198.51.100.9:8081", "198.51.100.9:8081"),
     ],
 )
-def test_clients_that_name_brokers_come_to_the_common_door(
+def test_clients_that_name_brokers_receive_the_shared_listener(
     doors: tuple[AdvertisedListener, ...], listener: str, local: str, answer: str
 ) -> None:
     assert told(*doors, listener=listener, local=local) == answer
@@ -73,7 +73,7 @@ def test_clients_that_name_brokers_come_to_the_common_door(
         ((MAIN, OWN), "main", "[2001:db8::9]:8080", "[2001:db8::9]:8081", "[2001:db8::9]:8080"),
     ],
 )
-def test_clients_that_do_not_are_sent_to_the_brokers_own(
+def test_clients_that_name_no_broker_receive_its_dedicated_listener(
     doors: tuple[AdvertisedListener, ...], listener: str, local: str, own: str, other: str, language: str, version: int
 ) -> None:
     answers = [
@@ -86,7 +86,7 @@ def test_clients_that_do_not_are_sent_to_the_brokers_own(
 @pytest.mark.parametrize(
     ("address", "answer"), [("10.1.2.3:50000", "inside.test:1"), ("192.0.2.7:50000", "proxy.test:9000")]
 )
-def test_clients_of_certain_networks_are_told_something_else(address: str, answer: str) -> None:
+def test_advertise_rules_apply_to_their_networks(address: str, answer: str) -> None:
     assert told(RULED, address=address) == answer
 
 
@@ -104,10 +104,10 @@ def test_clients_of_certain_networks_are_told_something_else(address: str, answe
         (AdvertisedListener(8080, Advertise(None, RULES), None, "main"), "192.0.2.7:50000", None),
     ],
 )
-def test_what_is_configured(door: AdvertisedListener, address: str, wanted: str | None) -> None:
+def test_advertised_address_is_the_configured_one(door: AdvertisedListener, address: str, wanted: str | None) -> None:
     found = ListenerRoutes([door]).advertised_address(peer(address, listener="main"))
     assert (None if found is None else str(found)) == wanted
 
 
-def test_an_unknown_door_has_nothing_to_say() -> None:
+def test_unknown_listener_advertises_nothing() -> None:
     assert ListenerRoutes([FIXED]).advertised_address(peer(listener="elsewhere")) is None

@@ -17,7 +17,7 @@ def context(spec: RequestSpec) -> Context:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("spec", TOOLS, ids=lambda spec: spec.name)
-async def test_what_tools_may_do(spec: RequestSpec) -> None:
+async def test_tools_check_permits_the_configured_actions(spec: RequestSpec) -> None:
     Tools("all")(context(spec))
     with pytest.raises(NotPermitted, match=f"^{spec.name} is not permitted here: the setting `tools` is 'none'$"):
         Tools("none")(context(spec))
@@ -29,18 +29,18 @@ async def test_what_tools_may_do(spec: RequestSpec) -> None:
 
 
 @pytest.mark.anyio
-async def test_clients_are_not_concerned() -> None:
+async def test_tools_check_ignores_requests_of_clients() -> None:
     for spec in REQUESTS.values():
         if not spec.tool:
             Tools("none")(context(spec))
 
 
-def test_some_rows_are_for_tools_and_all_that_change_topics_and_groups() -> None:
+def test_all_rows_that_change_topics_or_groups_are_for_tools() -> None:
     changing = {spec.code for spec in TOOLS if spec.action is not Action.GET}
     assert changing == {17, 200, 215, 216, 222}
 
 
-def test_the_default_is_the_backends() -> None:
+def test_default_of_tools_depends_on_the_backend() -> None:
     assert Settings().permitted_tools == "read"
     assert Settings(embedded={"directory": "/tmp/x"}).permitted_tools == "all"
     assert Settings(embedded={"directory": "/tmp/x"}, tools="none").permitted_tools == "none"

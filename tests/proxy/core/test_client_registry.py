@@ -34,7 +34,7 @@ def registry() -> ClientRegistry:
     return ClientRegistry(EXPIRY)
 
 
-def test_a_client_joins_stays_and_leaves(registry: ClientRegistry) -> None:
+def test_member_joins_stays_and_leaves(registry: ClientRegistry) -> None:
     client = member()
     assert told(registry.heartbeat(client, ["p"], {"g": consumer("t")}, 1)) == [("g", "c1", True)]
     assert told(registry.heartbeat(client, ["p"], {"g": consumer("t")}, 31)) == []
@@ -55,7 +55,7 @@ def test_a_client_joins_stays_and_leaves(registry: ClientRegistry) -> None:
         (consumer("t"), consumer("t", expression="a || b"), True),
     ],
 )
-def test_a_changed_subscription_is_a_change(
+def test_changed_subscription_is_a_change(
     registry: ClientRegistry, before: ConsumerData, after: ConsumerData, changed: bool
 ) -> None:
     client = member()
@@ -64,12 +64,12 @@ def test_a_changed_subscription_is_a_change(
     assert registry.heartbeat(client, [], {"g": after}, 3) == []
 
 
-def test_a_change_tells_how_the_group_is_consumed(registry: ClientRegistry) -> None:
+def test_change_contains_the_consumer_data(registry: ClientRegistry) -> None:
     changes = registry.heartbeat(member(), [], {"b": consumer("t", model="BROADCASTING"), "c": consumer("t")}, 1)
     assert {change.group: change.consumer_data.broadcasting for change in changes} == {"b": True, "c": False}
 
 
-def test_groups_that_a_heartbeat_does_not_mention_stay_until_they_expire(registry: ClientRegistry) -> None:
+def test_groups_missing_from_a_heartbeat_stay_until_they_expire(registry: ClientRegistry) -> None:
     client = member()
     registry.heartbeat(client, ["p"], {"g": consumer("t"), "h": consumer("t")}, 0)
     registry.heartbeat(client, [], {"h": consumer("t")}, 60)
@@ -81,7 +81,7 @@ def test_groups_that_a_heartbeat_does_not_mention_stay_until_they_expire(registr
     assert registry.member(client.key) is client
 
 
-def test_a_client_with_two_connections_is_one_consumer(registry: ClientRegistry) -> None:
+def test_client_with_two_connections_is_one_consumer_id(registry: ClientRegistry) -> None:
     old, new = member(), member()
     registry.heartbeat(old, [], {"g": consumer("t")}, 1)
     registry.heartbeat(new, [], {"g": consumer("t")}, 2)
@@ -92,7 +92,7 @@ def test_a_client_with_two_connections_is_one_consumer(registry: ClientRegistry)
 
 
 @pytest.mark.parametrize(("role", "group"), [(None, None), (Role.CONSUMER, "g"), (Role.PRODUCER, "p")])
-def test_the_connection_with_the_newest_heartbeat_is_found(
+def test_find_returns_the_member_with_the_newest_heartbeat(
     registry: ClientRegistry, role: Role | None, group: str | None
 ) -> None:
     old, new, other = member(), member(), member("c2")
@@ -104,20 +104,20 @@ def test_the_connection_with_the_newest_heartbeat_is_found(
     assert registry.find("c3", role, group) is None
 
 
-def test_a_client_is_not_found_in_a_group_it_is_not_in(registry: ClientRegistry) -> None:
+def test_find_is_limited_to_the_group(registry: ClientRegistry) -> None:
     registry.heartbeat(member(), ["p"], {"g": consumer("t")}, 1)
     assert registry.find("c1", Role.CONSUMER, "p") is None
     assert registry.find("c1", Role.PRODUCER, "g") is None
 
 
-def test_a_connection_that_takes_a_new_name_is_the_same_member(registry: ClientRegistry) -> None:
+def test_connection_with_a_new_client_id_is_the_same_member(registry: ClientRegistry) -> None:
     client = member("old")
     registry.heartbeat(client, [], {"g": consumer("t")}, 1)
     assert registry.heartbeat(Member(client.key, "new", client.channel), [], {"g": consumer("t")}, 2) == []
     assert (registry.consumer_ids("g"), len(registry)) == ({"new"}, 1)
 
 
-def test_members_behind_other_proxies_count_but_cannot_be_asked(registry: ClientRegistry) -> None:
+def test_members_behind_other_proxies_are_listed_but_not_found(registry: ClientRegistry) -> None:
     near, far = member("near"), remote("far")
     for client in (near, far):
         registry.heartbeat(client, [], {"g": consumer("t")}, 1)

@@ -65,20 +65,22 @@ def book(*own: str) -> ListenerRoutes:
         (nameless(310), FakeChannel(), "broker-a"),
     ],
 )
-async def test_where_a_request_goes(command: RemotingCommand, channel: FakeChannel, broker: str) -> None:
+async def test_forward_sends_to_the_named_or_implied_broker(
+    command: RemotingCommand, channel: FakeChannel, broker: str
+) -> None:
     on = stage(FakeBackend(warm={"orders": route("orders", "broker-a")}))
     await on.ask(command, channel)
     assert [sent.broker for sent in on.backend.sent] == [broker]
 
 
-async def test_a_cold_route_is_loaded_first() -> None:
+async def test_forward_loads_a_missing_route() -> None:
     on = stage(FakeBackend(cold={"orders": route("orders", "broker-a")}))
     assert (await on.ask(nameless(11))).fields["served by"] == "broker-a"
     await settle()
     assert on.observed == [("PULL_MESSAGE", 0)]
 
 
-async def test_a_oneway_request_waits_for_a_cold_route_too() -> None:
+async def test_forward_loads_a_missing_route_for_a_oneway_request() -> None:
     on = stage(FakeBackend(cold={"orders": route("orders", "broker-a")}))
     command = request(15, b"", True, **nameless(15).fields)
     reply = on.core.handle(FakeChannel(), command)
@@ -87,7 +89,7 @@ async def test_a_oneway_request_waits_for_a_cold_route_too() -> None:
     assert [(sent.broker, sent.timeout) for sent in on.backend.sent] == [("broker-a", None)]
 
 
-async def test_a_topic_that_is_about_to_be_created_is_for_the_only_broker_there_is() -> None:
+async def test_send_to_an_unknown_topic_goes_to_the_only_broker() -> None:
     on = stage(FakeBackend(names=["broker-a"]))
     await on.ask(nameless(310, b="new"))
     assert [sent.broker for sent in on.backend.sent] == ["broker-a"]
@@ -102,7 +104,7 @@ async def test_a_topic_that_is_about_to_be_created_is_for_the_only_broker_there_
     ],
     ids=["warm", "cold", "unknown topic"],
 )
-async def test_the_remedy_is_named_when_the_broker_is_not(backend: FakeBackend) -> None:
+async def test_missing_broker_name_is_rejected_with_a_remedy(backend: FakeBackend) -> None:
     on = stage(backend)
     with pytest.raises(BrokerNotNamed) as caught:
         await on.ask(nameless(11))
@@ -113,14 +115,14 @@ async def test_the_remedy_is_named_when_the_broker_is_not(backend: FakeBackend) 
     assert on.observed == [("PULL_MESSAGE", 15)]
 
 
-async def test_a_broker_without_a_listener_of_its_own_is_meant_on_the_common_one() -> None:
+async def test_shared_listener_implies_the_only_broker_without_a_dedicated_one() -> None:
     on = stage(FakeBackend(warm={"orders": route("orders", "broker-a", "broker-b")}), addresses=book("broker-a"))
     await on.ask(nameless(11))
     assert [sent.broker for sent in on.backend.sent] == ["broker-b"]
 
 
 @pytest.mark.parametrize("backend", [FakeBackend(), FakeBackend(cold={"orders": ServiceUnavailable("no name server")})])
-async def test_without_a_name_server_it_is_not_available(backend: FakeBackend) -> None:
+async def test_forward_without_a_name_server_is_unavailable(backend: FakeBackend) -> None:
     with pytest.raises(ServiceUnavailable):
         await stage(backend).ask(nameless(11))
 
@@ -134,9 +136,7 @@ async def test_without_a_name_server_it_is_not_available(backend: FakeBackend) -
         (complete(REQUESTS[11], suspendTimeoutMillis="soon"), InvalidRequest),
     ],
 )
-async def test_what_cannot_be_read_is_an_invalid_parameter(
-    command: RemotingCommand, error: type[RemotingError]
-) -> None:
+async def test_undecodable_handle_is_an_invalid_parameter(command: RemotingCommand, error: type[RemotingError]) -> None:
     with pytest.raises(error) as caught:
         await stage().ask(command)
     assert caught.value.code == 29
@@ -154,7 +154,7 @@ async def test_what_cannot_be_read_is_an_invalid_parameter(
         (complete(REQUESTS[11], suspendTimeoutMillis="9" * 20), 3610),
     ],
 )
-async def test_a_poll_may_take_as_long_as_the_client_asks(command: RemotingCommand, timeout: float) -> None:
+async def test_timeout_of_a_poll_includes_its_requested_duration(command: RemotingCommand, timeout: float) -> None:
     on = stage()
     await on.ask(command)
     assert [sent.timeout for sent in on.backend.sent] == [timeout]
@@ -162,14 +162,14 @@ async def test_a_poll_may_take_as_long_as_the_client_asks(command: RemotingComma
 
 @pytest.mark.parametrize("code", [200050, 200054])
 @pytest.mark.parametrize("born", [{}, {"bornTime": "1700000000000"}])
-async def test_only_the_brokers_clock_counts(code: int, born: dict[str, str]) -> None:
+async def test_forward_sets_born_time_of_polls_to_zero(code: int, born: dict[str, str]) -> None:
     on = stage()
     await on.ask(complete(REQUESTS[code], **born))
     assert on.backend.sent[0].fields["bornTime"] == "0"
 
 
 @pytest.mark.parametrize("code", [200050, 200054])
-async def test_a_signed_poll_keeps_its_time(code: int) -> None:
+async def test_signed_poll_keeps_its_born_time(code: int) -> None:
     on = stage()
     command = complete(REQUESTS[code], bornTime="1700000000000", AccessKey="k", Signature="s")
     fields = dict(command.fields)
@@ -179,7 +179,7 @@ async def test_a_signed_poll_keeps_its_time(code: int) -> None:
 
 @pytest.mark.parametrize(("code", "name"), [(10, "properties"), (310, "i")])
 @pytest.mark.parametrize(("length", "told"), [(29_999, True), (30_000, False), (32_767, False)])
-async def test_properties_do_not_become_too_long(code: int, name: str, length: int, told: bool) -> None:
+async def test_born_host_is_not_added_to_long_properties(code: int, name: str, length: int, told: bool) -> None:
     """Brokers refuse those over 32,767 bytes."""
     on = stage()
     known = "K\x01" + "v" * (length - 3) + "\x02"
@@ -191,7 +191,7 @@ async def test_properties_do_not_become_too_long(code: int, name: str, length: i
 
 @pytest.mark.parametrize(("code", "name"), [(10, "properties"), (310, "i")])
 @pytest.mark.parametrize("known", [None, "", "TAGS\x01a\x02", "TAGS\x01a"])
-async def test_the_producers_address_goes_with_its_message(code: int, name: str, known: str | None) -> None:
+async def test_born_host_is_added_to_the_properties(code: int, name: str, known: str | None) -> None:
     on = stage()
     await on.ask(complete(REQUESTS[code], **({} if known is None else {name: known})))
     text = on.backend.sent[0].fields[name]
@@ -207,20 +207,22 @@ async def test_the_producers_address_goes_with_its_message(code: int, name: str,
     ],
     ids=["it is there already", "the request is signed", "it is not wanted"],
 )
-async def test_properties_stay_as_they_are_when(fields: dict[str, str], settings: Settings | None) -> None:
+async def test_born_host_is_not_added_if_disabled_signed_or_present(
+    fields: dict[str, str], settings: Settings | None
+) -> None:
     on = stage(settings=settings)
     await on.ask(complete(REQUESTS[310], **fields))
     assert on.backend.sent[0].fields["i"] == fields["i"]
 
 
-async def test_batches_and_others_get_no_address() -> None:
+async def test_born_host_is_not_added_to_batches_and_other_requests() -> None:
     on = stage()
     await on.ask(complete(REQUESTS[320]))
     await on.ask(complete(REQUESTS[36]))
     assert not any({"i", "properties"} & sent.fields.keys() for sent in on.backend.sent)
 
 
-async def test_a_client_that_turns_to_another_broker_becomes_known_there() -> None:
+async def test_send_to_another_broker_registers_the_client_there() -> None:
     on = stage(FakeBackend(warm={"orders": route("orders", "broker-a")}))
     client = FakeChannel()
     await on.ask(heartbeat(consumers={"g": ["orders"]}), client)
@@ -230,7 +232,7 @@ async def test_a_client_that_turns_to_another_broker_becomes_known_there() -> No
     assert [brokers for _, _, brokers in on.backend.enrolled] == [{"broker-a"}, {"broker-b"}]
 
 
-async def test_a_client_without_a_heartbeat_is_enrolled_nowhere_until_it_sends_one() -> None:
+async def test_client_is_not_registered_before_its_first_heartbeat() -> None:
     on = stage(FakeBackend(warm={"orders": route("orders", "broker-a")}))
     client = FakeChannel()
     await on.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders"), client)

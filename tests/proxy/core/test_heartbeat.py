@@ -7,7 +7,7 @@ from remoting.errors import BodyError
 from tests.proxy.messages import heartbeat
 
 
-def test_a_heartbeat_says_who_takes_part_in_what() -> None:
+def test_parse_returns_client_id_groups_and_topics() -> None:
     beat = parse(heartbeat("c1", {"g": ["orders", "%RETRY%g"], "h": ["orders"]}, ["p"]).body)
     assert beat.client_id == "c1"
     assert beat.groups == Groups(frozenset("p"), frozenset("gh"))
@@ -19,7 +19,7 @@ def test_a_heartbeat_says_who_takes_part_in_what() -> None:
 @pytest.mark.parametrize(
     "body", [b'{"clientID":"c"}', b'{"clientID":"c","producerDataSet":null,"consumerDataSet":[]}', b"{clientID:'c'}"]
 )
-def test_a_heartbeat_may_be_of_nothing(body: bytes) -> None:
+def test_parse_accepts_a_heartbeat_without_groups(body: bytes) -> None:
     assert not parse(body).groups
 
 
@@ -40,12 +40,12 @@ def test_a_heartbeat_may_be_of_nothing(body: bytes) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said(data: object, remark: str) -> None:
+def test_parse_rejects_invalid_fields_by_name(data: object, remark: str) -> None:
     with pytest.raises(BodyError, match=remark):
         parse(orjson.dumps(data))
 
 
-def test_who_has_left_is_left_out() -> None:
+def test_without_removes_groups() -> None:
     body = heartbeat("c1", {"g": ["orders"], "h": ["bills"]}, ["p", "q"]).body
     left = without(body, Groups(frozenset("p"), frozenset("g")))
     data, before = orjson.loads(left), orjson.loads(body)
@@ -58,18 +58,18 @@ def test_who_has_left_is_left_out() -> None:
     assert parse(without(left, Groups(frozenset("q"), frozenset("h")))).groups == Groups()
 
 
-def test_groups_of_one_name_are_two() -> None:
+def test_without_distinguishes_producer_and_consumer_groups_of_one_name() -> None:
     body = heartbeat("c1", {"g": ["orders"]}, ["g"]).body
     assert parse(without(body, Groups(producers=frozenset("g")))).groups == Groups(consumers=frozenset("g"))
 
 
-def test_what_standard_json_cannot_hold_is_written_as_it_was() -> None:
+def test_without_preserves_fastjson_maps_with_object_keys() -> None:
     body = b'{"clientID":"c","odd":{{"queueId":1}:2},"consumerDataSet":[{"groupName":"g"},{"groupName":"h"}]}'
     left = b'{"clientID":"c","odd":{{"queueId":1}:2},"consumerDataSet":[{"groupName":"h"}],"producerDataSet":[]}'
     assert without(body, Groups(consumers=frozenset("g"))) == left
 
 
 @pytest.mark.parametrize(("depth", "left"), [(300, b'"consumerDataSet":[]'), (900, b'"groupName":"g"')])
-def test_a_body_that_is_nested_too_deeply_stays_as_it_is(depth: int, left: bytes) -> None:
+def test_without_returns_a_deeply_nested_body_unchanged(depth: int, left: bytes) -> None:
     body = b'{"clientID":"c","odd":' + b"[" * depth + b"]" * depth + b',"consumerDataSet":[{"groupName":"g"}]}'
     assert left in without(body, Groups(consumers=frozenset("g")))

@@ -25,7 +25,7 @@ async def here() -> Stage:
     return stage(FakeBackend(warm=topics))
 
 
-async def test_a_client_is_enrolled_at_the_brokers_of_its_topics(here: Stage) -> None:
+async def test_heartbeat_registers_the_client_at_the_brokers_of_its_topics(here: Stage) -> None:
     client = FakeChannel()
     answer = await here.handle(java(heartbeat("c1", {"g": ["orders", "bills"]}, ["p"]), 479), client, 0)
     assert (answer.code, answer.fields) == (0, {})
@@ -38,13 +38,13 @@ async def test_a_client_is_enrolled_at_the_brokers_of_its_topics(here: Stage) ->
     assert (member.address, member.language, member.version) == ("192.0.2.7:50000", "JAVA", 479)
 
 
-async def test_the_routes_of_new_topics_are_loaded_for_it(here: Stage) -> None:
+async def test_heartbeat_loads_the_routes_of_new_topics(here: Stage) -> None:
     here.backend.cold = {"new": route("new", "broker-c"), "lost": ServiceUnavailable("no name server")}
     await here.handle(heartbeat("c1", {"g": ["new", "lost", "unknown", "%RETRY%g"]}), FakeChannel(), 0)
     assert enrolled(here) == [{"broker-c"}]
 
 
-async def test_equal_heartbeats_within_five_seconds_are_one(here: Stage) -> None:
+async def test_equal_heartbeat_within_five_seconds_is_a_repetition(here: Stage) -> None:
     client = FakeChannel()
     for now in (0, 0.1, 4.9):
         await here.handle(heartbeat("c1", {"g": ["orders"]}), client, now)
@@ -54,7 +54,7 @@ async def test_equal_heartbeats_within_five_seconds_are_one(here: Stage) -> None
     assert [change.group for change in here.changes] == ["g"]
 
 
-async def test_a_different_heartbeat_counts_at_once(here: Stage) -> None:
+async def test_different_heartbeat_is_never_a_repetition(here: Stage) -> None:
     client = FakeChannel()
     await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
     await here.handle(heartbeat("c1", {"g": ["bills"]}), client, 0.1)
@@ -62,13 +62,13 @@ async def test_a_different_heartbeat_counts_at_once(here: Stage) -> None:
     assert [change.joined for change in here.changes] == [True, True]
 
 
-async def test_equal_heartbeats_of_two_clients_are_two(here: Stage) -> None:
+async def test_equal_heartbeats_of_two_clients_register_both(here: Stage) -> None:
     for _ in range(2):
         await here.handle(heartbeat("c1", {"g": ["orders"]}), FakeChannel(), 0)
     assert enrolled(here) == [{"broker-a"}] * 2
 
 
-async def test_of_brokers_that_have_appeared_it_learns_with_a_route_or_its_next_heartbeat(here: Stage) -> None:
+async def test_client_is_registered_at_new_brokers_with_a_route_or_its_next_heartbeat(here: Stage) -> None:
     client, other = FakeChannel(), FakeChannel()
     for one in (client, other):
         await here.handle(heartbeat("c1", {"g": ["orders"]}), one, 0)
@@ -83,7 +83,7 @@ async def test_of_brokers_that_have_appeared_it_learns_with_a_route_or_its_next_
     assert enrolled(here) == [{"broker-new"}, {"broker-a", "broker-new"}]
 
 
-async def test_on_a_brokers_own_listener_it_is_enrolled_there_alone(here: Stage) -> None:
+async def test_client_of_a_dedicated_listener_is_registered_at_that_broker_only(here: Stage) -> None:
     client = FakeChannel(peer(broker="broker-x"))
     await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
     await here.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="bills"), client)
@@ -92,14 +92,14 @@ async def test_on_a_brokers_own_listener_it_is_enrolled_there_alone(here: Stage)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"clientID":""}', b'{"clientID":"c","consumerDataSet":[{}]}'])
-async def test_a_malformed_heartbeat_changes_nothing(here: Stage, body: bytes) -> None:
+async def test_malformed_heartbeat_changes_nothing(here: Stage, body: bytes) -> None:
     with pytest.raises(BodyError) as caught:
         await here.ask(request(RequestCode.HEART_BEAT, body))
     assert caught.value.code == 29
     assert (len(here.registry), here.backend.enrolled, here.changes) == (0, [], [])
 
 
-async def test_a_client_leaves_one_group_and_stays_in_the_other(here: Stage) -> None:
+async def test_unregistering_one_group_keeps_the_other(here: Stage) -> None:
     client = FakeChannel()
     await here.handle(heartbeat("c1", {"g": ["orders"], "h": ["orders"]}, ["p"]), client, 0)
     await here.ask(request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g"), client)
@@ -109,12 +109,12 @@ async def test_a_client_leaves_one_group_and_stays_in_the_other(here: Stage) -> 
     assert here.registry.members(Role.PRODUCER, "p") == []
 
 
-async def test_a_client_that_never_joined_may_leave(here: Stage) -> None:
+async def test_unregistering_an_unknown_client_succeeds(here: Stage) -> None:
     answer = await here.ask(request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g"))
     assert (answer.code, here.backend.withdrawn, here.changes) == (0, [], [])
 
 
-async def test_a_client_that_left_may_come_back_at_once_with_the_same_heartbeat(here: Stage) -> None:
+async def test_client_that_left_can_rejoin_with_the_same_heartbeat(here: Stage) -> None:
     client = FakeChannel()
     await here.handle(heartbeat(producers=["p"]), client, 0)
     await here.handle(request(RequestCode.UNREGISTER_CLIENT, clientID="c1", producerGroup="p"), client, 1)
@@ -122,7 +122,7 @@ async def test_a_client_that_left_may_come_back_at_once_with_the_same_heartbeat(
     assert [member.client_id for member in here.registry.members(Role.PRODUCER, "p")] == ["c1"]
 
 
-async def test_the_same_after_leaving_is_news_to_the_brokers(here: Stage) -> None:
+async def test_equal_heartbeat_after_leaving_registers_at_the_brokers_again(here: Stage) -> None:
     client = FakeChannel()
     await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
     await here.handle(request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g"), client, 1)
@@ -130,7 +130,7 @@ async def test_the_same_after_leaving_is_news_to_the_brokers(here: Stage) -> Non
     assert enrolled(here) == [{"broker-a"}] * 2
 
 
-async def test_when_its_connection_ends_a_client_leaves_all_its_groups(here: Stage) -> None:
+async def test_closed_connection_removes_the_client_from_all_groups(here: Stage) -> None:
     client, other = FakeChannel(), FakeChannel()
     await here.handle(heartbeat("c1", {"g": ["orders"]}, ["p"]), client, 0)
     await here.handle(heartbeat("c2", {"g": ["orders"]}), other, 0)
@@ -145,7 +145,7 @@ async def test_when_its_connection_ends_a_client_leaves_all_its_groups(here: Sta
     ]
 
 
-async def test_nobody_is_told_that_a_client_left_before_the_brokers_know(here: Stage) -> None:
+async def test_members_are_notified_only_after_the_brokers_unregistered_the_client(here: Stage) -> None:
     here.backend.withdrawing = asyncio.Event()
     client = FakeChannel()
     await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
@@ -157,7 +157,7 @@ async def test_nobody_is_told_that_a_client_left_before_the_brokers_know(here: S
     assert [change.joined for change in here.changes] == [True, False]
 
 
-async def test_a_client_whose_connection_ends_during_its_heartbeat_is_enrolled_nowhere(here: Stage) -> None:
+async def test_connection_closed_during_its_heartbeat_is_not_registered(here: Stage) -> None:
     here.backend.cold = {"new": route("new", "broker-c")}
     client = FakeChannel()
     beating = asyncio.ensure_future(here.handle(heartbeat("c1", {"g": ["new"]}), client, 0))
@@ -168,13 +168,13 @@ async def test_a_client_whose_connection_ends_during_its_heartbeat_is_enrolled_n
     assert (len(here.registry), here.backend.enrolled) == (0, [])
 
 
-async def test_a_heartbeat_that_is_looked_at_after_the_connection_ended_is_of_no_account(here: Stage) -> None:
+async def test_heartbeat_of_a_closed_connection_is_ignored(here: Stage) -> None:
     client = FakeChannel(closed=True)
     await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
     assert (len(here.registry), here.backend.enrolled) == (0, [])
 
 
-async def test_clients_whose_heartbeats_stopped_leave(here: Stage) -> None:
+async def test_clients_without_heartbeats_expire(here: Stage) -> None:
     silent, lively, far = FakeChannel(), FakeChannel(), _far()
     for client in (silent, lively):
         await here.handle(heartbeat(f"c{client.session.number}", {"g": ["orders"]}), client, 0)
@@ -193,7 +193,7 @@ async def test_clients_whose_heartbeats_stopped_leave(here: Stage) -> None:
     }
 
 
-async def test_brokers_hear_a_farewell_in_the_clients_own_words(here: Stage) -> None:
+async def test_unregister_sends_the_clients_own_command_to_brokers(here: Stage) -> None:
     client = FakeChannel()
     await here.handle(heartbeat("c1", {"g": ["orders"]}, ["p"]), client, 0)
     farewell = request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g", AccessKey="k", Signature="s")
@@ -206,7 +206,7 @@ async def test_brokers_hear_a_farewell_in_the_clients_own_words(here: Stage) -> 
     assert rest is None, "of what it did not say we speak for it"
 
 
-async def test_a_group_that_was_left_is_not_named_again(here: Stage) -> None:
+async def test_left_group_is_removed_from_the_sessions_heartbeat(here: Stage) -> None:
     client = FakeChannel()
     beat = heartbeat("c1", {"g": ["orders"], "h": ["orders"]}, ["p"])
     body = beat.body
@@ -222,7 +222,7 @@ async def test_a_group_that_was_left_is_not_named_again(here: Stage) -> None:
     await leaving
 
 
-async def test_a_group_that_is_left_while_routes_are_loaded_is_not_joined(here: Stage) -> None:
+async def test_group_left_while_routes_are_loaded_is_not_registered(here: Stage) -> None:
     here.backend.cold = {"new": route("new", "broker-c")}
     client = FakeChannel()
     beating = asyncio.ensure_future(here.handle(heartbeat("c1", {"g": ["new"], "h": ["new"]}), client, 0))
@@ -232,7 +232,7 @@ async def test_a_group_that_is_left_while_routes_are_loaded_is_not_joined(here: 
     assert here.backend.enrolled == [(client, Groups(consumers=frozenset("h")), frozenset({"broker-c"}))]
 
 
-async def test_who_expires_holds_up_nobody_else(here: Stage) -> None:
+async def test_expiry_does_not_wait_for_brokers(here: Stage) -> None:
     here.backend.withdrawing = asyncio.Event()
     clients = [FakeChannel() for _ in range(3)]
     for client in clients:
@@ -252,7 +252,7 @@ def _far() -> Member:
     ("model", "far", "noticed"),
     [("CLUSTERING", True, True), ("CLUSTERING", False, False), ("BROADCASTING", True, False)],
 )
-async def test_members_are_told_of_changes_behind_other_proxies(
+async def test_members_are_notified_of_changes_behind_other_proxies(
     here: Stage, model: str, far: bool, noticed: bool
 ) -> None:
     client, stranger = FakeChannel(), FakeChannel()
@@ -267,7 +267,7 @@ async def test_members_are_told_of_changes_behind_other_proxies(
 # A channel whose producer groups brokers know by another one, as gRPC producers are.
 
 
-async def test_brokers_do_not_hear_of_producers_that_another_channel_stands_for() -> None:
+async def test_represented_producers_are_not_registered_at_brokers() -> None:
     on = stage(FakeBackend({"orders": route()}))
     channel = FakeChannel(producers_represented=True)
     await on.ask(heartbeat("p1", producers=["orders"]), channel)

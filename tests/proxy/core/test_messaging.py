@@ -23,7 +23,7 @@ SEND = REQUESTS[RequestCode.SEND_MESSAGE_V2]
 SECRET = "user's secret"
 
 
-async def test_a_forwarded_request_costs_no_task() -> None:
+async def test_forwarding_with_a_cached_route_creates_no_task() -> None:
     on = stage()
     before = asyncio.all_tasks()
     reply = on.core.handle(FakeChannel(), complete(PULL))
@@ -44,14 +44,16 @@ async def test_a_forwarded_request_costs_no_task() -> None:
         (ValueError(SECRET), 1),
     ],
 )
-async def test_observers_see_how_each_request_ended_once(answer: RemotingCommand | Exception, code: int) -> None:
+async def test_observers_receive_each_request_once_with_its_response_code(
+    answer: RemotingCommand | Exception, code: int
+) -> None:
     on = stage(FakeBackend(answer=lambda *_: answer))
     await asyncio.gather(on.ask(complete(PULL)), return_exceptions=True)
     await settle()
     assert on.observed == [("PULL_MESSAGE", code)]
 
 
-async def test_observers_see_oneway_requests() -> None:
+async def test_observers_receive_oneway_requests() -> None:
     on = stage()
     assert on.core.handle(FakeChannel(), request(15, b"", True, **_offset())) is None
     assert on.observed == [("UPDATE_CONSUMER_OFFSET", 0)]
@@ -64,7 +66,7 @@ def _offset() -> dict[str, str]:
     return {"consumerGroup": "g", "topic": "t", "queueId": "0", "commitOffset": "7", "bname": "broker-a"}
 
 
-async def test_observers_see_requests_that_were_given_up() -> None:
+async def test_observers_receive_cancelled_requests() -> None:
     on = stage(FakeBackend(pending=[]))
     reply = on.core.handle(FakeChannel(), complete(PULL))
     assert reply is not None
@@ -74,7 +76,7 @@ async def test_observers_see_requests_that_were_given_up() -> None:
     assert on.observed == [("PULL_MESSAGE", 1)]
 
 
-async def test_an_internal_error_tells_the_log_and_not_the_client(caplog: pytest.LogCaptureFixture) -> None:
+async def test_internal_error_is_logged_and_hidden_from_the_client(caplog: pytest.LogCaptureFixture) -> None:
     def broken(_: Messaging, __: Context) -> Any:
         raise ValueError(SECRET)
 
@@ -86,14 +88,14 @@ async def test_an_internal_error_tells_the_log_and_not_the_client(caplog: pytest
     assert on.observed == [("HEART_BEAT", 1)]
 
 
-async def test_what_an_rpc_sends_through_the_core_is_not_observed_here() -> None:
+async def test_requests_of_an_unobserved_channel_are_not_reported() -> None:
     on = stage()
     await on.ask(complete(PULL), FakeChannel(protocol="grpc", observed=False))
     await settle()
     assert on.observed == []
 
 
-async def test_requests_other_than_polls_are_work_under_way() -> None:
+async def test_active_requests_counts_requests_other_than_polls() -> None:
     backend = FakeBackend(pending=[])
     on = stage(backend)
     specs = (PULL, SEND, SEND, REQUESTS[RequestCode.POP_MESSAGE], REQUESTS[RequestCode.NOTIFICATION], SEND)
@@ -112,7 +114,7 @@ async def test_requests_other_than_polls_are_work_under_way() -> None:
         await asyncio.gather(reply, return_exceptions=True)
 
 
-async def test_bodies_under_way_are_bounded() -> None:
+async def test_requests_over_the_byte_budget_are_rejected() -> None:
     backend = FakeBackend(pending=[])
     on = stage(backend, Settings(limits=LimitSettings(total_bytes=100)))
     waiting = [on.core.handle(FakeChannel(), _sized(size)) for size in (60, 60)]
@@ -145,9 +147,7 @@ def _sized(size: int) -> RemotingCommand:
         (0, RequestCode.SEND_MESSAGE_V2, False),
     ],
 )
-async def test_clients_that_know_how_are_sent_elsewhere_while_draining(
-    version: int, code: int, sent_away: bool
-) -> None:
+async def test_draining_answers_go_away_to_clients_that_support_it(version: int, code: int, sent_away: bool) -> None:
     on = stage(FakeBackend(warm={"orders": route()}))
     assert (await on.ask(java(complete(REQUESTS[code]), version))).code == 0
     on.core.drain.draining = True
@@ -164,7 +164,7 @@ async def test_clients_that_know_how_are_sent_elsewhere_while_draining(
     # Another protocol's clients are told in its own words that there was nothing.
     [(GO_AWAY_VERSION, True, False), (GO_AWAY_VERSION + 1, True, True), (GO_AWAY_VERSION, False, True)],
 )
-async def test_long_polls_under_way_are_sent_elsewhere_too(
+async def test_draining_ends_in_flight_long_polls_with_go_away(
     version: int, supports_go_away: bool, sent_away: bool
 ) -> None:
     on = stage(FakeBackend(pending=[]))
@@ -179,14 +179,14 @@ async def test_long_polls_under_way_are_sent_elsewhere_too(
             await polling
 
 
-async def test_oneway_requests_are_served_to_the_end() -> None:
+async def test_draining_serves_oneway_requests() -> None:
     on = stage()
     on.core.drain.start()
     assert on.core.handle(FakeChannel(), java(request(15, b"", True, **_offset()), GO_AWAY_VERSION + 1)) is None
     assert [sent.code for sent in on.backend.sent] == [15]
 
 
-async def test_a_poll_that_waits_for_its_route_does_not_stop_the_drain() -> None:
+async def test_poll_that_waits_for_its_route_does_not_break_the_drain() -> None:
     on = stage(FakeBackend(cold={"orders": route()}))
     command = java(complete(PULL), GO_AWAY_VERSION + 1)
     del command.fields["bname"]

@@ -58,7 +58,7 @@ class Brokers:
 # Loading.
 
 
-async def test_a_topic_is_what_its_broker_says() -> None:
+async def test_topic_configuration_comes_from_its_broker() -> None:
     brokers = Brokers()
     assert brokers.metadata.topics.cached("orders") is None
     assert await brokers.metadata.topics.get("orders") == TopicConfig("orders", MessageType.FIFO)
@@ -67,7 +67,7 @@ async def test_a_topic_is_what_its_broker_says() -> None:
     assert brokers.backend.sent[0].fields == {"topic": "orders"}
 
 
-async def test_a_group_is_what_any_broker_says() -> None:
+async def test_group_configuration_comes_from_any_broker() -> None:
     brokers = Brokers()
     brokers.group = {"consumeMessageOrderly": True, "retryMaxTimes": 4}
     found = await brokers.metadata.groups.get("g")
@@ -76,13 +76,13 @@ async def test_a_group_is_what_any_broker_says() -> None:
     assert not brokers.changed
 
 
-async def test_whoever_waits_at_the_same_time_shares_one_load() -> None:
+async def test_concurrent_callers_share_one_load() -> None:
     brokers = Brokers()
     await asyncio.gather(*(brokers.metadata.groups.get("g") for _ in range(10)))
     assert len(brokers.asked) == 1
 
 
-async def test_another_broker_is_asked_where_one_fails() -> None:
+async def test_next_broker_is_tried_after_a_failure() -> None:
     for failing in ("broker-a", "broker-b"):
         brokers = Brokers()
         brokers.failing = {failing}
@@ -90,7 +90,7 @@ async def test_another_broker_is_asked_where_one_fails() -> None:
         brokers.metadata.groups._entries.clear()
 
 
-async def test_what_brokers_do_not_know_is_as_it_would_be_made() -> None:
+async def test_unknown_names_have_the_defaults_of_new_ones() -> None:
     brokers = Brokers()
     brokers.code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert await brokers.metadata.groups.get("g") == GroupConfig("g")
@@ -101,20 +101,20 @@ async def test_what_brokers_do_not_know_is_as_it_would_be_made() -> None:
 
 
 @pytest.mark.parametrize("code", [ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR])
-async def test_brokers_that_cannot_tell_stand_in_nobodys_way(code: ResponseCode) -> None:
+async def test_defaults_apply_if_brokers_reject_the_request(code: ResponseCode) -> None:
     brokers = Brokers()
     brokers.code = code
     assert (await brokers.metadata.topics.get("orders")).message_type is MessageType.UNSPECIFIED
     assert await brokers.metadata.groups.get("g") == GroupConfig("g")
 
 
-async def test_without_any_broker_the_defaults_stand() -> None:
+async def test_defaults_apply_without_any_broker() -> None:
     brokers = Brokers()
     brokers.backend.names = ()
     assert await brokers.metadata.groups.get("g") == GroupConfig("g")
 
 
-async def test_slow_brokers_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_defaults_apply_after_the_load_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_cache, "_LOAD_TIMEOUT", 0.01)
     brokers = Brokers()
     brokers.backend.pending = []
@@ -129,7 +129,7 @@ async def test_slow_brokers_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
 # Refreshing.
 
 
-async def test_what_is_in_use_is_loaded_again() -> None:
+async def test_used_configuration_is_reloaded() -> None:
     brokers = Brokers()
     await brokers.metadata.groups.get("g")
     await brokers.metadata.topics.get("orders")
@@ -147,7 +147,7 @@ async def test_what_is_in_use_is_loaded_again() -> None:
     assert len(brokers.changed) == 1
 
 
-async def test_what_nobody_uses_is_forgotten() -> None:
+async def test_unused_entry_is_dropped() -> None:
     brokers = Brokers()
     await brokers.metadata.groups.get("g")
     brokers.clock.now += 301
@@ -156,7 +156,7 @@ async def test_what_nobody_uses_is_forgotten() -> None:
     assert len(brokers.asked) == 1
 
 
-async def test_what_is_known_outlives_its_brokers() -> None:
+async def test_loaded_configuration_stays_while_brokers_are_unavailable() -> None:
     brokers = Brokers()
     brokers.group = {"consumeMessageOrderly": True}
     await brokers.metadata.groups.get("g")
@@ -168,7 +168,7 @@ async def test_what_is_known_outlives_its_brokers() -> None:
     assert not brokers.changed
 
 
-async def test_a_failure_is_not_repeated_at_once() -> None:
+async def test_failed_load_is_not_retried_at_once() -> None:
     brokers = Brokers()
     brokers.failing = {"broker-a", "broker-b"}
     await brokers.metadata.groups.get("g")
@@ -183,7 +183,7 @@ async def test_a_failure_is_not_repeated_at_once() -> None:
     assert brokers.changed == [GroupConfig("g", retries=1)]
 
 
-async def test_made_up_names_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_entries_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_cache, "_MAX_ENTRIES", 10)
     brokers = Brokers()
     for number in range(100):
@@ -193,7 +193,7 @@ async def test_made_up_names_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPa
     assert brokers.metadata.groups.cached("g99") is not None
 
 
-async def test_garbage_is_no_configuration() -> None:
+async def test_undecodable_configuration_is_ignored() -> None:
     brokers = Brokers()
     brokers.group = {"retryMaxTimes": "many"}
     assert await brokers.metadata.groups.get("g") == GroupConfig("g")
@@ -203,7 +203,7 @@ async def test_garbage_is_no_configuration() -> None:
     assert brokers.metadata.groups.cached("g") == GroupConfig("g")
 
 
-async def test_what_nobody_asks_for_is_loaded_less_and_less_often() -> None:
+async def test_unused_configuration_is_reloaded_at_growing_intervals() -> None:
     brokers = Brokers()
     await brokers.metadata.groups.get("made-up")
 

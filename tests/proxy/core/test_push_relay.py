@@ -34,7 +34,7 @@ class Client(FakeChannel):
         RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
     ],
 )
-async def test_a_request_is_asked_and_the_answer_given_back(code: int) -> None:
+async def test_relay_returns_the_clients_reply(code: int) -> None:
     client = Client()
     client.session.client_id = "c1"
     command = request(code, b"body", consumerGroup="g")
@@ -46,7 +46,7 @@ async def test_a_request_is_asked_and_the_answer_given_back(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, RequestCode.RESET_CONSUMER_CLIENT_OFFSET])
-async def test_a_oneway_request_is_told(code: int) -> None:
+async def test_relay_sends_oneway_requests(code: int) -> None:
     client = Client()
     command = request(code, b"", True, consumerGroup="g")
     assert relay(client, command) is None
@@ -55,7 +55,7 @@ async def test_a_oneway_request_is_told(code: int) -> None:
 
 @pytest.mark.parametrize("oneway", [True, False])
 @pytest.mark.parametrize("told", [{"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, {}])
-async def test_a_check_names_the_messages_own_topic(oneway: bool, told: dict[str, str]) -> None:
+async def test_relay_sets_the_real_topic_of_a_transaction_check(oneway: bool, told: dict[str, str]) -> None:
     client = Client()
     relay(client, request(CHECK, HALF, oneway, transactionId="T", **told))
     (command,) = client.told if oneway else client.asked
@@ -63,13 +63,13 @@ async def test_a_check_names_the_messages_own_topic(oneway: bool, told: dict[str
     assert command.body == HALF
 
 
-async def test_a_check_without_its_message_goes_as_it_is() -> None:
+async def test_relay_keeps_a_transaction_check_without_a_message() -> None:
     client = Client()
     relay(client, request(CHECK, b"", True, topic="half"))
     assert [command.fields for command in client.told] == [{"topic": "half"}]
 
 
-async def test_a_check_whose_message_cannot_be_read_is_refused() -> None:
+async def test_relay_rejects_a_transaction_check_with_an_undecodable_message() -> None:
     client = Client()
     with pytest.raises(BodyError):
         relay(client, request(CHECK, HALF[:-1], True))

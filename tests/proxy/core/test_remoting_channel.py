@@ -23,7 +23,7 @@ def channel(address: str = "192.0.2.7:50000") -> RemotingChannel:
     )
 
 
-async def test_it_is_a_channel_with_a_session_of_its_own() -> None:
+async def test_remoting_channel_has_a_session() -> None:
     one, two = channel(), channel("[2001:db8::7]:50000")
     channels: set[Channel] = {one, two, one}
     assert len(channels) == 2
@@ -39,7 +39,9 @@ async def test_it_is_a_channel_with_a_session_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("header", "address"), [(b"", None), (b"PROXY TCP4 192.0.2.7 198.51.100.9 51000 8080\r\n", "192.0.2.7:51000")]
 )
-async def test_it_remembers_who_the_client_is(cluster: Cluster, header: bytes, address: str | None) -> None:
+async def test_remoting_channel_session_holds_the_clients_identity(
+    cluster: Cluster, header: bytes, address: str | None
+) -> None:
     broker = await cluster.broker()
     async with serving(cluster) as app:
         client = await Client.connect(app)
@@ -63,7 +65,7 @@ async def test_it_remembers_who_the_client_is(cluster: Cluster, header: bytes, a
         await client.close()
 
 
-async def test_pushes_to_it_reach_the_client(cluster: Cluster) -> None:
+async def test_requests_to_a_remoting_channel_reach_the_client(cluster: Cluster) -> None:
     async with serving(cluster) as app:
         client = await Client.connect(app)
         await client.ask(heartbeat())

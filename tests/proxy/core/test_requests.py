@@ -63,17 +63,17 @@ every_row_of_brokers = pytest.mark.parametrize(
 )
 
 
-def test_the_27_codes_of_rip_55_are_all_there() -> None:
+def test_table_contains_the_27_codes_of_rip_55() -> None:
     assert len(RIP_55) == 27
     assert {code for code, spec in REQUESTS.items() if spec.rip55} == RIP_55
 
 
-def test_every_handler_has_a_row() -> None:
+def test_every_handler_has_a_row_in_the_table() -> None:
     assert HANDLERS.keys() <= REQUESTS.keys()
 
 
 @every_row
-def test_a_rows_fields_are_plausible(spec: RequestSpec) -> None:
+def test_fields_of_each_row_are_plausible(spec: RequestSpec) -> None:
     assert REQUESTS[spec.code] is spec
     assert spec.broker == ("n" if spec.code in LETTERS else "bname")
     assert spec.broker not in spec.required, "old clients do not name brokers"
@@ -85,14 +85,14 @@ def test_a_rows_fields_are_plausible(spec: RequestSpec) -> None:
 
 
 @every_row
-def test_nothing_that_writes_a_message_is_ever_sent_twice_or_to_any_slave(spec: RequestSpec) -> None:
+def test_requests_that_write_messages_are_not_repeated_and_not_sent_to_slaves(spec: RequestSpec) -> None:
     if "SEND" in spec.name or spec.code == RequestCode.RECALL_MESSAGE:
         assert not spec.repeatable
         assert spec.replica is not ReplicaChoice.ANY
 
 
 @every_row_of_clients
-async def test_every_code_gets_exactly_one_answer(spec: RequestSpec) -> None:
+async def test_every_code_gets_exactly_one_reply(spec: RequestSpec) -> None:
     on = stage(FakeBackend(warm={"orders": route()}, names=["broker-a"]))
     answer = await on.ask(complete(spec), FakeChannel())
     await settle()
@@ -101,7 +101,7 @@ async def test_every_code_gets_exactly_one_answer(spec: RequestSpec) -> None:
 
 
 @every_row_of_clients
-async def test_every_code_that_is_forwarded_reaches_the_broker_as_it_was(spec: RequestSpec) -> None:
+async def test_forwarded_codes_reach_the_broker_unchanged(spec: RequestSpec) -> None:
     on = stage(FakeBackend(warm={"orders": route()}, names=["broker-a"]))
     command = complete(spec, somethingNewer="1")
     before = dict(command.fields)
@@ -115,7 +115,7 @@ async def test_every_code_that_is_forwarded_reaches_the_broker_as_it_was(spec: R
 
 
 @every_row_of_clients
-async def test_no_body_makes_it_an_internal_error(spec: RequestSpec) -> None:
+async def test_arbitrary_bodies_cause_no_internal_error(spec: RequestSpec) -> None:
     for body in ODD_BODIES:
         on = stage(FakeBackend(warm={"orders": route()}, names=["broker-a"]))
         command = complete(spec)
@@ -124,14 +124,14 @@ async def test_no_body_makes_it_an_internal_error(spec: RequestSpec) -> None:
 
 
 @every_row_of_clients
-async def test_no_value_of_a_field_makes_it_an_internal_error(spec: RequestSpec) -> None:
+async def test_arbitrary_field_values_cause_no_internal_error(spec: RequestSpec) -> None:
     for name, value in product((*spec.required, spec.broker), ODD_VALUES):
         on = stage(FakeBackend(warm={"orders": route()}, names=["broker-a"]))
         await attempt(on, complete(spec, **{name: value}))
 
 
 @every_row_of_clients
-async def test_a_missing_field_is_named(spec: RequestSpec) -> None:
+async def test_missing_field_is_named(spec: RequestSpec) -> None:
     for name in spec.required:
         on = stage(FakeBackend(warm={"orders": route()}, names=["broker-a"]))
         command = complete(spec)
@@ -141,14 +141,14 @@ async def test_a_missing_field_is_named(spec: RequestSpec) -> None:
 
 
 @every_row_of_brokers
-async def test_what_only_brokers_ask_is_refused_to_clients(spec: RequestSpec) -> None:
+async def test_broker_codes_are_rejected_from_clients(spec: RequestSpec) -> None:
     on = stage()
     assert await attempt(on, complete(spec)) == f"request code {int(spec.code)} is not supported"
     assert on.observed == [(spec.name, 3)]
 
 
 @pytest.mark.parametrize("code", [0, -1, 1, 99, 2**31 - 1, 200056])
-async def test_an_unknown_code_is_not_supported(code: int) -> None:
+async def test_unknown_code_is_not_supported(code: int) -> None:
     on = stage()
     assert await attempt(on, request(code)) == f"request code {code} is not supported"
     assert on.observed == [("unknown", 3)]

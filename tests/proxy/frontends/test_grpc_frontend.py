@@ -92,7 +92,7 @@ async def until(condition: Any) -> None:
 PUSH = HeartbeatRequest(group=Resource(name="g"), client_type=ClientType.PUSH_CONSUMER)
 
 
-async def test_a_client_comes_stays_and_goes(cluster: Cluster, transport: str) -> None:
+async def test_client_registers_sends_heartbeats_and_terminates(cluster: Cluster, transport: str) -> None:
     async with replica(cluster, transport) as (app, broker), channel(app) as open_channel:
         stub: Any = MessagingServiceStub(open_channel)
         call = stub.Telemetry(metadata=metadata())
@@ -115,14 +115,14 @@ async def test_a_client_comes_stays_and_goes(cluster: Cluster, transport: str) -
         assert await call.code() is grpc.StatusCode.OK
 
 
-async def test_a_probe_without_metadata_is_answered(cluster: Cluster, transport: str) -> None:
+async def test_heartbeat_without_metadata_is_answered(cluster: Cluster, transport: str) -> None:
     async with replica(cluster, transport) as (app, _), channel(app) as open_channel:
         stub: Any = MessagingServiceStub(open_channel)
         assert (await stub.Heartbeat(HeartbeatRequest())).status.code == Code.OK
         assert (await stub.Heartbeat(PUSH)).status.code == Code.CLIENT_ID_REQUIRED
 
 
-async def test_settings_that_cannot_be_end_the_stream_with_the_reason(cluster: Cluster, transport: str) -> None:
+async def test_invalid_settings_end_the_stream_with_the_reason(cluster: Cluster, transport: str) -> None:
     async with replica(cluster, transport) as (app, _), channel(app) as open_channel:
         stub: Any = MessagingServiceStub(open_channel)
         call = stub.Telemetry(metadata=metadata())
@@ -133,7 +133,7 @@ async def test_settings_that_cannot_be_end_the_stream_with_the_reason(cluster: C
         assert "ILLEGAL_TOPIC" in str(failed.value.details())
 
 
-async def test_clients_are_told_where_they_are_to_reach_us(cluster: Cluster, transport: str) -> None:
+async def test_routes_contain_the_advertised_address(cluster: Cluster, transport: str) -> None:
     listen = {"advertise": "mq.example.com:8443"}
     async with replica(cluster, transport, listen=listen) as (app, _), channel(app) as open_channel:
         await talk(MessagingServiceStub(open_channel), consumer_settings())
@@ -146,7 +146,7 @@ async def test_clients_are_told_where_they_are_to_reach_us(cluster: Cluster, tra
         assert app.grpc.gateway.address(client.peer) is None
 
 
-async def test_a_stream_that_breaks_is_noticed_at_once_and_the_client_stays(cluster: Cluster, transport: str) -> None:
+async def test_broken_telemetry_stream_is_detected_and_the_client_stays(cluster: Cluster, transport: str) -> None:
     async with replica(cluster, transport) as (app, _):
         async with channel(app) as open_channel, channel(app) as other:
             await talk(MessagingServiceStub(open_channel), consumer_settings())
@@ -164,7 +164,7 @@ async def test_a_stream_that_breaks_is_noticed_at_once_and_the_client_stays(clus
         await until(lambda: not app.registry.consumer_ids("g"))
 
 
-async def test_one_group_of_both_protocols(cluster: Cluster, transport: str) -> None:
+async def test_group_has_members_of_both_protocols(cluster: Cluster, transport: str) -> None:
     async with replica(cluster, transport) as (app, _), channel(app) as open_channel:
         await talk(MessagingServiceStub(open_channel), consumer_settings())
         await until(lambda: app.registry.consumer_ids("g"))
@@ -174,7 +174,7 @@ async def test_one_group_of_both_protocols(cluster: Cluster, transport: str) -> 
         await old.close()
 
 
-async def test_an_operators_tool_asks_a_grpc_client(cluster: Cluster, transport: str) -> None:
+async def test_tool_request_reaches_a_grpc_client(cluster: Cluster, transport: str) -> None:
     async with replica(cluster, transport) as (app, _), channel(app) as open_channel:
         call = await talk(MessagingServiceStub(open_channel), consumer_settings())
         await until(lambda: app.registry.consumer_ids("g"))
@@ -192,7 +192,7 @@ async def test_an_operators_tool_asks_a_grpc_client(cluster: Cluster, transport:
         await tool.close()
 
 
-async def test_a_broker_asks_any_producer_of_the_topic(cluster: Cluster, transport: str) -> None:
+async def test_transaction_check_reaches_a_producer_of_the_topic(cluster: Cluster, transport: str) -> None:
     async with replica(cluster, transport) as (app, broker), channel(app) as first, channel(app) as second:
         gone = await talk(MessagingServiceStub(first), producer_settings(), "p1")
         there = await talk(MessagingServiceStub(second), producer_settings(), "p2")
@@ -227,7 +227,7 @@ async def test_health_follows_the_brokers_and_the_drain(cluster: Cluster, transp
         watch.cancel()
 
 
-async def test_without_brokers_the_replica_is_well_and_the_service_is_not(cluster: Cluster, transport: str) -> None:
+async def test_health_without_brokers_fails_for_the_service_only(cluster: Cluster, transport: str) -> None:
     async with serving(cluster, grpc={"transport": transport}) as app, channel(app) as open_channel:
         stub: Any = health_pb2_grpc.HealthStub(open_channel)
         assert (await stub.Check(health_pb2.HealthCheckRequest())).status == SERVING
@@ -248,7 +248,7 @@ async def reflected(app: App) -> list[str]:
         return [one.name for one in found.list_services_response.service]
 
 
-async def test_reflection_is_for_those_who_want_it(cluster: Cluster, transport: str) -> None:
+async def test_reflection_is_served_if_configured(cluster: Cluster, transport: str) -> None:
     async with replica(cluster, transport, grpc={"reflection": True}) as (app, _):
         assert _SERVICE in await reflected(app)
     async with serving(cluster, grpc={"transport": transport, "health": False}) as app, channel(app) as open_channel:
@@ -259,7 +259,7 @@ async def test_reflection_is_for_those_who_want_it(cluster: Cluster, transport: 
         assert failed.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_a_drain_sends_clients_elsewhere(cluster: Cluster, transport: str) -> None:
+async def test_drain_asks_clients_to_reconnect(cluster: Cluster, transport: str) -> None:
     async with replica(cluster, transport, drain_timeout=60) as (app, broker), channel(app) as open_channel:
         stub: Any = MessagingServiceStub(open_channel)
         call = await talk(stub, consumer_settings())
@@ -271,7 +271,7 @@ async def test_a_drain_sends_clients_elsewhere(cluster: Cluster, transport: str)
         assert not app.registry.consumer_ids("g")
 
 
-async def test_everything_is_counted(cluster: Cluster, transport: str) -> None:
+async def test_metrics_count_calls_clients_and_streams(cluster: Cluster, transport: str) -> None:
     async with replica(cluster, transport) as (app, _):
         async with channel(app) as open_channel:
             stub: Any = MessagingServiceStub(open_channel)
@@ -294,7 +294,7 @@ async def test_everything_is_counted(cluster: Cluster, transport: str) -> None:
         assert app.metrics.connections.causes("grpc").total() == 1
 
 
-async def test_over_tls(cluster: Cluster, transport: str, tmp_path: Path) -> None:
+async def test_grpc_is_served_over_tls(cluster: Cluster, transport: str, tmp_path: Path) -> None:
     files, _ = certify(tmp_path)
     async with replica(cluster, transport, tls=files) as (app, _):
         credentials = grpc.ssl_channel_credentials(root_certificates=(tmp_path / "authority.pem").read_bytes())
@@ -303,7 +303,7 @@ async def test_over_tls(cluster: Cluster, transport: str, tmp_path: Path) -> Non
                 assert (await MessagingServiceStub(one).Heartbeat(HeartbeatRequest())).status.code == Code.OK
 
 
-async def test_upkeep_survives_its_mistakes(
+async def test_failing_periodic_task_is_logged_and_continues(
     cluster: Cluster, transport: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("proxy.frontends.grpc_frontend._RENEWAL_INTERVAL", 0.01)

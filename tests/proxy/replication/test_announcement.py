@@ -23,7 +23,7 @@ def ours(kind: Kind = Kind.REGISTER, **changes: Any) -> Announcement:
     return announce(kind, "gantry/host%8080%8080", "g", MEMBER, ConsumerData({**PART, **changes}), 1234)
 
 
-def test_an_official_announcement_is_understood() -> None:
+def test_decode_reads_an_announcement_of_the_official_proxy() -> None:
     news = decode(java())
     assert news == Announcement(
         Kind.REGISTER, PROXY, "g", "theirs", "192.0.2.7:50000", "JAVA", 481, ConsumerData(dict(STAMPED))
@@ -32,7 +32,7 @@ def test_an_official_announcement_is_understood() -> None:
     assert not news.from_gantry
 
 
-def test_an_official_farewell_says_only_who_it_is_about() -> None:
+def test_decode_reads_an_unregistration_of_the_official_proxy() -> None:
     news = decode(java("UNREGISTER"))
     assert (news.kind, news.key, news.group, news.consumer_data) == (
         Kind.UNREGISTER,
@@ -43,7 +43,7 @@ def test_an_official_farewell_says_only_who_it_is_about() -> None:
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_ours_have_the_official_form(kind: Kind) -> None:
+def test_encode_writes_the_official_format(kind: Kind) -> None:
     data = orjson.loads(encode(ours(kind)))
     channel = orjson.loads(data.pop("channelData"))
     assert data == {
@@ -67,7 +67,7 @@ def test_ours_have_the_official_form(kind: Kind) -> None:
     assert channel.keys() | {"extendAttribute"} == CHANNEL_KEYS
 
 
-def test_what_we_write_we_read() -> None:
+def test_decode_reverses_encode() -> None:
     news = decode(encode(ours()))
     assert news == Announcement(
         Kind.REGISTER, "gantry/host%8080%8080", "g", "ours", "192.0.2.9:40000", "GO", 420, ours().consumer_data
@@ -75,7 +75,7 @@ def test_what_we_write_we_read() -> None:
     assert news.from_gantry
 
 
-def test_a_farewell_names_the_same_channel_as_the_registration_did() -> None:
+def test_unregistration_names_the_same_channel_as_the_registration() -> None:
     """The official proxy finds a member by these three and the type."""
     channels = [orjson.loads(orjson.loads(encode(ours(kind)))["channelData"]) for kind in Kind]
     for name in ("remoteProxyIp", "remoteAddress", "localAddress", "type"):
@@ -83,13 +83,13 @@ def test_a_farewell_names_the_same_channel_as_the_registration_did() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, []])
-def test_a_heartbeat_without_subscriptions_is_announced_as_such(nothing: object) -> None:
+def test_heartbeat_without_subscriptions_is_announced_without_them(nothing: object) -> None:
     data = orjson.loads(encode(ours(subscriptionDataSet=nothing)))
     assert data["subscriptionDataSet"] == []
     assert orjson.loads(data["channelData"])["extendAttribute"] == "[]"
 
 
-def test_what_is_too_deep_for_json_cannot_be_announced() -> None:
+def test_encode_rejects_deeply_nested_consumer_data() -> None:
     deep: list[Any] = []
     for _ in range(300):
         deep = [deep]
@@ -108,7 +108,7 @@ def test_what_is_too_deep_for_json_cannot_be_announced() -> None:
         ({"channelData": '{"remoteAddress":"/192.0.2.7:50000"}'}, "192.0.2.7:50000"),
     ],
 )
-def test_the_channel_is_of_little_account(changes: dict[str, Any], address: str) -> None:
+def test_decode_accepts_an_announcement_without_channel_data(changes: dict[str, Any], address: str) -> None:
     assert decode(java(**changes)).address == address
 
 
@@ -138,7 +138,7 @@ WRONG: dict[str, tuple[object, ...]] = {
         *(java(**{key: value}) for key, wrong in WRONG.items() for value in wrong),
     ],
 )
-def test_what_is_no_announcement_is_refused(body: bytes) -> None:
+def test_decode_rejects_invalid_announcements(body: bytes) -> None:
     with pytest.raises(BodyError):
         decode(body)
 
@@ -151,7 +151,7 @@ values = st.recursive(
 
 
 @given(changes=st.dictionaries(st.sampled_from(sorted(KEYS)), values, max_size=4), kind=st.sampled_from(Kind))
-def test_whatever_comes_is_understood_or_refused(changes: dict[str, Any], kind: Kind) -> None:
+def test_decode_of_arbitrary_bytes_returns_or_raises_body_error(changes: dict[str, Any], kind: Kind) -> None:
     try:
         news = decode(java(kind, **changes))
     except BodyError:

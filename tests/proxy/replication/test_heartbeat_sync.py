@@ -102,7 +102,7 @@ async def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 # What we tell.
 
 
-async def test_changes_here_are_told_together(scene: Scene) -> None:
+async def test_local_changes_are_announced_in_one_batch(scene: Scene) -> None:
     async with scene.running():
         first, _ = scene.join("a"), scene.join("b")
         await scene.until(lambda: scene.told)
@@ -117,7 +117,7 @@ async def test_changes_here_are_told_together(scene: Scene) -> None:
     )
 
 
-async def test_only_the_latest_news_of_a_connection_is_told(scene: Scene) -> None:
+async def test_only_the_latest_change_of_a_connection_is_announced(scene: Scene) -> None:
     channel = scene.join()
     scene.leave(channel)
     scene.join("ours", "another", channel)
@@ -125,7 +125,7 @@ async def test_only_the_latest_news_of_a_connection_is_told(scene: Scene) -> Non
     assert scene.told == [(Kind.UNREGISTER, "g", "ours"), (Kind.REGISTER, "another", "ours")]
 
 
-async def test_a_client_that_comes_back_on_another_connection_stays_announced(scene: Scene) -> None:
+async def test_client_that_reconnects_stays_announced(scene: Scene) -> None:
     before = scene.join()
     scene.join(channel=FakeChannel(peer("192.0.2.7:50001")))
     scene.leave(before)
@@ -137,14 +137,14 @@ async def test_a_client_that_comes_back_on_another_connection_stays_announced(sc
     }
 
 
-async def test_what_others_told_is_not_repeated_to_them(scene: Scene) -> None:
+async def test_announcements_of_others_are_not_repeated(scene: Scene) -> None:
     scene.exchange.receive(java())
     scene.tell(scene.changes)
     await scene.exchange.flush()
     assert scene.topic.sent == []
 
 
-async def test_many_changes_go_out_in_batches(scene: Scene) -> None:
+async def test_many_changes_are_sent_in_batches(scene: Scene) -> None:
     for number in range(130):
         scene.join(f"c{number}", channel=FakeChannel(peer(f"192.0.2.7:{number + 1}")))
     await scene.exchange.flush()
@@ -153,7 +153,7 @@ async def test_many_changes_go_out_in_batches(scene: Scene) -> None:
     assert len(scene.topic.sent) == 3
 
 
-async def test_after_a_failed_send_everything_is_told_later(scene: Scene) -> None:
+async def test_failed_announcements_are_sent_later(scene: Scene) -> None:
     leaving, staying = scene.join("leaving"), scene.join("staying", channel=FakeChannel(peer("192.0.2.7:50001")))
     await scene.exchange.flush()
     scene.leave(leaving)
@@ -166,7 +166,7 @@ async def test_after_a_failed_send_everything_is_told_later(scene: Scene) -> Non
     assert scene.told[2:] == [(Kind.UNREGISTER, "g", "leaving"), (Kind.REGISTER, "another", "staying")]
 
 
-async def test_later_news_is_told_in_place_of_what_could_not_be_told(scene: Scene) -> None:
+async def test_later_change_replaces_a_failed_announcement(scene: Scene) -> None:
     scene.topic.failure = ServiceUnavailable("no broker")
     first, second = scene.join("first"), scene.join("second", channel=FakeChannel(peer("192.0.2.7:50001")))
     with pytest.raises(ServiceUnavailable):
@@ -180,7 +180,7 @@ async def test_later_news_is_told_in_place_of_what_could_not_be_told(scene: Scen
     assert len(scene.told) == 2
 
 
-async def test_news_that_comes_while_a_send_fails_is_later(scene: Scene) -> None:
+async def test_change_during_a_failing_send_replaces_its_announcement(scene: Scene) -> None:
     scene.topic.failure, scene.topic.free = ServiceUnavailable("no broker"), anyio.Event()
     channel = scene.join()
     flushing = asyncio.ensure_future(scene.exchange.flush())
@@ -194,7 +194,7 @@ async def test_news_that_comes_while_a_send_fails_is_later(scene: Scene) -> None
     assert scene.told == [(Kind.UNREGISTER, "g", "ours")]
 
 
-async def test_what_could_not_be_sent_is_sent_again_before_the_next_round(
+async def test_failed_announcements_are_retried_before_the_next_repetition(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exchanges, "_RETRY_DELAY", 0.02)
@@ -208,7 +208,7 @@ async def test_what_could_not_be_sent_is_sent_again_before_the_next_round(
     assert scene.told == [(Kind.UNREGISTER, "g", "ours")]
 
 
-async def test_news_to_which_nobody_would_listen_any_more_is_not_kept(scene: Scene) -> None:
+async def test_obsolete_announcements_are_dropped(scene: Scene) -> None:
     scene.topic.failure = ServiceUnavailable("no broker")
     scene.leave(scene.join("old"))
     scene.clock.now += 121
@@ -220,7 +220,7 @@ async def test_news_to_which_nobody_would_listen_any_more_is_not_kept(scene: Sce
     assert scene.told == [(Kind.REGISTER, "g", "young")]
 
 
-async def test_members_are_told_again_and_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_members_are_announced_repeatedly(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Official proxies forget a member of whom they hear nothing; a message may be lost, too."""
     monkeypatch.setattr(exchanges, "_REPEAT_INTERVAL", 0.02)
     channel = scene.join("a")
@@ -239,7 +239,7 @@ async def test_members_are_told_again_and_again(scene: Scene, monkeypatch: pytes
     ]
 
 
-async def test_what_cannot_be_written_down_is_left_out(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unencodable_member_is_left_out(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     deep: list[Any] = []
     for _ in range(300):
         deep = [deep]
@@ -261,7 +261,7 @@ def members(scene: Scene) -> set[str]:
     return scene.registry.consumer_ids("g")
 
 
-async def test_members_behind_official_proxies_are_known_here(scene: Scene) -> None:
+async def test_members_behind_official_proxies_are_registered(scene: Scene) -> None:
     async with scene.running():
         await scene.until(lambda: scene.topic.readers)
         (hear,) = scene.topic.readers
@@ -294,7 +294,7 @@ async def test_members_behind_official_proxies_are_known_here(scene: Scene) -> N
     ],
     ids=["again", "other topics", "unknown", "left twice", "another group", "two proxies", "a Gantry", "ourselves"],
 )
-async def test_what_is_heard_changes_groups(
+async def test_received_announcements_change_groups(
     scene: Scene, bodies: list[bytes], changes: list[bool], left: set[str]
 ) -> None:
     for body in bodies:
@@ -306,9 +306,7 @@ async def test_what_is_heard_changes_groups(
 @pytest.mark.parametrize(
     "body", [b"", b"nonsense", b"[]", java(group=None), java(channelData="x"), java(subscriptionDataSet=[5])]
 )
-async def test_what_is_no_announcement_does_no_harm(
-    scene: Scene, caplog: pytest.LogCaptureFixture, body: bytes
-) -> None:
+async def test_invalid_messages_are_ignored(scene: Scene, caplog: pytest.LogCaptureFixture, body: bytes) -> None:
     for _ in range(2):
         scene.exchange.receive(java())
         scene.exchange.receive(body)
@@ -318,7 +316,7 @@ async def test_what_is_no_announcement_does_no_harm(
 
 
 @pytest.mark.parametrize(("age", "heard"), [(-5, True), (120, True), (121, False)])
-async def test_what_is_old_says_nothing_any_more(scene: Scene, age: int, heard: bool) -> None:
+async def test_obsolete_announcements_are_ignored(scene: Scene, age: int, heard: bool) -> None:
     """A reader that begins at the start of the topic, or was away, must not bring back who is long gone."""
     scene.exchange.receive(java(lastUpdateTimestamp=STAMP - age * 1000))
     assert members(scene) == ({"theirs"} if heard else set())
@@ -328,12 +326,12 @@ async def test_what_is_old_says_nothing_any_more(scene: Scene, age: int, heard: 
 
 
 @pytest.mark.parametrize("stamp", [None, "yesterday", {}])
-async def test_what_does_not_say_when_it_was_told_is_believed(scene: Scene, stamp: object) -> None:
+async def test_announcement_without_a_timestamp_is_applied(scene: Scene, stamp: object) -> None:
     scene.exchange.receive(java(lastUpdateTimestamp=stamp))
     assert members(scene) == {"theirs"}
 
 
-async def test_a_member_of_whom_nothing_is_heard_expires(scene: Scene) -> None:
+async def test_remote_member_without_announcements_expires(scene: Scene) -> None:
     scene.exchange.receive(java())
     scene.exchange.receive(java(group="another"))
     scene.clock.now += 60

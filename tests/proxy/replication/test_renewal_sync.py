@@ -54,7 +54,7 @@ def exchange(topic: FakeTopic, renewal: FakeRenewal) -> RenewalSync:
     return RenewalSync(topic, renewal)  # type: ignore[arg-type]
 
 
-async def test_what_there_is_to_tell_is_told_and_what_others_tell_is_heard() -> None:
+async def test_renewals_are_sent_and_received() -> None:
     topic, renewal = FakeTopic(), FakeRenewal(b"1", b"2")
     async with anyio.create_task_group() as group:
         group.start_soon(exchange(topic, renewal).run)
@@ -66,25 +66,25 @@ async def test_what_there_is_to_tell_is_told_and_what_others_tell_is_heard() -> 
     assert renewal.heard == [b"from another replica"]
 
 
-async def test_where_there_is_nothing_to_tell_nothing_is_sent() -> None:
+async def test_nothing_is_sent_without_renewals() -> None:
     topic = FakeTopic()
     await exchange(topic, FakeRenewal()).flush()
     assert topic.sent == []
 
 
-async def test_one_send_holds_no_more_than_a_broker_takes() -> None:
+async def test_batches_do_not_exceed_the_brokers_limit() -> None:
     topic = FakeTopic()
     await exchange(topic, FakeRenewal(*(b"%d" % number for number in range(10)))).flush()
     assert [len(bodies) for bodies in topic.sent] == [8, 2]
 
 
-async def test_what_could_not_be_told_is_told_later() -> None:
+async def test_failed_send_is_retried() -> None:
     topic = FakeTopic(failures=3)
     await exchange(topic, FakeRenewal(b"1")).flush()
     assert topic.sent == [[b"1"]]
 
 
-async def test_what_cannot_be_told_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+async def test_send_is_abandoned_after_the_last_attempt(caplog: pytest.LogCaptureFixture) -> None:
     topic, renewal = FakeTopic(failures=5), FakeRenewal(b"1")
     await exchange(topic, renewal).flush()
     assert topic.sent == []

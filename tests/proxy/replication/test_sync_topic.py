@@ -139,7 +139,7 @@ async def test_messages_are_sent_as_one_batch() -> None:
     assert [message.body for message in messages.decode_batch(sent.body)] == [b"one", b"two"]
 
 
-async def test_brokers_take_turns() -> None:
+async def test_sends_start_at_the_next_broker_each_time() -> None:
     backend = Brokers("broker-a", "broker-b")
     topic = SyncTopic(backend, "sync")
     for _ in range(4):
@@ -158,7 +158,9 @@ async def test_brokers_take_turns() -> None:
         ([refusal(ResponseCode.FLUSH_SLAVE_TIMEOUT)], 1),
     ],
 )
-async def test_the_first_broker_that_takes_it_is_enough(trouble: list[RemotingCommand | Exception], asked: int) -> None:
+async def test_send_ends_at_the_first_broker_that_accepts(
+    trouble: list[RemotingCommand | Exception], asked: int
+) -> None:
     backend = Brokers("broker-a", "broker-b", "broker-c")
     backend.trouble[_SEND] = list(trouble)
     await SyncTopic(backend, "sync").send([b"x"])
@@ -174,7 +176,7 @@ async def test_the_first_broker_that_takes_it_is_enough(trouble: list[RemotingCo
         (Brokers("broker-a"), [refusal()], ServiceUnavailable, "broker-a answered 2: not now"),
     ],
 )
-async def test_when_no_broker_takes_it_the_last_one_says_why(
+async def test_send_raises_the_error_of_the_last_broker(
     backend: Brokers, trouble: list[RemotingCommand | Exception], error: type[RemotingError], text: str
 ) -> None:
     backend.trouble[_SEND] = list(trouble)
@@ -182,7 +184,7 @@ async def test_when_no_broker_takes_it_the_last_one_says_why(
         await SyncTopic(backend, "sync").send([b"x"])
 
 
-async def test_a_topic_without_brokers_is_unavailable() -> None:
+async def test_topic_without_brokers_is_unavailable() -> None:
     backend = FakeBackend(warm={"sync": parse("sync", b"{}")})
     with pytest.raises(ServiceUnavailable, match="topic sync has no available broker"):
         await SyncTopic(backend, "sync").send([b"x"])
@@ -191,7 +193,7 @@ async def test_a_topic_without_brokers_is_unavailable() -> None:
 # Reading.
 
 
-async def test_what_is_written_from_now_on_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_read_starts_at_the_end_of_the_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = Brokers("broker-a", "broker-b")
     backend.write("broker-a", "old", "older")
     async with reading(backend, monkeypatch) as taken:
@@ -212,7 +214,7 @@ async def test_what_is_written_from_now_on_is_read(monkeypatch: pytest.MonkeyPat
     assert backend.codes(_CREATE) == []
 
 
-async def test_the_topic_is_made_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topic_is_created_at_brokers_that_lack_it(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = Brokers("broker-a", "broker-b", having=())
     async with reading(backend, monkeypatch) as taken:
         await until(lambda: len(backend.codes(_PULL)) == 2)
@@ -236,7 +238,7 @@ async def test_the_topic_is_made_where_it_is_missing(monkeypatch: pytest.MonkeyP
     assert [sent.broker for sent in backend.codes(_PULL)].count("broker-a") == 1
 
 
-async def test_a_topic_that_has_just_been_made_is_read_as_soon_as_it_has_a_route(
+async def test_new_topic_is_read_as_soon_as_it_has_a_route(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A route cache keeps for a second that there was none, and name servers hear of it only then."""
@@ -257,7 +259,7 @@ async def test_a_topic_that_has_just_been_made_is_read_as_soon_as_it_has_a_route
     assert caplog.text.count("not available, retrying") == 1
 
 
-async def test_a_broker_that_refuses_the_topic_is_no_hindrance(
+async def test_broker_that_rejects_the_topic_is_skipped(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = Brokers("broker-a", "broker-b", having=("broker-b",))
@@ -272,9 +274,7 @@ async def test_a_broker_that_refuses_the_topic_is_no_hindrance(
     assert "creating the topic sync at broker broker-a failed: not now" in caplog.text
 
 
-async def test_without_a_cluster_it_waits_for_one(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_read_waits_for_the_cluster(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "gantry.sync")
     backend = Brokers()
     async with reading(backend, monkeypatch) as taken:
@@ -299,7 +299,7 @@ async def test_without_a_cluster_it_waits_for_one(
     ],
     ids=["end lost", "end refused", "no end", "lost", "refused", "no offset", "nothing new", "at once"],
 )
-async def test_nothing_is_lost_when_a_read_fails(
+async def test_failed_read_continues_at_its_offset(
     monkeypatch: pytest.MonkeyPatch, code: int, trouble: RemotingCommand | Exception
 ) -> None:
     backend = Brokers("broker-a")
@@ -313,7 +313,7 @@ async def test_nothing_is_lost_when_a_read_fails(
     assert {sent.fields["queueOffset"] for sent in backend.codes(_PULL)} <= {"1", "2"}
 
 
-async def test_where_a_broker_points_reading_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_read_follows_a_moved_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = Brokers("broker-a")
     backend.trouble[_END] = [commands.success({"offset": "700"})]
     backend.trouble[_PULL] = [refusal(ResponseCode.PULL_OFFSET_MOVED, nextBeginOffset="0")]
@@ -323,7 +323,7 @@ async def test_where_a_broker_points_reading_goes_on(monkeypatch: pytest.MonkeyP
     assert [sent.fields["queueOffset"] for sent in backend.codes(_PULL)] == ["700", "0", "1"]
 
 
-async def test_a_message_that_cannot_be_read_is_passed_over(
+async def test_undecodable_message_is_skipped(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = Brokers("broker-a")

@@ -75,7 +75,7 @@ def silent(_: RemotingCommand) -> None:
         (SEND_BACK, (2, 1), True, 1),
     ],
 )
-async def test_who_serves_a_request(
+async def test_request_goes_to_the_replica_that_may_serve_it(
     cluster: Cluster, code: int, ids: tuple[int, ...], acting: bool, served: int | None
 ) -> None:
     cluster.acting = acting
@@ -95,7 +95,7 @@ async def test_who_serves_a_request(
         assert backend.selector.diverted == ({"slave": 1} if slave else {})
 
 
-async def test_a_broker_that_no_name_server_knows(cluster: Cluster) -> None:
+async def test_unlisted_broker_is_unavailable(cluster: Cluster) -> None:
     await cluster.broker("broker-b")
     backend = await cluster.backend()
     with pytest.raises(ServiceUnavailable, match="broker-a"):
@@ -105,7 +105,7 @@ async def test_a_broker_that_no_name_server_knows(cluster: Cluster) -> None:
     assert backend.selector.diverted == {"unknown_broker": 2}
 
 
-async def test_an_unknown_broker_is_asked_for_at_most_once_a_second(cluster: Cluster) -> None:
+async def test_unlisted_broker_is_looked_up_at_most_once_a_second(cluster: Cluster) -> None:
     await cluster.broker("broker-b")
     backend = await cluster.backend()
     asked = len(cluster.names[0].received)
@@ -125,7 +125,7 @@ async def test_an_unknown_broker_is_asked_for_at_most_once_a_second(cluster: Clu
     assert await by(ask(backend, SEND)) == "broker-a/0"
 
 
-async def test_unknown_brokers_are_noted_up_to_a_bound(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_noted_unlisted_brokers_is_limited(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "_MAX_UNKNOWN", 3)
     backend = await cluster.backend()
     for number in range(10):
@@ -134,7 +134,7 @@ async def test_unknown_brokers_are_noted_up_to_a_bound(cluster: Cluster, monkeyp
         assert len(backend._unknown) <= 3
 
 
-async def test_a_broker_that_has_just_appeared_is_asked_for(cluster: Cluster) -> None:
+async def test_request_to_a_new_broker_refreshes_the_table(cluster: Cluster) -> None:
     backend = await cluster.backend()
     await cluster.broker()
     assert await by(ask(backend, SEND)) == "broker-a/0"
@@ -142,9 +142,7 @@ async def test_a_broker_that_has_just_appeared_is_asked_for(cluster: Cluster) ->
 
 
 @pytest.mark.parametrize(("code", "served"), [(PULL, "broker-a/1"), (MAX_OFFSET, "broker-a/1")])
-async def test_a_master_that_cannot_be_reached_is_replaced_by_its_slave_for_reads(
-    cluster: Cluster, code: int, served: str
-) -> None:
+async def test_slave_serves_reads_of_an_unreachable_master(cluster: Cluster, code: int, served: str) -> None:
     (await cluster.broker(number=0)).stop()
     await cluster.broker(number=1)
     backend = await cluster.backend()
@@ -155,7 +153,7 @@ async def test_a_master_that_cannot_be_reached_is_replaced_by_its_slave_for_read
 
 
 @pytest.mark.parametrize("code", ESCAPE)
-async def test_what_a_master_keeps_is_never_asked_of_a_plain_slave(cluster: Cluster, code: int) -> None:
+async def test_master_only_requests_are_not_sent_to_a_plain_slave(cluster: Cluster, code: int) -> None:
     master = await cluster.broker(number=0)
     slave = await cluster.broker(number=1)
     backend = await cluster.backend()
@@ -173,7 +171,7 @@ async def test_what_a_master_keeps_is_never_asked_of_a_plain_slave(cluster: Clus
 
 
 @pytest.mark.parametrize("code", ESCAPE)
-async def test_what_a_master_keeps_is_asked_of_the_slave_that_acts_as_such(cluster: Cluster, code: int) -> None:
+async def test_acting_master_serves_master_only_requests(cluster: Cluster, code: int) -> None:
     cluster.acting = True
     for number in (2, 1):
         await cluster.broker(number=number)
@@ -188,7 +186,7 @@ async def test_what_a_master_keeps_is_asked_of_the_slave_that_acts_as_such(clust
         await by(ask(backend, code))
 
 
-async def test_a_commit_takes_no_detour_to_a_slave_while_a_master_is_listed(cluster: Cluster) -> None:
+async def test_commit_is_not_sent_to_a_slave_while_a_master_is_listed(cluster: Cluster) -> None:
     """The slave's offsets are overwritten by the master's."""
     master = await cluster.broker(number=0)
     slave = await cluster.broker(number=1)
@@ -205,7 +203,7 @@ async def test_a_commit_takes_no_detour_to_a_slave_while_a_master_is_listed(clus
     assert await by(ask(backend, COMMIT)) == "broker-a/1"
 
 
-async def test_a_master_that_hangs_is_given_up_and_reads_go_to_its_slave(cluster: Cluster) -> None:
+async def test_slave_serves_reads_of_a_hanging_master(cluster: Cluster) -> None:
     master = await cluster.broker(number=0, answer=silent)
     await cluster.broker(number=1)
     backend = await cluster.backend(connections_per_broker=1)
@@ -223,7 +221,7 @@ async def test_a_master_that_hangs_is_given_up_and_reads_go_to_its_slave(cluster
     assert (master.codes.count(SEND), master.codes.count(MAX_OFFSET)) == (2, 1)
 
 
-async def test_a_master_that_cannot_be_reached_is_not_replaced_for_writes(cluster: Cluster) -> None:
+async def test_slave_does_not_serve_writes_of_an_unreachable_master(cluster: Cluster) -> None:
     (await cluster.broker(number=0)).stop()
     slave = await cluster.broker(number=1)
     backend = await cluster.backend()
@@ -232,7 +230,7 @@ async def test_a_master_that_cannot_be_reached_is_not_replaced_for_writes(cluste
     assert SEND not in slave.codes
 
 
-async def test_a_send_under_way_when_the_connection_is_lost_is_not_sent_twice(cluster: Cluster) -> None:
+async def test_in_flight_send_is_not_repeated_after_a_lost_connection(cluster: Cluster) -> None:
     master = await cluster.broker(number=0, answer=silent)
     slave = await cluster.broker(number=1)
     backend = await cluster.backend()
@@ -246,7 +244,7 @@ async def test_a_send_under_way_when_the_connection_is_lost_is_not_sent_twice(cl
 
 
 @pytest.mark.parametrize("code", [PULL, MAX_OFFSET])
-async def test_a_read_under_way_when_the_master_is_lost_is_repeated_on_the_slave(cluster: Cluster, code: int) -> None:
+async def test_in_flight_read_is_repeated_at_the_slave_after_a_lost_connection(cluster: Cluster, code: int) -> None:
     master = await cluster.broker(number=0, answer=silent)
     await cluster.broker(number=1)
     backend = await cluster.backend()
@@ -256,7 +254,7 @@ async def test_a_read_under_way_when_the_master_is_lost_is_repeated_on_the_slave
     assert await by(reply) == "broker-a/1"
 
 
-async def test_a_repeatable_request_is_repeated_once_where_there_is_one_broker(cluster: Cluster) -> None:
+async def test_repeatable_request_is_repeated_once_at_a_single_broker(cluster: Cluster) -> None:
     master = await cluster.broker(answer=silent)
     backend = await cluster.backend()
     reply = ask(backend, PULL)
@@ -268,7 +266,7 @@ async def test_a_repeatable_request_is_repeated_once_where_there_is_one_broker(c
     assert master.codes.count(PULL) == 2
 
 
-async def test_a_pop_under_way_is_not_repeated_as_its_messages_would_be_invisible(cluster: Cluster) -> None:
+async def test_in_flight_pop_is_not_repeated(cluster: Cluster) -> None:
     master = await cluster.broker(number=0, answer=silent)
     slave = await cluster.broker(number=1)
     backend = await cluster.backend()
@@ -280,7 +278,7 @@ async def test_a_pop_under_way_is_not_repeated_as_its_messages_would_be_invisibl
     assert POP not in slave.codes
 
 
-async def test_readers_go_where_brokers_send_them(cluster: Cluster) -> None:
+async def test_reads_follow_the_suggested_broker(cluster: Cluster) -> None:
     sends = {"0": "1", "1": "1"}
 
     def pulled(number: str) -> Reply | object:
@@ -298,7 +296,7 @@ async def test_readers_go_where_brokers_send_them(cluster: Cluster) -> None:
     assert await by(ask(backend, PULL, queueId="7")) == "broker-a/0"
 
 
-async def test_a_suggested_broker_that_is_gone_is_not_insisted_on(cluster: Cluster) -> None:
+async def test_suggested_broker_that_is_unlisted_is_ignored(cluster: Cluster) -> None:
     answer = commands.success({"by": "broker-a/0", "suggestWhichBrokerId": "5"})
     await cluster.broker(answer=lambda _: commands.response(0, dict(answer.fields)))
     backend = await cluster.backend()
@@ -320,7 +318,7 @@ async def test_requests_of_one_client_arrive_in_order(cluster: Cluster) -> None:
         assert numbers == list(range(client, 3000, 3))
 
 
-async def test_oneways_and_requests_keep_their_order_too(cluster: Cluster) -> None:
+async def test_oneways_and_requests_of_one_client_arrive_in_order(cluster: Cluster) -> None:
     broker = await cluster.broker()
     backend = await cluster.backend()
     client = FakeChannel()
@@ -332,7 +330,7 @@ async def test_oneways_and_requests_keep_their_order_too(cluster: Cluster) -> No
     assert all(c.is_oneway for c in broker.received[:50])
 
 
-async def test_a_oneway_without_a_master_is_refused_where_a_master_is_needed(cluster: Cluster) -> None:
+async def test_master_only_oneway_without_a_master_is_rejected(cluster: Cluster) -> None:
     await cluster.broker(number=1)
     backend = await cluster.backend()
     with pytest.raises(ServiceUnavailable):
@@ -340,7 +338,7 @@ async def test_a_oneway_without_a_master_is_refused_where_a_master_is_needed(clu
     assert backend.selector.diverted == {"no_master": 1}
 
 
-async def test_a_oneway_to_a_broker_that_has_just_appeared(cluster: Cluster) -> None:
+async def test_oneway_to_a_new_broker_refreshes_the_table(cluster: Cluster) -> None:
     backend = await cluster.backend()
     broker = await cluster.broker()
     backend.oneway("broker-a", REQUESTS[15], complete(REQUESTS[15]), None)
@@ -348,7 +346,7 @@ async def test_a_oneway_to_a_broker_that_has_just_appeared(cluster: Cluster) -> 
 
 
 @pytest.mark.parametrize("oneway", [False, True])
-async def test_a_congested_broker_holds_the_clients_that_ask_it(cluster: Cluster, oneway: bool) -> None:
+async def test_congested_broker_pauses_reading_from_its_clients(cluster: Cluster, oneway: bool) -> None:
     await cluster.broker()
     backend = await cluster.backend(connections_per_broker=1)
     client, other = FakeChannel(), FakeChannel()
@@ -366,7 +364,7 @@ async def test_a_congested_broker_holds_the_clients_that_ask_it(cluster: Cluster
     assert client.holds == 0
 
 
-async def test_silent_connections_are_kept_alive(cluster: Cluster) -> None:
+async def test_idle_connections_receive_keepalives(cluster: Cluster) -> None:
     broker = await cluster.broker()
     backend = await cluster.backend(connections_per_broker=1)
     await ask(backend, SEND)
@@ -379,7 +377,7 @@ async def test_silent_connections_are_kept_alive(cluster: Cluster) -> None:
     await broker.until(lambda server: RequestCode.HEART_BEAT in server.codes)
 
 
-async def test_connections_to_addresses_that_nobody_lists_any_more_are_closed(cluster: Cluster) -> None:
+async def test_connections_to_unlisted_addresses_are_closed(cluster: Cluster) -> None:
     old = await cluster.broker()
     backend = await cluster.backend()
     await ask(backend, SEND)
@@ -395,7 +393,7 @@ async def test_connections_to_addresses_that_nobody_lists_any_more_are_closed(cl
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-async def test_name_servers_that_know_different_brokers(cluster: Cluster, order: tuple[int, int]) -> None:
+async def test_brokers_of_different_name_servers_are_merged(cluster: Cluster, order: tuple[int, int]) -> None:
     await cluster.broker("broker-a")
     await cluster.broker("broker-b")
     views = [{name: cluster.table[name]} for name in ("broker-a", "broker-b")]
@@ -404,7 +402,7 @@ async def test_name_servers_that_know_different_brokers(cluster: Cluster, order:
     assert set(await backend.brokers()) == {"broker-a", "broker-b"}
 
 
-async def test_one_name_server_that_knows_the_topic_is_enough(cluster: Cluster) -> None:
+async def test_route_of_one_name_server_is_enough(cluster: Cluster) -> None:
     await cluster.broker()
     cluster.topics["orders"] = ["broker-a"]
     ignorant = await cluster.server(lambda _: commands.response(17, remark="no"))
@@ -426,7 +424,7 @@ async def test_one_name_server_that_knows_the_topic_is_enough(cluster: Cluster) 
     ],
     ids=["garbage", "error", "malformed"],
 )
-async def test_a_broken_name_server_does_not_hide_the_others(cluster: Cluster, answer: RemotingCommand) -> None:
+async def test_failing_name_server_does_not_hide_the_others(cluster: Cluster, answer: RemotingCommand) -> None:
     await cluster.broker()
     cluster.topics["orders"] = ["broker-a"]
     broken = await cluster.server(lambda _: commands.response(answer.code, body=answer.body, remark=answer.remark))
@@ -436,7 +434,7 @@ async def test_a_broken_name_server_does_not_hide_the_others(cluster: Cluster, a
     assert (await backend.route("orders")).brokers == ("broker-a",)
 
 
-async def test_starting_before_the_name_servers(cluster: Cluster) -> None:
+async def test_start_before_the_name_servers_succeeds(cluster: Cluster) -> None:
     port = free_port()
     await cluster.broker()
     backend = await cluster.backend(f"127.0.0.1:{port}")
@@ -450,7 +448,7 @@ async def test_starting_before_the_name_servers(cluster: Cluster) -> None:
     assert await by(ask(backend, SEND)) == "broker-a/0"
 
 
-async def test_a_restarted_name_server_that_knows_nobody_yet_hides_no_broker_in_use(cluster: Cluster) -> None:
+async def test_connected_broker_stays_while_a_restarted_name_server_lists_none(cluster: Cluster) -> None:
     await cluster.broker("broker-a")
     await cluster.broker("broker-b")
     backend = await cluster.backend()
@@ -461,7 +459,7 @@ async def test_a_restarted_name_server_that_knows_nobody_yet_hides_no_broker_in_
     assert await by(ask(backend, SEND)) == "broker-a/0"
 
 
-async def test_everybody_who_meets_an_unknown_broker_shares_one_question(cluster: Cluster) -> None:
+async def test_concurrent_requests_to_an_unlisted_broker_share_one_refresh(cluster: Cluster) -> None:
     backend = await cluster.backend()
     await cluster.broker()
     await asyncio.gather(*(ask(backend, SEND) for _ in range(100)))
@@ -471,7 +469,7 @@ async def test_everybody_who_meets_an_unknown_broker_shares_one_question(cluster
 # Membership over real connections.
 
 
-async def test_what_a_broker_asks_of_a_member_comes_back_answered(cluster: Cluster) -> None:
+async def test_broker_request_to_a_member_is_answered(cluster: Cluster) -> None:
     broker = await cluster.broker()
 
     def push(channel: FakeChannel, command: RemotingCommand) -> Reply:
@@ -516,7 +514,7 @@ def member(client_id: str, *groups: str) -> tuple[FakeChannel, Groups]:
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["alone", "with another on its lane"])
-async def test_a_client_that_closes_while_its_lane_is_dialled_leaves_no_ghost(
+async def test_client_closed_while_its_connection_opens_is_not_registered(
     cluster: Cluster, dialling: asyncio.Event, shared: bool
 ) -> None:
     broker = await cluster.broker()
@@ -541,7 +539,7 @@ async def test_a_client_that_closes_while_its_lane_is_dialled_leaves_no_ghost(
     assert set(broker.codes) <= {RequestCode.HEART_BEAT}
 
 
-async def test_a_client_that_closes_before_its_lane_is_there_is_seen_off_when_it_comes_in_time(
+async def test_client_closed_before_its_connection_opens_is_unregistered(
     cluster: Cluster, dialling: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(membership, "_REPLY_TIMEOUT", 5)
@@ -560,7 +558,7 @@ async def test_a_client_that_closes_before_its_lane_is_there_is_seen_off_when_it
     await broker.until(lambda server: all(connection.closed for connection in server.connections))
 
 
-async def test_a_request_connection_takes_no_questions(cluster: Cluster) -> None:
+async def test_request_connection_rejects_broker_requests(cluster: Cluster) -> None:
     broker: Server = await cluster.broker()
     backend = await cluster.backend()
     await ask(backend, SEND)
@@ -571,7 +569,7 @@ async def test_a_request_connection_takes_no_questions(cluster: Cluster) -> None
 # Topics that a tool has deleted.
 
 
-async def test_every_name_server_is_told_of_a_deleted_topic(cluster: Cluster) -> None:
+async def test_deleted_topic_is_removed_from_every_name_server(cluster: Cluster) -> None:
     await cluster.broker()
     cluster.topics["orders"] = ["broker-a"]
     first, second = await cluster.name_server(), await cluster.name_server()
@@ -586,7 +584,7 @@ async def test_every_name_server_is_told_of_a_deleted_topic(cluster: Cluster) ->
         await backend.route("orders")
 
 
-async def test_a_name_server_that_keeps_a_deleted_topic_is_named(cluster: Cluster) -> None:
+async def test_name_server_that_keeps_a_deleted_topic_is_named(cluster: Cluster) -> None:
     stubborn = await cluster.server(lambda _: commands.response(1, remark="not now"))
     backend = await cluster.backend((await cluster.name_server()).address, stubborn.address)
     with pytest.raises(ServiceUnavailable, match=f"{stubborn.address} answered 1: not now"):

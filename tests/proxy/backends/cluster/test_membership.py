@@ -140,21 +140,21 @@ def bench() -> Bench:
     return Bench(broker_a=["a:1", "a:2"], broker_b=["b:1"])
 
 
-async def test_masters_and_slaves_are_told(bench: Bench) -> None:
+async def test_register_reaches_masters_and_slaves(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", at=("broker-a", "broker-b"))
     assert {link.address: link.told for link in bench.links} == {"a:1": ["+c1"], "a:2": ["+c1"], "b:1": ["+c1"]}
     assert bench.membership.connections == 3
 
 
-async def test_each_broker_gets_a_command_of_its_own(bench: Bench) -> None:
+async def test_each_broker_receives_its_own_copy_of_the_command(bench: Bench) -> None:
     await bench.join(client("c1"), "g")
     first, second = (link.asked[0] for link in bench.links)
     assert first.header is not second.header
     assert first.body is second.body
 
 
-async def test_enrolling_is_done_when_all_have_answered_or_failed(bench: Bench) -> None:
+async def test_register_returns_when_all_brokers_answered_or_failed(bench: Bench) -> None:
     bench.held, bench.down = [], {"a:1"}
     joining = asyncio.ensure_future(bench.join(client("c1"), "g"))
     await settle()
@@ -163,14 +163,14 @@ async def test_enrolling_is_done_when_all_have_answered_or_failed(bench: Bench) 
     await joining
 
 
-async def test_clients_that_share_no_group_share_connections_and_members_of_one_do_not(bench: Bench) -> None:
+async def test_only_members_of_one_group_need_separate_connections(bench: Bench) -> None:
     await bench.join(client("c1"), "g", at=("broker-b",))
     await bench.join(client("c2"), "h", at=("broker-b",))
     await bench.join(client("c3"), "g", at=("broker-b",))
     assert [link.told for link in bench.links] == [["+c1", "+c2"], ["+c3"]]
 
 
-async def test_who_leaves_is_unregistered_from_each_group_at_each_broker_as_itself(bench: Bench) -> None:
+async def test_unregister_sends_the_clients_identity_for_each_group_to_each_broker(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", "h", producers=("p", INNER_PRODUCER))
     await bench.leave(c1, "g", "h", producers=("p", INNER_PRODUCER))
@@ -181,7 +181,7 @@ async def test_who_leaves_is_unregistered_from_each_group_at_each_broker_as_itse
     assert bench.membership.connections == 0
 
 
-async def test_what_is_told_is_the_last_heartbeat_by_then(bench: Bench) -> None:
+async def test_register_sends_the_latest_heartbeat(bench: Bench) -> None:
     c1 = client("c1")
     bench.held = []
     joining = [asyncio.ensure_future(bench.join(c1, "g", at=("broker-b",), who=who)) for who in ("old", "new")]
@@ -192,7 +192,7 @@ async def test_what_is_told_is_the_last_heartbeat_by_then(bench: Bench) -> None:
     assert bench.links[0].told == ["+new", "+newest"], "the second heartbeat had come before the first went out"
 
 
-async def test_brokers_are_to_answer_even_where_the_client_wants_no_answer(bench: Bench) -> None:
+async def test_oneway_request_is_sent_to_brokers_as_a_request_with_response(bench: Bench) -> None:
     """Without an answer a connection that many share would be given up."""
     c1 = client("c1")
     c1.session.heartbeat = request(BEAT, b"", True, who="c1")
@@ -209,7 +209,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_broker_that_does_not_answer_holds_nobody_up(bench: Bench) -> None:
+async def test_register_does_not_wait_for_a_silent_broker(bench: Bench) -> None:
     bench.held = []
     async with asyncio.timeout(30):
         await bench.join(client("c1"), "g", at=("broker-b",))
@@ -219,7 +219,7 @@ async def test_a_broker_that_does_not_answer_holds_nobody_up(bench: Bench) -> No
     await settle()
 
 
-async def test_brokers_hear_the_clients_own_farewell(bench: Bench) -> None:
+async def test_unregister_sends_the_clients_own_command(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", "h", producers=("p",))
     unregister_command = request(BYE, clientID="c1", consumerGroup="g", producerGroup="p", Signature="s")
@@ -232,7 +232,7 @@ async def test_brokers_hear_the_clients_own_farewell(bench: Bench) -> None:
     assert [link.told[2:] for link in bench.links] == [["-h"]] * 2
 
 
-async def test_farewells_go_wherever_the_client_may_be_known(bench: Bench) -> None:
+async def test_unregister_reaches_all_brokers_of_the_connection(bench: Bench) -> None:
     """To every connection of its lane, whatever the name servers list by now, and to nobody else's."""
     c1, c2 = client("c1"), client("c2")
     await bench.join(c1, "g", at=("broker-a", "broker-b"))
@@ -245,7 +245,7 @@ async def test_farewells_go_wherever_the_client_may_be_known(bench: Bench) -> No
     assert [link.told for link in bench.links[3:]] == [["+c2"]] * 3
 
 
-async def test_an_empty_lane_is_closed_and_made_anew_when_needed(bench: Bench) -> None:
+async def test_empty_connection_is_closed_and_reopened_on_demand(bench: Bench) -> None:
     c1 = client("c1")
     for _ in range(2):
         await bench.join(c1, "g")
@@ -254,7 +254,7 @@ async def test_an_empty_lane_is_closed_and_made_anew_when_needed(bench: Bench) -
         assert (bench.open, bench.membership.connections) == ([], 0)
 
 
-async def test_who_leaves_one_group_stays_in_the_other(bench: Bench) -> None:
+async def test_client_that_leaves_one_group_stays_in_the_other(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", "h", at=("broker-b",))
     await bench.leave(c1, "g")
@@ -263,7 +263,7 @@ async def test_who_leaves_one_group_stays_in_the_other(bench: Bench) -> None:
     assert [channel for channel, _ in bench.pushed] == [c1]
 
 
-async def test_a_seat_is_not_given_to_another_before_the_brokers_have_answered(bench: Bench) -> None:
+async def test_slot_is_not_reused_before_the_brokers_have_answered(bench: Bench) -> None:
     c1, c2, c3 = client("c1"), client("c2"), client("c3")
     await bench.join(c1, "g", at=("broker-b",))
     bench.held = []
@@ -278,7 +278,7 @@ async def test_a_seat_is_not_given_to_another_before_the_brokers_have_answered(b
     assert [link.told for link in bench.open] == [["+c2"], ["+c3"]]
 
 
-async def test_brokers_that_were_never_told_of_a_client_are_not_told_that_it_left(bench: Bench) -> None:
+async def test_unregister_skips_brokers_without_a_registration(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", at=("broker-b",))
     await bench.leave(c1, "g")
@@ -288,7 +288,7 @@ async def test_brokers_that_were_never_told_of_a_client_are_not_told_that_it_lef
     assert bench.links[0].told == ["+c1", "-g"]
 
 
-async def test_who_joins_a_group_that_is_taken_on_its_lane_moves(bench: Bench) -> None:
+async def test_client_moves_if_its_new_group_is_taken_on_its_connection(bench: Bench) -> None:
     c1, c2 = client("c1"), client("c2")
     await bench.join(c1, "g", at=("broker-b",))
     await bench.join(c2, "h", at=("broker-b",))
@@ -298,7 +298,7 @@ async def test_who_joins_a_group_that_is_taken_on_its_lane_moves(bench: Bench) -
     assert bench.links[0].told[-1] == "+c3"
 
 
-async def test_who_moves_is_told_at_all_its_brokers_again(bench: Bench) -> None:
+async def test_moved_client_is_registered_at_all_its_brokers_again(bench: Bench) -> None:
     c1, c2 = client("c1"), client("c2")
     await bench.join(c1, "g", at=("broker-a",))
     await bench.join(c2, "h", at=("broker-a", "broker-b"))
@@ -308,7 +308,7 @@ async def test_who_moves_is_told_at_all_its_brokers_again(bench: Bench) -> None:
     assert {tuple(link.told) for link in bench.links[before:]} == {("+c2",)}
 
 
-def test_again_is_soon() -> None:
+def test_retry_delay_is_short() -> None:
     assert 0 < membership._RETRY_DELAY < 5
 
 
@@ -318,7 +318,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_members_are_enrolled_again_when_a_broker_was_lost(bench: Bench) -> None:
+async def test_members_are_registered_again_after_a_lost_connection(bench: Bench) -> None:
     c1, c2 = client("c1"), client("c2")
     await bench.join(c1, "g", at=("broker-a", "broker-b"))
     await bench.join(c2, "h", at=("broker-b",))
@@ -330,7 +330,7 @@ async def test_members_are_enrolled_again_when_a_broker_was_lost(bench: Bench) -
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_a_lost_broker_is_tried_until_it_is_back(bench: Bench) -> None:
+async def test_lost_broker_is_retried_until_it_returns(bench: Bench) -> None:
     await bench.join(client("c1"), "g", at=("broker-b",))
     (link,) = bench.links
     bench.down = {"b:1"}
@@ -347,7 +347,7 @@ async def test_a_lost_broker_is_tried_until_it_is_back(bench: Bench) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_a_lost_broker_is_given_up_when_nobody_is_left_to_enroll(bench: Bench) -> None:
+async def test_retries_end_without_members(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", at=("broker-b",))
     (link,) = bench.links
@@ -362,7 +362,7 @@ async def test_a_lost_broker_is_given_up_when_nobody_is_left_to_enroll(bench: Be
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_a_lost_broker_is_not_tried_for_ever(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_retries_is_limited(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "_MAX_RETRIES", 3)
     await bench.join(client("c1"), "g", at=("broker-b",))
     bench.down = {"b:1"}
@@ -372,7 +372,7 @@ async def test_a_lost_broker_is_not_tried_for_ever(bench: Bench, monkeypatch: py
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_a_broker_that_could_not_be_told_is_told_later(bench: Bench) -> None:
+async def test_unreachable_broker_is_retried(bench: Bench) -> None:
     bench.down = {"a:2"}
     await bench.join(client("c1"), "g")
     master, slave = bench.links
@@ -386,7 +386,7 @@ async def test_a_broker_that_could_not_be_told_is_told_later(bench: Bench) -> No
 
 
 @pytest.mark.usefixtures("at_once", "impatient")
-async def test_a_broker_that_takes_its_time_is_not_told_again(bench: Bench) -> None:
+async def test_slow_broker_is_not_retried(bench: Bench) -> None:
     bench.held = []
     await bench.join(client("c1"), "g", at=("broker-b",))
     bench.answer()
@@ -395,7 +395,7 @@ async def test_a_broker_that_takes_its_time_is_not_told_again(bench: Bench) -> N
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_a_broker_is_tried_once_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_broker_is_retried_by_one_task_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "_MAX_RETRIES", 3)
     c1, c2 = client("c1"), client("c2")
     await bench.join(c1, "g", at=("broker-b",))
@@ -411,7 +411,7 @@ async def test_a_broker_is_tried_once_at_a_time(bench: Bench, monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_who_is_leaving_when_a_broker_was_lost_is_not_enrolled_again(bench: Bench) -> None:
+async def test_leaving_client_is_not_registered_again_at_a_lost_broker(bench: Bench) -> None:
     c1, c2 = client("c1"), client("c2")
     await bench.join(c1, "g", at=("broker-b",))
     await bench.join(c2, "h", at=("broker-b",))
@@ -429,7 +429,7 @@ async def test_who_is_leaving_when_a_broker_was_lost_is_not_enrolled_again(bench
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_who_left_one_group_is_enrolled_again_without_it(bench: Bench) -> None:
+async def test_left_group_is_not_registered_again(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", "h", at=("broker-b",))
     bench.held = []
@@ -446,7 +446,7 @@ async def test_who_left_one_group_is_enrolled_again_without_it(bench: Bench) -> 
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_who_has_closed_is_not_enrolled_again(bench: Bench) -> None:
+async def test_closed_client_is_not_registered_again(bench: Bench) -> None:
     c1, c2 = client("c1"), client("c2")
     await bench.join(c1, "g", at=("broker-b",))
     await bench.join(c2, "h", at=("broker-b",))
@@ -457,7 +457,7 @@ async def test_who_has_closed_is_not_enrolled_again(bench: Bench) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_who_has_moved_is_not_enrolled_again_where_it_was(bench: Bench) -> None:
+async def test_moved_client_is_not_registered_again_on_its_former_connection(bench: Bench) -> None:
     c1, c2 = client("c1"), client("c2")
     await bench.join(c1, "g", at=("broker-b",))
     await bench.join(c2, "h", at=("broker-b",))
@@ -473,7 +473,7 @@ async def test_who_has_moved_is_not_enrolled_again_where_it_was(bench: Bench) ->
     assert [link.told for link in bench.links] == [["+c1", "+c2", "-h", "+c1"], ["+c2"]]
 
 
-async def test_a_broker_that_appears_at_a_new_address_is_told_its_members(bench: Bench) -> None:
+async def test_members_are_registered_at_new_addresses_of_their_broker(bench: Bench) -> None:
     await bench.join(client("c1"), "g", at=("broker-a",))
     await bench.join(client("c2"), "g", at=("broker-a", "broker-b"))
     before = len(bench.links)
@@ -513,9 +513,7 @@ def reply_to(client_id: str) -> dict[str, str]:
         (request(200073, clientId="c2", liteTopic="a"), "c2"),
     ],
 )
-async def test_what_a_broker_asks_reaches_the_one_it_is_for(
-    bench: Bench, push: RemotingCommand, addressee: str
-) -> None:
+async def test_broker_request_reaches_its_recipient(bench: Bench, push: RemotingCommand, addressee: str) -> None:
     c1, c2, elsewhere = client("c1"), client("c2"), client("c3")
     await bench.join(c1, "g", producers=("p1",), at=("broker-b",))
     await bench.join(c2, "h", producers=("p2",), at=("broker-b",))
@@ -530,7 +528,7 @@ async def test_what_a_broker_asks_reaches_the_one_it_is_for(
         assert bench.pushed[1][0] is elsewhere
 
 
-async def test_a_client_is_reached_where_it_is_known(bench: Bench) -> None:
+async def test_server_for_returns_the_connection_of_the_registration(bench: Bench) -> None:
     c1, c2, unknown = client("c1"), client("c2"), client("c3")
     await bench.join(c1, "g", at=("broker-b",))
     await bench.join(c2, "g", at=("broker-b",))
@@ -541,7 +539,7 @@ async def test_a_client_is_reached_where_it_is_known(bench: Bench) -> None:
     assert bench.membership.server_for(unknown, address) is None
 
 
-async def test_a_broker_that_says_who_it_is_is_believed(bench: Bench) -> None:
+async def test_broker_name_in_a_request_is_kept(bench: Bench) -> None:
     await bench.join(client("c1"), "g", at=("broker-b",))
     bench.links[0].push(request(40, consumerGroup="g", bname="broker-x"))
     assert bench.pushed[0][1].fields["bname"] == "broker-x"
@@ -563,7 +561,7 @@ async def test_a_broker_that_says_who_it_is_is_believed(bench: Bench) -> None:
         (request(34), UnsupportedRequest),
     ],
 )
-async def test_what_concerns_nobody_here_is_refused(
+async def test_broker_request_without_a_recipient_is_rejected(
     bench: Bench, push: RemotingCommand, error: type[Exception]
 ) -> None:
     await bench.join(client("c1"), "g", producers=("p1",), at=("broker-b",))
@@ -572,7 +570,7 @@ async def test_what_concerns_nobody_here_is_refused(
     assert bench.pushed == []
 
 
-async def test_a_client_whose_connection_has_just_ended_is_not_asked(bench: Bench) -> None:
+async def test_closed_client_receives_no_broker_request(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", at=("broker-b",))
     c1.closed = True
@@ -580,7 +578,7 @@ async def test_a_client_whose_connection_has_just_ended_is_not_asked(bench: Benc
         bench.links[0].push(request(40, consumerGroup="g"))
 
 
-async def test_who_leaves_and_comes_back_before_the_brokers_have_answered_keeps_its_seat(bench: Bench) -> None:
+async def test_client_that_rejoins_before_the_brokers_answered_keeps_its_slot(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", at=("broker-b",))
     bench.held = []

@@ -13,7 +13,7 @@ def consumers(*groups: str) -> Groups:
     return Groups(consumers=frozenset(groups))
 
 
-def test_clients_that_share_no_group_share_a_lane() -> None:
+def test_clients_without_a_common_group_share_a_connection() -> None:
     lanes = MembershipConnections()
     a, b = FakeChannel(), FakeChannel()
     assert lanes.assign(a, consumers("g")) == (lanes.connection_of(a), None)
@@ -21,14 +21,14 @@ def test_clients_that_share_no_group_share_a_lane() -> None:
     assert len(lanes) == 1
 
 
-def test_members_of_one_group_are_kept_apart() -> None:
+def test_members_of_one_group_have_separate_connections() -> None:
     lanes = MembershipConnections()
     clients = [FakeChannel() for _ in range(5)]
     numbers = [lanes.assign(client, consumers("g"))[0].number for client in clients]
     assert numbers == [0, 1, 2, 3, 4]
 
 
-def test_every_java_client_is_in_the_inner_group_and_that_costs_nothing() -> None:
+def test_inner_producer_group_needs_no_slot() -> None:
     lanes = MembershipConnections()
     for _ in range(5):
         lane, _ = lanes.assign(FakeChannel(), Groups(frozenset([INNER_PRODUCER]), frozenset()))
@@ -36,7 +36,7 @@ def test_every_java_client_is_in_the_inner_group_and_that_costs_nothing() -> Non
     assert len(lanes) == 0
 
 
-def test_a_client_moves_when_its_new_group_is_taken_here_and_holds_both_seats_until_it_has_left() -> None:
+def test_moving_client_keeps_its_former_slots_until_they_are_released() -> None:
     lanes = MembershipConnections()
     first, second = FakeChannel(), FakeChannel()
     lanes.assign(first, consumers("g"))
@@ -52,7 +52,7 @@ def test_a_client_moves_when_its_new_group_is_taken_here_and_holds_both_seats_un
     assert lanes.connection_of(second) is lane
 
 
-def test_a_client_on_the_move_does_not_turn_back_to_the_lane_it_is_leaving() -> None:
+def test_moving_client_does_not_return_to_the_connection_it_leaves() -> None:
     lanes = MembershipConnections()
     first, other, mover = FakeChannel(), FakeChannel(), FakeChannel()
     lanes.assign(first, consumers("g"))
@@ -69,7 +69,7 @@ def test_a_client_on_the_move_does_not_turn_back_to_the_lane_it_is_leaving() -> 
     assert lane is not home
 
 
-def test_freed_seats_are_for_others() -> None:
+def test_released_slots_are_reused() -> None:
     lanes = MembershipConnections()
     first, second = FakeChannel(), FakeChannel()
     lane, _ = lanes.assign(first, consumers("g", "h"))
@@ -147,7 +147,7 @@ TestLanesKeepMembersApart.settings = settings(max_examples=60, stateful_step_cou
 
 @settings(max_examples=60, deadline=None)
 @given(sizes=st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 6), min_size=1))
-def test_there_are_as_many_lanes_as_the_largest_group_has_members(sizes: dict[str, int]) -> None:
+def test_number_of_connections_is_the_size_of_the_largest_group(sizes: dict[str, int]) -> None:
     lanes = MembershipConnections()
     for group, size in sizes.items():
         for _ in range(size):

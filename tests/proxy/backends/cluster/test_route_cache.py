@@ -46,7 +46,7 @@ class Bench:
         await self.cache.refresh()
 
 
-async def test_a_warm_route_does_not_wait_for_a_name_server() -> None:
+async def test_cached_route_is_returned_without_a_name_server() -> None:
     bench = Bench()
     assert bench.cache.cached("t") is None
     assert await bench.cache.get("t") is OLD
@@ -59,7 +59,7 @@ async def test_a_warm_route_does_not_wait_for_a_name_server() -> None:
     assert bench.name_server.asked == 1
 
 
-async def test_everybody_who_waits_for_a_cold_route_shares_one_question() -> None:
+async def test_concurrent_callers_share_one_load() -> None:
     bench = Bench()
     bench.name_server.free.clear()
     waiting = [asyncio.ensure_future(bench.cache.get("t")) for _ in range(10)]
@@ -72,7 +72,7 @@ async def test_everybody_who_waits_for_a_cold_route_shares_one_question() -> Non
     assert waiting[0].cancelled()
 
 
-async def test_a_failure_is_shared_and_not_kept() -> None:
+async def test_failed_load_is_shared_and_not_cached() -> None:
     bench = Bench(DOWN)
     failures = await asyncio.gather(*(bench.cache.get("t") for _ in range(3)), return_exceptions=True)
     assert failures == [DOWN] * 3
@@ -81,7 +81,7 @@ async def test_a_failure_is_shared_and_not_kept() -> None:
     assert await bench.cache.get("t") is OLD
 
 
-async def test_an_unknown_topic_is_not_asked_for_again_for_a_second() -> None:
+async def test_unknown_topic_is_not_loaded_again_for_a_second() -> None:
     bench = Bench(UNKNOWN)
     for _ in range(2):
         with pytest.raises(TopicNotExist):
@@ -94,7 +94,7 @@ async def test_an_unknown_topic_is_not_asked_for_again_for_a_second() -> None:
 
 
 @pytest.mark.parametrize("trouble", [DOWN, UNKNOWN])
-async def test_an_old_route_is_better_than_none(trouble: RemotingError) -> None:
+async def test_former_route_stays_if_reloading_fails(trouble: RemotingError) -> None:
     bench = Bench()
     await bench.cache.get("t")
     await bench.after(30, trouble)
@@ -104,7 +104,7 @@ async def test_an_old_route_is_better_than_none(trouble: RemotingError) -> None:
     assert bench.cache.cached("t") is NEW
 
 
-async def test_a_topic_that_stays_unknown_is_given_up_after_a_minute() -> None:
+async def test_route_of_a_missing_topic_is_dropped_after_a_minute() -> None:
     bench = Bench()
     await bench.cache.get("t")
     await bench.after(59, UNKNOWN)
@@ -115,7 +115,7 @@ async def test_a_topic_that_stays_unknown_is_given_up_after_a_minute() -> None:
         await bench.cache.get("t")
 
 
-async def test_an_unreachable_name_server_never_makes_a_route_forgotten() -> None:
+async def test_route_stays_while_name_servers_are_unreachable() -> None:
     bench = Bench()
     await bench.cache.get("t")
     for _ in range(20):
@@ -124,7 +124,7 @@ async def test_an_unreachable_name_server_never_makes_a_route_forgotten() -> Non
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(4, 1), (5, 2), (10, 2)])
-async def test_what_is_young_is_not_refreshed(seconds: float, asked: int) -> None:
+async def test_recent_route_is_not_refreshed(seconds: float, asked: int) -> None:
     bench = Bench()
     await bench.cache.get("t")
     await bench.after(seconds, NEW)
@@ -133,7 +133,7 @@ async def test_what_is_young_is_not_refreshed(seconds: float, asked: int) -> Non
 
 
 @pytest.mark.parametrize("used", [True, False])
-async def test_what_nobody_uses_is_forgotten(used: bool) -> None:
+async def test_unused_entry_is_dropped(used: bool) -> None:
     bench = Bench()
     await bench.cache.get("t")
     for _ in range(61):
@@ -144,7 +144,7 @@ async def test_what_nobody_uses_is_forgotten(used: bool) -> None:
     assert (bench.cache.cached("t") is OLD) == used
 
 
-async def test_unknown_topics_are_not_refreshed_but_asked_for_again() -> None:
+async def test_unknown_topics_are_dropped_by_a_refresh() -> None:
     bench = Bench(UNKNOWN)
     with pytest.raises(TopicNotExist):
         await bench.cache.get("t")
@@ -153,7 +153,7 @@ async def test_unknown_topics_are_not_refreshed_but_asked_for_again() -> None:
     assert await bench.cache.get("t") is OLD
 
 
-async def test_unknown_topics_are_noted_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_unknown_topics_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(route_cache, "_MAX_ENTRIES", 3)
     bench = Bench()
     await bench.cache.get("known")
@@ -170,7 +170,7 @@ async def test_unknown_topics_are_noted_up_to_a_bound(monkeypatch: pytest.Monkey
     assert bench.cache.cached("known") is None, "full or not, what is gone is given up"
 
 
-async def test_routes_are_refreshed_some_at_a_time() -> None:
+async def test_number_of_concurrent_refreshes_is_limited() -> None:
     bench = Bench()
     for number in range(100):
         await bench.cache.get(str(number))

@@ -68,7 +68,7 @@ async def bench(server: Server) -> Bench:
     return Bench(server.address)
 
 
-async def test_a_congested_connection_is_still_read(bench: Bench) -> None:
+async def test_congested_connection_is_still_read(bench: Bench) -> None:
     """A broker that cannot write reads no further either: both ends would wait for each other."""
     connection, client = await bench.connect(), FakeChannel()
     connection.pause_writing()
@@ -83,7 +83,7 @@ async def test_a_congested_connection_is_still_read(bench: Bench) -> None:
     assert connection.transport.is_reading()
 
 
-async def test_a_broker_that_says_nothing_is_given_up_with_all_its_requests(bench: Bench, server: Server) -> None:
+async def test_silent_connection_is_closed_with_all_its_requests(bench: Bench, server: Server) -> None:
     connection = await bench.connect()
     repeated: list[RemotingCommand] = []
 
@@ -111,7 +111,7 @@ async def test_a_broker_that_says_nothing_is_given_up_with_all_its_requests(benc
     assert len(server.connections) == 2
 
 
-async def test_a_broker_that_answers_others_keeps_its_connection(bench: Bench) -> None:
+async def test_timed_out_request_keeps_a_connection_that_receives_bytes(bench: Bench) -> None:
     connection = await bench.connect()
     late, other = bench.ask(SILENT, 3.0), bench.ask(SILENT)
     bench.pass_time(2.0)
@@ -125,7 +125,7 @@ async def test_a_broker_that_answers_others_keeps_its_connection(bench: Bench) -
     assert (bench.link.failed_at, bench.lost) == (None, [])
 
 
-async def test_a_broker_of_whom_nothing_is_wanted_may_be_silent(bench: Bench) -> None:
+async def test_idle_connection_is_not_closed(bench: Bench) -> None:
     connection = await bench.connect()
     answered = bench.ask(ANSWERED, 3.0)
     async with asyncio.timeout(30):
@@ -135,14 +135,14 @@ async def test_a_broker_of_whom_nothing_is_wanted_may_be_silent(bench: Bench) ->
     assert bench.link.connection is connection
 
 
-async def test_a_request_that_was_given_up_while_dialling_is_not_sent(bench: Bench, server: Server) -> None:
+async def test_request_cancelled_while_connecting_is_not_sent(bench: Bench, server: Server) -> None:
     given_up = bench.ask(SILENT)
     given_up.cancel()
     await bench.connect()
     assert server.codes == [ANSWERED]
 
 
-async def test_oneways_that_wait_for_a_connection_are_bounded(
+async def test_number_of_oneways_waiting_for_a_connection_is_limited(
     bench: Bench, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "_MAX_WAITING", 3)
@@ -152,7 +152,7 @@ async def test_oneways_that_wait_for_a_connection_are_bounded(
     assert server.codes == [15, 15, 15, ANSWERED]
 
 
-async def test_a_server_that_cannot_be_reached(bench: Bench) -> None:
+async def test_unreachable_server_is_reported(bench: Bench) -> None:
     bench = Bench(f"127.0.0.1:{free_port()}")
     with pytest.raises(ServiceUnavailable):
         await bench.ask(ANSWERED)

@@ -23,7 +23,7 @@ def broken(_: Any) -> None:
     raise KeyError("broken")
 
 
-async def test_an_observer_that_fails_costs_nobody_else_anything(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_observer_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     on = stage()
     on.core.observers.insert(0, broken)
     reply = on.core.handle(FakeChannel(), complete(REQUESTS[RequestCode.PULL_MESSAGE]))
@@ -37,7 +37,7 @@ async def test_an_observer_that_fails_costs_nobody_else_anything(caplog: pytest.
     assert [record.getMessage() for record in caplog.records] == ["observer failed"] * 2
 
 
-def test_what_cannot_be_observed_is_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_observation_is_logged_and_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Observation] = []
     with caplog.at_level(logging.ERROR):
         notify([seen.append], of_request, None, 0, None, 0.0)  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ def test_what_cannot_be_observed_is_told_to_nobody(caplog: pytest.LogCaptureFixt
     assert "observing a request failed" in caplog.text
 
 
-async def test_an_rpc_whose_observer_fails_is_answered(tmp_path: Path) -> None:
+async def test_rpc_is_answered_although_an_observer_fails(tmp_path: Path) -> None:
     async with run_replica(tmp_path, "") as replica, replica.grpc("orders") as client:
         await replica.create("orders")
         replica.app.core.observers.insert(0, broken)
@@ -53,7 +53,7 @@ async def test_an_rpc_whose_observer_fails_is_answered(tmp_path: Path) -> None:
         assert (await grpc_send(client, b"x")).status.message == "OK"
 
 
-def test_a_connection_listener_that_fails_costs_nobody_else_anything(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_connection_listener_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     told: list[object] = []
     event: Any = object()
     connections.notify((broken, told.append), event)

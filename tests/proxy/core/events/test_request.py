@@ -39,7 +39,7 @@ def stored(times: int = 0, host: str = "10.0.0.1") -> StoredMessage:
     )
 
 
-def test_a_send() -> None:
+def test_send_is_observed_with_queue_and_key() -> None:
     seen = observed(send(KEYS="k1 k2"), sent=10.1, broker="broker-a")
     assert (seen.protocol, seen.code, seen.response, seen.ok) == ("remoting", "SEND_MESSAGE_V2", 0, True)
     assert (seen.topic, seen.group, seen.broker, seen.queue) == ("orders", "p", "broker-a", 3)
@@ -49,7 +49,7 @@ def test_a_send() -> None:
     assert (seen.key, seen.delay_ms, seen.attempt) == ("k1", None, None)
 
 
-def test_names_of_any_length_are_cut() -> None:
+def test_long_names_are_cut() -> None:
     long = "x" * 100_000
     command = send(KEYS=f"{long} k2")
     command.fields.update(a=long, b=long)
@@ -58,23 +58,23 @@ def test_names_of_any_length_are_cut() -> None:
     assert observed(send(__SHARDINGKEY=long)).key == "x" * 255
 
 
-def test_a_send_in_the_long_form() -> None:
+def test_send_v1_is_observed_like_v2() -> None:
     fields = {"producerGroup": "p", "topic": "orders", "queueId": "1", "properties": properties.encode({"KEYS": "k"})}
     seen = observed(commands.request(RequestCode.SEND_MESSAGE, fields, b"1"))
     assert (seen.topic, seen.group, seen.queue, seen.key, seen.messages) == ("orders", "p", 1, "k", 1)
 
 
-def test_a_message_without_keys_is_known_by_its_sharding_key() -> None:
+def test_sharding_key_is_the_key_of_a_message_without_keys() -> None:
     assert observed(send(__SHARDINGKEY="s")).key == "s"
     assert observed(send(TAGS="KEYS")).key is None
 
 
-def test_refused_messages_are_not_counted() -> None:
+def test_rejected_messages_are_not_counted() -> None:
     seen = observed(send(), ResponseCode.TOPIC_NOT_EXIST)
     assert (seen.ok, seen.messages, seen.topic) == (False, 0, "orders")
 
 
-def test_a_batch_is_counted_message_by_message() -> None:
+def test_messages_of_a_batch_are_counted() -> None:
     body = messages.encode_batch([BatchMessage(0, b"y" * 200, "") for _ in range(3)])
     seen = observed(commands.request(RequestCode.SEND_BATCH_MESSAGE, {"a": "p", "b": "orders", "e": "0"}, body))
     assert (seen.messages, seen.bytes_in) == (3, len(body))
@@ -90,19 +90,19 @@ def test_a_batch_is_counted_message_by_message() -> None:
     ],
 )
 @pytest.mark.parametrize("host", ["10.0.0.1", "fe80::1"])
-def test_deliveries_are_counted_and_the_highest_attempt_is_told(code: int, topic: str, highest: int, host: str) -> None:
+def test_deliveries_are_counted_with_their_highest_attempt(code: int, topic: str, highest: int, host: str) -> None:
     body = b"".join(messages.encode_message(stored(times, host)) for times in (0, 4, 1))
     seen = observed(complete(REQUESTS[code], queueId="7", topic=topic), 0, commands.success(body=body))
     assert (seen.messages, seen.attempt, seen.bytes_out, seen.queue) == (3, highest, len(body), 7)
 
 
 @pytest.mark.parametrize("response", [19, 20, 210, 22])
-def test_nothing_found_is_no_error(response: int) -> None:
+def test_not_found_is_ok(response: int) -> None:
     seen = observed(complete(REQUESTS[RequestCode.PULL_MESSAGE]), response, commands.response(response))
     assert (seen.ok, seen.messages, seen.attempt) == (True, 0, None)
 
 
-def test_acknowledgements() -> None:
+def test_acknowledgements_are_counted() -> None:
     assert observed(complete(REQUESTS[RequestCode.ACK_MESSAGE])).messages == 1
     handles = [pop.ExtraInfo.parse(f"5 1700000000000 60000 0 0 broker-a 1 {offset}") for offset in (5, 6, 9)]
     body = BatchAckBody("broker-a", batch_acks("orders", "g", handles)).encode()
@@ -111,23 +111,23 @@ def test_acknowledgements() -> None:
     assert observed(commands.request(RequestCode.BATCH_ACK_MESSAGE, {}, b"nonsense")).messages == 0
 
 
-def test_what_nobody_knows() -> None:
+def test_unknown_code_is_observed_as_unknown() -> None:
     seen = observed(request(4711, topic="t"), ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
     assert (seen.code, seen.topic, seen.ok, seen.broker_seconds) == ("unknown", None, False, None)
 
 
-def test_numbers_that_are_none() -> None:
+def test_invalid_numbers_are_ignored() -> None:
     for queue in ("-1", "", "x", "9" * 40):
         assert observed(complete(REQUESTS[RequestCode.PULL_MESSAGE], queueId=queue)).queue is None
 
 
-def test_a_clients_language_is_known_before_its_heartbeat() -> None:
+def test_language_comes_from_the_first_request() -> None:
     seen = observed(java(send(), 453))
     assert seen.channel is not None
     assert seen.channel.session.language == "JAVA"
 
 
-def test_delays() -> None:
+def test_delay_is_read_from_properties() -> None:
     assert delay(properties.encode({"TIMER_DELAY_MS": "1500"})) == 1500
     assert delay(properties.encode({"TIMER_DELAY_SEC": "3"})) == 3000
     assert delay(properties.encode({"DELAY": "4"})) == 30_000
@@ -145,7 +145,7 @@ def test_delays() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 50, 90])
-def test_a_body_that_breaks_off_is_counted_as_far_as_it_goes(cut: int) -> None:
+def test_complete_records_of_a_truncated_body_are_counted(cut: int) -> None:
     record = messages.encode_message(stored(2))
     assert count(record + record[:cut]) == 1
     assert attempt(record + record[:cut]) == 3

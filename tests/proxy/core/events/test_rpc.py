@@ -67,14 +67,14 @@ def message(body: bytes, **system: Any) -> types.Message:
     return types.Message(topic=TOPIC, body=body, system_properties=types.SystemProperties(message_id="m", **system))
 
 
-async def test_a_delivery_at_the_end_of_time(seen: Seen) -> None:
+async def test_delay_of_the_latest_timestamp_is_limited(seen: Seen) -> None:
     """Refused or not, it is shown: in no more than 64 bits."""
     never = message(b"", delivery_timestamp=Timestamp(seconds=2**62))
     await seen.stub.SendMessage(pb.SendMessageRequest(messages=[never]), metadata=WHO)
     assert orjson.dumps(seen.last("SendMessage").delay_ms)
 
 
-async def test_a_message_from_its_send_to_its_acknowledgement(seen: Seen) -> None:
+async def test_rpcs_from_send_to_acknowledgement_are_observed(seen: Seen) -> None:
     due = Timestamp(seconds=int(time.time()) + 1)
     sent = message(b"12345", keys=["k1", "k2"], delivery_timestamp=due)
     answer = await seen.stub.SendMessage(pb.SendMessageRequest(messages=[sent]), metadata=WHO)
@@ -114,7 +114,7 @@ async def test_a_message_from_its_send_to_its_acknowledgement(seen: Seen) -> Non
     assert [one.code for one in seen.all if one.protocol == "grpc"] == ["SendMessage", "ReceiveMessage", "AckMessage"]
 
 
-async def test_refusals(seen: Seen) -> None:
+async def test_rejected_rpcs_are_observed_with_their_codes(seen: Seen) -> None:
     await seen.stub.SendMessage(pb.SendMessageRequest(messages=[message(b"1")]))
     refused = seen.last("SendMessage")
     assert (refused.response, refused.ok, refused.messages) == (Code.CLIENT_ID_REQUIRED, False, 0)
@@ -124,7 +124,7 @@ async def test_refusals(seen: Seen) -> None:
     assert (seen.last("QueryRoute").response, seen.last("QueryRoute").ok) == (Code.ILLEGAL_ACCESS_POINT, False)
 
 
-async def test_every_rpc_has_a_look() -> None:
+async def test_every_rpc_has_a_reader() -> None:
     from proxy.core.events.rpc import _READERS
 
     service = pb.DESCRIPTOR.services_by_name["MessagingService"]

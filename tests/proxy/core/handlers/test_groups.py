@@ -54,7 +54,7 @@ def ids(*client_ids: str) -> dict[str, Any]:
         ({"broker-a": {"consumerIdList": None}}, ["c1"], ["c1"]),
     ],
 )
-async def test_members_are_those_here_and_those_that_a_broker_knows(
+async def test_consumer_list_merges_the_registry_and_a_broker(
     answers: dict[str, Any], clients: list[str], listed: list[str]
 ) -> None:
     on = await joined(answers, *clients)
@@ -62,14 +62,14 @@ async def test_members_are_those_here_and_those_that_a_broker_knows(
     assert orjson.loads(answer.body) == ids(*listed)
 
 
-async def test_members_behind_other_proxies_count() -> None:
+async def test_consumer_list_includes_members_behind_other_proxies() -> None:
     on = await joined({}, "c1")
     on.registry.heartbeat(Member("far", "far"), [], {"g": ConsumerData({})}, 0)
     assert orjson.loads((await on.ask(request(LIST, consumerGroup="g"))).body) == ids("c1", "far")
 
 
 @pytest.mark.parametrize("code", [LIST, CONNECTIONS])
-async def test_what_the_broker_says_of_a_group_that_nobody_knows_is_passed_on(code: int) -> None:
+async def test_error_of_the_broker_is_returned_for_an_unknown_group(code: int) -> None:
     on = await joined({"broker-a": UNIDENTIFIED})
     answer = await on.ask(request(code, consumerGroup="g"))
     assert (answer.code, answer.remark) == (206, "no consumer")
@@ -77,13 +77,13 @@ async def test_what_the_broker_says_of_a_group_that_nobody_knows_is_passed_on(co
 
 @pytest.mark.parametrize("code", [LIST, CONNECTIONS])
 @pytest.mark.parametrize("brokers", [("broker-a",), ()])
-async def test_without_a_broker_an_unknown_group_is_not_online(code: int, brokers: tuple[str, ...]) -> None:
+async def test_unknown_group_is_not_online_without_a_broker(code: int, brokers: tuple[str, ...]) -> None:
     on = await joined({}, brokers=brokers)
     with pytest.raises(ConsumerNotOnline):
         await on.ask(request(code, consumerGroup="g"))
 
 
-async def test_a_broker_that_knows_the_asking_client_is_asked() -> None:
+async def test_query_goes_to_a_broker_at_which_the_client_is_registered() -> None:
     on = stage(FakeBackend(names=["broker-a", "broker-b"], warm={"orders": route("orders", "broker-b")}))
     client = FakeChannel()
     await on.ask(heartbeat("c1", {"g": ["orders"]}), client)
@@ -107,14 +107,14 @@ def connection(client_id: str, address: str) -> dict[str, Any]:
         {"broker-a": {"connectionSet": [connection("x", "10.0.0.2:2")], "consumeType": "T"}},
     ],
 )
-async def test_our_own_clients_are_shown_where_they_really_are(said: dict[str, Any]) -> None:
+async def test_connections_contain_the_real_addresses_of_local_clients(said: dict[str, Any]) -> None:
     on = await joined(said, "c1")
     body = orjson.loads((await on.ask(request(CONNECTIONS, consumerGroup="g"))).body)
     assert body["connectionSet"] == [connection("x", "10.0.0.2:2"), connection("c1", "192.0.2.0:50000")]
     assert body["consumeType"] == "T"
 
 
-async def test_without_a_broker_the_connections_are_what_heartbeats_tell() -> None:
+async def test_connections_without_a_broker_come_from_heartbeats() -> None:
     on = await joined({}, "c1", "c2")
     body = orjson.loads((await on.ask(request(CONNECTIONS, consumerGroup="g"))).body)
     assert body == {
@@ -131,14 +131,14 @@ CHECK, ASSIGN = RequestCode.CHECK_CLIENT_CONFIG, RequestCode.QUERY_ASSIGNMENT
 
 @pytest.mark.parametrize(("code", "body"), [(CHECK, b'{"subscriptionData":{"topic":"t"}}'), (ASSIGN, b'{"topic":"t"}')])
 @pytest.mark.parametrize("backend", ["warm", "cold"])
-async def test_the_first_broker_of_the_topic_is_asked(code: int, body: bytes, backend: str) -> None:
+async def test_query_goes_to_the_first_broker_of_the_topic(code: int, body: bytes, backend: str) -> None:
     on = stage(FakeBackend(**{backend: {"t": route("t", "broker-b", "broker-a")}}))  # type: ignore[arg-type]
     assert (await on.ask(request(code, body))).fields == {"served by": "broker-a"}
     assert [(sent.broker, sent.body) for sent in on.backend.sent] == [("broker-a", body)]
 
 
 @pytest.mark.parametrize(("code", "body"), [(CHECK, b'{"subscriptionData":{"topic":"t"}}'), (ASSIGN, b'{"topic":"t"}')])
-async def test_on_a_brokers_own_listener_that_broker_is_asked(code: int, body: bytes) -> None:
+async def test_query_on_a_dedicated_listener_goes_to_its_broker(code: int, body: bytes) -> None:
     on = stage()
     answer = await on.ask(request(code, body), FakeChannel(peer(broker="broker-x")))
     assert answer.fields == {"served by": "broker-x"}
@@ -153,7 +153,9 @@ async def test_on_a_brokers_own_listener_that_broker_is_asked(code: int, body: b
         (ASSIGN, b'{"topic":"empty"}', ServiceUnavailable),
     ],
 )
-async def test_what_cannot_be_asked_is_said(code: int, body: bytes, error: type[Exception]) -> None:
+async def test_query_with_an_invalid_body_or_without_a_broker_is_rejected(
+    code: int, body: bytes, error: type[Exception]
+) -> None:
     empty = route("empty")
     empty.data.update(queueDatas=[])
     on = stage(FakeBackend(warm={"empty": type(empty)("empty", {"queueDatas": [], "brokerDatas": []}, ())}))

@@ -41,7 +41,7 @@ def grants(*away: str, refusing: str = "") -> FakeBackend:
 
 
 @pytest.mark.parametrize("code", [LOCK, UNLOCK])
-async def test_each_broker_is_asked_for_its_own_queues(code: int) -> None:
+async def test_locks_are_requested_from_the_brokers_of_the_queues(code: int) -> None:
     on = stage(grants())
     await on.ask(ask(code))
     assert [(sent.broker, sent.fields, orjson.loads(sent.body)) for sent in on.backend.sent] == [
@@ -55,7 +55,7 @@ async def test_each_broker_is_asked_for_its_own_queues(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [LOCK, UNLOCK])
-async def test_a_request_about_one_brokers_queues_travels_unchanged(code: int) -> None:
+async def test_request_for_queues_of_one_broker_is_forwarded_unchanged(code: int) -> None:
     """It may be signed, and the signature covers fields and body."""
     body = b'{ "consumerGroup" : "g", "mqSet" : [{"queueId":0,"brokerName":"broker-b","topic":"orders"}] }'
     command = request(code, body, AccessKey="k", Signature="s", bname="broker-x")
@@ -66,7 +66,7 @@ async def test_a_request_about_one_brokers_queues_travels_unchanged(code: int) -
 
 
 @pytest.mark.parametrize("queues", [QUEUES[:1], QUEUES], ids=["one broker", "two brokers"])
-async def test_brokers_are_to_answer_even_where_the_client_wants_no_answer(queues: Any) -> None:
+async def test_oneway_request_is_sent_to_brokers_as_a_request_with_response(queues: Any) -> None:
     """Orderly consumers unlock by oneway requests; a request without an answer would time out."""
     asked: list[RemotingCommand] = []
 
@@ -88,18 +88,18 @@ async def test_brokers_are_to_answer_even_where_the_client_wants_no_answer(queue
         (FakeBackend(answer=lambda *_: commands.success(body=b'{"lockOKMQSet":null}')), []),
     ],
 )
-async def test_what_was_granted_is_joined(backend: FakeBackend, granted: list[Any]) -> None:
+async def test_granted_locks_of_all_brokers_are_merged(backend: FakeBackend, granted: list[Any]) -> None:
     answer = await stage(backend).ask(ask(LOCK))
     assert (answer.code, orjson.loads(answer.body)) == (0, {"lockOKMQSet": granted})
 
 
 @pytest.mark.parametrize("backend", [grants("broker-a", "broker-b"), grants("broker-b", refusing="broker-a")])
-async def test_when_no_broker_could_grant_anything_that_is_an_error(backend: FakeBackend) -> None:
+async def test_lock_fails_if_every_broker_fails(backend: FakeBackend) -> None:
     with pytest.raises(RemotingError):
         await stage(backend).ask(ask(LOCK))
 
 
-async def test_a_queue_that_may_still_be_locked_is_told() -> None:
+async def test_unlock_reports_the_failure_of_any_broker() -> None:
     with pytest.raises(ServiceUnavailable):
         await stage(grants("broker-b")).ask(ask(UNLOCK))
     answer = await stage(grants(refusing="broker-b")).ask(ask(UNLOCK))
@@ -107,7 +107,7 @@ async def test_a_queue_that_may_still_be_locked_is_told() -> None:
 
 
 @pytest.mark.parametrize(("code", "body"), [(LOCK, {"lockOKMQSet": []}), (UNLOCK, None)])
-async def test_no_queues_are_no_work(code: int, body: Any) -> None:
+async def test_request_without_queues_is_answered_without_brokers(code: int, body: Any) -> None:
     on = stage(grants())
     answer = await on.ask(ask(code, []))
     assert (answer.code, orjson.loads(answer.body or b"null"), on.backend.sent) == (0, body, [])
@@ -117,7 +117,7 @@ async def test_no_queues_are_no_work(code: int, body: Any) -> None:
 @pytest.mark.parametrize(
     "queues", [5, [5], [{}], [{"brokerName": ""}], [QUEUES[0], {"topic": "t"}], {"brokerName": "a"}]
 )
-async def test_queues_without_a_broker_are_refused_and_none_is_locked(code: int, queues: Any) -> None:
+async def test_queue_without_a_broker_is_rejected_before_any_lock(code: int, queues: Any) -> None:
     on = stage(grants())
     with pytest.raises(BodyError):
         await on.ask(ask(code, queues))

@@ -16,7 +16,7 @@ def query(topic: str = "orders") -> RemotingCommand:
     return command
 
 
-async def test_each_nameless_query_of_a_client_is_answered_by_the_next_broker() -> None:
+async def test_queries_without_a_broker_name_go_to_each_broker_in_turn() -> None:
     warm = {topic: route(topic, "broker-a", "broker-b", "broker-c") for topic in ("orders", "bills")}
     on = stage(FakeBackend(warm=warm))
     one, two = FakeChannel(), FakeChannel()
@@ -33,14 +33,14 @@ async def test_each_nameless_query_of_a_client_is_answered_by_the_next_broker() 
         (query(), FakeChannel(peer(broker="broker-y")), "broker-y"),
     ],
 )
-async def test_a_named_broker_is_the_one(command: RemotingCommand, channel: FakeChannel, broker: str) -> None:
+async def test_query_goes_to_the_named_broker(command: RemotingCommand, channel: FakeChannel, broker: str) -> None:
     on = stage(FakeBackend(warm={"orders": route()}))
     for _ in range(2):
         await on.ask(command, channel)
     assert [sent.broker for sent in on.backend.sent] == [broker] * 2
 
 
-async def test_a_cold_route_is_loaded() -> None:
+async def test_query_loads_a_missing_route() -> None:
     on = stage(FakeBackend(cold={"orders": route()}))
     assert (await on.ask(query())).fields == {"served by": "broker-a"}
 
@@ -55,6 +55,6 @@ async def test_a_cold_route_is_loaded() -> None:
         ),
     ],
 )
-async def test_a_topic_without_brokers(backend: FakeBackend, error: type[Exception]) -> None:
+async def test_query_for_a_topic_without_brokers_is_unavailable(backend: FakeBackend, error: type[Exception]) -> None:
     with pytest.raises(error):
         await stage(backend).ask(query())

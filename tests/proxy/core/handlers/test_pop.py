@@ -98,7 +98,7 @@ class Popping:
         return [sent.fields for sent in self.returned]
 
 
-async def test_what_was_popped_goes_to_the_client_that_waits_for_it() -> None:
+async def test_popped_messages_are_returned_to_the_waiting_client() -> None:
     popping = await Popping().start()
     answer = popped()
     await popping.answer(answer)
@@ -109,7 +109,7 @@ async def test_what_was_popped_goes_to_the_client_that_waits_for_it() -> None:
     assert popping.on.observed == [("POP_MESSAGE", 0)]
 
 
-async def test_what_was_popped_for_a_client_that_is_gone_is_given_back() -> None:
+async def test_messages_popped_for_a_disconnected_client_are_released() -> None:
     popping = await Popping().start()
     popping.channel.closed = True
     await popping.answer(popped())
@@ -119,7 +119,7 @@ async def test_what_was_popped_for_a_client_that_is_gone_is_given_back() -> None
     assert (await popping.reply).code == ResponseCode.PULL_NOT_FOUND
 
 
-async def test_what_was_popped_for_a_client_that_was_sent_elsewhere_is_given_back() -> None:
+async def test_messages_popped_after_go_away_are_released() -> None:
     popping = await Popping().start()
     popping.on.core.drain.start()
     with pytest.raises(GoAway):
@@ -128,14 +128,14 @@ async def test_what_was_popped_for_a_client_that_was_sent_elsewhere_is_given_bac
     assert popping.given_back == everything()
 
 
-async def test_what_was_popped_for_a_request_that_was_given_up_is_given_back() -> None:
+async def test_messages_popped_for_a_cancelled_request_are_released() -> None:
     popping = await Popping().start()
     popping.reply.cancel()
     await popping.answer(popped())
     assert popping.given_back == everything()
 
 
-async def test_what_was_popped_from_lite_topics_is_given_back_to_them() -> None:
+async def test_messages_popped_from_lite_topics_are_released_to_them() -> None:
     on = stage()
     on.backend.pending = []
     channel, command = FakeChannel(), complete(REQUESTS[RequestCode.POP_LITE_MESSAGE], pollTime="20000")
@@ -156,7 +156,7 @@ async def test_what_was_popped_from_lite_topics_is_given_back_to_them() -> None:
     assert fields["extraInfo"] == "0 1700000000789 60000 6 0 broker-a 0 7"
 
 
-async def test_handles_in_the_messages_count_for_what_they_say() -> None:
+async def test_release_uses_the_handles_in_the_messages() -> None:
     """Where a retried message has the topic that was asked for, its POP_CK tells where it is from."""
     retried = StoredMessage(topic="orders", queue_offset=5, properties="POP_CK\x015 1 2 3 1 broker-a 0 5\x02")
     popping = await Popping().start()
@@ -179,7 +179,7 @@ async def test_handles_in_the_messages_count_for_what_they_say() -> None:
     ],
 )
 @pytest.mark.parametrize("closed", [False, True])
-async def test_nothing_is_given_back_where_nothing_was_popped(
+async def test_nothing_is_released_without_popped_messages(
     answer: RemotingCommand | Exception | None, closed: bool
 ) -> None:
     popping = await Popping().start()
@@ -208,7 +208,7 @@ def own_listeners(*brokers: str) -> ListenerRoutes:
     ],
     ids=["warm", "cold", "a listener of its own"],
 )
-async def test_who_named_no_broker_is_given_back_for_at_the_one_that_popped(
+async def test_release_without_a_broker_name_goes_to_the_broker_that_popped(
     more: dict[str, Any], channel: Any, broker: str
 ) -> None:
     on = stage(FakeBackend(**more), addresses=own_listeners("broker-a"))
@@ -229,7 +229,9 @@ async def test_who_named_no_broker_is_given_back_for_at_the_one_that_popped(
         popped(startOffsetInfo="garbage"),
     ],
 )
-async def test_what_cannot_be_read_stays_invisible(answer: RemotingCommand, caplog: pytest.LogCaptureFixture) -> None:
+async def test_undecodable_pop_response_is_logged_and_not_released(
+    answer: RemotingCommand, caplog: pytest.LogCaptureFixture
+) -> None:
     popping = await Popping().start()
     popping.channel.closed = True
     await popping.answer(answer)
@@ -238,7 +240,7 @@ async def test_what_cannot_be_read_stays_invisible(answer: RemotingCommand, capl
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 
-async def test_a_pop_costs_no_task() -> None:
+async def test_pop_creates_no_task() -> None:
     popping = Popping()
     before = asyncio.all_tasks()
     await popping.start()

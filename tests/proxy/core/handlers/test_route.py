@@ -18,7 +18,7 @@ def ask(version: int = STANDARD_JSON_VERSION, **more: str) -> RemotingCommand:
 @pytest.mark.parametrize(
     "backend", [{"warm": {"orders": route()}}, {"cold": {"orders": route()}}], ids=["warm", "cold"]
 )
-async def test_every_address_is_ours(backend: dict[str, object]) -> None:
+async def test_route_contains_only_addresses_of_the_proxy(backend: dict[str, object]) -> None:
     answer = await stage(FakeBackend(**backend)).ask(ask())  # type: ignore[arg-type]
     (broker,) = orjson.loads(answer.body)["brokerDatas"]
     assert broker["brokerAddrs"] == {"0": "198.51.100.9:8080", "1": "198.51.100.9:8080"}
@@ -34,13 +34,13 @@ async def test_every_address_is_ours(backend: dict[str, object]) -> None:
         (ask(0, acceptStandardJsonOnly="false"), False),
     ],
 )
-async def test_the_dialect_is_the_clients(command: RemotingCommand, standard: bool) -> None:
+async def test_route_is_encoded_in_the_clients_json_dialect(command: RemotingCommand, standard: bool) -> None:
     body = (await stage(FakeBackend(warm={"orders": route()})).ask(command)).body
     assert (b'{"0":' in body, b"{0:" in body) == (standard, not standard)
     assert parse("orders", body).brokers == ("broker-a",)
 
 
-async def test_a_client_that_learns_of_brokers_is_enrolled_there() -> None:
+async def test_route_registers_the_client_at_its_brokers() -> None:
     on = stage(FakeBackend(warm={"orders": route("orders", "broker-a", "broker-b")}))
     client = FakeChannel()
     await on.ask(heartbeat(producers=["p"]), client)
@@ -51,7 +51,7 @@ async def test_a_client_that_learns_of_brokers_is_enrolled_there() -> None:
 
 
 @pytest.mark.parametrize(("trouble", "code"), [(TopicNotExist("no"), 17), (ServiceUnavailable("no"), 14)])
-async def test_the_reason_why_there_is_none_is_told(trouble: Exception, code: int) -> None:
+async def test_missing_route_raises_the_reason(trouble: Exception, code: int) -> None:
     on = stage(FakeBackend(cold={"orders": trouble}))
     with pytest.raises(type(trouble)):
         await on.ask(ask())

@@ -24,7 +24,7 @@ def away(*brokers: str) -> FakeBackend:
 
 
 @pytest.mark.parametrize("code", [RUNNING_INFO, DIRECTLY])
-async def test_a_client_that_is_here_is_asked(code: int) -> None:
+async def test_local_client_receives_the_request(code: int) -> None:
     on = stage(FakeBackend(names=["broker-a"]))
     client, other = FakeChannel(), FakeChannel()
     await on.ask(heartbeat("c1", {"g": []}), client)
@@ -36,7 +36,7 @@ async def test_a_client_that_is_here_is_asked(code: int) -> None:
 
 
 @pytest.mark.parametrize(("fields", "broker"), [({"brokerName": "broker-b"}, "broker-b"), ({}, "broker-a")])
-async def test_only_a_broker_can_put_the_message_into_the_question(fields: dict[str, str], broker: str) -> None:
+async def test_consume_directly_without_a_message_goes_to_the_broker(fields: dict[str, str], broker: str) -> None:
     on = stage(away())
     client = FakeChannel()
     await on.ask(heartbeat("c1", {"g": []}), client)
@@ -57,7 +57,7 @@ async def test_only_a_broker_can_put_the_message_into_the_question(fields: dict[
         (RUNNING_INFO, {"brokerName": "broker-b"}, away(), ["broker-a"]),
     ],
 )
-async def test_of_another_client_a_broker_is_asked(
+async def test_request_for_another_client_goes_to_a_broker(
     code: int, fields: dict[str, str], backend: FakeBackend, asked: list[str]
 ) -> None:
     on = stage(backend)
@@ -66,7 +66,7 @@ async def test_of_another_client_a_broker_is_asked(
     assert [sent.broker for sent in backend.sent] == asked
 
 
-async def test_what_the_last_broker_refuses_with_is_passed_on() -> None:
+async def test_error_of_the_last_broker_is_returned() -> None:
     backend = FakeBackend(names=["broker-a", "broker-b"], answer=lambda broker, _: commands.response(1, remark=broker))
     answer = await stage(backend).ask(ask(RUNNING_INFO))
     assert (answer.code, answer.remark) == (1, "broker-b")
@@ -75,6 +75,6 @@ async def test_what_the_last_broker_refuses_with_is_passed_on() -> None:
 @pytest.mark.parametrize(
     ("backend", "error"), [(away("broker-a", "broker-b"), ConsumerNotOnline), (FakeBackend(), ServiceUnavailable)]
 )
-async def test_a_client_that_nobody_can_ask(backend: FakeBackend, error: type[RemotingError]) -> None:
+async def test_client_without_any_broker_is_not_online(backend: FakeBackend, error: type[RemotingError]) -> None:
     with pytest.raises(error):
         await stage(backend).ask(ask(RUNNING_INFO))
