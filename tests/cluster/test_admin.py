@@ -18,7 +18,7 @@ from tests.cluster.client import Client, create_topic, queue_fields, unique, wai
 from tests.cluster.grpc.consumer import Consumer
 from tests.cluster.grpc.replica import create_group
 from tests.cluster.servers import HOST, PEERS, Cluster, Failed, Gantry
-from tests.faults.kit import Holder
+from tests.faults.java_consumer import JavaConsumer
 from tests.ports import free_port
 
 pytestmark = [
@@ -263,7 +263,7 @@ async def test_reset_of_one_queue_is_rejected_if_brokers_leave_resets_to_clients
 async def test_reset_offset_moves_a_live_consumer(cluster: Cluster, operated: Operated, api: Api) -> None:
     """With the broker's help: it tells its clients where to go on."""
     topic, group = await create_topic(cluster.broker, "live", queues=1), unique("group")
-    with Holder(operated.address, topic, group) as holder:
+    with JavaConsumer(operated.address, topic, group) as holder:
         await anyio.to_thread.run_sync(lambda: holder.wait(1, _SLOW))
         async with Client(operated.address) as client:
 
@@ -301,7 +301,7 @@ async def test_a_remoting_client_reports_its_state_and_verifies_a_message(
     cluster: Cluster, operated: Operated, api: Api
 ) -> None:
     topic, group = await create_topic(cluster.broker, "asked", queues=2), unique("group")
-    with Holder(operated.address, topic, group) as holder:
+    with JavaConsumer(operated.address, topic, group) as holder:
         await anyio.to_thread.run_sync(lambda: holder.wait(2, _SLOW))
         async with Client(operated.address) as client:
             member = await _member(api, group)

@@ -5,7 +5,7 @@ import pytest
 from tests.cluster.reports import add_logs, show_figures
 from tests.cluster.servers import Cluster, started
 
-# Brokers tell name servers of themselves every 30 s; every 10 s is as often as they can.
+# Brokers register at name servers every 30 s by default; 10 s is the minimum.
 OPTIONS = (
     *("--fast-timers", "--second-broker", "--second-namesrv"),
     *("--broker-set", "registerNameServerPeriod=10000"),
@@ -19,7 +19,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two brokers and two name servers; a test that kills one of them starts it again."""
+    """Two brokers and two name servers; a test that kills one of them restarts it."""
     with started(tmp_path_factory, "pair", *OPTIONS) as cluster:
         yield cluster
 

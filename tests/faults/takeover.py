@@ -1,4 +1,4 @@
-"""How long until a killed consumer's queues are owned by another: direct, through Gantry, through the Java proxy.
+"""Measure the takeover time of a killed consumer's queues: direct, through Gantry, through the Java proxy.
 
 python -m tests.faults.takeover [RUNS]
 """
@@ -11,7 +11,7 @@ from statistics import median
 
 from tests.cluster.client import unique
 from tests.cluster.servers import Cluster, Gantry
-from tests.faults.kit import Holder
+from tests.faults.java_consumer import JavaConsumer
 
 _QUEUES = 8
 
@@ -19,7 +19,7 @@ _QUEUES = 8
 def _takeover(cluster: Cluster, endpoint: str, orderly: bool) -> float:
     topic, group = unique("takeover"), unique("group")
     cluster.topic(topic, _QUEUES)
-    with Holder(endpoint, topic, group) as survivor, Holder(endpoint, topic, group) as victim:
+    with JavaConsumer(endpoint, topic, group) as survivor, JavaConsumer(endpoint, topic, group) as victim:
         for holder in (survivor, victim):
             holder.wait(_QUEUES // 2, 90)
         begin = victim.leave() if orderly else victim.kill()

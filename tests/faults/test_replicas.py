@@ -1,4 +1,4 @@
-"""Replicas under stress: draining without a failed send, bad neighbours, old clients on two brokers."""
+"""Replicas under stress: draining without a failed send, misbehaving clients, old clients on two brokers."""
 
 import asyncio
 import signal
@@ -14,7 +14,7 @@ from remoting.codes import RequestCode, ResponseCode
 from tests.cluster.client import Client, create_topic, described, pull_fields, send_fields, strings, unique, v2
 from tests.cluster.reports import figure
 from tests.cluster.servers import HOST, Cluster, Gantry, run_client, serving
-from tests.faults.kit import relaying
+from tests.faults.relay import relaying
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(300, func_only=True)]
@@ -25,7 +25,7 @@ async def test_no_send_fails_while_a_replica_drains(pair: Cluster, tmp_path: Pat
     await anyio.to_thread.run_sync(pair.topic, topic, 4)
     one, two = free_port(), free_port()
     targets = [f"{HOST}:{one}", f"{HOST}:{two}"]
-    # As clients of a load balancer: all are told its address, it knows who is alive.
+    # As behind a load balancer: clients receive its address, and it selects a live replica.
     async with relaying(lambda: targets) as balancer:
         (tmp_path / "one").mkdir()
         config = f'drain_timeout = 25.0\n[[listen]]\naddress = "{{}}"\nadvertise = "{balancer.address}"\n'
@@ -36,7 +36,7 @@ async def test_no_send_fails_while_a_replica_drains(pair: Cluster, tmp_path: Pat
 
             async def load() -> None:
                 words = ("bench-send", "40000", "--endpoint", balancer.address, "--topic", topic, "--group", "g")
-                call = lambda: run_client("java-remoting", *words)  # noqa: E731  # what runs in the thread
+                call = lambda: run_client("java-remoting", *words)  # noqa: E731  # run in a thread
                 reports.append(await anyio.to_thread.run_sync(call))
 
             async with anyio.create_task_group() as tasks:
@@ -101,7 +101,7 @@ async def test_misbehaving_clients_do_not_slow_other_clients(pair: Cluster, tmp_
 
 
 def _resident(pid: int) -> int:
-    """Memory of a process in MiB."""
+    """Return the memory of a process in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) // 1024
@@ -113,7 +113,7 @@ def _resident(pid: int) -> int:
 
 @pytest.fixture(scope="module")
 def doors(pair: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
-    """A replica with a listener for all and one for the second broker."""
+    """A replica with a shared listener and one dedicated to the second broker."""
     port = free_port()
     config = (
         f'[[listen]]\naddress = "{HOST}:{port}"\n[[listen]]\naddress = "{HOST}:{free_port()}"\nbroker = "broker-b"\n'
@@ -138,7 +138,7 @@ async def test_old_client_uses_two_brokers_through_dedicated_listeners(
     topic, group = unique("old"), unique("group")
     await anyio.to_thread.run_sync(pair.topic, topic, 4)
     async with Client(doors.address) as client:
-        # A group's first member ever looks at its retry topic only half a minute later, with any server.
+        # A group's very first member reads its retry topic only after 30 s, with any server.
         await client.heartbeat({group: [topic]})
         await client.route(topic)
         await client.heartbeat({group: [topic]})
@@ -163,7 +163,7 @@ async def test_missing_dedicated_listener_is_reported_with_a_remedy(pair: Cluste
             assert reply.code == ResponseCode.VERSION_NOT_SUPPORTED, described(reply)
             for part in ("listen.broker", "broker-a", "broker-b", "4.9.5"):
                 assert part in (reply.remark or ""), reply.remark
-        # A topic on one broker only leaves no doubt.
+        # A topic on a single broker is unambiguous.
         alone = await create_topic(pair.broker, "alone")
         await client.route(alone)
         await client.send(alone, b"x")

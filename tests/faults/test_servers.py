@@ -1,4 +1,4 @@
-"""Brokers and name servers are killed and come back."""
+"""Killed and restarted brokers and name servers."""
 
 import time
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ async def test_members_are_registered_again_at_a_restarted_broker(pair: Cluster,
             await client.heartbeat({group: [topic]})
         await anyio.to_thread.run_sync(pair.kill, "broker-b")
         try:
-            # A route without the broker, and requests that name it all the same.
+            # A route without the broker, while requests still name it.
             begin = time.monotonic()
             fields = {**queue_fields(topic), "bname": "broker-b"}
             reply = await one.ask(RequestCode.GET_MAX_OFFSET, fields)
@@ -88,10 +88,10 @@ async def test_traffic_continues_without_name_servers(pair: Cluster, gantry: Gan
         await client.send(topic, b"before")
         await anyio.to_thread.run_sync(pair.kill, "namesrv")
         try:
-            # One of two: even what is asked for the first time is known.
+            # One of two: routes are found even if they were never loaded before.
             await client.route(later)
             await anyio.to_thread.run_sync(pair.kill, "namesrv2")
-            # None: what is known goes on, what is not has its clear answer.
+            # None: cached routes stay in use, other routes fail with a clear error.
             begin = time.monotonic()
             for _ in range(5):
                 await client.route(topic)
@@ -102,7 +102,7 @@ async def test_traffic_continues_without_name_servers(pair: Cluster, gantry: Gan
             assert unknown.remark
         finally:
             await anyio.to_thread.run_sync(pair.restart, "namesrv2")
-        # A name server that was started just now knows nothing until the brokers have registered again.
+        # A restarted name server lists nothing until the brokers have registered again.
         for _ in range(3):
             await client.route(topic)
             await client.send(topic, b"fresh")
@@ -117,14 +117,14 @@ async def test_traffic_continues_without_name_servers(pair: Cluster, gantry: Gan
 
             await wait_until(registered, "the brokers at the second name server", 60)
         await anyio.to_thread.run_sync(pair.restart, "namesrv")
-        # The first knows nothing, the second everything: a replica that has just been started is fine.
+        # The first lists nothing, the second everything: a new replica works.
         async with serving(Gantry(tmp_path, pair.namesrv)) as fresh, Client(fresh.address) as another:
             async with Client(pair.addresses["namesrv"]) as direct:
                 reply = await direct.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": later})
                 figure(f"the fresh name server answers {reply.code}")
 
             async def whole() -> bool:
-                # While the brokers come back to it one by one, it may know half of the topic.
+                # While brokers register one by one, it may list part of the topic's route.
                 return len((await another.route(later))["queueDatas"]) == 2
 
             figure(f"a new replica has the whole route after {await wait_until(whole, 'the whole route'):.1f} s")

@@ -1,4 +1,4 @@
-"""The master is killed; a slave is there."""
+"""A killed master with a slave."""
 
 import time
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from remoting.messages import StoredMessage
 from tests.cluster.client import Client, described, pull_fields, queue_fields, send_fields, unique, v2, wait_until
 from tests.cluster.reports import figure
 from tests.cluster.servers import Cluster, Gantry, serving, started
-from tests.faults.kit import relaying
+from tests.faults.relay import relaying
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 
-# Seconds. What waits for a broker that is gone waits for three and more.
+# Seconds; a wait for a dead broker takes at least three.
 _AT_ONCE = 2.5
 
 
@@ -42,7 +42,7 @@ async def _timed(
 
 
 async def _prepare(cluster: Cluster, client: Client, topic: str, group: str) -> StoredMessage:
-    """Five messages that the slave has too; the first of them."""
+    """Send five messages, wait until the slave has them, and return the first."""
     await client.heartbeat({group: [topic]})
     for number in range(5):
         await client.send(topic, b"%d" % number)
@@ -89,7 +89,7 @@ async def test_slave_serves_reads_without_lost_messages(slave: Cluster, tmp_path
                     assert seconds < _AT_ONCE
                     await client.heartbeat({group: [topic]})
                     assert await client.consumers(group) == [client.client_id]
-                    # The second round is after the name server has told that there is no master.
+                    # The second round follows after the name server stopped listing the master.
                     await anyio.sleep(1.5)
             finally:
                 begin = time.monotonic()
@@ -126,7 +126,7 @@ async def test_acting_master_serves_its_requests(acting: Cluster, tmp_path: Path
                         client, RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group)
                     )
                     figure(f"send: {described(sent)}; send back: {described(back)}")
-                    # The slave itself says what it can do: it takes messages back only for a master in its process.
+                    # The slave's own rule: it accepts sent-back messages only for a master in its process.
                     assert back.code in {*_RETRYABLE, ResponseCode.SYSTEM_ERROR}, described(back)
                     assert back.remark
                     assert seconds < _AT_ONCE

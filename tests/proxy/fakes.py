@@ -1,4 +1,4 @@
-"""What the tests of the core share: a clock to set, channels that record, a backend that answers from memory."""
+"""Fakes for tests of the core: a clock, channels that record requests, a backend in memory."""
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
@@ -29,7 +29,7 @@ Answer = Callable[[str, RemotingCommand], RemotingCommand | Exception]
 
 @dataclass
 class Clock:
-    """Seconds, moved by hand."""
+    """A clock in seconds that tests set."""
 
     now: float = 1000.0
 
@@ -43,7 +43,7 @@ def peer(address: str = "192.0.2.7:50000", local: str = "198.51.100.9:8080", **m
 
 @dataclass(eq=False)
 class FakeChannel:
-    """A client that keeps what it is asked and told, and answers what `answers` says."""
+    """A client that records requests and oneway requests and answers with its id."""
 
     peer: Peer = field(default_factory=peer)
     protocol: ChannelProtocol = "remoting"
@@ -52,9 +52,9 @@ class FakeChannel:
     supports_go_away: bool = True
     producers_represented: bool = False
     leave_cause: str = "unregistered"
-    asked: list[RemotingCommand] = field(default_factory=list)
-    told: list[RemotingCommand] = field(default_factory=list)
-    holds: int = 0
+    requests: list[RemotingCommand] = field(default_factory=list)
+    oneways: list[RemotingCommand] = field(default_factory=list)
+    pauses: int = 0
     session: Session = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,24 +65,24 @@ class FakeChannel:
         return Identity(self.session.client_id, self.session.language or None, None)
 
     def request(self, command: RemotingCommand, timeout: float) -> Reply:
-        self.asked.append(command)
+        self.requests.append(command)
         reply: Reply = asyncio.get_running_loop().create_future()
         reply.set_result(commands.success({"answered by": str(self.session.client_id)}))
         return reply
 
     def oneway(self, command: RemotingCommand) -> None:
-        self.told.append(command)
+        self.oneways.append(command)
 
     def pause(self) -> None:
-        self.holds += 1
+        self.pauses += 1
 
     def resume(self) -> None:
-        self.holds -= 1
+        self.pauses -= 1
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A request as it reached a broker."""
+    """A request as a broker received it."""
 
     broker: str
     code: int
@@ -93,7 +93,7 @@ class Sent:
 
 @dataclass
 class FakeBackend:
-    """Brokers in memory. `warm` and `cold` are routes at hand and to be loaded; `answer` is what brokers say."""
+    """Brokers in memory. warm, cold: cached routes and routes to be loaded; answer: returns the brokers' replies."""
 
     warm: dict[str, TopicRoute] = field(default_factory=dict)
     cold: dict[str, TopicRoute | Exception] = field(default_factory=dict)
@@ -101,10 +101,10 @@ class FakeBackend:
     answer: Answer = lambda broker, command: commands.success({"served by": broker}, b"{}")
     pending: list[Reply] | None = None
     sent: list[Sent] = field(default_factory=list)
-    enrolled: list[tuple[FakeChannel, Groups, frozenset[str]]] = field(default_factory=list)
-    withdrawn: list[tuple[FakeChannel, Groups]] = field(default_factory=list)
-    farewells: list[RemotingCommand | None] = field(default_factory=list)
-    withdrawing: asyncio.Event | None = None
+    registered: list[tuple[FakeChannel, Groups, frozenset[str]]] = field(default_factory=list)
+    unregistered: list[tuple[FakeChannel, Groups]] = field(default_factory=list)
+    unregister_commands: list[RemotingCommand | None] = field(default_factory=list)
+    unregistering: asyncio.Event | None = None
 
     def cached_route(self, topic: str) -> TopicRoute | None:
         return self.warm.get(topic)
@@ -144,26 +144,26 @@ class FakeBackend:
         return True
 
     def register(self, channel: Any, groups: Groups, brokers: Collection[str]) -> Coroutine[Any, Any, None]:
-        async def enrolling() -> None:
-            self.enrolled.append((channel, groups, frozenset(brokers)))
+        async def registering() -> None:
+            self.registered.append((channel, groups, frozenset(brokers)))
 
-        return enrolling()
+        return registering()
 
     def unregister(
         self, channel: Any, groups: Groups, unregister_command: RemotingCommand | None = None
     ) -> Coroutine[Any, Any, None]:
-        async def withdrawing() -> None:
-            self.withdrawn.append((channel, groups))
-            self.farewells.append(unregister_command)
-            if self.withdrawing is not None:
-                await self.withdrawing.wait()
+        async def unregistering() -> None:
+            self.unregistered.append((channel, groups))
+            self.unregister_commands.append(unregister_command)
+            if self.unregistering is not None:
+                await self.unregistering.wait()
 
-        return withdrawing()
+        return unregistering()
 
 
 @dataclass
 class Stage:
-    """The core between fake clients and fake brokers; `observed` is every (code's name, response code)."""
+    """The core between fake clients and fake brokers; `observed` has (code name, response code) per request."""
 
     core: Messaging
     backend: FakeBackend
@@ -172,13 +172,13 @@ class Stage:
     changes: list[ConsumerGroupChange]
 
     async def ask(self, command: RemotingCommand, channel: FakeChannel | None = None) -> RemotingCommand:
-        """The core's answer; refusals are raised."""
+        """Return the core's reply. Raises the error of a rejected request."""
         reply = self.core.handle(FakeChannel() if channel is None else channel, command)
         assert reply is not None
         return await reply
 
     async def handle(self, command: RemotingCommand, channel: FakeChannel, now: float) -> RemotingCommand:
-        """The answer of the code's handler, at a time of the test's choice."""
+        """Return the reply of the code's handler at time `now`."""
         handling = HANDLERS[command.code](self.core, Context(channel, command, REQUESTS[command.code], now))
         assert handling is not None
         return await handling
@@ -209,6 +209,6 @@ def stage(
 
 
 async def settle() -> None:
-    """Let everything that is ready run."""
+    """Run all callbacks and tasks that are ready."""
     for _ in range(20):
         await asyncio.sleep(0)

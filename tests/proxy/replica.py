@@ -1,4 +1,4 @@
-"""A whole replica in this process, in front of a cluster in this process, and clients of it."""
+"""A whole replica in this process, in front of an in-process cluster, with remoting clients."""
 
 import asyncio
 import ssl
@@ -20,13 +20,13 @@ from tests.proxy.backends.cluster.servers import Cluster
 from tests.proxy.fakes import Reply
 from tests.proxy.messages import java, request
 
-# What ends each app before its time.
+# By app, the event that ends it early.
 stops: weakref.WeakKeyDictionary[App, asyncio.Event] = weakref.WeakKeyDictionary()
 
 
 @asynccontextmanager
 async def serving(cluster: Cluster, **more: Any) -> AsyncIterator[App]:
-    """The whole proxy in front of the cluster, on a port of its own; at the end it drains."""
+    """Serve the whole proxy in front of the cluster on a free port; drain at the end."""
     listen = {"address": "127.0.0.1:0", "trusted_proxies": ["127.0.0.0/8"], **more.pop("listen", {})}
     name_server = await cluster.name_server()
     more.setdefault("drain_timeout", 0.2)
@@ -38,7 +38,7 @@ async def serving(cluster: Cluster, **more: Any) -> AsyncIterator[App]:
 
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[App]:
-    """The whole proxy with these settings; at the end it drains."""
+    """Serve the whole proxy with these settings; drain at the end."""
     app = App(settings)
     ready, stop = asyncio.Event(), asyncio.Event()
     serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
@@ -57,7 +57,7 @@ async def soon(work: Any) -> Any:
 
 
 class Client:
-    """A remoting client; `pushed` is what it was asked."""
+    """A remoting client; `pushed` has the requests that it received."""
 
     def __init__(self, connection: RemotingConnection, pushed: list[RemotingCommand], gone: asyncio.Event) -> None:
         self.connection = connection
@@ -97,7 +97,7 @@ def ask_route(topic: str = "orders") -> RemotingCommand:
 
 
 def certify(folder: Path) -> tuple[dict[str, Path], ssl.SSLContext]:
-    """A new certificate for rocketmq.test: its settings, and a client that trusts it."""
+    """Return the settings of a new certificate for rocketmq.test, and a client context that trusts it."""
     authority = trustme.CA()
     issued = authority.issue_cert("rocketmq.test")
     files = {"certificate": folder / "server.pem", "key": folder / "server.key"}

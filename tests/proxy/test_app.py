@@ -139,7 +139,7 @@ def frame(command: RemotingCommand) -> bytes:
 
 
 async def raw(app: App, data: bytes, until: Callable[[bytes], bool]) -> bytes:
-    """What a bare socket gets for these bytes."""
+    """Send bytes over a plain socket and return the response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", app.addresses[0].port)
     received = b""
     try:
@@ -180,7 +180,7 @@ async def test_unknown_protocol_is_rejected(cluster: Cluster) -> None:
 
 @pytest.fixture
 async def busy(cluster: Cluster) -> AsyncIterator[tuple[App, Client]]:
-    """A proxy with a client that just wants to go on working."""
+    """Yield a proxy and a client with regular requests."""
     await cluster.broker()
     cluster.topics["orders"] = ["broker-a"]
     async with serving(cluster) as app:

@@ -1,4 +1,4 @@
-"""Starts that cannot be, of the process and of the application."""
+"""Failing starts of the process and the application."""
 
 import asyncio
 import socket
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_start_fails_if_one_address_is_in_use(tmp_path: Path) -> None:
-    """The listener that was open already must not keep the process."""
+    """The first, open listener must not keep the process alive."""
     with socket.socket() as other:
         other.bind((HOST, 0))
         other.listen()

@@ -1,4 +1,4 @@
-"""What a replica does by itself: it sweeps, renews certificates, and drains at its end."""
+"""Background tasks and shutdown of a replica: sweeps, certificate reload, drain."""
 
 import asyncio
 import ssl
@@ -27,7 +27,7 @@ from tests.proxy.replica import Client, ask_route, certify, serving, soon, stops
 pytestmark = pytest.mark.anyio
 
 _PULL = RequestCode.PULL_MESSAGE
-# Seconds; far longer than `serving` waits for the end of a replica.
+# Seconds; far longer than `serving` waits for the shutdown of a replica.
 _LONG = 120
 
 
@@ -42,7 +42,7 @@ def poll(version: int = GO_AWAY_VERSION) -> RemotingCommand:
 
 
 def holding(*codes: int) -> Callable[[RemotingCommand], RemotingCommand | None]:
-    """A broker that leaves these unanswered."""
+    """Return the answers of a broker that leaves these codes unanswered."""
     return lambda command: None if command.code in codes else commands.success()
 
 
@@ -51,12 +51,12 @@ def holding(*codes: int) -> Callable[[RemotingCommand], RemotingCommand | None]:
 
 @pytest.fixture
 def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sweep all the time."""
+    """Sweep at very short intervals."""
     monkeypatch.setattr(remoting_frontend, "_SWEEP_INTERVAL", 0.02)
 
 
 def silence(app: App, seconds: float) -> None:
-    """As if nothing had been read from any client for so much longer."""
+    """Increase the time since the last bytes from each client."""
     for channel in app.channels:
         channel.read_at -= seconds
 
@@ -71,7 +71,7 @@ async def test_idle_connections_without_in_flight_requests_are_closed(cluster: C
         await broker.until(lambda server: _PULL in server.codes)
         silence(app, 601)
         await soon(idle.gone.wait())
-        # The next looks find it as silent as the other was.
+        # Later sweeps find it as idle as the other one.
         await anyio.sleep(0.1)
         assert not polling.gone.is_set()
         assert app.metrics.connections.causes("remoting") == {"idle": 1}
@@ -99,7 +99,7 @@ async def test_connection_that_receives_bytes_stays_open(cluster: Cluster) -> No
 
 
 def age(member: Member | None, seconds: float) -> None:
-    """As if the member's last heartbeat were so much older."""
+    """Increase the age of the member's last heartbeat."""
     assert member is not None
     for seen in (member.producers, member.consumers):
         seen.update({group: time - seconds for group, time in seen.items()})
@@ -123,7 +123,7 @@ async def test_client_without_heartbeats_leaves_its_groups_and_may_rejoin(cluste
         await broker.until(lambda server: server.codes.count(RequestCode.UNREGISTER_CLIENT) == 2)
         farewells = [command.fields for command in broker.received if command.code == RequestCode.UNREGISTER_CLIENT]
         assert farewells == [{"clientID": "c1", "consumerGroup": "g"}, {"clientID": "c1", "producerGroup": "p"}]
-        # The connection is not the matter: a heartbeat brings it back.
+        # The connection is still open, and a heartbeat registers the client again.
         await silent.ask(heartbeat("c1", {"g": ["orders"]}, ["p"]))
         assert app.registry.consumer_ids("g") == {"c1", "c2"}
         await silent.close()
@@ -154,7 +154,7 @@ async def test_member_behind_another_proxy_expires_without_announcements(cluster
 
 
 async def trusts(app: App, context: ssl.SSLContext) -> bool:
-    """A new client that trusts this authority is served."""
+    """Return whether a new client that trusts this authority is served."""
     try:
         client = await Client.connect(app, context)
     except ssl.SSLError:
@@ -177,7 +177,7 @@ async def test_changed_certificate_is_used_for_new_connections(
         assert not await trusts(app, former)
         assert (await stays.ask(ask_route("nowhere"))).code == 17
         await stays.close()
-        # A file that is no certificate is no reason to stop serving.
+        # An invalid certificate file does not stop the service.
         caplog.clear()
         files["certificate"].write_text("nonsense")
         await until(lambda: "the changed TLS certificate is not usable" in caplog.text)
@@ -213,7 +213,7 @@ async def test_left_group_is_not_registered_again_after_a_lost_broker(
 
 
 async def test_drain_ends_polls_and_serves_oneways(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Long enough for a slow machine to serve all that comes.
+    # Long enough for a slow machine to serve all requests.
     monkeypatch.setattr(remoting_frontend, "_GO_AWAY_SECONDS", 2.0)
     broker = await cluster.broker(answer=holding(_PULL))
     async with serving(cluster, drain_timeout=_LONG) as app:
@@ -225,14 +225,14 @@ async def test_drain_ends_polls_and_serves_oneways(cluster: Cluster, monkeypatch
         await broker.until(lambda server: server.codes.count(_PULL) == 2)
         stops[app].set()
         assert (await soon(told)).code == 1500
-        # Where it is told to go elsewhere, nothing of it is lost on the way.
+        # Oneway requests still reach the broker after GO_AWAY.
         new.connection.oneway(java(complete(REQUESTS[15]), GO_AWAY_VERSION + 1))
         await broker.until(lambda server: 15 in server.codes)
         old.connection.oneway(java(complete(REQUESTS[15]), GO_AWAY_VERSION))
         await broker.until(lambda server: server.codes.count(15) == 2)
         again = await new.ask(poll(GO_AWAY_VERSION + 1))
         assert (again.code, again.remark) == (1500, "this replica is going away; connect again")
-        # Old clients cannot be told: what they may do is served, and at last they are cut off.
+        # Old clients do not support GO_AWAY: they are served and disconnected at the end.
         assert (await old.ask(java(ask_route("nowhere"), GO_AWAY_VERSION))).code == 17
         assert not cut.done()
         with pytest.raises(ConnectionLost):
@@ -247,7 +247,7 @@ def test_go_away_period_is_short() -> None:
 
 @pytest.fixture
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not take long to send clients elsewhere, but as long as it takes for them to have gone."""
+    """Make the GO_AWAY period short and the close timeout long."""
     monkeypatch.setattr(remoting_frontend, "_GO_AWAY_SECONDS", 0.1)
     monkeypatch.setattr(remoting_frontend, "_CLOSE_TIMEOUT", _LONG)
 
@@ -292,7 +292,7 @@ async def test_drain_waits_for_in_flight_requests_only(cluster: Cluster) -> None
         await until(lambda: all(channel.pauses for channel in app.channels))
         await anyio.sleep(0.1)
         assert (app.core.active_requests, sending.done()) == (1, False)
-        # An old client that goes on and on cannot put the end off.
+        # Further requests of an old client do not extend the drain.
         late = client.connection.request(complete(REQUESTS[310]), 5.0)
         await anyio.sleep(0.05)
         assert broker.codes.count(310) == 1
@@ -305,7 +305,7 @@ async def test_drain_waits_for_in_flight_requests_only(cluster: Cluster) -> None
 
 
 class Herald:
-    """In place of the exchange: keeps what was told until it was sent."""
+    """Replaces the heartbeat sync: keeps announced changes until they are sent."""
 
     def __init__(self) -> None:
         self.news: list[ConsumerGroupChange] = []
@@ -320,7 +320,7 @@ class Herald:
 
 @pytest.mark.usefixtures("brisk")
 async def test_departures_are_announced_before_the_end(cluster: Cluster) -> None:
-    """However slow the brokers are, up to a point."""
+    """Up to a timeout, even if brokers are slow."""
     farewells: list[RemotingCommand] = []
 
     def answer(command: RemotingCommand) -> RemotingCommand | None:

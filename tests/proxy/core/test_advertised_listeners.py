@@ -20,8 +20,8 @@ RULED = AdvertisedListener(8080, Advertise("proxy.test:9000", RULES), None, "mai
 HOST = AdvertisedListener(8080, Advertise("proxy.test"), None, "main")
 
 
-def told(
-    *doors: AdvertisedListener,
+def address_for(
+    *listeners: AdvertisedListener,
     broker: str = "broker-a",
     version: int = NEW_JAVA,
     language: str = "JAVA",
@@ -31,39 +31,39 @@ def told(
 ) -> str:
     command = java(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="t"), version)
     command.header["language"] = language
-    door = next((door for door in doors if door.name == listener), None)
-    client = FakeChannel(peer(address, local, listener=listener, broker=None if door is None else door.broker))
-    return ListenerRoutes(doors).address_for(Context(client, command, None, 0.0), broker)
+    current = next((item for item in listeners if item.name == listener), None)
+    client = FakeChannel(peer(address, local, listener=listener, broker=None if current is None else current.broker))
+    return ListenerRoutes(listeners).address_for(Context(client, command, None, 0.0), broker)
 
 
 @pytest.mark.parametrize(
-    ("doors", "listener", "local", "answer"),
+    ("listeners", "listener", "local", "answer"),
     [
         ((), "main", "198.51.100.9:8080", "198.51.100.9:8080"),
         ((MAIN,), "main", "198.51.100.9:8080", "198.51.100.9:8080"),
         ((FIXED,), "main", "198.51.100.9:8080", "proxy.test:9000"),
         ((HOST,), "main", "198.51.100.9:8080", "proxy.test:8080"),
-        # Behind a load balancer that speaks the PROXY protocol: what the client dialled, not what we bound.
+        # Behind a PROXY protocol load balancer: the address that the client connected to, not the bound one.
         ((MAIN,), "main", "203.0.113.5:443", "203.0.113.5:443"),
         ((MAIN,), "main", "[2001:db8::9]:8080", "[2001:db8::9]:8080"),
-        # It came by a broker's own door, and is led to the common one.
+        # Connected to a dedicated listener, it receives the shared one.
         ((MAIN, OWN), "own", "198.51.100.9:8081", "198.51.100.9:8080"),
         ((MAIN, OWN), "own", "[2001:db8::9]:8081", "[2001:db8::9]:8080"),
         ((FIXED, OWN), "own", "198.51.100.9:8081", "proxy.test:9000"),
-        # There is no common one.
+        # Without a shared listener.
         ((OWN,), "own", "198.51.100.9:8081", "198.51.100.9:8081"),
     ],
 )
 def test_clients_that_name_brokers_receive_the_shared_listener(
-    doors: tuple[AdvertisedListener, ...], listener: str, local: str, answer: str
+    listeners: tuple[AdvertisedListener, ...], listener: str, local: str, answer: str
 ) -> None:
-    assert told(*doors, listener=listener, local=local) == answer
-    assert told(*doors, listener=listener, local=local, broker="broker-b") == answer
+    assert address_for(*listeners, listener=listener, local=local) == answer
+    assert address_for(*listeners, listener=listener, local=local, broker="broker-b") == answer
 
 
 @pytest.mark.parametrize(("language", "version"), [("JAVA", OLD_JAVA), ("JAVA", 0), ("GO", NEW_JAVA), ("CPP", 479)])
 @pytest.mark.parametrize(
-    ("doors", "listener", "local", "own", "other"),
+    ("listeners", "listener", "local", "own", "other"),
     [
         ((MAIN,), "main", "198.51.100.9:8080", "198.51.100.9:8080", "198.51.100.9:8080"),
         ((MAIN, OWN), "main", "198.51.100.9:8080", "198.51.100.9:8081", "198.51.100.9:8080"),
@@ -74,10 +74,16 @@ def test_clients_that_name_brokers_receive_the_shared_listener(
     ],
 )
 def test_clients_that_name_no_broker_receive_its_dedicated_listener(
-    doors: tuple[AdvertisedListener, ...], listener: str, local: str, own: str, other: str, language: str, version: int
+    listeners: tuple[AdvertisedListener, ...],
+    listener: str,
+    local: str,
+    own: str,
+    other: str,
+    language: str,
+    version: int,
 ) -> None:
     answers = [
-        told(*doors, broker=broker, language=language, version=version, listener=listener, local=local)
+        address_for(*listeners, broker=broker, language=language, version=version, listener=listener, local=local)
         for broker in ("broker-a", "broker-b")
     ]
     assert answers == [own, other]
@@ -87,14 +93,14 @@ def test_clients_that_name_no_broker_receive_its_dedicated_listener(
     ("address", "answer"), [("10.1.2.3:50000", "inside.test:1"), ("192.0.2.7:50000", "proxy.test:9000")]
 )
 def test_advertise_rules_apply_to_their_networks(address: str, answer: str) -> None:
-    assert told(RULED, address=address) == answer
+    assert address_for(RULED, address=address) == answer
 
 
-# What gRPC clients are told: nothing, where they know best themselves.
+# Advertised addresses for gRPC clients: None if it is the one they connected to.
 
 
 @pytest.mark.parametrize(
-    ("door", "address", "wanted"),
+    ("listener", "address", "expected"),
     [
         (MAIN, "192.0.2.7:50000", None),
         (FIXED, "192.0.2.7:50000", "proxy.test:9000"),
@@ -104,9 +110,11 @@ def test_advertise_rules_apply_to_their_networks(address: str, answer: str) -> N
         (AdvertisedListener(8080, Advertise(None, RULES), None, "main"), "192.0.2.7:50000", None),
     ],
 )
-def test_advertised_address_is_the_configured_one(door: AdvertisedListener, address: str, wanted: str | None) -> None:
-    found = ListenerRoutes([door]).advertised_address(peer(address, listener="main"))
-    assert (None if found is None else str(found)) == wanted
+def test_advertised_address_is_the_configured_one(
+    listener: AdvertisedListener, address: str, expected: str | None
+) -> None:
+    advertised = ListenerRoutes([listener]).advertised_address(peer(address, listener="main"))
+    assert (None if advertised is None else str(advertised)) == expected
 
 
 def test_unknown_listener_advertises_nothing() -> None:

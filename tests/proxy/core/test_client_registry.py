@@ -132,7 +132,7 @@ Topics = st.lists(st.sampled_from("tu"), max_size=2, unique=True).map(tuple)
 
 
 class RegistryAgainstAPlainModel(RuleBasedStateMachine):
-    """The model is one row per member and group; what is reported, added up, must be who is there."""
+    """The model has one row per member and group; the reported changes must add up to the members."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class RegistryAgainstAPlainModel(RuleBasedStateMachine):
         self.producers: dict[tuple[int, str], float] = {}
         self.consumers: dict[tuple[int, str], tuple[float, frozenset[str]]] = {}
         self.reported: set[tuple[int, str]] = set()
-        # A client that is in no group (yet) counts as one, too.
+        # A client without groups counts as well.
         self.present: set[int] = set()
 
     def _note(self, changes: list[ConsumerGroupChange], owner: int) -> None:

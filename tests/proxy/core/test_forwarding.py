@@ -21,7 +21,7 @@ BATCH = b'{"brokerName":"broker-x","acks":[]}'
 
 
 def nameless(code: int, **more: str) -> RemotingCommand:
-    """A request without its broker, as clients before Java 4.9.5 send it."""
+    """Return a request without a broker name, as Java clients before 4.9.5 send it."""
     command = complete(REQUESTS[code], **more)
     del command.fields[REQUESTS[code].broker]
     return command
@@ -37,10 +37,10 @@ def dedicated(broker: str) -> FakeChannel:
 
 
 def book(*own: str) -> ListenerRoutes:
-    doors = [
+    dedicated = [
         AdvertisedListener(8080 + number, Advertise(), broker, f"for {broker}") for number, broker in enumerate(own, 1)
     ]
-    return ListenerRoutes([AdvertisedListener(8080, Advertise(), None, "main"), *doors])
+    return ListenerRoutes([AdvertisedListener(8080, Advertise(), None, "main"), *dedicated])
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def book(*own: str) -> ListenerRoutes:
         (complete(REQUESTS[10], bname="broker-x"), FakeChannel(), "broker-x"),
         (complete(REQUESTS[310], n="broker-x"), FakeChannel(), "broker-x"),
         (complete(REQUESTS[320], n="broker-x"), FakeChannel(), "broker-x"),
-        # What the request says counts more than where it came in.
+        # The broker named in the request takes precedence over the listener's.
         (complete(REQUESTS[11], bname="broker-x"), dedicated("broker-y"), "broker-x"),
         (nameless(11), dedicated("broker-x"), "broker-x"),
         (nameless(310), dedicated("broker-x"), "broker-x"),
-        # An empty name is none.
+        # An empty name counts as missing.
         (complete(REQUESTS[11], bname=""), dedicated("broker-x"), "broker-x"),
         (nameless(200051, extraInfo=EXTRA), FakeChannel(), "broker-x"),
         (nameless(200053, extraInfo=EXTRA), FakeChannel(), "broker-x"),
@@ -180,7 +180,7 @@ async def test_signed_poll_keeps_its_born_time(code: int) -> None:
 @pytest.mark.parametrize(("code", "name"), [(10, "properties"), (310, "i")])
 @pytest.mark.parametrize(("length", "told"), [(29_999, True), (30_000, False), (32_767, False)])
 async def test_born_host_is_not_added_to_long_properties(code: int, name: str, length: int, told: bool) -> None:
-    """Brokers refuse those over 32,767 bytes."""
+    """Brokers reject properties over 32,767 bytes."""
     on = stage()
     known = "K\x01" + "v" * (length - 3) + "\x02"
     await on.ask(complete(REQUESTS[code], **{name: known}))
@@ -229,7 +229,7 @@ async def test_send_to_another_broker_registers_the_client_there() -> None:
     await on.ask(complete(REQUESTS[11], bname="broker-b"), client)
     await on.ask(complete(REQUESTS[11], bname="broker-b"), client)
     await settle()
-    assert [brokers for _, _, brokers in on.backend.enrolled] == [{"broker-a"}, {"broker-b"}]
+    assert [brokers for _, _, brokers in on.backend.registered] == [{"broker-a"}, {"broker-b"}]
 
 
 async def test_client_is_not_registered_before_its_first_heartbeat() -> None:
@@ -238,6 +238,6 @@ async def test_client_is_not_registered_before_its_first_heartbeat() -> None:
     await on.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders"), client)
     await on.ask(complete(REQUESTS[310], n="broker-b"), client)
     await settle()
-    assert on.backend.enrolled == []
+    assert on.backend.registered == []
     await on.ask(heartbeat(producers=["p"]), client)
-    assert [brokers for _, _, brokers in on.backend.enrolled] == [{"broker-a", "broker-b"}]
+    assert [brokers for _, _, brokers in on.backend.registered] == [{"broker-a", "broker-b"}]

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.anyio
 G = Groups(consumers=frozenset("g"))
 
 
-def enrolled(on: Stage) -> list[set[str]]:
-    return [set(brokers) for _, _, brokers in on.backend.enrolled]
+def registrations(on: Stage) -> list[set[str]]:
+    return [set(brokers) for _, _, brokers in on.backend.registered]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ async def test_heartbeat_registers_the_client_at_the_brokers_of_its_topics(here:
     client = FakeChannel()
     answer = await here.handle(java(heartbeat("c1", {"g": ["orders", "bills"]}, ["p"]), 479), client, 0)
     assert (answer.code, answer.fields) == (0, {})
-    assert here.backend.enrolled == [
+    assert here.backend.registered == [
         (client, Groups(frozenset("p"), frozenset("g")), frozenset({"broker-a", "broker-b"}))
     ]
     assert here.registry.consumer_ids("g") == {"c1"}
@@ -41,16 +41,16 @@ async def test_heartbeat_registers_the_client_at_the_brokers_of_its_topics(here:
 async def test_heartbeat_loads_the_routes_of_new_topics(here: Stage) -> None:
     here.backend.cold = {"new": route("new", "broker-c"), "lost": ServiceUnavailable("no name server")}
     await here.handle(heartbeat("c1", {"g": ["new", "lost", "unknown", "%RETRY%g"]}), FakeChannel(), 0)
-    assert enrolled(here) == [{"broker-c"}]
+    assert registrations(here) == [{"broker-c"}]
 
 
 async def test_equal_heartbeat_within_five_seconds_is_a_repetition(here: Stage) -> None:
     client = FakeChannel()
     for now in (0, 0.1, 4.9):
         await here.handle(heartbeat("c1", {"g": ["orders"]}), client, now)
-    assert enrolled(here) == [{"broker-a"}]
+    assert registrations(here) == [{"broker-a"}]
     await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 5.0)
-    assert enrolled(here) == [{"broker-a"}] * 2
+    assert registrations(here) == [{"broker-a"}] * 2
     assert [change.group for change in here.changes] == ["g"]
 
 
@@ -58,29 +58,29 @@ async def test_different_heartbeat_is_never_a_repetition(here: Stage) -> None:
     client = FakeChannel()
     await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
     await here.handle(heartbeat("c1", {"g": ["bills"]}), client, 0.1)
-    assert enrolled(here) == [{"broker-a"}, {"broker-a", "broker-b"}]
+    assert registrations(here) == [{"broker-a"}, {"broker-a", "broker-b"}]
     assert [change.joined for change in here.changes] == [True, True]
 
 
 async def test_equal_heartbeats_of_two_clients_register_both(here: Stage) -> None:
     for _ in range(2):
         await here.handle(heartbeat("c1", {"g": ["orders"]}), FakeChannel(), 0)
-    assert enrolled(here) == [{"broker-a"}] * 2
+    assert registrations(here) == [{"broker-a"}] * 2
 
 
 async def test_client_is_registered_at_new_brokers_with_a_route_or_its_next_heartbeat(here: Stage) -> None:
     client, other = FakeChannel(), FakeChannel()
     for one in (client, other):
         await here.handle(heartbeat("c1", {"g": ["orders"]}), one, 0)
-    here.backend.enrolled.clear()
+    here.backend.registered.clear()
     here.backend.warm["orders"] = route("orders", "broker-a", "broker-new")
     await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 1)
-    assert enrolled(here) == []
+    assert registrations(here) == []
     await here.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders"), client)
     await settle()
-    assert enrolled(here) == [{"broker-new"}]
+    assert registrations(here) == [{"broker-new"}]
     await here.handle(heartbeat("c1", {"g": ["orders"]}), other, 5)
-    assert enrolled(here) == [{"broker-new"}, {"broker-a", "broker-new"}]
+    assert registrations(here) == [{"broker-new"}, {"broker-a", "broker-new"}]
 
 
 async def test_client_of_a_dedicated_listener_is_registered_at_that_broker_only(here: Stage) -> None:
@@ -88,7 +88,7 @@ async def test_client_of_a_dedicated_listener_is_registered_at_that_broker_only(
     await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
     await here.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="bills"), client)
     await settle()
-    assert enrolled(here) == [{"broker-x"}]
+    assert registrations(here) == [{"broker-x"}]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"clientID":""}', b'{"clientID":"c","consumerDataSet":[{}]}'])
@@ -96,14 +96,14 @@ async def test_malformed_heartbeat_changes_nothing(here: Stage, body: bytes) -> 
     with pytest.raises(BodyError) as caught:
         await here.ask(request(RequestCode.HEART_BEAT, body))
     assert caught.value.code == 29
-    assert (len(here.registry), here.backend.enrolled, here.changes) == (0, [], [])
+    assert (len(here.registry), here.backend.registered, here.changes) == (0, [], [])
 
 
 async def test_unregistering_one_group_keeps_the_other(here: Stage) -> None:
     client = FakeChannel()
     await here.handle(heartbeat("c1", {"g": ["orders"], "h": ["orders"]}, ["p"]), client, 0)
     await here.ask(request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g"), client)
-    assert here.backend.withdrawn == [(client, G)]
+    assert here.backend.unregistered == [(client, G)]
     assert (here.registry.consumer_ids("g"), here.registry.consumer_ids("h")) == (set(), {"c1"})
     await here.ask(request(RequestCode.UNREGISTER_CLIENT, clientID="c1", producerGroup="p"), client)
     assert here.registry.members(Role.PRODUCER, "p") == []
@@ -111,7 +111,7 @@ async def test_unregistering_one_group_keeps_the_other(here: Stage) -> None:
 
 async def test_unregistering_an_unknown_client_succeeds(here: Stage) -> None:
     answer = await here.ask(request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g"))
-    assert (answer.code, here.backend.withdrawn, here.changes) == (0, [], [])
+    assert (answer.code, here.backend.unregistered, here.changes) == (0, [], [])
 
 
 async def test_client_that_left_can_rejoin_with_the_same_heartbeat(here: Stage) -> None:
@@ -127,7 +127,7 @@ async def test_equal_heartbeat_after_leaving_registers_at_the_brokers_again(here
     await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
     await here.handle(request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g"), client, 1)
     await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 2)
-    assert enrolled(here) == [{"broker-a"}] * 2
+    assert registrations(here) == [{"broker-a"}] * 2
 
 
 async def test_closed_connection_removes_the_client_from_all_groups(here: Stage) -> None:
@@ -136,7 +136,7 @@ async def test_closed_connection_removes_the_client_from_all_groups(here: Stage)
     await here.handle(heartbeat("c2", {"g": ["orders"]}), other, 0)
     await leave(here.core, client)
     await leave(here.core, client)
-    assert here.backend.withdrawn == [(client, Groups(frozenset("p"), frozenset("g")))]
+    assert here.backend.unregistered == [(client, Groups(frozenset("p"), frozenset("g")))]
     assert here.registry.consumer_ids("g") == {"c2"}
     assert [(change.member.client_id, change.joined) for change in here.changes] == [
         ("c1", True),
@@ -146,13 +146,13 @@ async def test_closed_connection_removes_the_client_from_all_groups(here: Stage)
 
 
 async def test_members_are_notified_only_after_the_brokers_unregistered_the_client(here: Stage) -> None:
-    here.backend.withdrawing = asyncio.Event()
+    here.backend.unregistering = asyncio.Event()
     client = FakeChannel()
     await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
     leaving = asyncio.ensure_future(leave(here.core, client))
     await settle()
     assert (here.registry.consumer_ids("g"), [change.joined for change in here.changes]) == (set(), [True])
-    here.backend.withdrawing.set()
+    here.backend.unregistering.set()
     await leaving
     assert [change.joined for change in here.changes] == [True, False]
 
@@ -165,13 +165,13 @@ async def test_connection_closed_during_its_heartbeat_is_not_registered(here: St
     client.closed = True
     await leave(here.core, client)
     await beating
-    assert (len(here.registry), here.backend.enrolled) == (0, [])
+    assert (len(here.registry), here.backend.registered) == (0, [])
 
 
 async def test_heartbeat_of_a_closed_connection_is_ignored(here: Stage) -> None:
     client = FakeChannel(closed=True)
     await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
-    assert (len(here.registry), here.backend.enrolled) == (0, [])
+    assert (len(here.registry), here.backend.registered) == (0, [])
 
 
 async def test_clients_without_heartbeats_expire(here: Stage) -> None:
@@ -186,7 +186,7 @@ async def test_clients_without_heartbeats_expire(here: Stage) -> None:
     expire(here.core, 91)
     await settle()
     assert here.registry.consumer_ids("g") == {"lively"}
-    assert here.backend.withdrawn == [(silent, G)]
+    assert here.backend.unregistered == [(silent, G)]
     assert {change.member.client_id for change in here.changes if not change.joined} == {
         f"c{silent.session.number}",
         "far",
@@ -196,13 +196,13 @@ async def test_clients_without_heartbeats_expire(here: Stage) -> None:
 async def test_unregister_sends_the_clients_own_command_to_brokers(here: Stage) -> None:
     client = FakeChannel()
     await here.handle(heartbeat("c1", {"g": ["orders"]}, ["p"]), client, 0)
-    farewell = request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g", AccessKey="k", Signature="s")
-    await here.ask(farewell, client)
+    unregister = request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g", AccessKey="k", Signature="s")
+    await here.ask(unregister, client)
     await leave(here.core, client)
-    told, rest = here.backend.farewells
-    assert told is not None
-    assert (told.code, told.fields) == (farewell.code, farewell.fields)
-    assert told.header is not farewell.header, "it is sent more than once"
+    sent, rest = here.backend.unregister_commands
+    assert sent is not None
+    assert (sent.code, sent.fields) == (unregister.code, unregister.fields)
+    assert sent.header is not unregister.header, "it is sent more than once"
     assert rest is None, "of what it did not say we speak for it"
 
 
@@ -211,14 +211,14 @@ async def test_left_group_is_removed_from_the_sessions_heartbeat(here: Stage) ->
     beat = heartbeat("c1", {"g": ["orders"], "h": ["orders"]}, ["p"])
     body = beat.body
     await here.handle(beat, client, 0)
-    here.backend.withdrawing = asyncio.Event()
+    here.backend.unregistering = asyncio.Event()
     leaving = asyncio.ensure_future(leave(here.core, client, G))
     await settle()
     assert client.session.heartbeat is not None
-    told = heartbeats.parse(client.session.heartbeat.body)
-    assert told.groups == Groups(frozenset("p"), frozenset("h"))
+    sent = heartbeats.parse(client.session.heartbeat.body)
+    assert sent.groups == Groups(frozenset("p"), frozenset("h"))
     assert beat.body == body, "what may be on its way stays as it is"
-    here.backend.withdrawing.set()
+    here.backend.unregistering.set()
     await leaving
 
 
@@ -229,18 +229,18 @@ async def test_group_left_while_routes_are_loaded_is_not_registered(here: Stage)
     await asyncio.sleep(0)
     await leave(here.core, client, G)
     await beating
-    assert here.backend.enrolled == [(client, Groups(consumers=frozenset("h")), frozenset({"broker-c"}))]
+    assert here.backend.registered == [(client, Groups(consumers=frozenset("h")), frozenset({"broker-c"}))]
 
 
 async def test_expiry_does_not_wait_for_brokers(here: Stage) -> None:
-    here.backend.withdrawing = asyncio.Event()
+    here.backend.unregistering = asyncio.Event()
     clients = [FakeChannel() for _ in range(3)]
     for client in clients:
         await here.handle(heartbeat("c", {"g": ["orders"]}), client, 0)
     expire(here.core, 91)
     await settle()
-    assert [channel for channel, _ in here.backend.withdrawn] == clients
-    here.backend.withdrawing.set()
+    assert [channel for channel, _ in here.backend.unregistered] == clients
+    here.backend.unregistering.set()
     await settle()
 
 
@@ -260,11 +260,11 @@ async def test_members_are_notified_of_changes_behind_other_proxies(
     await here.handle(heartbeat("c2", {"h": ["orders"]}), stranger, 0)
     other = _far() if far else Member(FakeChannel(), "near", FakeChannel())
     here.core.changed(here.registry.heartbeat(other, [], {"g": ConsumerData({"messageModel": model})}, 0))
-    assert [(notice.code, notice.fields) for notice in client.told] == [(40, {"consumerGroup": "g"})] * noticed
-    assert stranger.told == []
+    assert [(notice.code, notice.fields) for notice in client.oneways] == [(40, {"consumerGroup": "g"})] * noticed
+    assert stranger.oneways == []
 
 
-# A channel whose producer groups brokers know by another one, as gRPC producers are.
+# Channels whose producer groups another channel registers, as for gRPC producers.
 
 
 async def test_represented_producers_are_not_registered_at_brokers() -> None:
@@ -273,8 +273,8 @@ async def test_represented_producers_are_not_registered_at_brokers() -> None:
     await on.ask(heartbeat("p1", producers=["orders"]), channel)
     await on.ask(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders"), channel)
     await settle()
-    assert on.backend.enrolled == []
+    assert on.backend.registered == []
     assert [member.client_id for member in on.registry.members(Role.PRODUCER, "orders")] == ["p1"]
     await on.ask(heartbeat("p1", {"g": ["orders"]}, ["orders"]), channel)
-    ((_, groups, _),) = on.backend.enrolled
+    ((_, groups, _),) = on.backend.registered
     assert groups == Groups(consumers=frozenset({"g"}))

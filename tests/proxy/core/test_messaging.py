@@ -161,7 +161,7 @@ async def test_draining_answers_go_away_to_clients_that_support_it(version: int,
 
 @pytest.mark.parametrize(
     ("version", "supports_go_away", "sent_away"),
-    # Another protocol's clients are told in its own words that there was nothing.
+    # gRPC clients receive their protocol's response for no messages.
     [(GO_AWAY_VERSION, True, False), (GO_AWAY_VERSION + 1, True, True), (GO_AWAY_VERSION, False, True)],
 )
 async def test_draining_ends_in_flight_long_polls_with_go_away(

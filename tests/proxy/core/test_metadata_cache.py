@@ -27,7 +27,7 @@ def topic_of(name: str, kind: str = "FIFO") -> RemotingCommand:
 
 
 class Brokers:
-    """What brokers say of topics and groups, by code; a name in `failing` is of a broker that cannot be reached."""
+    """Brokers' replies about topics and groups, by code; brokers in `failing` are unreachable."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = Clock() if clock is None else clock
@@ -51,7 +51,7 @@ class Brokers:
         return group_of(command.fields["group"], **self.group)
 
     @property
-    def asked(self) -> list[tuple[str, int]]:
+    def requests(self) -> list[tuple[str, int]]:
         return [(sent.broker, sent.code) for sent in self.backend.sent]
 
 
@@ -63,7 +63,7 @@ async def test_topic_configuration_comes_from_its_broker() -> None:
     assert brokers.metadata.topics.cached("orders") is None
     assert await brokers.metadata.topics.get("orders") == TopicConfig("orders", MessageType.FIFO)
     assert brokers.metadata.topics.cached("orders") == TopicConfig("orders", MessageType.FIFO)
-    assert len(brokers.asked) == 1
+    assert len(brokers.requests) == 1
     assert brokers.backend.sent[0].fields == {"topic": "orders"}
 
 
@@ -79,7 +79,7 @@ async def test_group_configuration_comes_from_any_broker() -> None:
 async def test_concurrent_callers_share_one_load() -> None:
     brokers = Brokers()
     await asyncio.gather(*(brokers.metadata.groups.get("g") for _ in range(10)))
-    assert len(brokers.asked) == 1
+    assert len(brokers.requests) == 1
 
 
 async def test_next_broker_is_tried_after_a_failure() -> None:
@@ -96,7 +96,7 @@ async def test_unknown_names_have_the_defaults_of_new_ones() -> None:
     assert await brokers.metadata.groups.get("g") == GroupConfig("g")
     brokers.code = ResponseCode.TOPIC_NOT_EXIST
     assert await brokers.metadata.topics.get("orders") == TopicConfig("orders", MessageType.UNSPECIFIED)
-    # Nor is there anybody to ask.
+    # No broker is listed either.
     assert await brokers.metadata.topics.get("nowhere") == TopicConfig("nowhere", MessageType.UNSPECIFIED)
 
 
@@ -119,7 +119,7 @@ async def test_defaults_apply_after_the_load_timeout(monkeypatch: pytest.MonkeyP
     brokers = Brokers()
     brokers.backend.pending = []
     assert await brokers.metadata.groups.get("g") == GroupConfig("g")
-    # What comes late counts all the same, and who went by the defaults is told.
+    # A late reply is used as well, and listeners are notified of the difference from the defaults.
     brokers.backend.pending[0].set_result(group_of("g", consumeMessageOrderly=True))
     await settle()
     assert brokers.metadata.groups.cached("g") == GroupConfig("g", orderly=True)
@@ -134,7 +134,7 @@ async def test_used_configuration_is_reloaded() -> None:
     await brokers.metadata.groups.get("g")
     await brokers.metadata.topics.get("orders")
     await brokers.metadata.refresh()
-    assert len(brokers.asked) == 2
+    assert len(brokers.requests) == 2
     brokers.group = {"consumeMessageOrderly": True}
     brokers.kind = "NORMAL"
     brokers.clock.now += 11
@@ -153,7 +153,7 @@ async def test_unused_entry_is_dropped() -> None:
     brokers.clock.now += 301
     await brokers.metadata.refresh()
     assert len(brokers.metadata.groups) == 0
-    assert len(brokers.asked) == 1
+    assert len(brokers.requests) == 1
 
 
 async def test_loaded_configuration_stays_while_brokers_are_unavailable() -> None:
@@ -172,10 +172,10 @@ async def test_failed_load_is_not_retried_at_once() -> None:
     brokers = Brokers()
     brokers.failing = {"broker-a", "broker-b"}
     await brokers.metadata.groups.get("g")
-    asked = len(brokers.asked)
+    asked = len(brokers.requests)
     await brokers.metadata.groups.get("g")
     await brokers.metadata.refresh()
-    assert len(brokers.asked) == asked
+    assert len(brokers.requests) == asked
     brokers.failing = set()
     brokers.group = {"retryMaxTimes": 1}
     brokers.clock.now += 3
@@ -208,13 +208,13 @@ async def test_unused_configuration_is_reloaded_at_growing_intervals() -> None:
     await brokers.metadata.groups.get("made-up")
 
     async def loads(seconds: int, *, ask: bool) -> int:
-        before = len(brokers.asked)
+        before = len(brokers.requests)
         for _ in range(seconds):
             brokers.clock.now += 1
             if ask:
                 brokers.metadata.groups.cached("made-up")
             await brokers.metadata.refresh()
-        return len(brokers.asked) - before
+        return len(brokers.requests) - before
 
     assert await loads(100, ask=True) == 10
     assert await loads(290, ask=False) <= 6

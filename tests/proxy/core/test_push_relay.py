@@ -16,7 +16,7 @@ HALF = messages.encode_message(StoredMessage(topic="orders", body=b"half"))
 
 
 class Client(FakeChannel):
-    """Keeps how long it was given, too."""
+    """A channel that records timeouts as well."""
 
     timeout: float | None = None
 
@@ -41,7 +41,7 @@ async def test_relay_returns_the_clients_reply(code: int) -> None:
     reply = relay(client, command)
     assert reply is not None
     assert (await reply).fields == {"answered by": "c1"}
-    assert (client.asked, client.told, client.timeout) == ([command], [], CLIENT_TIMEOUT)
+    assert (client.requests, client.oneways, client.timeout) == ([command], [], CLIENT_TIMEOUT)
     assert (command.fields, command.body) == ({"consumerGroup": "g"}, b"body")
 
 
@@ -50,7 +50,7 @@ async def test_relay_sends_oneway_requests(code: int) -> None:
     client = Client()
     command = request(code, b"", True, consumerGroup="g")
     assert relay(client, command) is None
-    assert (client.asked, client.told) == ([], [command])
+    assert (client.requests, client.oneways) == ([], [command])
 
 
 @pytest.mark.parametrize("oneway", [True, False])
@@ -58,7 +58,7 @@ async def test_relay_sends_oneway_requests(code: int) -> None:
 async def test_relay_sets_the_real_topic_of_a_transaction_check(oneway: bool, told: dict[str, str]) -> None:
     client = Client()
     relay(client, request(CHECK, HALF, oneway, transactionId="T", **told))
-    (command,) = client.told if oneway else client.asked
+    (command,) = client.oneways if oneway else client.requests
     assert command.fields == {"transactionId": "T", "topic": "orders"}
     assert command.body == HALF
 
@@ -66,11 +66,11 @@ async def test_relay_sets_the_real_topic_of_a_transaction_check(oneway: bool, to
 async def test_relay_keeps_a_transaction_check_without_a_message() -> None:
     client = Client()
     relay(client, request(CHECK, b"", True, topic="half"))
-    assert [command.fields for command in client.told] == [{"topic": "half"}]
+    assert [command.fields for command in client.oneways] == [{"topic": "half"}]
 
 
 async def test_relay_rejects_a_transaction_check_with_an_undecodable_message() -> None:
     client = Client()
     with pytest.raises(BodyError):
         relay(client, request(CHECK, HALF[:-1], True))
-    assert client.told == []
+    assert client.oneways == []

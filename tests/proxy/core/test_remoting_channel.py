@@ -32,7 +32,7 @@ async def test_remoting_channel_has_a_session() -> None:
     assert one.session.number != two.session.number
     assert one.session.client_id is None
     assert not one.closed
-    # Lean: an idle client costs no dictionary.
+    # Without __dict__, to save memory per idle client.
     assert not hasattr(one, "__dict__")
 
 
@@ -58,7 +58,7 @@ async def test_remoting_channel_session_holds_the_clients_identity(
         member = app.registry.member(served)
         assert member is not None
         assert member.address == served.session.address
-        # Brokers hear of it, too.
+        # It is registered at the brokers as well.
         await client.ask(complete(REQUESTS[310]))
         (sent,) = (command for command in broker.received if command.code == 310)
         assert f"__BORNHOST\1{served.session.address}" in sent.fields["i"]

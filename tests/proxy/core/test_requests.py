@@ -12,12 +12,12 @@ from tests.proxy.messages import complete, request, route
 
 pytestmark = pytest.mark.anyio
 
-# The list of RIP-55.
+# The request codes listed in RIP-55.
 RIP_55 = {
     *(10, 310, 320, 11, 361, 14, 15, 29, 30, 31, 32, 34, 35, 36, 37, 38, 39, 41, 42, 105, 309),
     *(200050, 200051, 200053, 200052, 200054, 200055),
 }
-# Topics and groups which a request may leave out.
+# Optional topics and groups.
 OPTIONAL = {
     (RequestCode.CONSUMER_SEND_MSG_BACK, "originTopic"),
     (RequestCode.END_TRANSACTION, "topic"),
@@ -41,7 +41,7 @@ LETTERS = {RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestC
 
 
 async def attempt(on: Stage, command: RemotingCommand) -> str:
-    """Why the request was refused, if it was; never for want of care."""
+    """Return the remark of the reply or rejection. Asserts one observation and no internal error."""
     try:
         answer = await on.ask(command)
     except RemotingError as refusal:

@@ -1,4 +1,4 @@
-"""gRPC through the whole replica, on both transports: they give the same answers."""
+"""gRPC through the whole replica; both transports return the same responses."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ def answer(command: RemotingCommand) -> RemotingCommand:
 
 @asynccontextmanager
 async def replica(cluster: Cluster, transport: str, **more: Any) -> AsyncIterator[tuple[App, Server]]:
-    """The whole proxy in front of one broker with the topic orders."""
+    """Serve the whole proxy in front of one broker with the topic orders."""
     broker = await cluster.broker(answer=answer)
     cluster.topics["orders"] = ["broker-a"]
     wanted = {"transport": transport, **more.pop("grpc", {})}
@@ -75,7 +75,7 @@ def metadata(client_id: str = "c1", language: str = "JAVA") -> tuple[tuple[str, 
 
 
 async def talk(stub: Any, settings: Any, client_id: str = "c1") -> Any:
-    """A telemetry stream behind the answer to its first settings."""
+    """Open a telemetry stream and receive the response to its first settings."""
     call = stub.Telemetry(metadata=metadata(client_id))
     await call.write(TelemetryCommand(settings=settings))
     told = await soon(call.read())
@@ -103,7 +103,7 @@ async def test_client_registers_sends_heartbeats_and_terminates(cluster: Cluster
         await broker.until(lambda server: RequestCode.HEART_BEAT in server.codes)
         assert app.registry.consumer_ids("g") == {"c1"}
         (member,) = app.registry.local()
-        # The peer is the client itself, whatever is between.
+        # The peer is the client itself on both transports.
         assert member.address.startswith("127.0.0.1:")
         assert not member.address.endswith(f":{app.addresses[0].port}")
         assert (member.language, member.channel and member.channel.session.client_id) == ("JAVA", "c1")
@@ -142,7 +142,7 @@ async def test_routes_contain_the_advertised_address(cluster: Cluster, transport
     async with serving(cluster, grpc={"transport": transport}) as app, channel(app) as open_channel:
         await talk(MessagingServiceStub(open_channel), consumer_settings())
         (client,) = app.grpc.clients
-        # Where it reached us, which it knows best itself.
+        # The address that the client connected to.
         assert app.grpc.gateway.address(client.peer) is None
 
 
@@ -198,7 +198,7 @@ async def test_transaction_check_reaches_a_producer_of_the_topic(cluster: Cluste
         there = await talk(MessagingServiceStub(second), producer_settings(), "p2")
         await broker.until(lambda server: RequestCode.HEART_BEAT in server.codes)
         (beat,) = [one for one in broker.received if one.code == RequestCode.HEART_BEAT]
-        # Two producers, one member.
+        # Two producers are registered as one member.
         assert [part["groupName"] for part in orjson.loads(beat.body)["producerDataSet"]] == ["orders"]
         gone.cancel()
         await until(lambda: len(app.grpc.service.telemetry.streams) == 1)
@@ -252,7 +252,7 @@ async def test_reflection_is_served_if_configured(cluster: Cluster, transport: s
     async with replica(cluster, transport, grpc={"reflection": True}) as (app, _):
         assert _SERVICE in await reflected(app)
     async with serving(cluster, grpc={"transport": transport, "health": False}) as app, channel(app) as open_channel:
-        # One request at once: a stream that is refused while its client still writes ends there in INTERNAL at times.
+        # One request at a time: rejecting a stream while its client still writes sometimes ends in INTERNAL there.
         ask: Any = open_channel.unary_unary("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
         with pytest.raises(grpc.aio.AioRpcError) as failed:
             await ask(b"")

@@ -20,13 +20,13 @@ PART = {
     "subscriptionDataSet": [SUBSCRIPTION],
 }
 PROXY = "192.0.2.20%8080%8081"
-# When it is told, in milliseconds since 1970, and a part as it is told.
+# The time of announcements in milliseconds since 1970, and consumer data with that time.
 STAMP = 1_700_000_000_000
 STAMPED = {**PART, "lastUpdateTimestamp": STAMP}
 
 
 def java_data(kind: str = "REGISTER", /, **changes: Any) -> dict[str, Any]:
-    """HeartbeatSyncerData; fastjson leaves out what is null, as most of it is when a client leaves."""
+    """Return HeartbeatSyncerData; fastjson omits null values, which are most of them when a client leaves."""
     channel = {
         "remoteProxyIp": "192.0.2.20",
         "remoteAddress": "192.0.2.7:50000",
@@ -49,5 +49,5 @@ def java_data(kind: str = "REGISTER", /, **changes: Any) -> dict[str, Any]:
 
 
 def java(kind: str = "REGISTER", /, **changes: Any) -> bytes:
-    """The message's body."""
+    """Return the message body."""
     return orjson.dumps(java_data(kind, **changes))

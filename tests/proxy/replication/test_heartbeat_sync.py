@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from proxy.core.client_registry import ClientRegistry, ConsumerData, ConsumerGroupChange, Groups, Member, Role
-from proxy.replication import heartbeat_sync as exchanges
+from proxy.replication import heartbeat_sync as heartbeat_sync
 from proxy.replication.announcement import Announcement, Kind, decode
 from proxy.replication.heartbeat_sync import HeartbeatSync
 from proxy.replication.sync_topic import SyncTopic
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 class FakeTopic(SyncTopic):
-    """Keeps what is sent, one list per message sent.
+    """Records the sent bodies, one list per send.
 
     `failure`, where set, is what a send raises; `free`, where set, is what it waits for first.
     """
@@ -46,37 +46,37 @@ class FakeTopic(SyncTopic):
 
 
 class Scene:
-    """An exchange between a registry and a topic; `changes` are those that came from elsewhere."""
+    """A heartbeat sync between a registry and a topic; `changes` are those announced by other proxies."""
 
     def __init__(self) -> None:
         self.clock = Clock()
         self.topic = FakeTopic()
         self.registry = ClientRegistry()
         self.changes: list[ConsumerGroupChange] = []
-        self.exchange = HeartbeatSync(self.topic, self.registry, "host%1%1", self.clock, self.changes.extend)
+        self.sync = HeartbeatSync(self.topic, self.registry, "host%1%1", self.clock, self.changes.extend)
 
     def join(self, client_id: str = "ours", group: str = "g", channel: FakeChannel | None = None) -> FakeChannel:
-        """A client of ours joins a group, and the exchange is told."""
+        """Let a local client join a group and announce the change."""
         channel = channel or FakeChannel()
         member = Member(channel, client_id, channel, str(channel.peer.address), "JAVA", 481)
-        self.tell(self.registry.heartbeat(member, (), {group: ConsumerData(dict(PART))}, self.clock()))
+        self.announce(self.registry.heartbeat(member, (), {group: ConsumerData(dict(PART))}, self.clock()))
         return channel
 
     def leave(self, channel: FakeChannel, group: str = "g") -> None:
-        self.tell(self.registry.unregister(channel, Groups(consumers=frozenset({group}))))
+        self.announce(self.registry.unregister(channel, Groups(consumers=frozenset({group}))))
 
-    def tell(self, changes: Sequence[ConsumerGroupChange]) -> None:
+    def announce(self, changes: Sequence[ConsumerGroupChange]) -> None:
         for change in changes:
-            self.exchange.announce(change)
+            self.sync.announce(change)
 
     @property
-    def told(self) -> list[tuple[Kind, str, str]]:
-        """What has been sent, in its order."""
+    def sent(self) -> list[tuple[Kind, str, str]]:
+        """Return the sent announcements in order."""
         return [(news.kind, news.group, news.client_id) for batch in self.topic.sent for news in batch]
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.ensure_future(self.exchange.run())
+        task = asyncio.ensure_future(self.sync.run())
         try:
             yield
         finally:
@@ -92,24 +92,24 @@ class Scene:
 
 @pytest.fixture
 async def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr(exchanges, "_BATCH_DELAY", 0.005)
+    monkeypatch.setattr(heartbeat_sync, "_BATCH_DELAY", 0.005)
     scene = Scene()
     start = scene.clock.now
-    monkeypatch.setattr(exchanges, "_now", lambda: STAMP + round((scene.clock.now - start) * 1000))
+    monkeypatch.setattr(heartbeat_sync, "_now", lambda: STAMP + round((scene.clock.now - start) * 1000))
     return scene
 
 
-# What we tell.
+# Sending.
 
 
 async def test_local_changes_are_announced_in_one_batch(scene: Scene) -> None:
     async with scene.running():
         first, _ = scene.join("a"), scene.join("b")
-        await scene.until(lambda: scene.told)
+        await scene.until(lambda: scene.sent)
         scene.leave(first)
-        await scene.until(lambda: len(scene.told) > 2)
+        await scene.until(lambda: len(scene.sent) > 2)
     assert [len(batch) for batch in scene.topic.sent] == [2, 1]
-    assert scene.told == [(Kind.REGISTER, "g", "a"), (Kind.REGISTER, "g", "b"), (Kind.UNREGISTER, "g", "a")]
+    assert scene.sent == [(Kind.REGISTER, "g", "a"), (Kind.REGISTER, "g", "b"), (Kind.UNREGISTER, "g", "a")]
     joined, left = scene.topic.sent[0][0], scene.topic.sent[1][0]
     assert joined == replace(left, kind=Kind.REGISTER)
     assert joined == Announcement(
@@ -121,15 +121,15 @@ async def test_only_the_latest_change_of_a_connection_is_announced(scene: Scene)
     channel = scene.join()
     scene.leave(channel)
     scene.join("ours", "another", channel)
-    await scene.exchange.flush()
-    assert scene.told == [(Kind.UNREGISTER, "g", "ours"), (Kind.REGISTER, "another", "ours")]
+    await scene.sync.flush()
+    assert scene.sent == [(Kind.UNREGISTER, "g", "ours"), (Kind.REGISTER, "another", "ours")]
 
 
 async def test_client_that_reconnects_stays_announced(scene: Scene) -> None:
     before = scene.join()
     scene.join(channel=FakeChannel(peer("192.0.2.7:50001")))
     scene.leave(before)
-    await scene.exchange.flush()
+    await scene.sync.flush()
     (batch,) = scene.topic.sent
     assert {(news.kind, news.address) for news in batch} == {
         (Kind.UNREGISTER, "192.0.2.7:50000"),
@@ -138,74 +138,74 @@ async def test_client_that_reconnects_stays_announced(scene: Scene) -> None:
 
 
 async def test_announcements_of_others_are_not_repeated(scene: Scene) -> None:
-    scene.exchange.receive(java())
-    scene.tell(scene.changes)
-    await scene.exchange.flush()
+    scene.sync.receive(java())
+    scene.announce(scene.changes)
+    await scene.sync.flush()
     assert scene.topic.sent == []
 
 
 async def test_many_changes_are_sent_in_batches(scene: Scene) -> None:
     for number in range(130):
         scene.join(f"c{number}", channel=FakeChannel(peer(f"192.0.2.7:{number + 1}")))
-    await scene.exchange.flush()
+    await scene.sync.flush()
     assert [len(batch) for batch in scene.topic.sent] == [64, 64, 2]
-    await scene.exchange.flush()
+    await scene.sync.flush()
     assert len(scene.topic.sent) == 3
 
 
 async def test_failed_announcements_are_sent_later(scene: Scene) -> None:
     leaving, staying = scene.join("leaving"), scene.join("staying", channel=FakeChannel(peer("192.0.2.7:50001")))
-    await scene.exchange.flush()
+    await scene.sync.flush()
     scene.leave(leaving)
     scene.topic.failure = ServiceUnavailable("no broker")
     with pytest.raises(ServiceUnavailable):
-        await scene.exchange.flush()
+        await scene.sync.flush()
     scene.join("staying", "another", staying)
     scene.topic.failure = None
-    await scene.exchange.flush()
-    assert scene.told[2:] == [(Kind.UNREGISTER, "g", "leaving"), (Kind.REGISTER, "another", "staying")]
+    await scene.sync.flush()
+    assert scene.sent[2:] == [(Kind.UNREGISTER, "g", "leaving"), (Kind.REGISTER, "another", "staying")]
 
 
 async def test_later_change_replaces_a_failed_announcement(scene: Scene) -> None:
     scene.topic.failure = ServiceUnavailable("no broker")
     first, second = scene.join("first"), scene.join("second", channel=FakeChannel(peer("192.0.2.7:50001")))
     with pytest.raises(ServiceUnavailable):
-        await scene.exchange.flush()
+        await scene.sync.flush()
     scene.leave(first)
     scene.leave(second)
     scene.join("second", channel=second)
     scene.topic.failure = None
-    await scene.exchange.flush()
-    assert set(scene.told) == {(Kind.UNREGISTER, "g", "first"), (Kind.REGISTER, "g", "second")}
-    assert len(scene.told) == 2
+    await scene.sync.flush()
+    assert set(scene.sent) == {(Kind.UNREGISTER, "g", "first"), (Kind.REGISTER, "g", "second")}
+    assert len(scene.sent) == 2
 
 
 async def test_change_during_a_failing_send_replaces_its_announcement(scene: Scene) -> None:
     scene.topic.failure, scene.topic.free = ServiceUnavailable("no broker"), anyio.Event()
     channel = scene.join()
-    flushing = asyncio.ensure_future(scene.exchange.flush())
+    flushing = asyncio.ensure_future(scene.sync.flush())
     await settle()
     scene.leave(channel)
     scene.topic.free.set()
     with pytest.raises(ServiceUnavailable):
         await flushing
     scene.topic.failure = None
-    await scene.exchange.flush()
-    assert scene.told == [(Kind.UNREGISTER, "g", "ours")]
+    await scene.sync.flush()
+    assert scene.sent == [(Kind.UNREGISTER, "g", "ours")]
 
 
 async def test_failed_announcements_are_retried_before_the_next_repetition(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchanges, "_RETRY_DELAY", 0.02)
+    monkeypatch.setattr(heartbeat_sync, "_RETRY_DELAY", 0.02)
     scene.topic.failure = ServiceUnavailable("no broker")
     async with scene.running():
         channel = scene.join()
         await anyio.sleep(0.03)
         scene.leave(channel)
         scene.topic.failure = None
-        await scene.until(lambda: scene.told)
-    assert scene.told == [(Kind.UNREGISTER, "g", "ours")]
+        await scene.until(lambda: scene.sent)
+    assert scene.sent == [(Kind.UNREGISTER, "g", "ours")]
 
 
 async def test_obsolete_announcements_are_dropped(scene: Scene) -> None:
@@ -214,18 +214,18 @@ async def test_obsolete_announcements_are_dropped(scene: Scene) -> None:
     scene.clock.now += 121
     scene.join("young", channel=FakeChannel(peer("192.0.2.7:50001")))
     with pytest.raises(ServiceUnavailable):
-        await scene.exchange.flush()
+        await scene.sync.flush()
     scene.topic.failure = None
-    await scene.exchange.flush()
-    assert scene.told == [(Kind.REGISTER, "g", "young")]
+    await scene.sync.flush()
+    assert scene.sent == [(Kind.REGISTER, "g", "young")]
 
 
 async def test_members_are_announced_repeatedly(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Official proxies forget a member of whom they hear nothing; a message may be lost, too."""
-    monkeypatch.setattr(exchanges, "_REPEAT_INTERVAL", 0.02)
+    """Official proxies drop a member without announcements, and messages may be lost."""
+    monkeypatch.setattr(heartbeat_sync, "_REPEAT_INTERVAL", 0.02)
     channel = scene.join("a")
     scene.join("a", "another", channel)
-    scene.exchange.receive(java())
+    scene.sync.receive(java())
     scene.topic.failure = ServiceUnavailable("no broker")
     async with scene.running():
         await anyio.sleep(0.05)
@@ -246,15 +246,15 @@ async def test_unencodable_member_is_left_out(scene: Scene, caplog: pytest.LogCa
     channel = FakeChannel(peer("192.0.2.7:50001"))
     member = Member(channel, "odd", channel, str(channel.peer.address))
     async with scene.running():
-        scene.tell(scene.registry.heartbeat(member, (), {"g": ConsumerData({"consumeType": deep})}, scene.clock()))
+        scene.announce(scene.registry.heartbeat(member, (), {"g": ConsumerData({"consumeType": deep})}, scene.clock()))
         await scene.until(lambda: "odd cannot be announced" in caplog.text)
         assert scene.topic.sent == []
         scene.join()
-        await scene.until(lambda: scene.told)
-    assert scene.told == [(Kind.REGISTER, "g", "ours")]
+        await scene.until(lambda: scene.sent)
+    assert scene.sent == [(Kind.REGISTER, "g", "ours")]
 
 
-# What we hear.
+# Receiving.
 
 
 def members(scene: Scene) -> set[str]:
@@ -298,7 +298,7 @@ async def test_received_announcements_change_groups(
     scene: Scene, bodies: list[bytes], changes: list[bool], left: set[str]
 ) -> None:
     for body in bodies:
-        scene.exchange.receive(body)
+        scene.sync.receive(body)
     assert [change.joined for change in scene.changes] == changes
     assert members(scene) == left
 
@@ -308,8 +308,8 @@ async def test_received_announcements_change_groups(
 )
 async def test_invalid_messages_are_ignored(scene: Scene, caplog: pytest.LogCaptureFixture, body: bytes) -> None:
     for _ in range(2):
-        scene.exchange.receive(java())
-        scene.exchange.receive(body)
+        scene.sync.receive(java())
+        scene.sync.receive(body)
     assert members(scene) == {"theirs"}
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
     assert "ignoring an invalid announcement on topic sync" in caplog.text
@@ -317,25 +317,25 @@ async def test_invalid_messages_are_ignored(scene: Scene, caplog: pytest.LogCapt
 
 @pytest.mark.parametrize(("age", "heard"), [(-5, True), (120, True), (121, False)])
 async def test_obsolete_announcements_are_ignored(scene: Scene, age: int, heard: bool) -> None:
-    """A reader that begins at the start of the topic, or was away, must not bring back who is long gone."""
-    scene.exchange.receive(java(lastUpdateTimestamp=STAMP - age * 1000))
+    """A reader that starts with old messages must not restore members that have left since."""
+    scene.sync.receive(java(lastUpdateTimestamp=STAMP - age * 1000))
     assert members(scene) == ({"theirs"} if heard else set())
-    scene.exchange.receive(java(clientId="there"))
-    scene.exchange.receive(java("UNREGISTER", clientId="there", lastUpdateTimestamp=STAMP - age * 1000))
+    scene.sync.receive(java(clientId="there"))
+    scene.sync.receive(java("UNREGISTER", clientId="there", lastUpdateTimestamp=STAMP - age * 1000))
     assert ("there" in members(scene)) is not heard
 
 
 @pytest.mark.parametrize("stamp", [None, "yesterday", {}])
 async def test_announcement_without_a_timestamp_is_applied(scene: Scene, stamp: object) -> None:
-    scene.exchange.receive(java(lastUpdateTimestamp=stamp))
+    scene.sync.receive(java(lastUpdateTimestamp=stamp))
     assert members(scene) == {"theirs"}
 
 
 async def test_remote_member_without_announcements_expires(scene: Scene) -> None:
-    scene.exchange.receive(java())
-    scene.exchange.receive(java(group="another"))
+    scene.sync.receive(java())
+    scene.sync.receive(java(group="another"))
     scene.clock.now += 60
-    scene.exchange.receive(java())
+    scene.sync.receive(java())
     assert scene.registry.expired(scene.clock()) == []
     scene.clock.now += 60
     ((member, groups),) = scene.registry.expired(scene.clock())

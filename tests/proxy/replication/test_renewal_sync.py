@@ -1,4 +1,4 @@
-"""The exchange of renewals over a topic."""
+"""Renewal sync over a topic in memory."""
 
 from collections.abc import Callable, Sequence
 
@@ -31,18 +31,18 @@ class FakeTopic:
 
 
 class FakeRenewal:
-    """A renewal that has something to tell."""
+    """A renewal with pending messages."""
 
     def __init__(self, *news: bytes) -> None:
         self.untold = list(news)
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
 
     def take_messages(self) -> list[bytes]:
         told, self.untold = self.untold, []
         return told
 
     def receive_message(self, body: bytes) -> None:
-        self.heard.append(body)
+        self.received.append(body)
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ async def test_renewals_are_sent_and_received() -> None:
                 await anyio.sleep(0.005)
         group.cancel_scope.cancel()
     assert topic.sent == [[b"1", b"2"]]
-    assert renewal.heard == [b"from another replica"]
+    assert renewal.received == [b"from another replica"]
 
 
 async def test_nothing_is_sent_without_renewals() -> None:

@@ -30,7 +30,7 @@ _END = RequestCode.GET_MAX_OFFSET
 
 
 class Brokers(FakeBackend):
-    """Brokers with one queue each, read by long polls. `trouble` is what a code is answered with next, once each."""
+    """Brokers with one queue each, read by long polls. `trouble`: by code, the next reply, used once."""
 
     def __init__(self, *names: str, having: tuple[str, ...] | None = None) -> None:
         super().__init__(names=names)
@@ -72,7 +72,7 @@ class Brokers(FakeBackend):
         self._answer()
 
     def _answer(self) -> None:
-        """Answer the polls for which there is something."""
+        """Answer the polls that have messages."""
         polls, self._polls = self._polls, []
         for broker, offset, reply in polls:
             news = self.queues[broker][offset:]
@@ -105,7 +105,7 @@ def refusal(code: int = ResponseCode.SYSTEM_BUSY, **fields: str) -> RemotingComm
 
 @asynccontextmanager
 async def reading(backend: Brokers, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[str]]:
-    """The topic is read inside; what was taken so far."""
+    """Read the topic in the background and yield the list of received bodies."""
     monkeypatch.setattr(topics, "_RETRY_DELAY", 0.01)
     monkeypatch.setattr(topics, "_CHECK_INTERVAL", 0.02)
     monkeypatch.setattr(topics, "_FIRST_CHECK_INTERVAL", 0.02)
@@ -153,7 +153,7 @@ async def test_sends_start_at_the_next_broker_each_time() -> None:
         ([ConnectionLost("gone")], 2),
         ([ServiceUnavailable("no master"), refusal()], 3),
         ([refusal()], 2),
-        # The message is there, whatever became of its copies.
+        # The message is stored; only its replication to slaves is late or impossible.
         ([refusal(ResponseCode.SLAVE_NOT_AVAILABLE)], 1),
         ([refusal(ResponseCode.FLUSH_SLAVE_TIMEOUT)], 1),
     ],
@@ -209,7 +209,7 @@ async def test_read_starts_at_the_end_of_the_topic(monkeypatch: pytest.MonkeyPat
     assert [sent.fields["queueOffset"] for sent in pulls if sent.broker == "broker-a"] == ["2", "4", "5"]
     assert {sent.fields["consumerGroup"] for sent in pulls} == {"CID_sync"}
     assert all(REQUESTS[_PULL].required <= sent.fields.keys() for sent in pulls)
-    # A broker may hold the read for as long as it was asked to.
+    # The timeout exceeds the requested duration of the poll.
     assert all((sent.timeout or 0) > int(sent.fields["suspendTimeoutMillis"]) / 1000 for sent in pulls)
     assert backend.codes(_CREATE) == []
 
@@ -241,7 +241,7 @@ async def test_topic_is_created_at_brokers_that_lack_it(monkeypatch: pytest.Monk
 async def test_new_topic_is_read_as_soon_as_it_has_a_route(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A route cache keeps for a second that there was none, and name servers hear of it only then."""
+    """The route cache keeps a missing topic for a second, and brokers register a new topic late."""
 
     class Late(Brokers):
         async def route(self, topic: str) -> TopicRoute:

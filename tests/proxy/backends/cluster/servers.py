@@ -1,4 +1,4 @@
-"""A cluster in this process: name servers and brokers that are the far end of our own connections."""
+"""A cluster in this process: name servers and brokers on our own remoting connections."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,7 @@ Answer = Callable[[RemotingCommand], RemotingCommand | None]
 
 
 class Server:
-    """Answers requests by `answer`; None leaves one unanswered. Keeps what it received."""
+    """A server that answers requests by `answer` (None: no response) and records the received ones."""
 
     def __init__(self, answer: Answer, port: int = 0) -> None:
         self.answer = answer
@@ -45,14 +45,14 @@ class Server:
         self._server = await loop.create_server(self._connection, "127.0.0.1", self.port)
 
     def stop(self) -> None:
-        """Go down: connections are cut and nobody answers the door."""
+        """Abort the connections and stop listening."""
         if self._server is not None:
             self._server.close()
             self._server = None
         self.cut()
 
     def cut(self) -> None:
-        """Cut the connections, but stay."""
+        """Abort the connections and keep listening."""
         for connection in self.connections:
             connection.abort(CloseCause.LOCAL)
         self.connections = []
@@ -83,7 +83,7 @@ class Server:
 
 @dataclass
 class Cluster:
-    """`table` is what name servers tell: addresses by broker name and id; `topics` brokers by topic."""
+    """The name servers' data: `table` has addresses by broker name and id, `topics` has brokers by topic."""
 
     table: dict[str, dict[str, str]] = field(default_factory=dict)
     topics: dict[str, list[str]] = field(default_factory=dict)
@@ -99,18 +99,18 @@ class Cluster:
         return server
 
     async def name_server(self, port: int = 0, table: dict[str, dict[str, str]] | None = None) -> Server:
-        self.names.append(await self.server(lambda command: self._tell(command, table), port))
+        self.names.append(await self.server(lambda command: self._name_server_answer(command, table), port))
         return self.names[-1]
 
     async def broker(self, name: str = "broker-a", number: int = 0, answer: Answer | None = None) -> Server:
-        """A broker that the name servers list; by default it says who it is."""
+        """Start a broker that the name servers list; by default its replies contain its name and id."""
         signed = commands.success({"by": f"{name}/{number}"})
         server = await self.server(answer or (lambda _: _copy(signed)))
         self.table.setdefault(name, {})[str(number)] = server.address
         return server
 
     async def backend(self, *namesrv: str, push: Any = None, **settings: Any) -> ClusterBackend:
-        """A backend in front of the cluster; by default of one name server."""
+        """Start a backend in front of the cluster, by default with one name server."""
         if not namesrv:
             namesrv = ((await self.name_server()).address,)
         wheel = TimeoutWheel(asyncio.get_running_loop().time)
@@ -119,14 +119,14 @@ class Cluster:
         await backend.start()
         return backend
 
-    def _tell(self, command: RemotingCommand, table: dict[str, dict[str, str]] | None) -> RemotingCommand:
+    def _name_server_answer(self, command: RemotingCommand, table: dict[str, dict[str, str]] | None) -> RemotingCommand:
         if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             return commands.success(body=orjson.dumps({"brokerAddrTable": self._datas(table)}))
         if command.code == RequestCode.DELETE_TOPIC_IN_NAMESRV:
             self.topics.pop(command.fields["topic"], None)
             return commands.success()
         if command.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
-            return commands.response(3, remark="a name server is no broker")
+            return commands.response(3, remark="not a request for a name server")
         topic = command.fields["topic"]
         if topic not in self.topics:
             return commands.response(17, remark=f"no topic {topic}")
@@ -146,7 +146,7 @@ def _copy(command: RemotingCommand) -> RemotingCommand:
 
 @asynccontextmanager
 async def running() -> AsyncIterator[Cluster]:
-    """A cluster; at the end everything is closed, and what it held is let go."""
+    """Yield a cluster; at the end, close all of its servers and backends."""
     cluster = Cluster()
     try:
         yield cluster
@@ -155,7 +155,7 @@ async def running() -> AsyncIterator[Cluster]:
             backend.close()
         for server in cluster.servers:
             server.stop()
-        # Transports are closed by callbacks of the loop.
+        # The event loop closes transports in callbacks.
         for _ in range(5):
             await asyncio.sleep(0)
-        assert all(set(name.codes) <= {105, 106, 216} for name in cluster.names), "a name server is no broker"
+        assert all(set(name.codes) <= {105, 106, 216} for name in cluster.names), "not a request for a name server"

@@ -22,7 +22,7 @@ from tests.proxy.messages import complete, heartbeat, request
 pytestmark = pytest.mark.anyio
 
 SEND, PULL, SEND_BACK, POP, MAX_OFFSET, COMMIT = 310, 11, 36, 200050, 30, 15
-# What only a master can do, or a slave that acts as one: POP, ACK, PEEK, CHANGE_INVISIBLE, NOTIFICATION,
+# Requests for a master or an acting master only: POP, ACK, PEEK, CHANGE_INVISIBLE, NOTIFICATION,
 # POLLING_INFO, BATCH_ACK, LOCK, UNLOCK.
 ESCAPE = (*range(200050, 200056), 200151, 41, 42)
 
@@ -38,23 +38,23 @@ def ask(backend: ClusterBackend, code: int, channel: FakeChannel | None = None, 
 
 
 async def by(reply: Reply) -> str:
-    """Who answered."""
+    """Return the name and id of the broker that answered."""
     async with asyncio.timeout(30):
         return (await reply).fields["by"]
 
 
 async def learn(backend: ClusterBackend) -> None:
-    """The backend asks the name servers for what they know now; a question may have been under way."""
+    """Refresh the broker table; twice, as a refresh with older data may have been in progress."""
     for _ in range(2):
         await backend.refresh_brokers()
         await settle()
 
 
 def silent(_: RemotingCommand) -> None:
-    """A broker that takes a request and does not answer."""
+    """A broker that does not answer."""
 
 
-# Which broker.
+# Choice of the broker.
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ async def test_unlisted_broker_is_looked_up_at_most_once_a_second(cluster: Clust
     asked = len(cluster.names[0].received)
 
     async def after(seconds: float) -> int:
-        """How often the name server has been asked, when a request comes after this time."""
+        """Return the name server's request count after a request that comes `seconds` later."""
         backend._unknown = {name: since - seconds for name, since in backend._unknown.items()}
         with pytest.raises(ServiceUnavailable, match="no name server lists a broker broker-a"):
             await ask(backend, SEND)
         return len(cluster.names[0].received) - asked
 
     assert [await after(0.0) for _ in range(5)] == [1] * 5
-    # Who keeps asking does not put the next question off.
+    # Repeated requests do not postpone the next look-up.
     assert [await after(0.4) for _ in range(6)] == [1, 1, 2, 2, 2, 3]
     await cluster.broker("broker-a")
     backend._unknown.clear()
@@ -187,7 +187,7 @@ async def test_acting_master_serves_master_only_requests(cluster: Cluster, code:
 
 
 async def test_commit_is_not_sent_to_a_slave_while_a_master_is_listed(cluster: Cluster) -> None:
-    """The slave's offsets are overwritten by the master's."""
+    """The master overwrites the slave's offsets."""
     master = await cluster.broker(number=0)
     slave = await cluster.broker(number=1)
     master.stop()
@@ -359,9 +359,9 @@ async def test_congested_broker_pauses_reading_from_its_clients(cluster: Cluster
             backend.oneway("broker-a", REQUESTS[15], complete(REQUESTS[15]), client)
         else:
             ask(backend, SEND, client).add_done_callback(lambda done: done.cancelled() or done.exception())
-    assert (client.holds, other.holds) == (1, 0)
+    assert (client.pauses, other.pauses) == (1, 0)
     link.connection.resume_writing()
-    assert client.holds == 0
+    assert client.pauses == 0
 
 
 async def test_idle_connections_receive_keepalives(cluster: Cluster) -> None:
@@ -513,7 +513,7 @@ def member(client_id: str, *groups: str) -> tuple[FakeChannel, Groups]:
     return channel, Groups(consumers=frozenset(groups))
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["alone", "with another on its lane"])
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "with another on its connection"])
 async def test_client_closed_while_its_connection_opens_is_not_registered(
     cluster: Cluster, dialling: asyncio.Event, shared: bool
 ) -> None:
@@ -522,10 +522,10 @@ async def test_client_closed_while_its_connection_opens_is_not_registered(
     dialling.clear()
     gone, groups = member("gone", "g")
     stays, others = member("stays", "h")
-    enrolling = [backend.register(gone, groups, ["broker-a"])]
+    registering = [backend.register(gone, groups, ["broker-a"])]
     if shared:
-        enrolling.append(backend.register(stays, others, ["broker-a"]))
-    tasks = [asyncio.ensure_future(work) for work in enrolling]
+        registering.append(backend.register(stays, others, ["broker-a"]))
+    tasks = [asyncio.ensure_future(work) for work in registering]
     await settle()
     gone.closed = True
     await backend.unregister(gone, groups)
@@ -547,13 +547,13 @@ async def test_client_closed_before_its_connection_opens_is_unregistered(
     backend = await cluster.backend()
     dialling.clear()
     gone, groups = member("gone", "g")
-    enrolling = asyncio.ensure_future(backend.register(gone, groups, ["broker-a"]))
+    registering = asyncio.ensure_future(backend.register(gone, groups, ["broker-a"]))
     await settle()
     gone.closed = True
     leaving = asyncio.ensure_future(backend.unregister(gone, groups))
     await settle()
     dialling.set()
-    await asyncio.gather(enrolling, leaving)
+    await asyncio.gather(registering, leaving)
     assert broker.codes == [RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT]
     await broker.until(lambda server: all(connection.closed for connection in server.connections))
 

@@ -24,20 +24,20 @@ A = ("broker-a",)
 
 
 @dataclass(eq=False)
-class FakeLink:
-    """A connection to a broker that answers at once, or when the test says so."""
+class FakeServer:
+    """A connection to a broker that answers at once, or when the test permits it."""
 
     bench: "Bench"
     address: str
     handler: Handler
     on_lost: Any
     connection: RemotingConnection | None = cast(RemotingConnection, "connected")  # noqa: RUF009
-    asked: list[RemotingCommand] = field(default_factory=list)
+    requests: list[RemotingCommand] = field(default_factory=list)
     closed: bool = False
 
     def request(self, command: RemotingCommand, timeout: float, future: Reply) -> None:
         assert not self.closed
-        self.asked.append(command)
+        self.requests.append(command)
         if self.address in self.bench.down:
             future.set_exception(ServiceUnavailable(f"{self.address} cannot be reached"))
         elif self.bench.held is not None:
@@ -46,7 +46,7 @@ class FakeLink:
             future.set_result(commands.success())
 
     def push(self, command: RemotingCommand) -> Reply | None:
-        """The broker asks something over this connection."""
+        """Receive a request of the broker over this connection."""
         return self.handler(cast(RemotingConnection, None), command)
 
     def lose(self) -> None:
@@ -60,31 +60,31 @@ class FakeLink:
         self.closed = True
 
     @property
-    def told(self) -> list[str]:
-        """What the broker heard: +client for a heartbeat, -group for a unregister_command."""
-        return [_told(command) for command in self.asked]
+    def received(self) -> list[str]:
+        """The requests that the broker received: +client for HEART_BEAT, -group for UNREGISTER_CLIENT."""
+        return [_describe(command) for command in self.requests]
 
 
-def _told(command: RemotingCommand) -> str:
+def _describe(command: RemotingCommand) -> str:
     if command.code == BEAT:
         return f"+{command.fields['who']}"
     return "-" + (command.fields.get("consumerGroup") or command.fields["producerGroup"])
 
 
 class Bench:
-    """A membership between clients and fake links."""
+    """A membership between clients and fake connections."""
 
     def __init__(self, **brokers: list[str]) -> None:
         self.brokers = {name.replace("_", "-"): addresses for name, addresses in brokers.items()}
-        self.links: list[FakeLink] = []
+        self.servers: list[FakeServer] = []
         self.down: set[str] = set()
         self.held: list[Reply] | None = None
         self.pushed: list[tuple[FakeChannel, RemotingCommand]] = []
         self.membership = Membership(self._link, lambda name: self.brokers.get(name, ()), self._push)
 
     def _link(self, address: str, handler: Handler, on_lost: Any) -> ServerConnection:
-        self.links.append(FakeLink(self, address, handler, on_lost))
-        return cast(ServerConnection, self.links[-1])
+        self.servers.append(FakeServer(self, address, handler, on_lost))
+        return cast(ServerConnection, self.servers[-1])
 
     def _push(self, channel: Any, command: RemotingCommand) -> Reply | None:
         self.pushed.append((channel, command))
@@ -112,11 +112,11 @@ class Bench:
         await self.membership.unregister(client, Groups(frozenset(producers), frozenset(groups)), unregister_command)
 
     @property
-    def open(self) -> list[FakeLink]:
-        return [link for link in self.links if not link.closed]
+    def open(self) -> list[FakeServer]:
+        return [server for server in self.servers if not server.closed]
 
     def answer(self) -> None:
-        """The brokers answer everything that was held back, and from now on at once."""
+        """Let the brokers answer all pending requests, and later ones at once."""
         held, self.held = self.held or [], None
         for future in held:
             future.set_result(commands.success())
@@ -143,13 +143,17 @@ def bench() -> Bench:
 async def test_register_reaches_masters_and_slaves(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", at=("broker-a", "broker-b"))
-    assert {link.address: link.told for link in bench.links} == {"a:1": ["+c1"], "a:2": ["+c1"], "b:1": ["+c1"]}
+    assert {server.address: server.received for server in bench.servers} == {
+        "a:1": ["+c1"],
+        "a:2": ["+c1"],
+        "b:1": ["+c1"],
+    }
     assert bench.membership.connections == 3
 
 
 async def test_each_broker_receives_its_own_copy_of_the_command(bench: Bench) -> None:
     await bench.join(client("c1"), "g")
-    first, second = (link.asked[0] for link in bench.links)
+    first, second = (server.requests[0] for server in bench.servers)
     assert first.header is not second.header
     assert first.body is second.body
 
@@ -167,17 +171,17 @@ async def test_only_members_of_one_group_need_separate_connections(bench: Bench)
     await bench.join(client("c1"), "g", at=("broker-b",))
     await bench.join(client("c2"), "h", at=("broker-b",))
     await bench.join(client("c3"), "g", at=("broker-b",))
-    assert [link.told for link in bench.links] == [["+c1", "+c2"], ["+c3"]]
+    assert [server.received for server in bench.servers] == [["+c1", "+c2"], ["+c3"]]
 
 
 async def test_unregister_sends_the_clients_identity_for_each_group_to_each_broker(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", "h", producers=("p", INNER_PRODUCER))
     await bench.leave(c1, "g", "h", producers=("p", INNER_PRODUCER))
-    for link in bench.links:
-        assert link.told == ["+c1", "-g", "-h", "-p"]
-        assert all(bye.fields["clientID"] == "c1" for bye in link.asked[1:])
-        assert {(bye.header["language"], bye.header["version"]) for bye in link.asked[1:]} == {("JAVA", 479)}
+    for server in bench.servers:
+        assert server.received == ["+c1", "-g", "-h", "-p"]
+        assert all(bye.fields["clientID"] == "c1" for bye in server.requests[1:])
+        assert {(bye.header["language"], bye.header["version"]) for bye in server.requests[1:]} == {("JAVA", 479)}
     assert bench.membership.connections == 0
 
 
@@ -189,18 +193,18 @@ async def test_register_sends_the_latest_heartbeat(bench: Bench) -> None:
     c1.session.heartbeat = beat(c1, "newest")
     bench.answer()
     await asyncio.gather(*joining)
-    assert bench.links[0].told == ["+new", "+newest"], "the second heartbeat had come before the first went out"
+    assert bench.servers[0].received == ["+new", "+newest"], "the second heartbeat had come before the first went out"
 
 
 async def test_oneway_request_is_sent_to_brokers_as_a_request_with_response(bench: Bench) -> None:
-    """Without an answer a connection that many share would be given up."""
+    """An unanswered request would close a connection that many clients share."""
     c1 = client("c1")
     c1.session.heartbeat = request(BEAT, b"", True, who="c1")
     await bench.membership.register(c1, Groups(consumers=frozenset("g")), ["broker-b"])
     await bench.leave(c1, "g", unregister_command=request(BYE, b"", True, clientID="c1", consumerGroup="g"))
-    (link,) = bench.links
-    assert link.told == ["+c1", "-g"]
-    assert not any(command.is_oneway for command in link.asked)
+    (server,) = bench.servers
+    assert server.received == ["+c1", "-g"]
+    assert not any(command.is_oneway for command in server.requests)
 
 
 @pytest.fixture
@@ -224,25 +228,25 @@ async def test_unregister_sends_the_clients_own_command(bench: Bench) -> None:
     await bench.join(c1, "g", "h", producers=("p",))
     unregister_command = request(BYE, clientID="c1", consumerGroup="g", producerGroup="p", Signature="s")
     await bench.leave(c1, "g", producers=("p",), unregister_command=unregister_command)
-    for link in bench.links:
-        (said,) = link.asked[1:]
+    for server in bench.servers:
+        (said,) = server.requests[1:]
         assert (said.code, said.fields, said.body) == (BYE, unregister_command.fields, b"")
         assert said.header is not unregister_command.header
     await bench.leave(c1, "h")
-    assert [link.told[2:] for link in bench.links] == [["-h"]] * 2
+    assert [server.received[2:] for server in bench.servers] == [["-h"]] * 2
 
 
 async def test_unregister_reaches_all_brokers_of_the_connection(bench: Bench) -> None:
-    """To every connection of its lane, whatever the name servers list by now, and to nobody else's."""
+    """Over every server of its connection, whether still listed or not, and over no other connection."""
     c1, c2 = client("c1"), client("c2")
     await bench.join(c1, "g", at=("broker-a", "broker-b"))
     await bench.join(c2, "g", at=("broker-a", "broker-b"))
     bench.brokers = {}
-    master, slave, other = bench.links[:3]
+    master, slave, other = bench.servers[:3]
     slave.connection = None
     await bench.leave(c1, "g")
-    assert [link.told for link in (master, slave, other)] == [["+c1", "-g"], ["+c1"], ["+c1", "-g"]]
-    assert [link.told for link in bench.links[3:]] == [["+c2"]] * 3
+    assert [server.received for server in (master, slave, other)] == [["+c1", "-g"], ["+c1"], ["+c1", "-g"]]
+    assert [server.received for server in bench.servers[3:]] == [["+c2"]] * 3
 
 
 async def test_empty_connection_is_closed_and_reopened_on_demand(bench: Bench) -> None:
@@ -258,8 +262,8 @@ async def test_client_that_leaves_one_group_stays_in_the_other(bench: Bench) -> 
     c1 = client("c1")
     await bench.join(c1, "g", "h", at=("broker-b",))
     await bench.leave(c1, "g")
-    assert (bench.links[0].told, bench.open) == (["+c1", "-g"], bench.links)
-    bench.links[0].push(request(40, consumerGroup="h"))
+    assert (bench.servers[0].received, bench.open) == (["+c1", "-g"], bench.servers)
+    bench.servers[0].push(request(40, consumerGroup="h"))
     assert [channel for channel, _ in bench.pushed] == [c1]
 
 
@@ -271,11 +275,11 @@ async def test_slot_is_not_reused_before_the_brokers_have_answered(bench: Bench)
     await settle()
     joining = asyncio.ensure_future(bench.join(c2, "g", at=("broker-b",)))
     await settle()
-    assert [link.told for link in bench.links] == [["+c1", "-g"], ["+c2"]]
+    assert [server.received for server in bench.servers] == [["+c1", "-g"], ["+c2"]]
     bench.answer()
     await asyncio.gather(leaving, joining)
     await bench.join(c3, "g", at=("broker-b",))
-    assert [link.told for link in bench.open] == [["+c2"], ["+c3"]]
+    assert [server.received for server in bench.open] == [["+c2"], ["+c3"]]
 
 
 async def test_unregister_skips_brokers_without_a_registration(bench: Bench) -> None:
@@ -284,8 +288,8 @@ async def test_unregister_skips_brokers_without_a_registration(bench: Bench) -> 
     await bench.leave(c1, "g")
     await bench.leave(c1, "g")
     await bench.leave(client("stranger"), "g")
-    assert [link.address for link in bench.links] == ["b:1"]
-    assert bench.links[0].told == ["+c1", "-g"]
+    assert [server.address for server in bench.servers] == ["b:1"]
+    assert bench.servers[0].received == ["+c1", "-g"]
 
 
 async def test_client_moves_if_its_new_group_is_taken_on_its_connection(bench: Bench) -> None:
@@ -293,19 +297,19 @@ async def test_client_moves_if_its_new_group_is_taken_on_its_connection(bench: B
     await bench.join(c1, "g", at=("broker-b",))
     await bench.join(c2, "h", at=("broker-b",))
     await bench.join(c2, "g", "h", at=("broker-b",))
-    assert [link.told for link in bench.links] == [["+c1", "+c2", "-h"], ["+c2"]]
+    assert [server.received for server in bench.servers] == [["+c1", "+c2", "-h"], ["+c2"]]
     await bench.join(client("c3"), "h", at=("broker-b",))
-    assert bench.links[0].told[-1] == "+c3"
+    assert bench.servers[0].received[-1] == "+c3"
 
 
 async def test_moved_client_is_registered_at_all_its_brokers_again(bench: Bench) -> None:
     c1, c2 = client("c1"), client("c2")
     await bench.join(c1, "g", at=("broker-a",))
     await bench.join(c2, "h", at=("broker-a", "broker-b"))
-    before = len(bench.links)
+    before = len(bench.servers)
     await bench.join(c2, "g", "h", at=("broker-a",))
-    assert sorted(link.address for link in bench.links[before:]) == ["a:1", "a:2", "b:1"]
-    assert {tuple(link.told) for link in bench.links[before:]} == {("+c2",)}
+    assert sorted(server.address for server in bench.servers[before:]) == ["a:1", "a:2", "b:1"]
+    assert {tuple(server.received) for server in bench.servers[before:]} == {("+c2",)}
 
 
 def test_retry_delay_is_short() -> None:
@@ -322,43 +326,43 @@ async def test_members_are_registered_again_after_a_lost_connection(bench: Bench
     c1, c2 = client("c1"), client("c2")
     await bench.join(c1, "g", at=("broker-a", "broker-b"))
     await bench.join(c2, "h", at=("broker-b",))
-    master, slave, other = bench.links
+    master, slave, other = bench.servers
     slave.lose()
     slave.connect()
     await settle()
-    assert (master.told, slave.told, sorted(other.told)) == (["+c1"], ["+c1", "+c1"], ["+c1", "+c2"])
+    assert (master.received, slave.received, sorted(other.received)) == (["+c1"], ["+c1", "+c1"], ["+c1", "+c2"])
 
 
 @pytest.mark.usefixtures("at_once")
 async def test_lost_broker_is_retried_until_it_returns(bench: Bench) -> None:
     await bench.join(client("c1"), "g", at=("broker-b",))
-    (link,) = bench.links
+    (server,) = bench.servers
     bench.down = {"b:1"}
-    link.lose()
+    server.lose()
     await settle()
-    tries = len(link.told)
+    tries = len(server.received)
     assert tries > 2
     bench.down = set()
-    link.connect()
+    server.connect()
     await settle()
-    done = len(link.told)
+    done = len(server.received)
     await settle()
-    assert len(link.told) == done
+    assert len(server.received) == done
 
 
 @pytest.mark.usefixtures("at_once")
 async def test_retries_end_without_members(bench: Bench) -> None:
     c1 = client("c1")
     await bench.join(c1, "g", at=("broker-b",))
-    (link,) = bench.links
+    (server,) = bench.servers
     bench.down = {"b:1"}
-    link.lose()
+    server.lose()
     await settle()
     await bench.leave(c1, "g")
     await settle()
-    tries = len(link.asked)
+    tries = len(server.requests)
     await settle()
-    assert len(link.asked) == tries
+    assert len(server.requests) == tries
 
 
 @pytest.mark.usefixtures("at_once")
@@ -366,23 +370,23 @@ async def test_number_of_retries_is_limited(bench: Bench, monkeypatch: pytest.Mo
     monkeypatch.setattr(membership, "_MAX_RETRIES", 3)
     await bench.join(client("c1"), "g", at=("broker-b",))
     bench.down = {"b:1"}
-    bench.links[0].lose()
+    bench.servers[0].lose()
     await settle()
-    assert bench.links[0].told == ["+c1"] * 4
+    assert bench.servers[0].received == ["+c1"] * 4
 
 
 @pytest.mark.usefixtures("at_once")
 async def test_unreachable_broker_is_retried(bench: Bench) -> None:
     bench.down = {"a:2"}
     await bench.join(client("c1"), "g")
-    master, slave = bench.links
+    master, slave = bench.servers
     await settle()
-    assert (master.told, len(slave.told) > 2) == (["+c1"], True)
+    assert (master.received, len(slave.received) > 2) == (["+c1"], True)
     bench.down = set()
     await settle()
-    done = len(slave.told)
+    done = len(slave.received)
     await settle()
-    assert (len(slave.told), master.told) == (done, ["+c1"])
+    assert (len(slave.received), master.received) == (done, ["+c1"])
 
 
 @pytest.mark.usefixtures("at_once", "impatient")
@@ -391,7 +395,7 @@ async def test_slow_broker_is_not_retried(bench: Bench) -> None:
     await bench.join(client("c1"), "g", at=("broker-b",))
     bench.answer()
     await settle()
-    assert bench.links[0].told == ["+c1"]
+    assert bench.servers[0].received == ["+c1"]
 
 
 @pytest.mark.usefixtures("at_once")
@@ -401,13 +405,13 @@ async def test_broker_is_retried_by_one_task_at_a_time(bench: Bench, monkeypatch
     await bench.join(c1, "g", at=("broker-b",))
     await bench.join(c2, "g", at=("broker-b",))
     bench.down = {"b:1"}
-    lost, other = bench.links
-    for link in (lost, lost, other):
-        link.lose()
+    lost, other = bench.servers
+    for server in (lost, lost, other):
+        server.lose()
     bench.membership.register_at_new_addresses("broker-b", ["b:1"])
     await bench.join(c1, "g", at=("broker-b",))
     await settle()
-    assert (lost.told, other.told) == (["+c1"] * (1 + 1 + 3), ["+c2"] * (1 + 3))
+    assert (lost.received, other.received) == (["+c1"] * (1 + 1 + 3), ["+c2"] * (1 + 3))
 
 
 @pytest.mark.usefixtures("at_once")
@@ -418,14 +422,14 @@ async def test_leaving_client_is_not_registered_again_at_a_lost_broker(bench: Be
     bench.held = []
     leaving = asyncio.ensure_future(bench.leave(c1, "g"))
     await settle()
-    (link,) = bench.links
-    link.lose()
+    (server,) = bench.servers
+    server.lose()
     await settle()
-    assert link.told == ["+c1", "+c2", "-g", "+c2"], "it is not the turn of the other"
+    assert server.received == ["+c1", "+c2", "-g", "+c2"], "it is not the turn of the other"
     bench.answer()
     await leaving
     await settle()
-    assert link.told == ["+c1", "+c2", "-g", "+c2"]
+    assert server.received == ["+c1", "+c2", "-g", "+c2"]
 
 
 @pytest.mark.usefixtures("at_once")
@@ -436,13 +440,13 @@ async def test_left_group_is_not_registered_again(bench: Bench) -> None:
     leaving = asyncio.ensure_future(bench.leave(c1, "g"))
     await settle()
     c1.session.heartbeat = beat(c1, "c1 without g")
-    (link,) = bench.links
-    link.lose()
+    (server,) = bench.servers
+    server.lose()
     await settle()
     bench.answer()
     await leaving
     await settle()
-    assert link.told == ["+c1", "-g", "+c1 without g"]
+    assert server.received == ["+c1", "-g", "+c1 without g"]
 
 
 @pytest.mark.usefixtures("at_once")
@@ -451,9 +455,9 @@ async def test_closed_client_is_not_registered_again(bench: Bench) -> None:
     await bench.join(c1, "g", at=("broker-b",))
     await bench.join(c2, "h", at=("broker-b",))
     c1.closed = True
-    bench.links[0].lose()
+    bench.servers[0].lose()
     await settle()
-    assert bench.links[0].told == ["+c1", "+c2", "+c2"]
+    assert bench.servers[0].received == ["+c1", "+c2", "+c2"]
 
 
 @pytest.mark.usefixtures("at_once")
@@ -464,28 +468,28 @@ async def test_moved_client_is_not_registered_again_on_its_former_connection(ben
     bench.held = []
     moving = asyncio.ensure_future(bench.join(c2, "g", "h", at=("broker-b",)))
     await settle()
-    (former,) = bench.links
+    (former,) = bench.servers
     former.lose()
     await settle()
     bench.answer()
     await moving
     await settle()
-    assert [link.told for link in bench.links] == [["+c1", "+c2", "-h", "+c1"], ["+c2"]]
+    assert [server.received for server in bench.servers] == [["+c1", "+c2", "-h", "+c1"], ["+c2"]]
 
 
 async def test_members_are_registered_at_new_addresses_of_their_broker(bench: Bench) -> None:
     await bench.join(client("c1"), "g", at=("broker-a",))
     await bench.join(client("c2"), "g", at=("broker-a", "broker-b"))
-    before = len(bench.links)
+    before = len(bench.servers)
     bench.brokers["broker-a"] = ["a:3"]
     bench.membership.register_at_new_addresses("broker-a", ["a:3"])
     bench.membership.register_at_new_addresses("broker-c", ["c:1"])
     await settle()
-    new = bench.links[before:]
-    assert sorted((link.address, *link.told) for link in new) == [("a:3", "+c1"), ("a:3", "+c2")]
+    new = bench.servers[before:]
+    assert sorted((server.address, *server.received) for server in new) == [("a:3", "+c1"), ("a:3", "+c2")]
 
 
-# What brokers ask of clients.
+# Requests of brokers to clients.
 
 
 def half_message(group: str) -> bytes:
@@ -518,7 +522,7 @@ async def test_broker_request_reaches_its_recipient(bench: Bench, push: Remoting
     await bench.join(c1, "g", producers=("p1",), at=("broker-b",))
     await bench.join(c2, "h", producers=("p2",), at=("broker-b",))
     await bench.join(elsewhere, "g", "h", producers=("p1", "p2"), at=("broker-b",))
-    shared, other = bench.links
+    shared, other = bench.servers
     command = commands.request(push.code, dict(push.fields), push.body)
     shared.push(command)
     assert [(channel.session.client_id, pushed) for channel, pushed in bench.pushed] == [(addressee, command)]
@@ -532,16 +536,16 @@ async def test_server_for_returns_the_connection_of_the_registration(bench: Benc
     c1, c2, unknown = client("c1"), client("c2"), client("c3")
     await bench.join(c1, "g", at=("broker-b",))
     await bench.join(c2, "g", at=("broker-b",))
-    address = bench.links[0].address
+    address = bench.servers[0].address
     found: list[object] = [bench.membership.server_for(channel, address) for channel in (c1, c2)]
-    assert found == list[object](bench.links)
+    assert found == list[object](bench.servers)
     assert bench.membership.server_for(c1, "elsewhere:1") is None
     assert bench.membership.server_for(unknown, address) is None
 
 
 async def test_broker_name_in_a_request_is_kept(bench: Bench) -> None:
     await bench.join(client("c1"), "g", at=("broker-b",))
-    bench.links[0].push(request(40, consumerGroup="g", bname="broker-x"))
+    bench.servers[0].push(request(40, consumerGroup="g", bname="broker-x"))
     assert bench.pushed[0][1].fields["bname"] == "broker-x"
 
 
@@ -566,7 +570,7 @@ async def test_broker_request_without_a_recipient_is_rejected(
 ) -> None:
     await bench.join(client("c1"), "g", producers=("p1",), at=("broker-b",))
     with pytest.raises(error):
-        bench.links[0].push(commands.request(push.code, dict(push.fields), push.body))
+        bench.servers[0].push(commands.request(push.code, dict(push.fields), push.body))
     assert bench.pushed == []
 
 
@@ -575,7 +579,7 @@ async def test_closed_client_receives_no_broker_request(bench: Bench) -> None:
     await bench.join(c1, "g", at=("broker-b",))
     c1.closed = True
     with pytest.raises(ConsumerNotOnline):
-        bench.links[0].push(request(40, consumerGroup="g"))
+        bench.servers[0].push(request(40, consumerGroup="g"))
 
 
 async def test_client_that_rejoins_before_the_brokers_answered_keeps_its_slot(bench: Bench) -> None:

@@ -14,72 +14,72 @@ def consumers(*groups: str) -> Groups:
 
 
 def test_clients_without_a_common_group_share_a_connection() -> None:
-    lanes = MembershipConnections()
+    connections = MembershipConnections()
     a, b = FakeChannel(), FakeChannel()
-    assert lanes.assign(a, consumers("g")) == (lanes.connection_of(a), None)
-    assert lanes.assign(b, Groups(frozenset("g"), frozenset("h"))) == (lanes.connection_of(a), None)
-    assert len(lanes) == 1
+    assert connections.assign(a, consumers("g")) == (connections.connection_of(a), None)
+    assert connections.assign(b, Groups(frozenset("g"), frozenset("h"))) == (connections.connection_of(a), None)
+    assert len(connections) == 1
 
 
 def test_members_of_one_group_have_separate_connections() -> None:
-    lanes = MembershipConnections()
+    connections = MembershipConnections()
     clients = [FakeChannel() for _ in range(5)]
-    numbers = [lanes.assign(client, consumers("g"))[0].number for client in clients]
+    numbers = [connections.assign(client, consumers("g"))[0].number for client in clients]
     assert numbers == [0, 1, 2, 3, 4]
 
 
 def test_inner_producer_group_needs_no_slot() -> None:
-    lanes = MembershipConnections()
+    connections = MembershipConnections()
     for _ in range(5):
-        lane, _ = lanes.assign(FakeChannel(), Groups(frozenset([INNER_PRODUCER]), frozenset()))
-        assert lane.number == 0
-    assert len(lanes) == 0
+        connection, _ = connections.assign(FakeChannel(), Groups(frozenset([INNER_PRODUCER]), frozenset()))
+        assert connection.number == 0
+    assert len(connections) == 0
 
 
 def test_moving_client_keeps_its_former_slots_until_they_are_released() -> None:
-    lanes = MembershipConnections()
+    connections = MembershipConnections()
     first, second = FakeChannel(), FakeChannel()
-    lanes.assign(first, consumers("g"))
-    home, _ = lanes.assign(second, consumers("h"))
-    lane, left = lanes.assign(second, consumers("g"))
+    connections.assign(first, consumers("g"))
+    home, _ = connections.assign(second, consumers("h"))
+    connection, left = connections.assign(second, consumers("g"))
     assert left is home
-    assert lanes.connection_of(second) is lane
-    assert lane is not home
-    assert lanes.slots_of(second) == {(Role.CONSUMER, "g"), (Role.CONSUMER, "h")}
-    assert lanes.assign(FakeChannel(), consumers("h"))[0].number == 2, "the seat it leaves is not free yet"
-    assert not lanes.release(home, second), "first is still there"
-    assert lanes.assign(FakeChannel(), consumers("h"))[0] is home
-    assert lanes.connection_of(second) is lane
+    assert connections.connection_of(second) is connection
+    assert connection is not home
+    assert connections.slots_of(second) == {(Role.CONSUMER, "g"), (Role.CONSUMER, "h")}
+    assert connections.assign(FakeChannel(), consumers("h"))[0].number == 2, "the slot it leaves is not free yet"
+    assert not connections.release(home, second), "first is still there"
+    assert connections.assign(FakeChannel(), consumers("h"))[0] is home
+    assert connections.connection_of(second) is connection
 
 
 def test_moving_client_does_not_return_to_the_connection_it_leaves() -> None:
-    lanes = MembershipConnections()
+    connections = MembershipConnections()
     first, other, mover = FakeChannel(), FakeChannel(), FakeChannel()
-    lanes.assign(first, consumers("g"))
-    lanes.assign(other, consumers("i"))
-    home, _ = lanes.assign(mover, consumers("h"))
-    lane, _ = lanes.assign(mover, consumers("g"))
-    lanes.assign(FakeChannel(), consumers("j", "i"))
-    lanes.release(home, first)
-    lanes.release(home, other)
-    again, _ = lanes.assign(mover, consumers("j"))
+    connections.assign(first, consumers("g"))
+    connections.assign(other, consumers("i"))
+    home, _ = connections.assign(mover, consumers("h"))
+    connection, _ = connections.assign(mover, consumers("g"))
+    connections.assign(FakeChannel(), consumers("j", "i"))
+    connections.release(home, first)
+    connections.release(home, other)
+    again, _ = connections.assign(mover, consumers("j"))
     assert again is not home
-    lanes.release(home, mover)
-    assert lanes.slots_of(mover) == {(Role.CONSUMER, group) for group in "ghj"}
-    assert lane is not home
+    connections.release(home, mover)
+    assert connections.slots_of(mover) == {(Role.CONSUMER, group) for group in "ghj"}
+    assert connection is not home
 
 
 def test_released_slots_are_reused() -> None:
-    lanes = MembershipConnections()
+    connections = MembershipConnections()
     first, second = FakeChannel(), FakeChannel()
-    lane, _ = lanes.assign(first, consumers("g", "h"))
-    assert not lanes.release(lane, first, consumers("g"))
-    assert lanes.connection_of(first) is lane
-    assert lanes.assign(second, consumers("g"))[0] is lane
-    assert not lanes.release(lane, first)
-    assert lanes.connection_of(first) is None
-    assert lanes.release(lane, second, consumers("g"))
-    assert len(lanes) == 0
+    connection, _ = connections.assign(first, consumers("g", "h"))
+    assert not connections.release(connection, first, consumers("g"))
+    assert connections.connection_of(first) is connection
+    assert connections.assign(second, consumers("g"))[0] is connection
+    assert not connections.release(connection, first)
+    assert connections.connection_of(first) is None
+    assert connections.release(connection, second, consumers("g"))
+    assert len(connections) == 0
 
 
 Client = st.sampled_from(range(5))
@@ -90,28 +90,28 @@ AllGroups = st.builds(Groups, st.frozensets(st.sampled_from(["p", INNER_PRODUCER
 class LanesKeepMembersApart(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.lanes = MembershipConnections()
+        self.connections = MembershipConnections()
         self.clients = [FakeChannel() for _ in range(5)]
         self.model: dict[int, set[tuple[Role, str]]] = {number: set() for number in range(5)}
 
     @rule(number=Client, groups=AllGroups)
-    def seat(self, number: int, groups: Groups) -> None:
+    def slot(self, number: int, groups: Groups) -> None:
         client = self.clients[number]
-        before = self.lanes.connection_of(client)
-        lane, left = self.lanes.assign(client, groups)
-        assert left is (before if before is not lane else None)
+        before = self.connections.connection_of(client)
+        connection, left = self.connections.assign(client, groups)
+        assert left is (before if before is not connection else None)
         if left is not None:
-            self.lanes.release(left, client)
+            self.connections.release(left, client)
         self.model[number] |= {(Role.CONSUMER, group) for group in groups.consumers}
         self.model[number] |= {(Role.PRODUCER, group) for group in groups.producers - {INNER_PRODUCER}}
 
     @rule(number=Client, groups=st.none() | AllGroups)
     def free(self, number: int, groups: Groups | None) -> None:
         client = self.clients[number]
-        lane = self.lanes.connection_of(client)
-        if lane is None:
+        connection = self.connections.connection_of(client)
+        if connection is None:
             return
-        empty = self.lanes.release(lane, client, groups)
+        empty = self.connections.release(connection, client, groups)
         gone = (
             set(self.model[number])
             if groups is None
@@ -119,26 +119,26 @@ class LanesKeepMembersApart(RuleBasedStateMachine):
             | {(Role.PRODUCER, group) for group in groups.producers}
         )
         self.model[number] -= gone
-        assert empty == (not lane.slots_by_channel)
+        assert empty == (not connection.slots_by_channel)
 
     @invariant()
-    def everybody_has_its_seats_on_its_own_lane_and_nobody_elses(self) -> None:
+    def each_client_has_its_slots_on_one_connection_only(self) -> None:
         for number, client in enumerate(self.clients):
-            assert self.lanes.slots_of(client) == self.model[number]
-            lane = self.lanes.connection_of(client)
-            if lane is not None:
-                assert {seat for seat, holder in lane.slots.items() if holder is client} == self.model[number]
+            assert self.connections.slots_of(client) == self.model[number]
+            connection = self.connections.connection_of(client)
+            if connection is not None:
+                assert {slot for slot, holder in connection.slots.items() if holder is client} == self.model[number]
 
     @invariant()
-    def a_lane_has_one_member_of_each_group(self) -> None:
-        for seat in set().union(*self.model.values()):
-            holders = [number for number, seats in self.model.items() if seat in seats]
-            assert len({id(self.lanes.connection_of(self.clients[number])) for number in holders}) == len(holders)
+    def a_connection_has_one_member_of_each_group(self) -> None:
+        for slot in set().union(*self.model.values()):
+            holders = [number for number, slots in self.model.items() if slot in slots]
+            assert len({id(self.connections.connection_of(self.clients[number])) for number in holders}) == len(holders)
 
     @invariant()
-    def there_are_no_fewer_lanes_than_the_largest_group_has_members(self) -> None:
-        sizes = Counter(seat for seats in self.model.values() for seat in seats)
-        assert len(self.lanes) >= max(sizes.values(), default=0)
+    def there_are_at_least_as_many_connections_as_members_of_the_largest_group(self) -> None:
+        sizes = Counter(slot for slots in self.model.values() for slot in slots)
+        assert len(self.connections) >= max(sizes.values(), default=0)
 
 
 TestLanesKeepMembersApart = LanesKeepMembersApart.TestCase
@@ -148,8 +148,8 @@ TestLanesKeepMembersApart.settings = settings(max_examples=60, stateful_step_cou
 @settings(max_examples=60, deadline=None)
 @given(sizes=st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 6), min_size=1))
 def test_number_of_connections_is_the_size_of_the_largest_group(sizes: dict[str, int]) -> None:
-    lanes = MembershipConnections()
+    connections = MembershipConnections()
     for group, size in sizes.items():
         for _ in range(size):
-            lanes.assign(FakeChannel(), Groups(frozenset([INNER_PRODUCER]), frozenset(group)))
-    assert len(lanes) == max(sizes.values())
+            connections.assign(FakeChannel(), Groups(frozenset([INNER_PRODUCER]), frozenset(group)))
+    assert len(connections) == max(sizes.values())

@@ -17,16 +17,16 @@ DOWN = ServiceUnavailable("no name server")
 
 
 class NameServer:
-    """Answers when the test lets it; `asked` counts the questions."""
+    """A name server that answers when the test permits it; `asked` counts the requests."""
 
     def __init__(self, answer: TopicRoute | RemotingError) -> None:
         self.answer = answer
-        self.asked = 0
+        self.loads = 0
         self.free = asyncio.Event()
         self.free.set()
 
     async def load(self, topic: str) -> TopicRoute:
-        self.asked += 1
+        self.loads += 1
         await self.free.wait()
         if isinstance(self.answer, RemotingError):
             raise self.answer
@@ -40,7 +40,7 @@ class Bench:
         self.cache = RouteCache(self.name_server.load, self.clock, refresh=10, idle=300)
 
     async def after(self, seconds: float, answer: TopicRoute | RemotingError) -> None:
-        """Time passes, then the routes are refreshed by a name server that now says this."""
+        """Advance the clock, then refresh the routes from a name server with this reply."""
         self.clock.now += seconds
         self.name_server.answer = answer
         await self.cache.refresh()
@@ -56,7 +56,7 @@ async def test_cached_route_is_returned_without_a_name_server() -> None:
     with pytest.raises(StopIteration) as done:
         get.send(None)
     assert done.value.value is OLD
-    assert bench.name_server.asked == 1
+    assert bench.name_server.loads == 1
 
 
 async def test_concurrent_callers_share_one_load() -> None:
@@ -68,7 +68,7 @@ async def test_concurrent_callers_share_one_load() -> None:
     await settle()
     bench.name_server.free.set()
     assert await asyncio.gather(*waiting[1:]) == [OLD] * 9
-    assert bench.name_server.asked == 1
+    assert bench.name_server.loads == 1
     assert waiting[0].cancelled()
 
 
@@ -76,7 +76,7 @@ async def test_failed_load_is_shared_and_not_cached() -> None:
     bench = Bench(DOWN)
     failures = await asyncio.gather(*(bench.cache.get("t") for _ in range(3)), return_exceptions=True)
     assert failures == [DOWN] * 3
-    assert bench.name_server.asked == 1
+    assert bench.name_server.loads == 1
     bench.name_server.answer = OLD
     assert await bench.cache.get("t") is OLD
 
@@ -86,7 +86,7 @@ async def test_unknown_topic_is_not_loaded_again_for_a_second() -> None:
     for _ in range(2):
         with pytest.raises(TopicNotExist):
             await bench.cache.get("t")
-    assert bench.name_server.asked == 1
+    assert bench.name_server.loads == 1
     assert bench.cache.cached("t") is None
     bench.name_server.answer = OLD
     bench.clock.now += 1.0
@@ -98,7 +98,7 @@ async def test_former_route_stays_if_reloading_fails(trouble: RemotingError) -> 
     bench = Bench()
     await bench.cache.get("t")
     await bench.after(30, trouble)
-    assert bench.name_server.asked == 2
+    assert bench.name_server.loads == 2
     assert bench.cache.cached("t") is OLD
     await bench.after(10, NEW)
     assert bench.cache.cached("t") is NEW
@@ -128,7 +128,7 @@ async def test_recent_route_is_not_refreshed(seconds: float, asked: int) -> None
     bench = Bench()
     await bench.cache.get("t")
     await bench.after(seconds, NEW)
-    assert bench.name_server.asked == asked
+    assert bench.name_server.loads == asked
     assert bench.cache.cached("t") is (OLD if asked == 1 else NEW)
 
 
@@ -149,7 +149,7 @@ async def test_unknown_topics_are_dropped_by_a_refresh() -> None:
     with pytest.raises(TopicNotExist):
         await bench.cache.get("t")
     await bench.after(30, OLD)
-    assert (bench.name_server.asked, len(bench.cache)) == (1, 0)
+    assert (bench.name_server.loads, len(bench.cache)) == (1, 0)
     assert await bench.cache.get("t") is OLD
 
 
@@ -178,7 +178,7 @@ async def test_number_of_concurrent_refreshes_is_limited() -> None:
     bench.name_server.free.clear()
     refreshing = asyncio.ensure_future(bench.cache.refresh())
     await settle()
-    assert bench.name_server.asked == 100 + route_cache._MAX_REFRESHES
+    assert bench.name_server.loads == 100 + route_cache._MAX_REFRESHES
     bench.name_server.free.set()
     await refreshing
-    assert bench.name_server.asked == 200
+    assert bench.name_server.loads == 200

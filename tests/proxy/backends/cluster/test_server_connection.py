@@ -17,7 +17,7 @@ from tests.proxy.messages import request
 
 pytestmark = pytest.mark.anyio
 
-# What the broker of these tests answers, and what it does not.
+# A request code that the broker of these tests answers, and one that it does not answer.
 ANSWERED, SILENT = 31, 30
 
 
@@ -26,7 +26,7 @@ def answer(command: RemotingCommand) -> RemotingCommand | None:
 
 
 class Bench:
-    """A link to a server; `lost` is how often its connection was."""
+    """A connection to a server; `lost` counts lost connections."""
 
     def __init__(self, address: str) -> None:
         self.clock = Clock()
@@ -51,7 +51,7 @@ class Bench:
         return self.link.connection
 
     def pass_time(self, seconds: float) -> None:
-        """Time passes, in which nothing is read."""
+        """Advance the time since the last received bytes."""
         if self.link.connection is not None:
             self.link.connection.read_at -= seconds
         self.clock.now += seconds
@@ -69,7 +69,7 @@ async def bench(server: Server) -> Bench:
 
 
 async def test_congested_connection_is_still_read(bench: Bench) -> None:
-    """A broker that cannot write reads no further either: both ends would wait for each other."""
+    """A broker that cannot write stops reading: both sides would wait for each other."""
     connection, client = await bench.connect(), FakeChannel()
     connection.pause_writing()
     connection.pause_until_drained(client)
@@ -77,9 +77,9 @@ async def test_congested_connection_is_still_read(bench: Bench) -> None:
     assert connection.transport.is_reading()
     async with asyncio.timeout(30):
         await bench.ask(ANSWERED)
-    assert client.holds == 1
+    assert client.pauses == 1
     connection.resume_writing()
-    assert (client.holds, connection.congested) == (0, False)
+    assert (client.pauses, connection.congested) == (0, False)
     assert connection.transport.is_reading()
 
 
@@ -105,7 +105,7 @@ async def test_silent_connection_is_closed_with_all_its_requests(bench: Bench, s
     assert bench.lost == [bench.link]
     failed_at = bench.link.failed_at
     assert failed_at is not None
-    # The next request finds out whether it is back.
+    # The next request opens a new connection.
     assert await bench.connect() is not connection
     assert bench.link.failed_at is None
     assert len(server.connections) == 2

@@ -1,4 +1,4 @@
-"""Observers: unit tests on their failures, which are nobody else's."""
+"""Failures of observers and connection listeners."""
 
 import logging
 from pathlib import Path
@@ -30,7 +30,7 @@ async def test_failing_observer_does_not_affect_others(caplog: pytest.LogCapture
     assert reply is not None
     assert (await reply).code == ResponseCode.SUCCESS
     await settle()
-    # What is refused at once is told to its client, not to the loop.
+    # A request rejected at once raises to its client and does not reach the event loop's exception handler.
     with pytest.raises(RemotingError):
         on.core.handle(FakeChannel(), request(15, b"", False))
     assert [code for code, _ in on.observed] == ["PULL_MESSAGE", "UPDATE_CONSUMER_OFFSET"]
@@ -49,7 +49,7 @@ async def test_rpc_is_answered_although_an_observer_fails(tmp_path: Path) -> Non
     async with run_replica(tmp_path, "") as replica, replica.grpc("orders") as client:
         await replica.create("orders")
         replica.app.core.observers.insert(0, broken)
-        # Or it would be sent again, though it was stored.
+        # Otherwise the client would send the stored message again.
         assert (await grpc_send(client, b"x")).status.message == "OK"
 
 

@@ -1,4 +1,4 @@
-"""What is observed of remoting requests: unit tests on requests and answers as brokers and clients write them."""
+"""Observations of remoting requests, made from requests and replies as clients and brokers encode them."""
 
 import time
 from typing import Any
@@ -134,7 +134,7 @@ def test_delay_is_read_from_properties() -> None:
     assert delay(properties.encode({"DELAY": "99"})) == 7_200_000
     assert delay(properties.encode({"DELAY": "0"})) is None
     assert delay(properties.encode({"DELAY": "soon"})) is None
-    # Beyond 64 bits no JSON and no column has room.
+    # JSON and Parquet columns hold at most 64 bits.
     assert delay(properties.encode({"TIMER_DELAY_SEC": "9" * 15})) == 999_999_999_999_999_000
     assert delay(properties.encode({"TIMER_DELAY_SEC": "9" * 16})) is None
     due = delay(properties.encode({"TIMER_DELIVER_MS": str(int(time.time() * 1000) + 60_000)}))

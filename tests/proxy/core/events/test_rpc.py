@@ -1,4 +1,4 @@
-"""What is observed of rpcs: a whole replica with an embedded broker and a gRPC client."""
+"""Observations of rpcs, through a whole replica with an embedded broker and a gRPC client."""
 
 import time
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ TOPIC, GROUP = types.Resource(name="orders"), types.Resource(name="g")
 
 
 class Seen:
-    """A client and what was observed of its rpcs."""
+    """A client and the observations of its rpcs."""
 
     def __init__(self, stub: Any, app: App) -> None:
         self.stub = stub
@@ -50,7 +50,7 @@ async def seen(tmp_path: Path) -> AsyncIterator[Seen]:
         grpc=GrpcSettings(validate_message_type=False),
     )
     async with running(settings) as app, _channel(app) as channel:
-        # Made by a remoting client's first send, as gRPC clients make none.
+        # A remoting client's first send creates the topic; gRPC clients do not create topics.
         client = await Client.connect(app)
         await client.ask(request(310, b"", a="p", b="orders", c="TBW102", d="4", e="0", f="0", g="0", h="0"))
         await client.close()
@@ -68,7 +68,7 @@ def message(body: bytes, **system: Any) -> types.Message:
 
 
 async def test_delay_of_the_latest_timestamp_is_limited(seen: Seen) -> None:
-    """Refused or not, it is shown: in no more than 64 bits."""
+    """The observed delay fits into 64 bits, whether the send is rejected or not."""
     never = message(b"", delivery_timestamp=Timestamp(seconds=2**62))
     await seen.stub.SendMessage(pb.SendMessageRequest(messages=[never]), metadata=WHO)
     assert orjson.dumps(seen.last("SendMessage").delay_ms)
@@ -101,7 +101,7 @@ async def test_rpcs_from_send_to_acknowledgement_are_observed(seen: Seen) -> Non
     receive = seen.last("ReceiveMessage")
     assert (receive.topic, receive.group, receive.broker) == ("orders", "g", "broker-a")
     assert (receive.messages, receive.bytes_out, receive.attempt) == (1, 5, 1)
-    # The long poll waited at the broker.
+    # The long poll's wait is the broker's part.
     assert receive.broker_seconds is not None
     assert receive.broker_seconds > receive.seconds / 2
 

@@ -19,7 +19,7 @@ UNIDENTIFIED = commands.response(206, remark="no consumer")
 
 
 def says(answers: dict[str, Any]) -> Any:
-    """Brokers that answer LIST and CONNECTIONS; what is not listed cannot be reached."""
+    """Brokers that answer LIST and CONNECTIONS; brokers without an entry are unreachable."""
 
     def answer(broker: str, _: RemotingCommand) -> RemotingCommand | Exception:
         said = answers.get(broker, ServiceUnavailable(f"{broker} is away"))
@@ -29,7 +29,7 @@ def says(answers: dict[str, Any]) -> Any:
 
 
 async def joined(answers: dict[str, Any], *clients: str, brokers: tuple[str, ...] = ("broker-a", "broker-b")) -> Stage:
-    """Clients of ours in group g, in front of these brokers."""
+    """Return a stage with local clients in group g, in front of these brokers."""
     on = stage(FakeBackend(names=brokers, warm={"orders": route("orders", *brokers)}, answer=says(answers)))
     for number, client_id in enumerate(clients):
         channel = FakeChannel(peer(f"192.0.2.{number}:50000"))
@@ -47,7 +47,7 @@ def ids(*client_ids: str) -> dict[str, Any]:
         ({"broker-a": ids("x")}, ["c1"], ["c1", "x"]),
         ({"broker-a": ids("x", "c1")}, ["c1", "c1", "c2"], ["c1", "c2", "x"]),
         ({"broker-a": ids("x")}, [], ["x"]),
-        # A broker that is away is not the end of it.
+        # An unreachable broker is skipped.
         ({"broker-b": ids("x")}, ["c1"], ["c1", "x"]),
         ({}, ["c1"], ["c1"]),
         ({"broker-a": UNIDENTIFIED}, ["c1"], ["c1"]),

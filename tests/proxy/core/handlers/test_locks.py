@@ -28,7 +28,7 @@ def ask(code: int, queues: Any = QUEUES, oneway: bool = False) -> RemotingComman
 
 
 def grants(*away: str, refusing: str = "") -> FakeBackend:
-    """Brokers that grant what they are asked, but for some."""
+    """Brokers that grant all requested locks, except those in the argument."""
 
     def answer(broker: str, command: RemotingCommand) -> RemotingCommand | Exception:
         if broker in away:
@@ -67,7 +67,7 @@ async def test_request_for_queues_of_one_broker_is_forwarded_unchanged(code: int
 
 @pytest.mark.parametrize("queues", [QUEUES[:1], QUEUES], ids=["one broker", "two brokers"])
 async def test_oneway_request_is_sent_to_brokers_as_a_request_with_response(queues: Any) -> None:
-    """Orderly consumers unlock by oneway requests; a request without an answer would time out."""
+    """Orderly consumers unlock by oneway requests; without a response, the proxy's request would time out."""
     asked: list[RemotingCommand] = []
 
     def answer(_: str, command: RemotingCommand) -> RemotingCommand:

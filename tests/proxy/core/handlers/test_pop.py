@@ -30,13 +30,13 @@ OFFSETS = {"startOffsetInfo": "0 3 40;1 0 5;2 0 6", "msgOffsetInfo": "0 3 40,42;
 
 
 def popped(*messages: StoredMessage, code: int = 0, **fields: str) -> RemotingCommand:
-    """A broker's answer."""
+    """Return a broker's reply."""
     body = b"".join(map(encode_message, messages or MESSAGES))
     return commands.response(code, {**TIMES, **OFFSETS, **fields}, body)
 
 
 def back(topic: str, queue: int, start: int, retry: int, offset: int, broker: str = "broker-a") -> dict[str, str]:
-    """The fields by which a message is given back."""
+    """Return the ext fields of the request that releases a message."""
     return {
         "consumerGroup": "g",
         "topic": topic,
@@ -58,7 +58,7 @@ def everything(broker: str = "broker-a") -> list[dict[str, str]]:
 
 
 class Popping:
-    """A client that waits in a POP; what the broker says is up to the test."""
+    """A client with an in-flight POP; the test sets the broker's reply."""
 
     def __init__(self, channel: FakeChannel | None = None, on: Stage | None = None, **fields: str) -> None:
         self.on = on or stage()
@@ -76,7 +76,7 @@ class Popping:
         return self
 
     async def answer(self, answer: RemotingCommand | Exception | None) -> None:
-        """The broker answers, or where it is None the request is cancelled; it answers all later ones at once."""
+        """Let the broker answer the POP (None: cancel it) and all later requests at once."""
         assert self.backend.pending is not None
         (future,), self.backend.pending = self.backend.pending, None
         if answer is None:
@@ -115,7 +115,7 @@ async def test_messages_popped_for_a_disconnected_client_are_released() -> None:
     await popping.answer(popped())
     assert popping.given_back == everything()
     assert {(sent.broker, sent.body, sent.timeout) for sent in popping.returned} == {("broker-a", b"", 10)}
-    # What somebody else is about to get, it must not get too, should it still read.
+    # It must not receive messages that are delivered to another consumer.
     assert (await popping.reply).code == ResponseCode.PULL_NOT_FOUND
 
 
@@ -157,7 +157,7 @@ async def test_messages_popped_from_lite_topics_are_released_to_them() -> None:
 
 
 async def test_release_uses_the_handles_in_the_messages() -> None:
-    """Where a retried message has the topic that was asked for, its POP_CK tells where it is from."""
+    """If a retried message has the requested topic, its property POP_CK names the queue it came from."""
     retried = StoredMessage(topic="orders", queue_offset=5, properties="POP_CK\x015 1 2 3 1 broker-a 0 5\x02")
     popping = await Popping().start()
     popping.channel.closed = True
@@ -195,8 +195,10 @@ async def test_nothing_is_released_without_popped_messages(
 
 
 def own_listeners(*brokers: str) -> ListenerRoutes:
-    doors = [AdvertisedListener(8080 + number, Advertise(), broker, broker) for number, broker in enumerate(brokers, 1)]
-    return ListenerRoutes([AdvertisedListener(8080, Advertise(), None, "main"), *doors])
+    dedicated = [
+        AdvertisedListener(8080 + number, Advertise(), broker, broker) for number, broker in enumerate(brokers, 1)
+    ]
+    return ListenerRoutes([AdvertisedListener(8080, Advertise(), None, "main"), *dedicated])
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ async def test_route_registers_the_client_at_its_brokers() -> None:
     await on.ask(ask(), client)
     await on.ask(ask(), client)
     await settle()
-    assert [set(brokers) for _, _, brokers in on.backend.enrolled] == [set(), {"broker-a", "broker-b"}]
+    assert [set(brokers) for _, _, brokers in on.backend.registered] == [set(), {"broker-a", "broker-b"}]
 
 
 @pytest.mark.parametrize(("trouble", "code"), [(TopicNotExist("no"), 17), (ServiceUnavailable("no"), 14)])

@@ -31,8 +31,10 @@ async def test_local_client_receives_the_request(code: int) -> None:
     await on.ask(heartbeat("c2", {"g": []}), other)
     tool = ask(code, jstackEnable="true")
     assert (await on.ask(tool)).fields == {"answered by": "c1"}
-    assert [(asked.code, asked.fields, asked.body) for asked in client.asked] == [(code, tool.fields, tool.body)]
-    assert (other.asked, on.backend.sent) == ([], [])
+    assert [(request.code, request.fields, request.body) for request in client.requests] == [
+        (code, tool.fields, tool.body)
+    ]
+    assert (other.requests, on.backend.sent) == ([], [])
 
 
 @pytest.mark.parametrize(("fields", "broker"), [({"brokerName": "broker-b"}, "broker-b"), ({}, "broker-a")])
@@ -42,7 +44,7 @@ async def test_consume_directly_without_a_message_goes_to_the_broker(fields: dic
     await on.ask(heartbeat("c1", {"g": []}), client)
     tool = request(DIRECTLY, b"", clientId="c1", consumerGroup="g", msgId="m", **fields)
     assert (await on.ask(tool)).fields == {"served by": broker}
-    assert client.asked == []
+    assert client.requests == []
     running = request(RUNNING_INFO, b"", clientId="c1", consumerGroup="g")
     assert (await on.ask(running)).fields == {"answered by": "c1"}
 

@@ -214,13 +214,13 @@ PENDING = [
 async def test_requests_that_wait_for_the_name_servers_are_pending(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, code: int, field: str, names: set[str]
 ) -> None:
-    answer = cluster._tell
+    answer = cluster._name_server_answer
 
     def leave_routes_unanswered(command: RemotingCommand, table: Any) -> Any:
         return None if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC else answer(command, table)
 
     async with serving_client(cluster) as (app, client):
-        monkeypatch.setattr(cluster, "_tell", leave_routes_unanswered)
+        monkeypatch.setattr(cluster, "_name_server_answer", leave_routes_unanswered)
         request = complete(REQUESTS[code], **{field: "elsewhere"})
         # Without a broker name, the request waits for the topic's route.
         request.fields.pop(REQUESTS[code].broker, None)
