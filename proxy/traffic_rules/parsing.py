@@ -1,4 +1,4 @@
-"""Parser of the rules file, a TOML document, and its JSON schema. Pure."""
+"""Parser of the rules file, a TOML document. Pure."""
 
 import re
 import tomllib
@@ -30,11 +30,6 @@ def parse(text: str) -> RuleFile:
         return RuleFile.model_validate(data)
     except ValidationError as error:
         raise RulesError("\n".join(_describe(mistake, data) for mistake in error.errors())) from None
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON schema of the rules file."""
-    return RuleFile.model_json_schema()
 
 
 def _describe(mistake: Any, data: dict[str, Any]) -> str:
