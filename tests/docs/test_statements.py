@@ -9,7 +9,7 @@ import promql_parser
 import pytest
 
 from analytics.command import command_parser as analytics_parser
-from docs.build import check_root_pages, markdown_links
+from docs.build import ROOT_PAGES, check_root_pages, markdown_links
 from docs.generate.admin_api import openapi
 from docs.generate.command_line import subcommands
 from docs.generate.configuration import models, settings
@@ -21,6 +21,7 @@ from proxy.settings.model import Settings
 from proxy.tools.demo import SAMPLES
 from proxy.traffic_rules.parsing import parse
 from tests.paths import ROOT
+from tests.style.prose import Text
 
 DOCS = ROOT / "docs"
 PAGES = sorted(
@@ -193,6 +194,17 @@ def test_every_decision_is_listed() -> None:
     index = (DOCS / "decisions" / "index.md").read_text()
     files = {path.name for path in (DOCS / "decisions").glob("*.md")} - {"index.md"}
     assert files == set(markdown_links(index))
+
+
+def test_pages_have_no_vague_words() -> None:
+    # The style page quotes some.
+    lines = [
+        Text(path, number, line)
+        for path in [*DOCS.rglob("*.md"), *(ROOT / name for name in ROOT_PAGES)]
+        if path.name != "style.md"
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+    ]
+    assert [f"{text.file}:{text.line}: {text.text}" for text in lines if "vague" in text.kinds] == []
 
 
 def test_images_are_small() -> None:
