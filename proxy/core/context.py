@@ -37,7 +37,7 @@ class Context:
         self.trace: Trace | None = None
 
     @property
-    def known(self) -> RequestSpec:
+    def known_spec(self) -> RequestSpec:
         """The request's row in the request table; the check `well_formed` ensures that it exists."""
         assert self.spec is not None
         return self.spec

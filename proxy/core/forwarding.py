@@ -25,7 +25,7 @@ _MAX_PROPERTIES_LENGTH = 30_000
 
 def forward(core: Messaging, context: Context) -> Awaitable[RemotingCommand] | None:
     """Forward a request to the broker that it names or implies; None for a oneway request."""
-    broker = context.fields.get(context.known.broker) or _implied_broker(context)
+    broker = context.fields.get(context.known_spec.broker) or _implied_broker(context)
     if broker is not None:
         return send(core, context, broker)
     topic = context.topic
@@ -37,7 +37,7 @@ def forward(core: Messaging, context: Context) -> Awaitable[RemotingCommand] | N
 
 def send(core: Messaging, context: Context, broker: str) -> Reply | None:
     """Send the request to this broker; None for a oneway request."""
-    spec, command = context.known, context.command
+    spec, command = context.known_spec, context.command
     if broker not in context.channel.session.known_brokers:
         # Some clients fetch routes over one connection and send over another.
         touch(core, context.channel, (broker,))
@@ -87,7 +87,7 @@ def single_broker(core: Messaging, context: Context, brokers: Collection[str]) -
     if len(candidates) == 1:
         return candidates[0]
     raise BrokerNotNamed(
-        f"{context.known.name} names no broker, topic {context.topic} is on {where}: "
+        f"{context.known_spec.name} names no broker, topic {context.topic} is on {where}: "
         "use a client that names it (Java 4.9.5 or newer), or give each broker a listener of its own (listen.broker)"
     )
 

@@ -32,7 +32,7 @@ class ActivityLog:
         channel = context.channel
         self.record(
             rule,
-            f"{context.known.name} from {_printable(channel.identity.client_id or 'an unnamed client')} at "
+            f"{context.known_spec.name} from {_printable(channel.identity.client_id or 'an unnamed client')} at "
             f"{channel.peer.address}, topic {_printable(context.topic)}, group {_printable(context.group)}",
         )
 

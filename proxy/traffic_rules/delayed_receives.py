@@ -28,7 +28,7 @@ class FlowControlled(RemotingError):
 
 def max_wait(context: Context) -> float:
     """Return the seconds that a receive may wait for a limit."""
-    poll = context.known.poll
+    poll = context.known_spec.poll
     wait = context.command.integer(poll) / 1000 if poll is not None else 0.0
     if context.code in _PULLS and not context.command.integer("sysFlag") & PullSysFlag.SUSPEND:
         wait = 0.0
@@ -37,7 +37,7 @@ def max_wait(context: Context) -> float:
 
 def shorten_poll(context: Context, seconds: float) -> None:
     """Subtract the wait for a limit from the poll time that the broker reads, unless the request is signed."""
-    poll = context.known.poll
+    poll = context.known_spec.poll
     if poll is not None and "Signature" not in context.fields:
         remaining = max(0.0, int(context.fields[poll]) / 1000 - seconds)
         context.fields[poll] = str(int(remaining * 1000))
@@ -55,7 +55,7 @@ def empty_reply(context: Context, rule: str) -> Awaitable[RemotingCommand]:
     if context.code not in _PULLS:
         fields = dict.fromkeys(("popTime", "invisibleTime", "reviveQid", "restNum"), "0")
         # A peek has no poll time.
-        code = ResponseCode.POLLING_TIMEOUT if context.known.poll is not None else ResponseCode.PULL_NOT_FOUND
+        code = ResponseCode.POLLING_TIMEOUT if context.known_spec.poll is not None else ResponseCode.PULL_NOT_FOUND
         return completed(commands.response(code, fields, remark=text))
     offset = context.fields["queueOffset"]
     fields = {"nextBeginOffset": offset, "minOffset": "0", "maxOffset": offset, "suggestWhichBrokerId": "0"}

@@ -66,5 +66,5 @@ def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCo
         else:
             part = commands.request(context.code, dict(context.fields), orjson.dumps({**body, "mqSet": share}))
             part.fields["bname"] = broker
-        replies.append(core.backend.request(broker, context.known, part, timeout, context.channel))
+        replies.append(core.backend.request(broker, context.known_spec, part, timeout, context.channel))
     return replies
