@@ -1,7 +1,7 @@
 """Client connections: open ones, closed ones, and disconnection."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, cast
 
@@ -257,23 +257,8 @@ async def list_closed_connections(services: AdminServices, limit: int) -> Sorted
     """Return the connections that were closed last."""
 
     def describe(end: ConnectionEnd) -> ClosedConnection:
-        return ClosedConnection(
-            **services.placement,
-            number=services.connection_id(end.number),
-            closed=at(end.at),
-            protocol=end.protocol,
-            listener=end.listener,
-            address=end.address,
-            tls=end.tls,
-            client_id=end.client_id,
-            language=end.language,
-            version=end.version,
-            cause=end.cause,
-            age=round(end.age, 3),
-            requests=end.requests,
-            bytes_in=end.bytes_in,
-            bytes_out=end.bytes_out,
-        )
+        fields = {**asdict(end), "number": services.connection_id(end.number), "age": round(end.age, 3)}
+        return ClosedConnection(**services.placement, closed=at(fields.pop("at")), **fields)
 
     ends = ((end.at, number, end) for number, end in services.events.closed.newest())
     return newest(services.workers.number, ends, describe, limit)

@@ -1,5 +1,6 @@
 """Protocol errors and audited writes, the newest first."""
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -44,17 +45,9 @@ async def list_protocol_errors(services: AdminServices, limit: int) -> SortedPag
     """Return the last protocol errors."""
 
     def describe(violation: Violation) -> ProtocolError:
-        return ProtocolError(
-            **services.placement,
-            time=at(violation.at),
-            where=violation.where,
-            kind=violation.kind,
-            listener=violation.listener,
-            address=violation.address,
-            via=violation.via,
-            text=violation.text,
-            first_bytes=violation.first.hex(" "),
-        )
+        fields = asdict(violation)
+        first, time = fields.pop("first"), at(fields.pop("at"))
+        return ProtocolError(**services.placement, time=time, first_bytes=first.hex(" "), **fields)
 
     violations = ((violation.at, number, violation) for number, violation in services.events.violations.newest())
     return newest(services.workers.number, violations, describe, limit)
@@ -65,17 +58,8 @@ async def list_writes(services: AdminServices, limit: int) -> SortedPage[AuditEn
     """Return the last write requests, successful or not."""
 
     def describe(write: Write) -> AuditEntry:
-        return AuditEntry(
-            **services.placement,
-            time=at(write.at),
-            caller=write.caller,
-            address=write.address,
-            method=write.method,
-            path=write.path,
-            query=write.query,
-            what=write.what,
-            status=write.status,
-        )
+        fields = asdict(write)
+        return AuditEntry(**services.placement, time=at(fields.pop("at")), **fields)
 
     # Numbered from the oldest, as rings do.
     writes = enumerate(reversed(services.audit.newest()))

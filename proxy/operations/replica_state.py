@@ -4,7 +4,7 @@ import platform
 import ssl
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Literal, Self
 
@@ -186,4 +186,4 @@ def by_logger(level: LogLevel) -> tuple[Any, ...]:
 
 
 def _level(level: LoggerLevel) -> LogLevel:
-    return LogLevel(name=level.name, level=level.level, changed=level.changed, remaining=level.remaining)
+    return LogLevel(**asdict(level))

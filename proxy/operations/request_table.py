@@ -1,7 +1,7 @@
 """The request table with counts: request codes of remoting clients, rpcs of gRPC clients."""
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,8 +15,8 @@ from remoting.requests import REQUESTS
 _NO_REQUESTS = CodeTotals()
 
 
-class Request(Answer):
-    """A request code, or an rpc."""
+class RequestCounts(Answer):
+    """A request code, or an rpc, with its counts."""
 
     protocol: Literal["remoting", "grpc"]
     name: str = Field(examples=["SEND_MESSAGE_V2"])
@@ -26,33 +26,28 @@ class Request(Answer):
     rip55: bool | None = Field(description="whether it is one of RIP-55's 27")
     answered: int
     failed: int = Field(description="responses with an error; an empty result is not an error")
+
+
+class Request(RequestCounts):
+    """A request code, or an rpc."""
+
     average_milliseconds: float | None = Field(examples=[1.9])
 
 
-class RequestEntry(Mergeable):
+class RequestEntry(RequestCounts, Mergeable):
     """A request code, or an rpc, with the sum of its durations."""
 
     MERGE_KEY = ("protocol", "name", "code")
     MERGE_RULES: ClassVar[Rules] = {"answered": total, "failed": total, "seconds": total}
 
-    protocol: Literal["remoting", "grpc"]
-    name: str
-    code: int | None
-    action: str | None
-    sender: str | None
-    rip55: bool | None
-    answered: int
-    failed: int
     seconds: float
 
     @property
     def request(self) -> Request:
         """The row of the table."""
         average = round(self.seconds / self.answered * 1000, 3) if self.answered else None
-        return Request(**self.model_dump(include=_SHARED), average_milliseconds=average)
-
-
-_SHARED = set(RequestEntry.model_fields) - {"seconds", "missing_workers"}
+        counts = self.model_dump(include=set(RequestCounts.model_fields))
+        return Request(**counts, average_milliseconds=average)
 
 
 @operation("requests.list")
@@ -62,34 +57,27 @@ async def list_requests(services: AdminServices, _: None) -> Entries[RequestEntr
     rows = []
     for spec in sorted(REQUESTS.values(), key=lambda spec: spec.code):
         counts = sums.pop(("remoting", spec.name), _NO_REQUESTS)
-        rows.append(
-            RequestEntry(
-                protocol="remoting",
-                name=spec.name,
-                code=int(spec.code),
-                action=str(spec.action),
-                sender=str(spec.direction),
-                rip55=spec.rip55,
-                answered=counts.answered,
-                failed=counts.failed,
-                seconds=counts.seconds,
-            )
-        )
+        known = {"code": spec.code, "action": str(spec.action), "sender": str(spec.direction), "rip55": spec.rip55}
+        rows.append(_entry("remoting", spec.name, counts, known))
     for (protocol, name), counts in sums.items():
-        rows.append(
-            RequestEntry(
-                protocol="grpc" if protocol == "grpc" else "remoting",
-                name=name,
-                code=None,
-                action=None,
-                sender=None,
-                rip55=None,
-                answered=counts.answered,
-                failed=counts.failed,
-                seconds=counts.seconds,
-            )
-        )
+        rows.append(_entry("grpc" if protocol == "grpc" else "remoting", name, counts, _UNKNOWN))
     return Entries(services.workers.number, rows)
+
+
+_UNKNOWN = dict.fromkeys(("code", "action", "sender", "rip55"))
+
+
+def _entry(
+    protocol: Literal["remoting", "grpc"], name: str, counts: CodeTotals, spec: Mapping[str, Any]
+) -> RequestEntry:
+    return RequestEntry(
+        protocol=protocol,
+        name=name,
+        **spec,
+        answered=counts.answered,
+        failed=counts.failed,
+        seconds=counts.seconds,
+    )
 
 
 def request_table(entries: Sequence[RequestEntry]) -> Many[Request]:
