@@ -16,7 +16,7 @@ _log = logging.getLogger(LOGGER)
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write request. at: seconds since 1970; what: the request's body, if it is short JSON."""
+    """One write request. at: seconds since 1970; what: the body, if it is short JSON."""
 
     at: float
     caller: str

@@ -7,8 +7,8 @@ from proxy.backends.cluster.backend import ClusterBackend
 from proxy.backends.cluster.server_connection import ServerConnection
 from remoting.routes import Replicas
 
-# connected: a connection is open; unreachable: the last attempt to connect failed; idle: there was no attempt yet;
-# in-process: an embedded broker needs no connection.
+# connected: a connection is open; unreachable: none is open, and the last attempt failed; idle: none is open, without a
+# failed attempt; in-process: an embedded broker needs no connection.
 State = Literal["connected", "unreachable", "idle", "in-process"]
 
 

@@ -37,7 +37,7 @@ class QueueOffsets:
     @property
     def in_flight(self) -> int:
         """Messages that the group has pulled and not consumed."""
-        # A broker that does not know what a group has pulled says -1, or 0.
+        # -1 and 0 mean that the broker has no pulled offset.
         return min(max(self.pulled - self.consumed, 0), self.lag)
 
 

@@ -1,4 +1,4 @@
-"""The running replica, as far as operations read and steer it. `proxy.app.App` implements it."""
+"""The interface of a running replica to operations. `proxy.app.App` implements it."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -16,7 +16,7 @@ from proxy.settings.model import Settings
 
 
 class Replica(Protocol):
-    """One replica: its parts, its state, and what an operator may change at run time."""
+    """One replica: its parts, its state, and changes at run time."""
 
     settings: Settings
     core: Messaging

@@ -15,7 +15,7 @@ _Row = TypeVar("_Row", bound=Answer)
 
 @dataclass(frozen=True, slots=True)
 class Entries(Generic[_Entry]):
-    """What one worker knows, by key; merged, what all know."""
+    """Items with keys, of one worker or of all."""
 
     worker: int
     items: list[_Entry]

@@ -61,7 +61,7 @@ class Mergeable(Reply):
 
     @classmethod
     def merge(cls, items: Sequence[tuple[int, Self]]) -> Self:
-        """Merge what several workers reply about the same thing. items: with the workers' numbers, in their order."""
+        """Merge the replies of several workers about one thing. items: worker number and reply, in the order of numbers."""
         _, one = items[0]
         rules = cls.MERGE_RULES
         values = {name: [getattr(item, name) for _, item in items] for name in one.model_fields_set}

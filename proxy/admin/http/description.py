@@ -1,4 +1,4 @@
-"""The OpenAPI description: what FastAPI cannot derive from the routes, and the differences with several workers."""
+"""The OpenAPI description, with details beyond FastAPI's and the differences with several workers."""
 
 from typing import Any
 

@@ -40,7 +40,7 @@ _ANY = "*"
 
 
 class Guard:
-    """An ASGI application around the API's. names: allowed host names, besides those of the settings."""
+    """An ASGI application around the API's. names: allowed host names in addition to those of the settings."""
 
     def __init__(self, application: Application, gatekeeping: Gatekeeping, names: frozenset[str]) -> None:
         self._application = application
