@@ -9,7 +9,7 @@ from proxy.observability.metrics.request_counts import CodeTotals
 from proxy.operations.operation import operation
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import Entries
-from proxy.operations.values import Answer, Many, Mergeable, Rules, total
+from proxy.operations.values import Answer, ItemList, Mergeable, Rules, total
 from remoting.requests import REQUESTS
 
 _NO_REQUESTS = CodeTotals()
@@ -80,8 +80,8 @@ def _entry(
     )
 
 
-def request_table(entries: Sequence[RequestEntry]) -> Many[Request]:
+def request_table(entries: Sequence[RequestEntry]) -> ItemList[Request]:
     """Return the table: request codes in their order, then the others by name."""
     known = sorted((entry for entry in entries if entry.code is not None), key=lambda entry: entry.code or 0)
     others = sorted((entry for entry in entries if entry.code is None), key=lambda entry: (entry.protocol, entry.name))
-    return Many(items=[entry.request for entry in (*known, *others)])
+    return ItemList(items=[entry.request for entry in (*known, *others)])

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
 from proxy.operations.paging import PageRequest, Place, cursor_of
-from proxy.operations.values import Answer, Many, Mergeable, Page
+from proxy.operations.values import Answer, ItemList, Mergeable, Page
 
 _Item = TypeVar("_Item")
 _Entry = TypeVar("_Entry", bound=Mergeable)
@@ -33,9 +33,9 @@ class Entries(Generic[_Entry]):
         return item
 
     @property
-    def many(self) -> Many[_Entry]:
+    def item_list(self) -> ItemList[_Entry]:
         """All items."""
-        return Many(items=self.items)
+        return ItemList(items=self.items)
 
 
 def merge_by_key(pairs: Sequence[tuple[int, _Entry]]) -> list[_Entry]:
@@ -108,9 +108,9 @@ class SortedPage(Generic[_Item]):
         last = cursor_of(chosen[-1][0], request.order) if chosen and self.rest > len(chosen) else None
         return Page(items=[item for _, item in chosen], total=self.total, next=last)
 
-    def many(self, limit: int) -> Many[_Item]:
+    def first(self, limit: int) -> ItemList[_Item]:
         """Return the first items."""
-        return Many(items=[item for _, item in self.entries[:limit]])
+        return ItemList(items=[item for _, item in self.entries[:limit]])
 
 
 def newest(

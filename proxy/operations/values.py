@@ -45,7 +45,7 @@ class Page(Reply, Generic[_Item]):
     next: str | None = Field(description="`cursor` of the next page", examples=[None])
 
 
-class Many(Reply, Generic[_Item]):
+class ItemList(Reply, Generic[_Item]):
     """A whole list."""
 
     items: list[_Item]
@@ -61,7 +61,7 @@ class Mergeable(Reply):
 
     @classmethod
     def merge(cls, items: Sequence[tuple[int, Self]]) -> Self:
-        """Merge the replies of several workers about one thing. items: worker number and reply, in the order of numbers."""
+        """Merge the replies of several workers. items: worker number and reply, in the order of numbers."""
         _, one = items[0]
         rules = cls.MERGE_RULES
         values = {name: [getattr(item, name) for _, item in items] for name in one.model_fields_set}

@@ -94,7 +94,7 @@ class Workers:
         parameters: _Parameters,
         worker: int | None = None,
     ) -> _Snapshot:
-        """Run an operation at one worker, by default this one. Raises OperationFailed, and the errors of `operation.run` here."""
+        """Run an operation at one worker, by default here. Raises OperationFailed and, here, the operation's errors."""
         if worker in (None, self.number):
             return await self._run_here(operation, parameters)
         assert worker is not None

@@ -328,7 +328,7 @@ def test_pages_of_sorted_items_have_every_item_once(sort: str, limit: int) -> No
 def test_newest_events_of_all_workers_come_first() -> None:
     first = snapshots.newest(0, [(10.5, 2, "b"), (9.0, 1, "a")], lambda event: Wrapped(value=event), 3)
     second = snapshots.newest(1, [(11.0, 2, "d"), (10.0, 1, "c")], lambda event: Wrapped(value=event), 3)
-    assert [item.value for item in SortedPage.merge([first, second]).many(3).items] == ["d", "b", "c"]
+    assert [item.value for item in SortedPage.merge([first, second]).first(3).items] == ["d", "b", "c"]
 
 
 class Wrapped(Answer):

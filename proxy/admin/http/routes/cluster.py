@@ -11,7 +11,7 @@ from proxy.operations.deliveries import DeliveryQuery, ReceiptHandle
 from proxy.operations.paging import DEFAULT_LIMIT, PageRequest, Place, cursor_of
 from proxy.operations.request_table import Request
 from proxy.operations.topics import Topic, TopicDetail
-from proxy.operations.values import Many, Page
+from proxy.operations.values import ItemList, Page
 
 router = APIRouter(prefix="/v1", tags=["cluster"], route_class=Route)
 
@@ -41,19 +41,19 @@ async def get_topic(operations: Operations, topic: TopicName) -> TopicDetail:
 
 
 @router.get("/brokers", summary="Brokers: state, latency, pending requests")
-async def list_brokers(operations: Operations) -> Many[Broker]:
+async def list_brokers(operations: Operations) -> ItemList[Broker]:
     merged = await operations.gather(brokers.list_brokers, None)
-    return merged.mark(merged.value.many)
+    return merged.mark(merged.value.item_list)
 
 
 @router.get("/name-servers", summary="Name servers; none with an embedded broker")
-async def list_name_servers(operations: Operations) -> Many[NameServer]:
+async def list_name_servers(operations: Operations) -> ItemList[NameServer]:
     merged = await operations.gather(brokers.list_name_servers, None)
-    return merged.mark(merged.value.many)
+    return merged.mark(merged.value.item_list)
 
 
 @router.get("/requests", tags=["traffic"], summary="The request table with counts, and the rpcs")
-async def list_requests(operations: Operations) -> Many[Request]:
+async def list_requests(operations: Operations) -> ItemList[Request]:
     merged = await operations.gather(request_table.list_requests, None)
     return merged.mark(request_table.request_table(merged.value.items))
 

@@ -10,7 +10,7 @@ from proxy.operations.client_tools import ClientQuestion, RunningInfo, Verificat
 from proxy.operations.clients import Client, ClientQuery
 from proxy.operations.connections import ClosedConnection, Connection, ConnectionFilter, ConnectionQuery
 from proxy.operations.paging import DEFAULT_LIMIT, PageRequest
-from proxy.operations.values import Many, Page, Text
+from proxy.operations.values import ItemList, Page, Text
 
 router = APIRouter(prefix="/v1", tags=["connections"], route_class=Route)
 client_router = APIRouter(prefix="/v1", tags=["clients"], route_class=Route)
@@ -55,9 +55,9 @@ async def list_connections(
 
 
 @router.get("/closed-connections", summary="Recently closed connections, the latest first")
-async def list_closed_connections(operations: Operations, limit: Limit = DEFAULT_LIMIT) -> Many[ClosedConnection]:
+async def list_closed_connections(operations: Operations, limit: Limit = DEFAULT_LIMIT) -> ItemList[ClosedConnection]:
     merged = await operations.gather(connections.list_closed_connections, limit)
-    return merged.mark(merged.value.many(limit))
+    return merged.mark(merged.value.first(limit))
 
 
 @router.get("/connections/{number}", summary="One open connection")

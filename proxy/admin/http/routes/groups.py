@@ -10,7 +10,7 @@ from proxy.operations.consumer_progress import Lag, LagQuery, Ownership, Ownersh
 from proxy.operations.dead_letters import DeadLetter, DeadLetterQuery, Resend, ResendOrder, Resent
 from proxy.operations.groups import ConsumerGroup, ConsumerGroupSummary, GroupEntry, GroupSummary, ProducerGroup
 from proxy.operations.paging import DEFAULT_LIMIT, PageRequest
-from proxy.operations.values import Many, Page
+from proxy.operations.values import ItemList, Page
 
 router = APIRouter(prefix="/v1", tags=["groups"], route_class=Route)
 
@@ -90,8 +90,8 @@ async def reset_offset(operations: Operations, group: GroupName, reset: Reset) -
 @router.get("/consumer-groups/{group}/dead-letters", summary="The newest messages of a group's dead letter queue")
 async def list_dead_letters(
     operations: Operations, group: GroupName, limit: Annotated[int, Query(ge=1, le=100)] = 32
-) -> Many[DeadLetter]:
-    return Many(items=await operations.run(dead_letters.list_dead_letters, DeadLetterQuery(group, limit)))
+) -> ItemList[DeadLetter]:
+    return ItemList(items=await operations.run(dead_letters.list_dead_letters, DeadLetterQuery(group, limit)))
 
 
 @router.post(
@@ -99,7 +99,7 @@ async def list_dead_letters(
     tags=["operations"],
     summary="Send dead letters to their group again",
 )
-async def resend_dead_letters(operations: Operations, group: GroupName, resend: Resend) -> Many[Resent]:
+async def resend_dead_letters(operations: Operations, group: GroupName, resend: Resend) -> ItemList[Resent]:
     holders = (await operations.gather(dead_letters.find_grpc_holders, group)).value.workers
     order = ResendOrder(group, resend)
-    return Many(items=await operations.run(dead_letters.resend, order, next(iter(holders), None)))
+    return ItemList(items=await operations.run(dead_letters.resend, order, next(iter(holders), None)))

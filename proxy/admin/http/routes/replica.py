@@ -9,7 +9,7 @@ from proxy.admin.http.routes.common import Operations, Route
 from proxy.operations import replica_state
 from proxy.operations.configuration import Reload, Setting
 from proxy.operations.replica_state import LevelChange, LevelOrder, LogLevel, Version
-from proxy.operations.values import Many, RequestBody
+from proxy.operations.values import ItemList, RequestBody
 
 router = APIRouter(prefix="/v1", tags=["replica"], route_class=Route)
 
@@ -32,9 +32,9 @@ async def get_version(operations: Operations) -> Version:
 
 
 @router.get("/config", summary="The configuration in force, secrets masked, with the origin of each value")
-async def get_config(operations: Operations) -> Many[Setting]:
+async def get_config(operations: Operations) -> ItemList[Setting]:
     merged = await operations.gather(replica_state.list_settings, None)
-    return merged.mark(merged.value.many)
+    return merged.mark(merged.value.item_list)
 
 
 @router.post(
@@ -48,9 +48,9 @@ async def reload_config(operations: Operations, order: ReloadOrder = _RELOAD) ->
 
 
 @router.get("/log-levels", summary="Loggers and their levels")
-async def list_log_levels(operations: Operations) -> Many[LogLevel]:
+async def list_log_levels(operations: Operations) -> ItemList[LogLevel]:
     merged = await operations.gather(replica_state.list_log_levels, None)
-    return merged.mark(Many(items=sorted(merged.value.items, key=replica_state.by_logger)))
+    return merged.mark(ItemList(items=sorted(merged.value.items, key=replica_state.by_logger)))
 
 
 @router.put("/log-levels/{logger}", tags=["operations"], summary="Set a logger's level, for a time or forever")

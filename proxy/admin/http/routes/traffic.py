@@ -14,7 +14,7 @@ from proxy.operations.events import AuditEntry, ProtocolError
 from proxy.operations.merged_tap import Events, TapQuery
 from proxy.operations.paging import DEFAULT_LIMIT
 from proxy.operations.request_tap import EventKind, TapEvent, TapFilter
-from proxy.operations.values import Many
+from proxy.operations.values import ItemList
 
 router = APIRouter(prefix="/v1", tags=["traffic"], route_class=Route)
 
@@ -74,12 +74,12 @@ def encode(event: TapEvent) -> bytes:
 
 
 @router.get("/errors", summary="Recent protocol errors, the latest first")
-async def list_protocol_errors(operations: Operations, limit: Limit = DEFAULT_LIMIT) -> Many[ProtocolError]:
+async def list_protocol_errors(operations: Operations, limit: Limit = DEFAULT_LIMIT) -> ItemList[ProtocolError]:
     merged = await operations.gather(events.list_protocol_errors, limit)
-    return merged.mark(merged.value.many(limit))
+    return merged.mark(merged.value.first(limit))
 
 
 @router.get("/audit", tags=["operations"], summary="Recent write requests, successful or not, the latest first")
-async def list_writes(operations: Operations, limit: Limit = DEFAULT_LIMIT) -> Many[AuditEntry]:
+async def list_writes(operations: Operations, limit: Limit = DEFAULT_LIMIT) -> ItemList[AuditEntry]:
     merged = await operations.gather(events.list_writes, limit)
-    return merged.mark(merged.value.many(limit))
+    return merged.mark(merged.value.first(limit))
