@@ -1,7 +1,7 @@
-"""The same questions to a real broker and to the embedded one, odd ones above all, and their answers side by side.
+"""The same requests, most of them invalid or unusual, to a real broker and to the embedded one, and a comparison.
 
-An answer is its code, its fields, and whether it has a body (of JSON: its keys). Remarks are for people and differ.
-`KNOWN` are the differences that stay, each with its reason; `docs/embedded-broker.md` lists them.
+An answer is its code, its fields, and whether it has a body (of JSON: its keys). Remarks are not compared.
+`KNOWN` are the accepted differences, each with its reason; `docs/embedded-broker.md` lists them.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from tests.cluster.conftest import OPTIONS
 from tests.cluster.servers import Cluster
 from tests.proxy.embedded.embedded_cluster import EmbeddedCluster
 
-# Code, fields with those values that two brokers can agree on, body.
+# Code, fields without values that differ each time, body.
 Answer = tuple[int, dict[str, str], object]
 
-# What is another value each time.
-_OWN = frozenset(
+# Fields whose values differ each time.
+_VARIABLE_FIELDS = frozenset(
     (
         "indexLastUpdatePhyoffset",
         "indexLastUpdateTimestamp",
@@ -91,7 +91,7 @@ _NAME_SERVER: tuple[tuple[int, dict[str, object]], ...] = (
 
 
 class Asker:
-    """Asks one broker; `answers` by what they are about."""
+    """Sends requests to one broker. `answers` contains the answers by label."""
 
     def __init__(self, client: Client, name_server: Client) -> None:
         self.client = client
@@ -101,13 +101,13 @@ class Asker:
     async def ask(
         self, label: str, code: int, fields: Mapping[str, object], body: bytes = b"", client: Client | None = None
     ) -> RemotingCommand | None:
-        """One question; None where there was no answer."""
+        """Send one request; return its response, None without one."""
         try:
             reply = await (client or self.client).ask(code, fields, body, timeout=8)
         except RemotingError as error:
             self.answers[label] = (-1, {}, type(error).__name__)
             return None
-        named = {name: "…" if name in _OWN else value for name, value in reply.fields.items()}
+        named = {name: "…" if name in _VARIABLE_FIELDS else value for name, value in reply.fields.items()}
         self.answers[label] = (reply.code, named, _shape(reply.body))
         return reply
 
@@ -139,7 +139,7 @@ class Asker:
 
 
 def _shape(body: bytes) -> object:
-    """Whether there is a body; of a JSON object, its keys."""
+    """Return whether there is a body; the keys of a JSON object."""
     try:
         data = orjson.loads(body)
     except ValueError:
@@ -202,7 +202,7 @@ _END = {
 
 
 async def _read(asker: Asker) -> None:
-    # Brokers offer messages a moment after they have answered.
+    # Brokers deliver messages a moment after the response to the send.
     await anyio.sleep(0.5)
     await asker.pull("all")
     await asker.pull("a tag", subscription="a")
@@ -306,7 +306,7 @@ async def _pop_in_order(asker: Asker) -> None:
         await asker.ask(f"ack: in order{label}", C.ACK_MESSAGE, _handle_fields(first, "F"))
     later = {**_handle_fields(second, "F"), "invisibleTime": 30_000}
     reply = await asker.ask("change: in order", C.CHANGE_MESSAGE_INVISIBLETIME, later)
-    # It counts from the pop on, so it is more, by milliseconds or on a busy machine by seconds.
+    # It counts from the pop, so it is larger by milliseconds, or by seconds on a busy machine.
     if reply is not None:
         asker.answers["change: in order"][1]["invisibleTime"] = reply.fields["invisibleTime"][:1]
     fields = {"topic": "F", "queueId": 0, "consumerGroup": "gp"}
@@ -320,7 +320,7 @@ def _handle_fields(popped: PoppedMessage, topic: str) -> dict[str, object]:
 
 
 async def ask_all(broker: str, namesrv: str) -> dict[str, Answer]:
-    """All answers of a new broker, by what was asked."""
+    """Return all answers of a new broker, by label."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(broker, "client-1", broker=None))
         other = await stack.enter_async_context(Client(broker, "client-2", broker=None))
@@ -338,7 +338,7 @@ async def ask_all(broker: str, namesrv: str) -> dict[str, Answer]:
 
 
 def compare(real: Mapping[str, Answer], own: Mapping[str, Answer]) -> dict[str, str]:
-    """By what was asked: the difference, "" where there is none but a known one. A known one must be there."""
+    """Return the difference by label, empty if there is none. A known difference counts as one if it is missing."""
     found = {}
     for label, answer in real.items():
         differs = f"{answer} from RocketMQ, {own.get(label)} from us" if own.get(label) != answer else ""
@@ -349,7 +349,7 @@ def compare(real: Mapping[str, Answer], own: Mapping[str, Answer]) -> dict[str, 
 
 
 def run(directory: Path) -> dict[str, str]:
-    """Ask a new real broker and a new embedded one, whose data go into this directory; return the differences."""
+    """Compare a new real broker and a new embedded one, with their data in this directory; return the differences."""
     with Cluster(directory / "real", *OPTIONS) as cluster:
         real = asyncio.run(ask_all(cluster.broker, cluster.namesrv))
     with EmbeddedCluster(directory, durable=True) as server:

@@ -1,4 +1,4 @@
-"""A raw remoting client: says exactly what a test wants said, and keeps what it is told."""
+"""A raw remoting client, which sends exactly the given fields and keeps all pushes."""
 
 import asyncio
 import itertools
@@ -41,12 +41,12 @@ _V2 = {
 
 
 def unique(name: str) -> str:
-    """A name that no other test has."""
+    """Return a unique name."""
     return f"{name}-{time.time_ns() // 1000 % 10**9}-{next(_numbers)}"
 
 
 class BinaryCommand(RemotingCommand):
-    """A request whose header is binary, whatever the connection would rather have."""
+    """A request with a binary header, independent of the encoding of the connection."""
 
     __slots__ = ()
 
@@ -58,8 +58,7 @@ class BinaryCommand(RemotingCommand):
 class Client:
     """One connection. `async with` it.
 
-    pushes are the requests that came from the other side, in their order; `answers` says how those
-    which are not oneway are answered, by code.
+    pushes are the requests of the other side in their order; `answers` has the functions that answer them, by code.
     """
 
     wire: ClassVar[type[RemotingConnection]] = RemotingConnection
@@ -106,7 +105,7 @@ class Client:
 
     @property
     def closed(self) -> bool:
-        """The connection has ended."""
+        """Whether the connection is closed."""
         return self._wire.closed
 
     @property
@@ -118,15 +117,15 @@ class Client:
         return f"{host}:{port}"
 
     def pause(self) -> None:
-        """Stop reading."""
+        """Pause reads."""
         self._wire.pause()
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reads."""
         self._wire.resume()
 
     def abort(self) -> None:
-        """Cut the connection without a word."""
+        """Abort the connection."""
         self._wire.abort(CloseCause.LOCAL)
 
     def write(self, data: bytes) -> None:
@@ -139,9 +138,9 @@ class Client:
     def begin(
         self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", timeout: float = TIMEOUT
     ) -> "asyncio.Future[RemotingCommand]":
-        """Send a request; the future of its answer."""
+        """Send a request; return the future of its response."""
         future = self._wire.request(self._command(code, fields, body), timeout)
-        # Nobody has to wait for it where a test has failed before.
+        # A failed test does not await it.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future
 
@@ -154,7 +153,7 @@ class Client:
         timeout: float = TIMEOUT,
         version: int | None = None,
     ) -> RemotingCommand:
-        """Send a request and wait for its answer, whatever it is."""
+        """Send a request and return its response."""
         command = self._command(code, fields, body)
         if version is not None:
             command.header["version"] = version
@@ -163,7 +162,7 @@ class Client:
     async def get(
         self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", *, timeout: float = TIMEOUT
     ) -> RemotingCommand:
-        """As `ask`, but the answer must be SUCCESS."""
+        """Send a request and return its response, which must be SUCCESS."""
         return ok(await self.ask(code, fields, body, timeout=timeout))
 
     def send_oneway(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> None:
@@ -179,7 +178,7 @@ class Client:
         command.header["version"] = self.version
         return command
 
-    # What the other side asks.
+    # Pushes.
 
     def _pushed(self, _: RemotingConnection, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
         self.pushes.append(command)
@@ -191,11 +190,11 @@ class Client:
         return reply
 
     def pushed(self, code: int) -> list[RemotingCommand]:
-        """The pushes of this code so far."""
+        """Return the pushes of this code so far."""
         return [command for command in self.pushes if command.code == code]
 
     async def push(self, code: int, timeout: float = TIMEOUT) -> RemotingCommand:
-        """The first push of this code, waited for; it is taken off the list."""
+        """Wait for a push of this code; remove and return the first one."""
         await eventually(lambda: self.pushed(code), f"a push of {RequestCode(code).name}", timeout)
         command = self.pushed(code)[0]
         self.pushes.remove(command)
@@ -205,10 +204,10 @@ class Client:
         self._wheel.advance()
         self._ticking = self._loop.call_later(self._wheel.tick, self._tick)
 
-    # Things that most tests do.
+    # Common requests.
 
     def named(self, fields: Mapping[str, object]) -> dict[str, object]:
-        """The fields with the broker's name, unless this client names none."""
+        """Return the fields with the broker's name, unless this client sends none."""
         return {**fields, "bname": self.broker} if self.broker is not None else dict(fields)
 
     async def heartbeat(
@@ -217,7 +216,7 @@ class Client:
         producers: Iterable[str] = (),
         **changes: object,
     ) -> RemotingCommand:
-        """A heartbeat: consumer groups with their topics, producer groups."""
+        """Send a heartbeat with consumer groups, their topics, and producer groups."""
         return await self.get(
             RequestCode.HEART_BEAT, body=heartbeat(self.client_id, consumers or {}, producers, **changes)
         )
@@ -225,16 +224,16 @@ class Client:
     async def send(
         self, topic: str, body: bytes, pairs: Mapping[str, str] | None = None, queue: int = 0, **changes: object
     ) -> RemotingCommand:
-        """SEND_MESSAGE_V2, which must succeed; `changes` are fields by their long names."""
+        """Send a message by SEND_MESSAGE_V2, which must succeed; `changes` are fields by their long names."""
         fields = self.named(send_fields(topic, properties.encode(pairs or {}), queue, **changes))
         return await self.get(RequestCode.SEND_MESSAGE_V2, v2(fields), body)
 
     async def pull(
         self, topic: str, group: str, queue: int = 0, offset: int = 0, wait: int = 3000
     ) -> list[StoredMessage]:
-        """PULL_MESSAGE with a subscription to everything; waits up to `wait` ms for a message.
+        """Pull all messages by PULL_MESSAGE; wait up to `wait` ms for one.
 
-        A broker offers a message a moment after it answered its send, so tests that want one wait for it.
+        A broker delivers a message a moment after the response to its send, so tests that need one wait for it.
         """
         end = time.monotonic() + wait / 1000
         fields = self.named(pull_fields(topic, group, queue, offset, wait))
@@ -247,7 +246,7 @@ class Client:
                 return []
 
     async def pull_all(self, count: int, topic: str, group: str, queue: int = 0) -> list[StoredMessage]:
-        """The first messages of a queue, all of this many."""
+        """Return the first `count` messages of a queue."""
         found: list[StoredMessage] = []
         while len(found) < count:
             found += (more := await self.pull(topic, group, queue, len(found)))
@@ -255,34 +254,34 @@ class Client:
         return found
 
     async def consumers(self, group: str) -> list[str]:
-        """GET_CONSUMER_LIST_BY_GROUP; nobody where the answer is a refusal."""
+        """Return the members of a group by GET_CONSUMER_LIST_BY_GROUP, none if it is refused."""
         reply = await self.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
         return json(reply)["consumerIdList"] if reply.code == ResponseCode.SUCCESS else []
 
     async def route(self, topic: str) -> dict[str, Any]:
-        """GET_ROUTEINFO_BY_TOPIC, which must succeed."""
+        """Return the route by GET_ROUTEINFO_BY_TOPIC, which must succeed."""
         data: dict[str, Any] = json(await self.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}))
         return data
 
 
 def ok(reply: RemotingCommand) -> RemotingCommand:
-    """The answer, which must be SUCCESS."""
+    """Return the response, which must be SUCCESS."""
     assert reply.code == ResponseCode.SUCCESS, described(reply)
     return reply
 
 
 def described(reply: RemotingCommand) -> str:
-    """An answer for an assertion's message."""
+    """Return a response as the message of an assertion."""
     return f"{reply.code}: {reply.remark} {reply.fields}"
 
 
 def json(reply: RemotingCommand) -> Any:
-    """The answer's body."""
+    """Return the response's body."""
     return orjson.loads(reply.body)
 
 
 def strings(fields: Mapping[str, object]) -> dict[str, str]:
-    """Fields as Java writes them."""
+    """Return fields as Java writes them."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in fields.items()
@@ -291,7 +290,7 @@ def strings(fields: Mapping[str, object]) -> dict[str, str]:
 
 
 def send_fields(topic: str, text: str = "", queue: int = 0, **changes: object) -> dict[str, object]:
-    """SEND_MESSAGE's header."""
+    """Return the header of a SEND_MESSAGE."""
     return {
         "producerGroup": "test-producers",
         "topic": topic,
@@ -310,12 +309,12 @@ def send_fields(topic: str, text: str = "", queue: int = 0, **changes: object) -
 
 
 def v2(fields: Mapping[str, object]) -> dict[str, object]:
-    """The same header with the one-letter names of SEND_MESSAGE_V2; unknown names stay."""
+    """Return a header with the one-letter names of SEND_MESSAGE_V2; other names remain."""
     return {_V2.get(name, name): value for name, value in fields.items()}
 
 
 def pull_fields(topic: str, group: str, queue: int = 0, offset: int = 0, wait: int = 0) -> dict[str, object]:
-    """PULL_MESSAGE's header."""
+    """Return the header of a PULL_MESSAGE."""
     return {
         "consumerGroup": group,
         "topic": topic,
@@ -334,7 +333,7 @@ def pull_fields(topic: str, group: str, queue: int = 0, offset: int = 0, wait: i
 def heartbeat(
     client_id: str, consumers: Mapping[str, Iterable[str]], producers: Iterable[str], **changes: object
 ) -> bytes:
-    """HeartbeatData; `changes` go into every consumer."""
+    """Return HeartbeatData; `changes` apply to every consumer."""
     return orjson.dumps(
         {
             "clientID": client_id,
@@ -356,7 +355,7 @@ def heartbeat(
 
 
 def subscription(topic: str, expression: str = "*", kind: str = "TAG") -> dict[str, object]:
-    """SubscriptionData."""
+    """Return SubscriptionData."""
     return {
         "topic": topic,
         "subString": expression,
@@ -369,17 +368,17 @@ def subscription(topic: str, expression: str = "*", kind: str = "TAG") -> dict[s
 
 
 def queue_fields(topic: str, queue: int = 0, **more: object) -> dict[str, object]:
-    """The header of most questions about one queue."""
+    """Return the header of most requests for one queue."""
     return {"topic": topic, "queueId": queue, "bname": BROKER, **more}
 
 
 def message_queue(topic: str, queue: int, broker: str = BROKER) -> dict[str, object]:
-    """MessageQueue."""
+    """Return a MessageQueue."""
     return {"topic": topic, "brokerName": broker, "queueId": queue}
 
 
 def lists(client: Client, group: str, *members: str) -> Callable[[], Awaitable[bool]]:
-    """Whether these are the members of the group, by the client's proxy. The Java proxy knows no order."""
+    """Return a check that these are the members of the group, in any order, by the client's proxy."""
 
     async def check() -> bool:
         return sorted(await client.consumers(group)) == sorted(members)
@@ -388,7 +387,7 @@ def lists(client: Client, group: str, *members: str) -> Callable[[], Awaitable[b
 
 
 async def create_topic(broker: str, name: str, queues: int = 1, kind: str = "NORMAL") -> str:
-    """Create a topic of a unique name at this broker; the name."""
+    """Create a topic of a unique name at this broker; return the name."""
     topic = unique(name)
     fields = {
         "topic": topic,
@@ -407,7 +406,7 @@ async def create_topic(broker: str, name: str, queues: int = 1, kind: str = "NOR
 
 
 async def wait_until(check: Callable[[], Any], what: str = "it", timeout: float = TIMEOUT, pause: float = 0.1) -> float:
-    """Wait until the awaited check() is true; how long that took, in seconds."""
+    """Wait until the awaited check() is true; return the duration in seconds."""
     begin = time.monotonic()
     while not await check():
         if time.monotonic() - begin > timeout:

@@ -1,4 +1,4 @@
-"""Which test walks which request code; `test_table.py` sees to it that none is left out."""
+"""The scenarios of each request code; `test_table.py` checks that none is missing."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -12,7 +12,7 @@ SCENARIOS: defaultdict[int, list[str]] = defaultdict(list)
 
 
 def covers(*codes: RequestCode) -> Callable[[_Test], _Test]:
-    """This test sends these codes through Gantry and checks what becomes of them."""
+    """Mark a scenario that sends these codes through Gantry and checks their effects."""
 
     def note(test: _Test) -> _Test:
         for code in codes:

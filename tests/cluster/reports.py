@@ -1,4 +1,4 @@
-"""What test runs show besides results: the logs of the replicas beside a failure, and figures that were measured."""
+"""Additions to test reports: the replicas' logs of a failed test, and measured figures."""
 
 from collections.abc import Generator
 
@@ -20,7 +20,7 @@ _figures: list[str] = []
 
 
 def figure(text: str) -> None:
-    """Show something measured at the end of the run."""
+    """Show a measured figure at the end of the run."""
     _figures.append(text)
 
 

@@ -1,4 +1,4 @@
-"""Real servers and real Gantry processes for tests: a cluster of the peers kit, replicas before it."""
+"""Real servers and Gantry processes for tests: a cluster of the peers kit, and replicas in front of it."""
 
 import json
 import os
@@ -22,23 +22,23 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "tests" / "peers" / "peers"
-# Seconds for what has to happen: Java servers on a busy machine now and then take as many as a test here would not.
+# Seconds to wait for an expected event; Java servers on a busy machine are slow at times.
 TIMEOUT = 45.0
 
 
 class Failed(AssertionError):
-    """A server or program did not do what it had to; the message holds what it said."""
+    """A server or program failed; the message contains its output."""
 
 
 def accepts(port: int) -> bool:
-    """True where somebody listens on this port."""
+    """Return whether a server listens on this port."""
     with socket.socket() as probe:
         probe.settimeout(0.5)
         return probe.connect_ex((HOST, port)) == 0
 
 
 class Cluster:
-    """An instance of the peers kit. `with` it: its servers run inside."""
+    """An instance of the peers kit. Its servers run inside the context."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         self.directory = directory
@@ -47,7 +47,7 @@ class Cluster:
 
     @property
     def namesrv(self) -> str:
-        """All name servers."""
+        """Addresses of all name servers."""
         return ";".join(self.addresses[name] for name in ("namesrv", "namesrv2") if name in self.addresses)
 
     @property
@@ -64,7 +64,7 @@ class Cluster:
         self._peers("stop", "--now")
 
     def adopt(self) -> Self:
-        """Use the servers that run in the directory; they go on afterwards."""
+        """Use the servers that run in the directory; they continue afterwards."""
         self.addresses = json.loads(self._peers("status"))["addresses"]
         return self
 
@@ -73,7 +73,7 @@ class Cluster:
         self._peers("kill", name)
 
     def restart(self, name: str) -> None:
-        """Start a server again with its data; done when it is ready."""
+        """Restart a server with its data; return when it is ready."""
         self._peers("restart", name)
 
     def topic(self, name: str, queues: int = 8, kind: str = "NORMAL") -> None:
@@ -81,11 +81,11 @@ class Cluster:
         self._peers("topic", name, "--queues", str(queues), "--type", kind)
 
     def pop_mode(self, topic: str, group: str) -> None:
-        """Make the brokers hand out queues of the topic to this group for popping."""
+        """Make the brokers assign queues of the topic to this group for popping."""
         self._peers("popmode", topic, group)
 
     def admin(self, *words: str) -> str:
-        """What mqadmin prints. Its exit status says nothing."""
+        """Return the output of mqadmin, whose exit status is meaningless."""
         done = self._run("admin", *words)
         return done.stdout + done.stderr
 
@@ -102,9 +102,9 @@ class Cluster:
 
 @contextmanager
 def started(factory: pytest.TempPathFactory, name: str, *options: str) -> Iterator[Cluster]:
-    """A cluster for a fixture.
+    """Start a cluster for a fixture.
 
-    While writing tests: start an instance of the kit with these options, and give its directory in TEST_PEERS_<NAME>.
+    While writing tests, start an instance of the kit with these options, and give its directory in TEST_PEERS_<NAME>.
     """
     running = os.environ.get(f"TEST_PEERS_{name.upper()}")
     if running is not None:
@@ -115,7 +115,7 @@ def started(factory: pytest.TempPathFactory, name: str, *options: str) -> Iterat
 
 
 def run_client(name: str, *words: str, timeout: float = 180.0) -> dict[str, Any]:
-    """Run one of the kit's official clients to its end; its report."""
+    """Run one of the kit's official clients to its end; return its report."""
     done = subprocess.run(
         [sys.executable, PEERS, "client", name, *words], capture_output=True, text=True, timeout=timeout
     )
@@ -127,9 +127,9 @@ def run_client(name: str, *words: str, timeout: float = 180.0) -> dict[str, Any]
 
 
 class Gantry:
-    """One replica as a process of its own. `with` it: it serves inside and must end in good order.
+    """One replica as a separate process, which serves inside the context and must end with status 0.
 
-    config is TOML; what is set here besides is given as flags. Without namesrv, config names what is served.
+    config is TOML; the other arguments become flags. Without namesrv, config selects the backend.
     """
 
     running: ClassVar[list["Gantry"]] = []
@@ -152,12 +152,12 @@ class Gantry:
 
     @property
     def address(self) -> str:
-        """Where clients connect."""
+        """Address for clients."""
         return f"{HOST}:{self.port}"
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """Id of the process."""
         assert self._process is not None
         return self._process.pid
 
@@ -169,7 +169,7 @@ class Gantry:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         status = self.stop()
-        # A failing test is told as it is, not hidden behind what it left behind.
+        # The failure of the test is not hidden by errors that follow from it.
         if error is None and status is not None:
             self.check(status)
 
@@ -194,7 +194,7 @@ class Gantry:
         self._process.send_signal(number)
 
     def stop(self) -> int | None:
-        """SIGTERM; the exit status. None where it was killed before."""
+        """Send SIGTERM and return the exit status, None if it was killed before."""
         if self._process is None:
             return None
         self.signal(signal.SIGTERM)
@@ -214,16 +214,16 @@ class Gantry:
             self._gone()
 
     def check(self, status: int) -> None:
-        """It ended as it should, and nothing surprised it on its way."""
+        """Raise Failed unless the status is 0 and the log contains no traceback."""
         if status != 0 or "Traceback" in self.log.read_text():
             raise Failed(f"gantry ended with {status}; its log:\n{self.tail()}")
 
     def tail(self, lines: int = 60) -> str:
-        """The end of its log, with what led to the first surprise."""
+        """Return the end of its log, and the first traceback."""
         text = self.log.read_text()
         before, found, after = text.partition("Traceback")
-        surprise = [*before.splitlines()[-3:], *(found + after).splitlines()[:40], "[…]"] if found else []
-        return "\n".join(surprise + text.splitlines()[-lines:])
+        traceback = [*before.splitlines()[-3:], *(found + after).splitlines()[:40], "[…]"] if found else []
+        return "\n".join(traceback + text.splitlines()[-lines:])
 
     def _gone(self) -> None:
         self._process = None
@@ -232,7 +232,7 @@ class Gantry:
 
 @asynccontextmanager
 async def serving(gantry: Gantry) -> AsyncIterator[Gantry]:
-    """As `with gantry`, for a test whose event loop serves what the replica needs in order to start."""
+    """Run a replica inside the context without blocking the event loop, on which it may depend to start."""
     await anyio.to_thread.run_sync(gantry.start)
     try:
         yield gantry
@@ -245,7 +245,7 @@ async def serving(gantry: Gantry) -> AsyncIterator[Gantry]:
 
 
 async def eventually(check: Callable[[], object], what: str = "it", timeout: float = TIMEOUT) -> float:
-    """Wait until check() is true; how long that took, in seconds."""
+    """Wait until check() is true; return the duration in seconds."""
     begin = time.monotonic()
     while not check():
         if time.monotonic() - begin > timeout:

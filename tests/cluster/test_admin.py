@@ -1,4 +1,4 @@
-"""What operators ask of a replica before a real cluster, and have it do; clients that are asked are official ones."""
+"""The admin API of a replica in front of a real cluster, with official clients."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ pytestmark = [
 ]
 
 _TOKEN = "a-token-for-operators"
-# Asked of a broker by mqadmin.
+# A request of mqadmin to a broker.
 _UPDATE_BROKER_CONFIG = 25
 _BROKER = "broker-a"
 _SLOW = 60.0
@@ -58,19 +58,19 @@ class Api:
         self._http = http
 
     async def get(self, path: str, **query: Any) -> Any:
-        """A GET that must succeed: its JSON."""
+        """Send a GET that must succeed; return its JSON."""
         answer = await self._http.get(path, params=query)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     async def post(self, path: str, body: Any = None) -> Any:
-        """A POST that must succeed: its JSON."""
+        """Send a POST that must succeed; return its JSON."""
         answer = await self._http.post(path, json=body)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     async def refused(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
-        """Status and detail of a problem."""
+        """Send a request that must be rejected; return status and detail of the problem."""
         answer = await self._http.request(method, path, json=body)
         assert answer.headers["content-type"] == "application/problem+json", answer.text
         return answer.status_code, answer.json()["detail"]
@@ -95,7 +95,7 @@ async def api(operated: Operated) -> AsyncIterator[Api]:
 
 @contextmanager
 def live(client: str, address: str, topic: str, group: str) -> Iterator[None]:
-    """An official client that consumes, for as long as the block lasts."""
+    """Run an official client that consumes inside the context."""
     words = ("consume", "1000", "--endpoint", address, "--topic", topic, "--group", group, "--timeout", "100")
     process = subprocess.Popen(
         [sys.executable, PEERS, "client", client, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -108,7 +108,7 @@ def live(client: str, address: str, topic: str, group: str) -> Iterator[None]:
 
 
 async def _member(api: Api, group: str) -> Any:
-    """The first member of a group, once there is one."""
+    """Wait for a member of a group; return the first one."""
 
     async def found() -> Any:
         groups = await api.get("/v1/consumer-groups")
@@ -120,20 +120,20 @@ async def _member(api: Api, group: str) -> Any:
 
 
 async def _set(cluster: Cluster, text: str) -> None:
-    """Set something in the broker while it runs."""
+    """Change settings of the running broker."""
     async with Client(cluster.broker) as tool:
         await tool.get(_UPDATE_BROKER_CONFIG, body=text.encode())
 
 
 @pytest.fixture
 async def keeping_resets(cluster: Cluster) -> AsyncIterator[None]:
-    """The broker keeps resets, as it does unless told otherwise, instead of telling clients."""
+    """The broker applies resets itself, as by default, instead of pushing them to clients."""
     await _set(cluster, "useServerSideResetOffset=true")
     yield
     await _set(cluster, "useServerSideResetOffset=false")
 
 
-# What is there.
+# Brokers, topics, groups.
 
 
 async def test_brokers_name_servers_and_topics_are_listed(cluster: Cluster, api: Api) -> None:
@@ -157,7 +157,7 @@ async def test_brokers_name_servers_and_topics_are_listed(cluster: Cluster, api:
     }
     own = {item["name"] for item in everything if item["system"]}
     assert own >= {"TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", _BROKER, "DefaultCluster"}
-    # What tests make ends with a number.
+    # Names of tests' topics end with a digit.
     assert {item["name"] for item in everything if not item["system"] and not item["name"][-1].isdigit()} == set()
     detail = await api.get(f"/v1/topics/{topic}")
     assert (detail["kind"], detail["order"]) == ("NORMAL", None)
@@ -202,7 +202,7 @@ async def test_lag_of_a_group_is_reported_by_queue(cluster: Cluster, operated: O
         assert datetime.fromisoformat(first["consumed_until"]) > datetime.now(UTC) - timedelta(minutes=2)
 
 
-# Moving a group.
+# Resets.
 
 
 @pytest.mark.usefixtures("keeping_resets")
@@ -217,7 +217,7 @@ async def test_reset_offset_moves_a_group(cluster: Cluster, operated: Operated, 
         await anyio.sleep(0.01)
         for _ in range(2):
             await client.send(topic, b"new")
-        # A broker knows the end of a queue a moment after it took the message.
+        # A broker updates the end of a queue a moment after the response to the send.
         await client.pull_all(4, topic, unique("group"))
 
         async def moved(body: dict[str, Any]) -> dict[int, int]:
@@ -243,7 +243,7 @@ async def test_reset_offset_moves_a_group(cluster: Cluster, operated: Operated, 
 async def test_reset_of_one_queue_is_rejected_if_brokers_leave_resets_to_clients(
     cluster: Cluster, operated: Operated, api: Api
 ) -> None:
-    """Brokers of that mind know no single queue, and would send the whole group behind the last message."""
+    """Such brokers cannot reset a single queue, and would move the whole group to the end."""
     topic, group = await create_topic(cluster.broker, "single", queues=2), unique("group")
     path = f"/v1/consumer-groups/{group}/reset-offset"
     async with Client(operated.address) as client:
@@ -261,7 +261,7 @@ async def test_reset_of_one_queue_is_rejected_if_brokers_leave_resets_to_clients
 
 
 async def test_reset_offset_moves_a_live_consumer(cluster: Cluster, operated: Operated, api: Api) -> None:
-    """With the broker's help: it tells its clients where to go on."""
+    """The broker pushes the new offsets to its clients."""
     topic, group = await create_topic(cluster.broker, "live", queues=1), unique("group")
     with JavaConsumer(operated.address, topic, group) as holder:
         await anyio.to_thread.run_sync(lambda: holder.wait(1, _SLOW))
@@ -272,7 +272,8 @@ async def test_reset_offset_moves_a_live_consumer(cluster: Cluster, operated: Op
                 return (int(rows[0]["consumed"]), int(rows[0]["end"])) if rows else (0, -1)
 
             async def begun() -> bool:
-                # It owns its queue before it has asked where to begin, and may begin behind what was sent until then.
+                # The consumer owns its queue before it reads its first offset, and may skip the messages sent until
+                # then.
                 await client.send(topic, b"x")
                 return (await progress())[0] > 0
 
@@ -280,7 +281,7 @@ async def test_reset_offset_moves_a_live_consumer(cluster: Cluster, operated: Op
                 consumed, end = await progress()
                 return consumed == end
 
-            # Clients tell how far they are every five seconds.
+            # Clients commit their offsets every five seconds.
             await wait_until(begun, "a message being consumed", 60, 1.0)
             await wait_until(done, "all messages being consumed")
             answer = await api.post(f"/v1/consumer-groups/{group}/reset-offset", {"topic": topic, "to": "earliest"})
@@ -289,12 +290,12 @@ async def test_reset_offset_moves_a_live_consumer(cluster: Cluster, operated: Op
             async def back() -> bool:
                 return (await progress())[0] == 0
 
-            # A client that is told pauses for ten seconds.
+            # A client pauses for ten seconds after a reset.
             await wait_until(back, "the consumer going back", 60)
             await wait_until(done, "the messages being consumed again")
 
 
-# Asking clients.
+# Requests to clients.
 
 
 async def test_a_remoting_client_reports_its_state_and_verifies_a_message(
@@ -335,11 +336,11 @@ async def test_a_remoting_client_reports_its_state_and_verifies_a_message(
 async def test_a_grpc_client_reports_its_state_and_verifies_a_message(
     cluster: Cluster, operated: Operated, api: Api, name: str, verifies: bool
 ) -> None:
-    """The Go client answers that it does not verify messages."""
+    """The Go client responds that it does not verify messages."""
     topic, group = await create_topic(cluster.broker, "asked", queues=2), await create_group(cluster)
     with live(name, operated.address, topic, group):
         member = await _member(api, group)
-        # Whoever connects and says nothing is left.
+        # A connected client without a group does not interfere.
         async with Client(operated.address) as client:
             assert member["protocol"] == "grpc"
             who = member["client_id"]
@@ -362,7 +363,7 @@ async def test_a_grpc_client_reports_its_state_and_verifies_a_message(
 
 async def _letters(api: Api, group: str, count: int) -> Any:
     async def found() -> bool:
-        # Until then there is no such topic.
+        # The topic is created with the first dead letter.
         found = await api._http.get(f"/v1/consumer-groups/{group}/dead-letters")
         return found.status_code == 200 and len(found.json()["items"]) == count
 
@@ -371,7 +372,7 @@ async def _letters(api: Api, group: str, count: int) -> Any:
 
 
 async def _resent(api: Api, group: str, message_id: str, **more: str) -> Any:
-    """Resend one; brokers index messages after a moment."""
+    """Resend a dead letter; brokers index messages a moment after they store them."""
     path = f"/v1/consumer-groups/{group}/dead-letters/resend"
     found: list[Any] = []
 
@@ -396,7 +397,7 @@ async def test_dead_letters_of_a_remoting_group_are_listed_and_redelivered(
         await client.heartbeat({group: [topic]})
         await client.send(topic, b"dead", {"UNIQ_KEY": unique_id, "TAGS": "A", "KEYS": "k"})
         [stored] = await client.pull(topic, group)
-        # Retried once, and then given up.
+        # Redelivered once, then dead-lettered.
         back = {"offset": stored.commit_log_offset, "group": group, "delayLevel": 1, "originTopic": topic}
         await client.get(RequestCode.CONSUMER_SEND_MSG_BACK, client.named(back))
         [stored] = await client.pull(f"%RETRY%{group}", group, wait=10_000)
@@ -419,7 +420,7 @@ async def test_dead_letters_of_a_remoting_group_are_listed_and_redelivered(
 async def test_dead_letters_of_a_grpc_group_are_listed_and_redelivered(
     cluster: Cluster, operated: Operated, api: Api, modern: bool
 ) -> None:
-    """They come back whichever retry topic the broker gives consumers that pop."""
+    """They are redelivered with both versions of the retry topics of popping consumers."""
     topic, group = await create_topic(cluster.broker, "dead"), await create_group(cluster)
     await _set(cluster, f"enableRetryTopicV2={str(modern).lower()}")
     try:
@@ -431,7 +432,7 @@ async def test_dead_letters_of_a_grpc_group_are_listed_and_redelivered(
 async def test_redelivery_to_a_grpc_group_is_rejected_without_a_usable_retry_topic(
     cluster: Cluster, operated: Operated, api: Api
 ) -> None:
-    """Brokers take no messages for retry topics of the second version, and these may be told to read no others."""
+    """Brokers accept no messages for v2 retry topics, and may be configured to read no others."""
     topic, group = await create_topic(cluster.broker, "dead"), await create_group(cluster)
     async with Consumer(operated.address, group, topic) as consumer:
         await consumer.receive(wait=0.1)
@@ -455,7 +456,7 @@ async def test_redelivery_to_a_grpc_group_is_rejected_without_a_usable_retry_top
 
 
 async def _dead_letters_come_back(operated: Operated, api: Api, topic: str, group: str) -> None:
-    """One that was given up at once, and one that was retried before."""
+    """A message that was dead-lettered immediately, and one that was redelivered before."""
     async with Consumer(operated.address, group, topic) as consumer:
         await consumer.receive(wait=0.1)
         for count, retried in enumerate((False, True), 1):
@@ -469,7 +470,7 @@ async def _dead_letters_come_back(operated: Operated, api: Api, topic: str, grou
             assert (await consumer.forward(message)).status.code == Code.OK
             letter = (await _letters(api, group, count))[0]
             assert (letter["topic"], letter["bytes"]) == (topic, len(body))
-            # Of what was retried before it is known that consumers of the group pop.
+            # The redelivered message shows that consumers of the group pop.
             resent = await _resent(api, group, letter["message_id"], to="auto" if retried else "pop_retry")
             assert resent["topic"] == f"%RETRY%{group}_{topic}"
             [again] = await consumer.receive_all(1, invisible=30)

@@ -1,4 +1,4 @@
-"""The Admin gRPC service before the real cluster: everything that it asks of brokers."""
+"""The Admin gRPC service in front of a real cluster: all its requests to brokers."""
 
 import time
 from typing import Any
@@ -31,7 +31,7 @@ _TOKEN = "a-token-for-operators"
 
 @pytest.fixture(scope="module")
 def admin(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A replica that serves it, and where; clients' tools may do nothing there."""
+    """A replica that serves it, with its address; tools of clients are not permitted."""
     address = f"{HOST}:{free_port()}"
     config = f'tools = "none"\n[admin]\nlisten = "off"\ngrpc = "{address}"\nwrite_token = "{_TOKEN}"\n'
     with Gantry(tmp_path_factory.mktemp("admin"), cluster.namesrv, config) as gantry:
@@ -76,7 +76,7 @@ async def test_every_rpc_that_queries_brokers_returns_their_data(cluster: Cluste
         assert [info.client_id for info in answer.client_info] == [client.client_id]
         answer = await call("DescribeSubscription", pb.DescribeSubscriptionRequest(group=name(group)))
         assert [row.subscription_info.topic.name for row in answer.client_subscription_info] == [topic]
-        # A broker does not move a group that has no offset in one of the queues.
+        # A broker does not reset a group without an offset in one of the queues.
         for queue, offset in ((0, 1), (1, 0)):
             fields = {"consumerGroup": group, "topic": topic, "queueId": queue, "commitOffset": offset}
             await client.get(RequestCode.UPDATE_CONSUMER_OFFSET, client.named(fields))
@@ -112,7 +112,7 @@ async def test_every_rpc_that_queries_brokers_returns_their_data(cluster: Cluste
         assert cluster.broker in answer.topic_route_data
         await call("GetTopicRoute", pb.GetTopicRouteRequest(topic=name("nowhere")), Code.TOPIC_NOT_FOUND)
 
-        # A subscription that a group is configured with; brokers know a few attributes alone.
+        # A configured subscription of a group; brokers support few attributes by themselves.
         kept, gone = (
             {"topic": each, "expressionType": "TAG", "expression": "*", "version": 1} for each in ("t", topic)
         )
@@ -128,7 +128,7 @@ async def test_every_rpc_that_queries_brokers_returns_their_data(cluster: Cluste
 
 
 async def _found(call: Caller, request: pb.ListMessageRequest, count: int) -> Any:
-    """The answer once so many messages are there: brokers index them a moment after they have answered."""
+    """Wait for an answer with `count` messages: brokers index them a moment after the response to the send."""
     deadline = time.monotonic() + TIMEOUT
     while True:
         answer = await call.stub.QueryMessage(request, metadata=call.metadata, timeout=TIMEOUT)
@@ -137,7 +137,7 @@ async def _found(call: Caller, request: pb.ListMessageRequest, count: int) -> An
 
 
 def _answer(client: Client) -> None:
-    """Answer as a consumer does."""
+    """Make the client answer like a consumer."""
     info = {"properties": {"seen-by": "the test"}, "subscriptionSet": [], "mqTable": {}, "jstack": "main at work"}
     done = {"consumeResult": "CR_SUCCESS", "remark": None, "spentTimeMills": 3, "order": False, "autoCommit": True}
     client.answers = {

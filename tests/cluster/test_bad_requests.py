@@ -1,4 +1,4 @@
-"""Bad requests: each has its clear answer, and the connection and its neighbours live on."""
+"""Invalid requests: each is rejected clearly, and its connection and others continue."""
 
 import json as stdlib_json
 import struct
@@ -22,8 +22,8 @@ _INWARDS = [code for code, spec in REQUESTS.items() if spec.direction is Directi
 
 
 @asynccontextmanager
-async def _neighbour(cluster: Cluster, gantry: Gantry) -> AsyncIterator[None]:
-    """A long poll on another connection, which what happens inside must not harm."""
+async def _unaffected_poll(cluster: Cluster, gantry: Gantry) -> AsyncIterator[None]:
+    """Run a long poll on another connection, which must not be affected inside the context."""
     topic = await create_topic(cluster.broker, "neighbour")
     async with Client(gantry.address) as neighbour, Client(cluster.broker) as direct:
         fields = neighbour.named(pull_fields(topic, unique("group"), wait=60_000))
@@ -35,7 +35,7 @@ async def _neighbour(cluster: Cluster, gantry: Gantry) -> AsyncIterator[None]:
         assert (await waiting).code == ResponseCode.SUCCESS
 
 
-async def _lives(client: Client) -> None:
+async def _check_alive(client: Client) -> None:
     await client.route("TBW102")
 
 
@@ -45,7 +45,7 @@ async def test_a_request_without_required_fields_is_rejected_by_their_names(gant
         reply = await client.ask(code, {})
         assert reply.code == ResponseCode.INVALID_PARAMETER, described(reply)
         assert any(field in (reply.remark or "") for field in REQUESTS[code].required), reply.remark
-        await _lives(client)
+        await _check_alive(client)
 
 
 @pytest.mark.parametrize("code", [*_INWARDS, 4711, 0, -1, 2**31 - 1])
@@ -54,7 +54,7 @@ async def test_codes_that_clients_cannot_send_are_rejected(gantry: Gantry, code:
         reply = await client.ask(code, {"topic": "t", "group": "g"})
         assert reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert str(code) in (reply.remark or "")
-        await _lives(client)
+        await _check_alive(client)
 
 
 async def test_invalid_values_are_rejected_without_effect_on_other_requests(cluster: Cluster, gantry: Gantry) -> None:
@@ -88,20 +88,20 @@ async def test_invalid_values_are_rejected_without_effect_on_other_requests(clus
         (RequestCode.QUERY_ASSIGNMENT, {}, b"[1]"),
         (RequestCode.SEND_MESSAGE_V2, {**v2(send_fields(topic)), "n": "broker-a", "e": "x"}, b"x"),
     ]
-    async with _neighbour(cluster, gantry), Client(gantry.address) as client:
+    async with _unaffected_poll(cluster, gantry), Client(gantry.address) as client:
         for code, fields, body in wrong:
             reply = await client.ask(code, fields, body)
             assert reply.code != ResponseCode.SUCCESS, (RequestCode(code).name, fields, body)
             assert reply.remark, (RequestCode(code).name, fields, body)
             assert reply.remark != "internal error", (RequestCode(code).name, fields, body)
-        await _lives(client)
+        await _check_alive(client)
 
 
 async def test_an_unknown_broker_is_rejected_without_effect_on_other_requests(cluster: Cluster, gantry: Gantry) -> None:
-    """Weaknesses guarded against: failures were answered under another request's number (8.1), and a broker
-    without a route ended in an empty error (8.7)."""
+    """Guards against failures that are answered under another request's opaque (8.1), and against an empty error for a
+    broker without a route (8.7)."""
     topic = await create_topic(cluster.broker, "unknown")
-    async with _neighbour(cluster, gantry), Client(gantry.address) as client:
+    async with _unaffected_poll(cluster, gantry), Client(gantry.address) as client:
         poll = client.begin(
             RequestCode.PULL_MESSAGE, client.named(pull_fields(topic, unique("group"), wait=15_000)), timeout=30
         )
@@ -118,7 +118,7 @@ async def test_an_unknown_broker_is_rejected_without_effect_on_other_requests(cl
         assert (await poll).code == ResponseCode.SUCCESS
 
 
-# Below the client: frames by hand.
+# Raw frames.
 
 
 def _frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
@@ -177,7 +177,7 @@ async def test_an_invalid_header_is_rejected_and_the_connection_continues(
     ids=["zeros", "ones", "huge", "header too long", "no json", "unknown encoding", "short binary", "text"],
 )
 async def test_garbage_closes_only_its_own_connection(cluster: Cluster, gantry: Gantry, data: bytes) -> None:
-    async with _neighbour(cluster, gantry):
+    async with _unaffected_poll(cluster, gantry):
         for prefix in (b"", _frame({**_ROUTE, "opaque": 1})):
             async with await anyio.connect_tcp(HOST, gantry.port) as stream:
                 with anyio.fail_after(TIMEOUT):
@@ -193,7 +193,7 @@ async def test_garbage_closes_only_its_own_connection(cluster: Cluster, gantry: 
 
 
 async def test_oneway_requests_are_never_answered(gantry: Gantry) -> None:
-    """Weakness guarded against: oneway requests that waited too long were answered (8.18)."""
+    """Guards against responses to oneway requests that waited too long (8.18)."""
     bad: list[dict[str, Any]] = [
         {"code": 4711},
         {"code": 34, "extFields": {}},

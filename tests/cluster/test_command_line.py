@@ -1,4 +1,4 @@
-"""The command line through Gantry; the same against a real cluster and the embedded broker."""
+"""The command line through Gantry."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ async def _ok(shell: Shell, *words: object, stdin: bytes = b"") -> Done:
 
 
 async def _topic(shell: Shell, name: str, kind: str = "NORMAL") -> str:
-    """A new topic of two queues that clients can use."""
+    """Create a topic of two queues and wait until clients can use it."""
     topic = unique(name)
     await _ok(shell, "topics", "create", topic, "--type", kind, "--queues", 2)
 
@@ -29,7 +29,7 @@ async def _topic(shell: Shell, name: str, kind: str = "NORMAL") -> str:
 
 
 async def _stats(shell: Shell, topic: str, count: int) -> dict[str, Any]:
-    """The topic as shown once all messages are in its queues, which a broker does a moment after its answers."""
+    """Return the topic once all messages are in its queues, a moment after the responses to the sends."""
 
     async def counted() -> bool:
         return bool((await _ok(shell, "topics", topic, "--json")).object["messages"] == count)
@@ -90,7 +90,7 @@ async def test_groups_are_listed_and_reset(gantry: Gantry) -> None:
     async def left() -> bool:
         return not (await _ok(shell, "groups", group, "--json")).object["members"]
 
-    # With nobody there, the brokers of these tests leave it to the tool.
+    # Without members, the brokers of these tests leave the reset to the tool.
     await wait_until(left, "the member's departure")
     await _ok(shell, "groups", "reset", group, "--topic", topic, "--to", "earliest")
     assert (await _ok(shell, "groups", group, "--json")).object["lag"] == 10

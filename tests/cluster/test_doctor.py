@@ -1,4 +1,4 @@
-"""`gantry doctor` before real servers: what each of them is taken for, and that a message goes through."""
+"""`gantry doctor` against real servers: their recognition, and the passage of a message."""
 
 import pytest
 

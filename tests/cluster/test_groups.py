@@ -1,4 +1,4 @@
-"""Groups: who is in them is the same for every broker, every replica and every member, at once."""
+"""Groups: all brokers, replicas and members have the same view of the members."""
 
 import anyio
 import orjson
@@ -23,7 +23,7 @@ _CHANGED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 async def test_members_of_a_group_are_the_same_for_all_replicas_and_brokers(
     cluster: Cluster, gantry: Gantry, replica: Gantry
 ) -> None:
-    """Weakness guarded against: without notices, members shared the queues out again only every 20 s (8.10)."""
+    """Guards against missing notifications, without which members rebalance only every 20 s (8.10)."""
     topic, group = await create_topic(cluster.broker, "group"), unique("group")
     async with (
         Client(gantry.address, "a") as one,
@@ -34,7 +34,7 @@ async def test_members_of_a_group_are_the_same_for_all_replicas_and_brokers(
         beat = await one.heartbeat({group: [topic]})
         assert await one.consumers(group) == ["a"]
         assert await direct.consumers(group) == ["a"]
-        # Clients take this for the broker's version, and hold SQL filters back from old brokers.
+        # Clients use this as the broker's version, and send no SQL filters to old brokers.
         assert beat.version >= 479
         for client in (two, three):
             await client.heartbeat({group: [topic]})
@@ -49,15 +49,15 @@ async def test_members_of_a_group_are_the_same_for_all_replicas_and_brokers(
         assert sorted(await direct.consumers(group)) == ["a", "b"]
         await one.push(_CHANGED)
         assert await one.consumers(group) == ["a", "b"]
-        # Twice does no harm.
+        # A repetition has no effect.
         await three.get(RequestCode.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": group})
 
 
 async def test_an_aborted_connection_leaves_its_groups_and_members_are_notified(
     cluster: Cluster, gantry: Gantry, replica: Gantry
 ) -> None:
-    """Weakness guarded against: a client that just dropped its connection lived on elsewhere for minutes, and one
-    that came back was listed twice, so that queues had no owner meanwhile (8.9)."""
+    """Guards against a client without a connection that remains a member elsewhere for minutes, and against one that
+    reconnects and is listed twice, so that queues have no owner meanwhile (8.9)."""
     topic, group = await create_topic(cluster.broker, "cut"), unique("group")
     async with Client(gantry.address, "stays") as stays, Client(cluster.broker) as direct:
         await stays.heartbeat({group: [topic]})
@@ -66,7 +66,7 @@ async def test_an_aborted_connection_leaves_its_groups_and_members_are_notified(
             await stays.push(_CHANGED)
             cut.abort()
         await stays.push(_CHANGED)
-        # A notice may be a late one of an arrival.
+        # A notification may be a late one of a join.
         for client in (stays, direct):
             await wait_until(lists(client, group, "stays"), "the departure")
         async with Client(replica.address, "cut") as first, Client(gantry.address, "cut") as second:
@@ -77,7 +77,7 @@ async def test_an_aborted_connection_leaves_its_groups_and_members_are_notified(
 
 
 async def test_an_unknown_group_is_rejected_clearly(gantry: Gantry) -> None:
-    """Weakness guarded against: a group without members was answered with an empty error (8.8)."""
+    """Guards against an empty error for a group without members (8.8)."""
     async with Client(gantry.address) as client:
         for code in (RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.GET_CONSUMER_CONNECTION_LIST):
             reply = await client.ask(code, {"consumerGroup": unique("nobody")})
@@ -109,7 +109,7 @@ def _lock(client: Client, group: str, queues: list[dict[str, object]]) -> bytes:
 
 @covers(RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
 async def test_queues_are_locked_by_one_client_at_a_time(cluster: Cluster, gantry: Gantry, replica: Gantry) -> None:
-    """Weakness guarded against: unlocking oneway was awaited in vain (8.11)."""
+    """Guards against waiting for a response to a oneway unlock (8.11)."""
     topic, group = await create_topic(cluster.broker, "lock", queues=4), unique("group")
     queues = [message_queue(topic, number) for number in range(4)]
     async with Client(gantry.address) as one, Client(replica.address) as two:
@@ -159,12 +159,12 @@ async def test_queue_assignment_divides_the_queues_among_members(
 
 
 async def test_repeated_heartbeats_notify_no_member(cluster: Cluster, gantry: Gantry) -> None:
-    """A client sends one heartbeat per broker of its route; all of them come here."""
+    """A client sends one heartbeat per broker of its route, and Gantry receives all of them."""
     topic, group = await create_topic(cluster.broker, "beats"), unique("group")
     async with Client(gantry.address) as one, Client(gantry.address) as two:
         await one.heartbeat({group: [topic]})
         await two.heartbeat({group: [topic]})
-        # Of its own arrival a client is told as well, and by every broker; not all of them are equally quick.
+        # A client is also notified of its own join, by every broker, and not at the same time.
         await eventually(lambda: len(one.pushed(_CHANGED)) >= 2, "notices of both arrivals")
         while one.pushed(_CHANGED):
             one.pushes.clear()

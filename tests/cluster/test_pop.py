@@ -1,4 +1,4 @@
-"""Popping: handing out, acknowledging, prolonging, looking; in both header encodings."""
+"""POP: delivery, acknowledgement, change of the invisible time, peek; in both header encodings."""
 
 import time
 
@@ -27,7 +27,7 @@ def _pop_fields(topic: str, group: str, invisible: int = 30_000, wait: int = 0, 
         maxMsgNums=count,
         invisibleTime=invisible,
         pollTime=wait,
-        # A clock an hour behind: the broker must not give up for that.
+        # A client clock that is an hour behind, which the broker must tolerate.
         bornTime=int(time.time() * 1000) - 3_600_000,
         initMode=0,
         expType="TAG",
@@ -37,7 +37,7 @@ def _pop_fields(topic: str, group: str, invisible: int = 30_000, wait: int = 0, 
 
 
 def _handles(reply: RemotingCommand, topic: str) -> list[PoppedMessage]:
-    """The messages of an answer with the handles that a client makes for them."""
+    """Return the messages of a response with the receipt handles that a client makes for them."""
     return pop.popped(messages.decode_messages(reply.body), topic, reply.fields, BROKER)
 
 
@@ -70,18 +70,18 @@ def _ack_fields(topic: str, group: str, popped: PoppedMessage) -> dict[str, obje
 async def test_a_popped_message_is_redelivered_unless_acknowledged(
     cluster: Cluster, gantry: Gantry, replica: Gantry, encoding: SerializeType
 ) -> None:
-    """Weakness guarded against: POP and ACK were registered with handlers that could not serve them (8.4)."""
+    """Guards against POP and ACK with handlers that cannot serve them (8.4)."""
     topic, group = await create_topic(cluster.broker, "pop"), unique("group")
     async with Client(gantry.address, encoding=encoding) as client, Client(replica.address) as other:
         await client.heartbeat({group: [topic]}, consumeType="CONSUME_POP")
         for number in range(4):
             await client.send(topic, b"%d" % number)
-        # What is stored can be popped a moment later.
+        # A stored message can be popped a moment later.
         popped: list[PoppedMessage] = []
         while len(popped) < 4:
             popped += await _pop(client, topic, group, invisible=5000, wait=1000)
         assert _bodies(popped) == [b"0", b"1", b"2", b"3"]
-        # Whoever is asked, one of them acknowledged here, two in a batch through another replica.
+        # One is acknowledged here, two in a batch through another replica.
         await client.get(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, popped[0]))
         batch = BatchAckBody(BROKER, batch_acks(topic, group, [one.extra_info for one in popped[1:3]]))
         await other.get(RequestCode.BATCH_ACK_MESSAGE, {}, batch.encode())
@@ -111,12 +111,12 @@ async def test_pops_and_notifications_wait_for_a_message(
             "bornTime": int(time.time() * 1000) - 3_600_000,
             "order": False,
         }
-        told = client.begin(RequestCode.NOTIFICATION, {**queue_fields(topic), **notice}, timeout=30)
+        notification = client.begin(RequestCode.NOTIFICATION, {**queue_fields(topic), **notice}, timeout=30)
         await anyio.sleep(0.5)
         info = await client.get(RequestCode.POLLING_INFO, queue_fields(topic, consumerGroup=group))
         assert int(info.fields["pollingNum"]) >= 1
         assert not waiting.done()
-        assert not told.done()
+        assert not notification.done()
         begin = time.monotonic()
         await producer.send(topic, b"at last")
         popped = _handles(await waiting, topic)
@@ -124,7 +124,7 @@ async def test_pops_and_notifications_wait_for_a_message(
         await client.get(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, popped[0]))
         assert time.monotonic() - begin < 12
         await producer.send(topic, b"another")
-        assert (await told).fields["hasMsg"] == "true"
+        assert (await notification).fields["hasMsg"] == "true"
         nothing = await client.ask(
             RequestCode.NOTIFICATION, {**queue_fields(topic), **notice, "consumerGroup": unique("group"), "pollTime": 0}
         )
@@ -156,7 +156,7 @@ async def test_change_invisible_time_redelivers_at_the_new_time(
         changed = handle.changed(reply.fields)
         assert changed.invisible_time == 1500
         assert changed.pop_time >= handle.pop_time
-        # The old handle is void.
+        # The old handle has expired.
         await client.ask(RequestCode.ACK_MESSAGE, _ack_fields(topic, group, popped))
         again: list[PoppedMessage] = []
         begin = time.monotonic()
@@ -174,7 +174,7 @@ async def test_change_invisible_time_redelivers_at_the_new_time(
 async def test_lite_topic_requests_are_rejected_by_brokers_without_lite_topics(
     cluster: Cluster, gantry: Gantry, encoding: SerializeType
 ) -> None:
-    """This broker (5.4) says so itself; the notice is one that no client may send."""
+    """Version 5.4 of the broker rejects them itself; clients may not send the notification."""
     topic, group = await create_topic(cluster.broker, "lite"), unique("group")
     async with Client(gantry.address, encoding=encoding) as client:
         fields = queue_fields(
@@ -200,7 +200,7 @@ async def test_a_pop_of_too_many_messages_is_rejected(cluster: Cluster, gantry: 
 
 @pytest.mark.parametrize("alias", [3442, 3443, 3444, 3445, 3446, 3447, 3543])
 async def test_codes_truncated_by_java_clients_are_accepted(gantry: Gantry, alias: int) -> None:
-    """A Java client with binary headers sends the low half of the codes over 32767."""
+    """A Java client with binary headers sends the low 16 bits of the codes over 32767."""
     async with Client(gantry.address, encoding=SerializeType.ROCKETMQ) as client:
         reply = await client.ask(alias, {}, b"{}")
         assert reply.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED, described(reply)

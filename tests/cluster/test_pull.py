@@ -1,4 +1,4 @@
-"""Pulling, and the offsets of queues and groups."""
+"""PULL, and the offsets of queues and groups."""
 
 import time
 from collections.abc import Callable
@@ -71,7 +71,7 @@ async def test_a_pull_ends_empty_when_its_time_is_up(cluster: Cluster, gantry: G
 async def test_a_pull_without_a_subscription_uses_that_of_the_heartbeat(
     cluster: Cluster, gantry: Gantry, written: Callable[[int], object]
 ) -> None:
-    """Go clients write the hashes of tags as texts."""
+    """Go clients write the hash codes of tags as strings."""
     topic, group = await create_topic(cluster.broker, "tags"), unique("group")
     async with Client(gantry.address) as client:
         tag = "wanted"
@@ -86,7 +86,7 @@ async def test_a_pull_without_a_subscription_uses_that_of_the_heartbeat(
         reply = await client.ask(RequestCode.PULL_MESSAGE, fields)
         assert reply.code == ResponseCode.SUCCESS, described(reply)
         assert [message.body for message in messages.decode_messages(reply.body)] == [b"wanted"]
-        # A group that nobody is in has no subscription: the broker's clear answer comes back.
+        # A group without members has no subscription: the broker's refusal is returned.
         stranger = await client.ask(RequestCode.PULL_MESSAGE, {**fields, "consumerGroup": unique("group")})
         assert stranger.code in {ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST}
         assert stranger.remark

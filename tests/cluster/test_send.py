@@ -1,4 +1,4 @@
-"""Sending through Gantry: what was sent comes back by pull, exactly."""
+"""Sends through Gantry, compared with the pulled messages."""
 
 import base64
 import time
@@ -33,7 +33,7 @@ _PAIRS = {"KEYS": "k1 k2", "TAGS": "a", "UNIQ_KEY": "0A0000010001000000010000000
 @covers(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE)
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 async def test_a_pulled_message_is_as_it_was_sent(cluster: Cluster, gantry: Gantry, code: RequestCode) -> None:
-    """Weakness guarded against: brokers stored the proxy as the origin, and nothing told the producer's (8.17)."""
+    """Guards against messages with the proxy's address and without the producer's (8.17)."""
     topic = await create_topic(cluster.broker, "send")
     body = "тело".encode() + bytes(range(256))
     async with Client(gantry.address) as client:
@@ -67,7 +67,7 @@ async def test_a_batch_is_pulled_as_single_messages(cluster: Cluster, gantry: Ga
 
 
 async def test_a_signed_message_gets_no_born_host(cluster: Cluster, gantry: Gantry) -> None:
-    """A signature covers every field: adding the producer's address would make it invalid."""
+    """A signature covers every field: an added producer's address would invalidate it."""
     topic = await create_topic(cluster.broker, "signed")
     async with Client(gantry.address) as client:
         text = properties.encode({"KEYS": "k"})
@@ -82,7 +82,7 @@ async def test_a_message_sent_back_is_redelivered_and_then_dead_lettered(cluster
     topic, group = await create_topic(cluster.broker, "back"), unique("group")
     async with Client(gantry.address) as client:
         await client.heartbeat({group: [topic, f"%RETRY%{group}"]})
-        # The retry topic is there from the first heartbeat on, as it would be without a proxy.
+        # The retry topic exists from the first heartbeat on, as without a proxy.
         assert (await client.route(f"%RETRY%{group}"))["queueDatas"][0]["readQueueNums"] == 1
         await client.send(topic, b"again", {"KEYS": "k"})
         [message] = await client.pull(topic, group)
@@ -121,7 +121,7 @@ async def test_a_delayed_message_is_recalled(cluster: Cluster, gantry: Gantry) -
         handle = taken.fields["recallHandle"]
         assert RecallHandle.parse(handle).topic == topic
         fields = {"producerGroup": "test-producers", "topic": topic, "recallHandle": handle}
-        # Without bname too: the handle says which broker it is.
+        # Also without bname: the handle contains the broker.
         reply = await client.get(RequestCode.RECALL_MESSAGE, fields)
         assert reply.fields["msgId"] == RecallHandle.parse(handle).message_id
         [message] = await client.pull(topic, unique("group"), wait=15_000)
@@ -178,9 +178,9 @@ async def test_a_reply_reaches_the_requester_behind_another_replica(
         }
         await asker.send(topic, b"question", pairs)
         [question] = await replier.pull(topic, unique("group"))
-        told = properties.decode(question.properties)
-        assert told.items() >= pairs.items()
-        answer = {key: told[key] for key in ("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL")} | {"MSG_TYPE": "reply"}
+        received = properties.decode(question.properties)
+        assert received.items() >= pairs.items()
+        answer = {key: received[key] for key in ("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL")} | {"MSG_TYPE": "reply"}
         fields = replier.named(
             send_fields("DefaultCluster_REPLY_TOPIC", properties.encode(answer), producerGroup=unique("repliers"))
         )
@@ -194,7 +194,7 @@ async def test_a_reply_reaches_the_requester_behind_another_replica(
 
 @covers(RequestCode.CHECK_CLIENT_CONFIG)
 async def test_a_filter_expression_is_compiled_by_a_broker(cluster: Cluster, gantry: Gantry) -> None:
-    """Weakness guarded against: every expression was approved, and a bad one failed later with each pull (8.12)."""
+    """Guards against approval of every expression, so that an invalid one fails with each pull (8.12)."""
     topic, group = await create_topic(cluster.broker, "sql"), unique("group")
     async with Client(gantry.address) as client:
 
@@ -239,7 +239,7 @@ async def test_a_route_contains_gantrys_address_in_the_clients_json_dialect(clus
 
 
 async def test_a_topic_is_created_by_the_first_send(gantry: Gantry) -> None:
-    """Weakness guarded against: sends to topics yet to be created were refused, so none ever was (8.14)."""
+    """Guards against the rejection of sends to topics that the broker would create (8.14)."""
     topic = unique("created")
     async with Client(gantry.address) as client:
         assert (await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})).code == 17
@@ -254,7 +254,7 @@ async def test_a_topic_is_created_by_the_first_send(gantry: Gantry) -> None:
 
 
 async def test_a_message_without_the_type_of_its_topic_is_accepted(cluster: Cluster, gantry: Gantry) -> None:
-    """Weakness guarded against: a topic's type was held against messages whose type the proxy guessed (8.14)."""
+    """Guards against the rejection of messages whose type the proxy guessed (8.14)."""
     topic = await create_topic(cluster.broker, "fifo", kind="FIFO")
     async with Client(gantry.address) as client:
         await client.send(topic, b"ordered by the queue alone")
@@ -262,7 +262,7 @@ async def test_a_message_without_the_type_of_its_topic_is_accepted(cluster: Clus
 
 
 async def test_a_send_response_contains_the_brokers_region_and_trace_switch(cluster: Cluster, gantry: Gantry) -> None:
-    """Weakness guarded against: an empty region and "no tracing" were put over what the broker said (8.15)."""
+    """Guards against an empty region and a trace switch that replace the broker's values (8.15)."""
     topic = await create_topic(cluster.broker, "trace")
     async with Client(gantry.address) as client, Client(cluster.broker) as direct:
         through = await client.send(topic, b"x")

@@ -1,4 +1,4 @@
-"""Group members are shared with the official Java proxy: both stand side by side while a cluster migrates."""
+"""Group members shared with the official Java proxy, as during the migration of a cluster."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def gantry(mixed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 async def test_members_are_shared_with_a_java_proxy(mixed: Cluster, gantry: Gantry) -> None:
-    """Weakness guarded against: a client that just dropped its connection was not announced (8.9)."""
+    """Guards against clients without a connection that are not announced (8.9)."""
     topic, group = await create_topic(mixed.broker, "sync"), unique("group")
     java = mixed.addresses["proxy_remoting"]
     async with (
@@ -43,19 +43,19 @@ async def test_members_are_shared_with_a_java_proxy(mixed: Cluster, gantry: Gant
         await b.heartbeat({group: [topic]})
 
         async def known_to_gantry() -> bool:
-            # Again and again: the replica has just started, and hears what is said from now on.
+            # Repeated, because the replica has just started and receives only new announcements.
             await a.heartbeat({group: [topic]})
             return await lists(at_gantry, group, "a", "b")()
 
         await wait_until(known_to_gantry, "a being known to Gantry")
         await wait_until(lists(at_java, group, "a", "b"), "b being known to the Java proxy", 60)
-        # Announced by the Java proxy, told by Gantry: the Java proxy itself tells nobody (4.4).
+        # Announced by the Java proxy, which notifies no client (4.4), and sent by Gantry.
         assert (await b.push(_CHANGED)).fields["consumerGroup"] == group
         b.pushes.clear()
 
         await a.get(RequestCode.UNREGISTER_CLIENT, {"clientID": "a", "consumerGroup": group})
         assert (await b.push(_CHANGED)).fields["consumerGroup"] == group
-        # A notice may be a late one of an arrival.
+        # A notification may be a late one of a join.
         await wait_until(lists(at_gantry, group, "b"), "a being gone from Gantry")
         assert await at_java.consumers(group) == ["b"]
 

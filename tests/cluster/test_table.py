@@ -1,13 +1,13 @@
-"""Every row of the request table has a test against a real broker."""
+"""Scenarios of the rows of the request table."""
 
 from remoting.requests import REQUESTS
 from tests.cluster import test_groups, test_pop, test_pull, test_send, test_tools, test_transactions
 from tests.cluster.coverage import SCENARIOS
 
-_WALK = (test_groups, test_pop, test_pull, test_send, test_tools, test_transactions)
+_SCENARIO_MODULES = (test_groups, test_pop, test_pull, test_send, test_tools, test_transactions)
 
 
 def test_every_request_code_has_a_scenario() -> None:
-    walked = {name for module in _WALK for name in vars(module)}
+    walked = {name for module in _SCENARIO_MODULES for name in vars(module)}
     tests = {code: [name for name in names if name in walked] for code, names in SCENARIOS.items()}
     assert {code for code, names in tests.items() if names} == set(REQUESTS)

@@ -1,4 +1,4 @@
-"""What operators' tools ask of a client: through Gantry, and at the real servers as if Gantry were not there."""
+"""Requests of operators' tools, through Gantry and directly to the servers."""
 
 import re
 from contextlib import suppress
@@ -18,7 +18,7 @@ from tests.cluster.servers import Cluster, Failed, Gantry
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 
-# Asked of a broker by mqadmin; it asks the clients.
+# A request of mqadmin to a broker, which forwards it to the clients.
 _INVOKE_CONSUMER_STATUS = 223
 
 _RUNNING_INFO = {
@@ -32,7 +32,7 @@ _CONSUMED = {"order": False, "autoCommit": True, "consumeResult": "CR_SUCCESS", 
 
 
 def _answers(client: Client) -> None:
-    """Answer as a consumer does."""
+    """Make the client answer like a consumer."""
 
     def running(_: RemotingCommand) -> RemotingCommand:
         return commands.success(body=orjson.dumps(_RUNNING_INFO))
@@ -53,7 +53,7 @@ async def test_a_tools_requests_reach_a_client_behind_any_replica(
         await consumer.heartbeat({group: [topic]})
         sent = await near.send(topic, b"eat me")
         whom = {"consumerGroup": group, "clientId": consumer.client_id}
-        # The tool may be connected to another replica than the client.
+        # The tool may be connected to a different replica than the client.
         for tool in (near, far):
             reply = await tool.get(RequestCode.GET_CONSUMER_RUNNING_INFO, {**whom, "jstackEnable": False})
             assert orjson.loads(reply.body) == _RUNNING_INFO
@@ -98,7 +98,7 @@ async def test_a_brokers_resets_and_offset_requests_reach_its_clients(cluster: C
 # mqadmin needs Java on every backend.
 @pytest.mark.external
 async def test_mqadmin_lists_clients_and_has_them_consume_a_message(cluster: Cluster, gantry: Gantry) -> None:
-    """The official tool at the real name server; it knows nothing of Gantry."""
+    """The official tool connects to the name server, not to Gantry."""
     topic, group = await create_topic(cluster.broker, "admin"), unique("group")
     async with Client(gantry.address) as consumer:
         _answers(consumer)
@@ -109,26 +109,26 @@ async def test_mqadmin_lists_clients_and_has_them_consume_a_message(cluster: Clu
         queue = queue_fields(topic, consumerGroup=group)
         await consumer.get(RequestCode.UPDATE_CONSUMER_OFFSET, {**queue, "commitOffset": 1})
 
-        async def tells(text: str, *words: str) -> None:
-            """The tool gives a server three seconds, of which on a busy machine its own start may take all."""
+        async def prints(text: str, *words: str) -> None:
+            """Retry, because the tool's time-out of three seconds includes its own start on a busy machine."""
             out = ""
 
-            async def told() -> bool:
+            async def printed() -> bool:
                 nonlocal out
                 out = await anyio.to_thread.run_sync(lambda: cluster.admin(*words))
                 return re.search(text, out) is not None
 
             with suppress(Failed):
-                await wait_until(told, text, 120)
+                await wait_until(printed, text, 120)
             assert re.search(text, out), out
 
         message_id = sent.fields["msgId"]
         by_id = ("queryMsgById", "-i", message_id, "-g", group, "-d", client_id, "-t", topic)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(tells, client_id, "consumerConnection", "-g", group)
-            tasks.start_soon(tells, rf"{topic}\s+broker-a\s+0\s+1\s+1\s", "consumerProgress", "-g", group)
-            tasks.start_soon(tells, "the test", "consumerStatus", "-g", group, "-i", client_id)
-            tasks.start_soon(tells, "CR_SUCCESS", *by_id)
+            tasks.start_soon(prints, client_id, "consumerConnection", "-g", group)
+            tasks.start_soon(prints, rf"{topic}\s+broker-a\s+0\s+1\s+1\s", "consumerProgress", "-g", group)
+            tasks.start_soon(prints, "the test", "consumerStatus", "-g", group, "-i", client_id)
+            tasks.start_soon(prints, "CR_SUCCESS", *by_id)
         push = await consumer.push(RequestCode.CONSUME_MESSAGE_DIRECTLY)
         [message] = messages.decode_messages(push.body)
         assert message.body == b"x"
@@ -211,6 +211,6 @@ async def test_a_tool_creates_a_group_reads_its_progress_and_resets_it(cluster: 
         reply = await tool.get(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, tool.named(reset))
         [(key, offset)] = fastjson.loads(reply.body)["offsetTable"].pairs
         assert (key["topic"], offset) == (topic, 0)
-        # These brokers leave it to the members.
+        # These brokers leave resets to the members.
         push = await consumer.push(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
         assert push.fields["group"] == group

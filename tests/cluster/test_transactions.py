@@ -1,4 +1,4 @@
-"""Transactions through any number of replicas, none of which remembers anything."""
+"""Transactions through several replicas, which are stateless."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class Half:
     unique_id: str
 
     def end(self, producer: Client, how: int) -> None:
-        """END_TRANSACTION as a Java producer sends it by itself."""
+        """Send END_TRANSACTION like a Java producer without a check."""
         fields = {
             "topic": self.topic,
             "producerGroup": self.group,
@@ -50,7 +50,7 @@ async def _half(producer: Client, topic: str, group: str, body: bytes) -> Half:
 
 
 def _answer(producer: Client, check: RemotingCommand, how: int) -> None:
-    """END_TRANSACTION as a Java producer answers a check."""
+    """Send END_TRANSACTION like a Java producer after a check."""
     fields = {name: check.fields[name] for name in ("topic", "tranStateTableOffset", "commitLogOffset", "bname")}
     [half] = messages.decode_messages(check.body)
     fields |= {
@@ -65,14 +65,14 @@ def _answer(producer: Client, check: RemotingCommand, how: int) -> None:
 
 @covers(RequestCode.END_TRANSACTION)
 async def test_commit_and_rollback_take_effect_without_a_check(cluster: Cluster, gantry: Gantry) -> None:
-    """Weakness guarded against: a producer's own commit was dropped and reported as done (8.5)."""
+    """Guards against a producer's commit that is dropped and reported as done (8.5)."""
     topic, group = await create_topic(cluster.broker, "tx"), unique("producers")
     async with Client(gantry.address) as producer:
         kept = await _half(producer, topic, group, b"kept")
         dropped = await _half(producer, topic, group, b"dropped")
         dropped.end(producer, _ROLLBACK)
         kept.end(producer, _COMMIT)
-        # No producer of the group is known to any broker, so nobody could have been asked.
+        # No producer of the group is registered at a broker, so that a check is impossible.
         [message] = await producer.pull(topic, unique("group"), wait=5000)
         assert message.body == b"kept"
         assert await producer.pull(topic, unique("group"), offset=1, wait=500) == []
@@ -82,7 +82,7 @@ async def test_commit_and_rollback_take_effect_without_a_check(cluster: Cluster,
 async def test_a_check_reaches_a_producer_of_the_group_behind_any_replica(
     cluster: Cluster, gantry: Gantry, replica: Gantry
 ) -> None:
-    """Weakness guarded against: a check was of use only to the replica that held the transaction in memory (8.6)."""
+    """Guards against checks that only the replica with the transaction in memory can handle (8.6)."""
     topic = await create_topic(cluster.broker, "check")
     near, far, other = unique("near"), unique("far"), unique("other")
     async with (

@@ -1,4 +1,4 @@
-"""Regression tests for weaknesses known from other proxies that no test of a request code covers by itself."""
+"""Regression tests for weaknesses of other proxies that are not specific to a request code."""
 
 import asyncio
 from collections.abc import Iterator
@@ -29,8 +29,8 @@ _CONNECTIONS = pytest.mark.backends(Backend.CLUSTER, reason="it tests Gantry's c
 
 
 async def test_a_slow_reader_receives_all_responses(cluster: Cluster, gantry: Gantry) -> None:
-    """Weakness guarded against: answers were dropped while much was waiting to be written, so that a send which had
-    succeeded was repeated (8.2)."""
+    """Guards against responses that are dropped while many bytes wait to be written, so that a successful send is
+    repeated (8.2)."""
     topic = await create_topic(cluster.broker, "slow")
     body = bytes(1 << 20)
     async with Client(gantry.address) as client:
@@ -54,7 +54,7 @@ async def test_a_slow_reader_receives_all_responses(cluster: Cluster, gantry: Ga
 async def test_each_of_many_requests_gets_exactly_one_response(
     cluster: Cluster, gantry: Gantry, encoding: SerializeType
 ) -> None:
-    """Weakness guarded against: under load the oldest waiting requests vanished without an answer (8.3)."""
+    """Guards against the loss of the oldest waiting requests under load (8.3)."""
     topic = await create_topic(cluster.broker, "many")
     async with Client(gantry.address, encoding=encoding) as client:
         sends = [client.begin(310, v2(client.named(send_fields(topic))), b"x", timeout=40) for _ in range(1000)]
@@ -65,7 +65,7 @@ async def test_each_of_many_requests_gets_exactly_one_response(
 
 
 async def test_a_route_keeps_all_its_fields(cluster: Cluster, gantry: Gantry) -> None:
-    """Weakness guarded against: the order of topics, logical queues, zones were cut out of routes (8.13)."""
+    """Guards against routes without the order of topics, logical queues and zones (8.13)."""
     topic = await create_topic(cluster.broker, "order")
     async with Client(cluster.addresses["namesrv"]) as name_server, Client(gantry.address) as client:
         fields = {"namespace": "ORDER_TOPIC_CONFIG", "key": topic, "value": "broker-a:1"}
@@ -82,7 +82,7 @@ async def test_a_route_keeps_all_its_fields(cluster: Cluster, gantry: Gantry) ->
 
 @pytest.fixture(scope="module")
 def strict(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
-    """A replica with little patience."""
+    """A replica with short time-outs."""
     config = "[limits]\nnegotiation_timeout = 1.0\nidle_timeout = 2.0\n"
     with Gantry(tmp_path_factory.mktemp("strict"), cluster.namesrv, config) as gantry:
         yield gantry
@@ -91,7 +91,7 @@ def strict(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @_CONNECTIONS
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0", b"PRI * HT", b"PROXY TCP4 10", b"\x16\x03\x01", b"GE"])
 async def test_a_silent_connection_is_closed(strict: Gantry, data: bytes) -> None:
-    """Weakness guarded against: a connection that sent less than it takes to tell its protocol stayed open (8.25)."""
+    """Guards against connections that send too few bytes to detect a protocol and remain open (8.25)."""
     async with await anyio.connect_tcp(HOST, strict.port) as stream:
         if data:
             await stream.send(data)
@@ -105,12 +105,12 @@ async def test_a_silent_connection_is_closed(strict: Gantry, data: bytes) -> Non
 
 @_CONNECTIONS
 async def test_an_idle_client_is_closed_and_leaves_its_groups(cluster: Cluster, strict: Gantry) -> None:
-    """Weakness guarded against: idle times that nobody could set, and that some connections were exempt from (8.25)."""
+    """Guards against fixed idle time-outs, and against connections without one (8.25)."""
     topic, group = await create_topic(cluster.broker, "idle"), unique("group")
     async with Client(strict.address) as idle, Client(strict.address) as waiting, Client(cluster.broker) as direct:
         await idle.heartbeat({group: [topic]})
         assert await direct.consumers(group) == [idle.client_id]
-        # Who waits for a message has every reason to be silent.
+        # A client that waits for a message may be idle.
         fields = waiting.named(pull_fields(topic, unique("group"), wait=5000))
         poll = waiting.begin(RequestCode.PULL_MESSAGE, fields, timeout=20)
         await eventually(lambda: idle.closed, "the end of the idle connection")
