@@ -1,4 +1,4 @@
-"""A whole replica on its embedded broker: both protocols, its own socket, starts, restarts and ends."""
+"""A replica with an embedded broker: both protocols, the broker's listener, start, restart and shutdown."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def serving(directory: Path, drain_timeout: float = 0.2, **embedded: Any) -> AsyncIterator[App]:
-    """A replica on a port of its own; at the end it drains and gives its directory back."""
+    """Run a replica on a free port; at the end it drains and releases its directory."""
     table = {"directory": directory, **embedded}
     app = App(Settings(listen=["127.0.0.1:0"], embedded=table, drain_timeout=drain_timeout))
     ready, stop = asyncio.Event(), asyncio.Event()
@@ -89,7 +89,7 @@ async def test_a_long_poll_receives_a_later_message(tmp_path: Path) -> None:
 
 
 async def test_a_drain_does_not_wait_for_long_polls(tmp_path: Path) -> None:
-    # Both take longer than `serving` waits.
+    # Both are longer than `serving` waits.
     async with serving(tmp_path, drain_timeout=120) as app, Client(address(app)) as client:
         await client.send("t", b"x")
         client.begin(RequestCode.PULL_MESSAGE, client.named(pull_fields("t", "g", 0, 1, 120_000)))
@@ -109,7 +109,7 @@ async def test_routes_of_proxy_and_listener_contain_their_own_address(tmp_path: 
         told = [(await each.route("t"))["brokerDatas"][0]["brokerAddrs"]["0"] for each in (client, direct)]
         assert told == [address(app), f"127.0.0.1:{port}"]
         assert [message.body for message in await direct.pull("t", "g")] == [b"x"]
-        # Members on either side are of one group.
+        # Members at both addresses are in one group.
         await client.heartbeat({"g": ["t"]})
         await direct.heartbeat({"g": ["t"]})
         assert sorted(await direct.consumers("g")) == sorted([client.client_id, direct.client_id])
@@ -154,7 +154,7 @@ async def test_a_failed_upkeep_is_logged_and_the_broker_continues(
         await client.send("t", b"x")
 
 
-# Starts that fail.
+# Failed starts.
 
 
 async def test_a_directory_in_use_is_rejected(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ async def test_the_demo_has_topics_of_every_type(tmp_path: Path, capsys: pytest.
         orderly = app.backend.broker.groups.get(ORDERLY_GROUP)
         assert orderly is not None
         assert orderly.data["consumeMessageOrderly"] is True
-        # Again, at the next start.
+        # Again at the next start.
         welcome(app, app.admin.url)
 
 

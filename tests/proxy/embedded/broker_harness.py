@@ -1,4 +1,4 @@
-"""A broker on a harness: in memory, its time set by hand, its clients made of paper."""
+"""A broker in memory, with a manual clock and fake clients."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ START = 1_700_000_000_000
 
 @dataclass
 class BrokerHarness:
-    """One broker and its time, in ms. `restart` keeps what is stored."""
+    """One broker and its time in ms. `restart` keeps the store."""
 
     settings: BrokerSettings = field(default_factory=BrokerSettings)
     now: int = START
@@ -40,9 +40,9 @@ class BrokerHarness:
         self.restart()
 
     def restart(self) -> None:
-        """Start the broker again on what was stored."""
+        """Start a new broker on the same store."""
         self.broker = new_broker(self.settings, self.store, self._push, self.now)
-        # So that a test that fails, fails again.
+        # So that a failure is reproducible.
         self.broker.random.seed(0)
 
     def _push(self, channel: Channel, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
@@ -55,7 +55,7 @@ class BrokerHarness:
         return reply
 
     def pass_time(self, milliseconds: int, step: int = 100) -> None:
-        """Let time go by."""
+        """Advance the time and tick."""
         end = self.now + milliseconds
         while self.now < end:
             self.now = min(self.now + step, end)
@@ -70,12 +70,12 @@ class BrokerHarness:
         body: bytes = b"",
         channel: FakeChannel | None = None,
     ) -> "asyncio.Future[RemotingCommand]":
-        """A request whose answer may come later."""
+        """Send a request; return the future of its response."""
         command = commands.request(code, strings(fields or {}), body)
         command.header["version"] = 481
         reply = self.broker.handle(channel or self.client, command, self.now)
         if reply is None:
-            # There is no answer: it never comes.
+            # Never done: there is no response.
             reply = asyncio.get_running_loop().create_future()
         return reply
 
@@ -86,7 +86,7 @@ class BrokerHarness:
         body: bytes = b"",
         channel: FakeChannel | None = None,
     ) -> RemotingCommand:
-        """A request that is answered at once."""
+        """Send a request that is answered immediately; return its response."""
         reply = self.begin(code, fields, body, channel)
         assert reply.done()
         return reply.result()
@@ -98,15 +98,15 @@ class BrokerHarness:
         body: bytes = b"",
         channel: FakeChannel | None = None,
     ) -> RemotingCommand:
-        """As `ask`, and it must be a success."""
+        """Send a request; return its response, which must be SUCCESS."""
         reply = self.ask(code, fields, body, channel)
         assert reply.code == ResponseCode.SUCCESS, (reply.code, reply.remark)
         return reply
 
-    # Things that most tests do.
+    # Common requests.
 
     def topic(self, name: str, queues: int = 1, attributes: str = "", **changes: object) -> str:
-        """Create a topic; its name."""
+        """Create a topic; return its name."""
         fields = {
             "topic": name,
             "defaultTopic": "TBW102",
@@ -124,25 +124,25 @@ class BrokerHarness:
     def send(
         self, topic: str, body: bytes = b"x", pairs: Mapping[str, str] | None = None, queue: int = 0, **changes: object
     ) -> RemotingCommand:
-        """SEND_MESSAGE_V2; its answer, whatever it is."""
+        """Send SEND_MESSAGE_V2; return its response."""
         fields = send_fields(topic, properties.encode(pairs or {}), queue, **{"bornTimestamp": self.now, **changes})
         return self.ask(RequestCode.SEND_MESSAGE_V2, v2(fields), body)
 
     def pull(self, topic: str, group: str = "g", queue: int = 0, offset: int = 0, **changes: object) -> RemotingCommand:
-        """PULL_MESSAGE that does not wait."""
+        """Send a PULL_MESSAGE that does not wait; return its response."""
         return self.ask(RequestCode.PULL_MESSAGE, {**pull_fields(topic, group, queue, offset), **changes})
 
     def bodies(self, topic: str, group: str = "g", queue: int = 0, offset: int = 0) -> list[bytes]:
-        """What is in a queue."""
+        """Return the bodies of the messages in a queue."""
         return [message.body for message in self.stored(topic, queue, offset)]
 
     def stored(self, topic: str, queue: int = 0, offset: int = 0) -> list[StoredMessage]:
-        """The messages of a queue."""
+        """Return the messages of a queue."""
         records = self.store.read(topic, queue, offset, 1000, 1 << 30)
         return [messages.decode_message(record) for record in records]
 
     def pop_fields(self, topic: str, group: str = "g", **changes: object) -> dict[str, object]:
-        """POP_MESSAGE's header."""
+        """Return the header of a POP_MESSAGE."""
         return {
             "consumerGroup": group,
             "topic": topic,
@@ -157,12 +157,12 @@ class BrokerHarness:
         }
 
     def pop(self, topic: str, group: str = "g", **changes: object) -> list[PoppedMessage]:
-        """What a pop hands out now."""
+        """Pop messages without waiting."""
         reply = self.ask(RequestCode.POP_MESSAGE, self.pop_fields(topic, group, **changes))
         return self.popped(reply, topic)
 
     def popped(self, reply: RemotingCommand, topic: str) -> list[PoppedMessage]:
-        """The messages of a pop's answer with their handles."""
+        """Return the messages of a pop's response with their receipt handles."""
         if reply.code in {ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL}:
             return []
         assert reply.code == ResponseCode.SUCCESS, (reply.code, reply.remark)
@@ -171,7 +171,7 @@ class BrokerHarness:
     def handle_fields(
         self, topic: str, popped: PoppedMessage, group: str = "g", **changes: object
     ) -> dict[str, object]:
-        """ACK_MESSAGE's header."""
+        """Return the header of an ACK_MESSAGE."""
         handle = popped.extra_info
         return {
             "consumerGroup": group,
@@ -183,7 +183,7 @@ class BrokerHarness:
         }
 
     def ack(self, topic: str, popped: PoppedMessage, group: str = "g") -> RemotingCommand:
-        """ACK_MESSAGE; its answer."""
+        """Send an ACK_MESSAGE; return its response."""
         return self.ask(RequestCode.ACK_MESSAGE, self.handle_fields(topic, popped, group))
 
     def join(
@@ -194,10 +194,10 @@ class BrokerHarness:
         name: str = "c",
         **changes: Any,
     ) -> RemotingCommand:
-        """HEART_BEAT."""
+        """Send a HEART_BEAT."""
         return self.get(RequestCode.HEART_BEAT, {}, heartbeat(name, consumers or {}, producers, **changes), channel)
 
 
 def texts(popped: Iterable[PoppedMessage]) -> list[bytes]:
-    """The bodies of popped messages."""
+    """Return the bodies of popped messages."""
     return [one.message.body for one in popped]

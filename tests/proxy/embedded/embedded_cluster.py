@@ -1,4 +1,4 @@
-"""An embedded broker in the place of a real cluster, for the scenarios of tests/cluster."""
+"""An embedded broker with the interface of a real cluster, for the scenarios of tests/cluster."""
 
 import subprocess
 import sys
@@ -19,12 +19,12 @@ class InProcess:
 
     @property
     def address(self) -> str:
-        """Where clients connect."""
+        """Address for clients."""
         return f"{HOST}:{self.port}"
 
 
 class EmbeddedCluster:
-    """The process of `serve.py`, with the face of the peers kit's `Cluster`. `with` it."""
+    """The process of `serve.py`, with the interface of `Cluster`. It runs inside the context."""
 
     def __init__(self, directory: Path, *, durable: bool = False, proxy: bool = False) -> None:
         self.port = free_port()
@@ -56,7 +56,7 @@ class EmbeddedCluster:
     def __exit__(self, *_: object) -> None:
         self.kill()
         if "Traceback" in self.log.read_text():
-            raise Failed(f"the embedded broker was surprised:\n{self.log.read_text()[-6000:]}")
+            raise Failed(f"the embedded broker logged a traceback:\n{self.log.read_text()[-6000:]}")
 
     def start(self) -> None:
         with self.log.open("ab") as log:
@@ -77,7 +77,7 @@ class EmbeddedCluster:
             self._process = None
 
     def admin(self, *words: str) -> str:
-        """What mqadmin prints."""
+        """Return the output of mqadmin."""
         command = [sys.executable, str(PEERS), "admin", *words, "-n", self.namesrv]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.stdout + done.stderr

@@ -1,8 +1,8 @@
-"""Kill -9 of a whole broker under load, again and again: `python -m tests.proxy.embedded.kill [--rounds 50]`.
+"""Repeated kill -9 of a broker under load: `python -m tests.proxy.embedded.kill [--rounds 50]`.
 
-Clients send, commit offsets, pop and acknowledge, end transactions and set deliveries ahead, all through the one port
-of `gantry serve --embedded DIR`; it is killed at any moment, started again on its directory, and then everything that
-it has answered has to hold. The last line says how much that was.
+Clients send, commit offsets, pop, acknowledge, end transactions and send delayed messages, all through the one port of
+`gantry serve --embedded DIR`. It is killed at a random time and restarted on its directory; then all acknowledged
+writes must be present. The last line contains their number.
 """
 
 import argparse
@@ -33,15 +33,15 @@ from tests.ports import free_port
 
 QUEUES = 4
 SENDERS = 8
-# A round's messages are numbered from its own start on.
+# Distance between the first message numbers of two rounds.
 ROUND = 1_000_000
-# Milliseconds: what was popped and not acknowledged comes again; what was popped so long ago may have.
+# Milliseconds: the invisible time of pops, and the part of it in which a message is certainly invisible.
 INVISIBLE = 4_000
 SURE = 2_000
 DELAY = 700
-# Seconds: within these everything that waits has come.
+# Seconds within which all delayed and redelivered messages must arrive.
 TIMEOUT = 120.0
-# Of the log, so that it has several files.
+# Segment size of the log, so that it has several files.
 SEGMENT = 2 * 2**20
 
 _GROUP = "killed"
@@ -51,12 +51,12 @@ _COMMIT, _ROLLBACK = int(SysFlag.TRANSACTION_COMMIT), int(SysFlag.TRANSACTION_RO
 
 
 def body(kind: str, sender: int, number: int) -> bytes:
-    """What a message holds tells whose it is; the rest of it follows from that."""
+    """Return the body of a message: its kind, sender and number, and random bytes that follow from them."""
     return f"{kind} {sender} {number} ".encode() + random.Random(number).randbytes(number % 500)
 
 
 def check(found: bytes) -> tuple[str, int, int]:
-    """Kind, sender and number of a body, which must be as it was sent."""
+    """Return kind, sender and number of a body, which must be as it was sent."""
     kind, sender, number = found.split(b" ", 3)[:3]
     one = (kind.decode(), int(sender), int(number))
     assert found == body(*one), f"not what was sent as {one}"
@@ -65,7 +65,7 @@ def check(found: bytes) -> tuple[str, int, int]:
 
 @dataclass
 class Topics:
-    """One for each thing that is done."""
+    """One topic for each kind of load."""
 
     plain: str
     popped: str
@@ -74,49 +74,49 @@ class Topics:
 
 
 @dataclass
-class Told:
-    """What was answered so far, over all rounds."""
+class Acknowledged:
+    """The acknowledged writes of all rounds."""
 
-    # By queue and queue offset.
+    # Bodies by queue and queue offset.
     sent: dict[tuple[int, int], bytes] = field(default_factory=dict)
-    # By queue: the last offset whose commit was answered, and the last that was asked for.
+    # By queue: the last acknowledged offset, and the last requested one.
     committed: dict[int, int] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
-    # Bodies: to be popped, once popped, acknowledged while they were surely invisible.
+    # Bodies sent for pops, popped ones, and ones acknowledged while they were certainly invisible.
     to_pop: set[bytes] = field(default_factory=set)
     popped: set[bytes] = field(default_factory=set)
     acked: set[bytes] = field(default_factory=set)
-    # Bodies of transactions whose end was answered, and of deliveries set ahead.
+    # Bodies of resolved transactions, and of delayed messages.
     commits: set[bytes] = field(default_factory=set)
     rollbacks: set[bytes] = field(default_factory=set)
     delayed: set[bytes] = field(default_factory=set)
-    # How far each queue has been read, and the last number of each sender there.
+    # The offset up to which each queue was checked, and the last number of each sender there.
     read: Counter[int] = field(default_factory=Counter)
     last: dict[tuple[int, int], int] = field(default_factory=dict)
 
     @property
     def something_of_all(self) -> bool:
-        """If every kind of request has been answered at least once."""
+        """Return whether every kind of request was acknowledged at least once."""
         return all((self.sent, self.committed, self.acked, self.commits, self.rollbacks, self.delayed))
 
     @property
     def answers(self) -> int:
-        """How many answers there is something to be seen of."""
+        """Return the number of acknowledged writes that can be checked."""
         kept = (self.sent, self.to_pop, self.acked, self.commits, self.rollbacks, self.delayed)
         return sum(map(len, kept))
 
 
 class Load:
-    """What clients do during one round: loops that end when the broker does."""
+    """The clients of one round: loops that end with the broker."""
 
-    def __init__(self, address: str, topics: Topics, told: Told, start: int) -> None:
+    def __init__(self, address: str, topics: Topics, acknowledged: Acknowledged, start: int) -> None:
         self._address = address
         self._topics = topics
-        self._told = told
+        self._told = acknowledged
         self._start = start
 
     async def run(self, kill: Callable[[], Awaitable[None]]) -> None:
-        """Load the broker until `kill` has ended it."""
+        """Load the broker until `kill` ends it."""
         works: list[Callable[[Client, int], Awaitable[None]]] = [
             *[self._send] * SENDERS,
             *[self._send_to_pop] * 2,
@@ -156,16 +156,16 @@ class Load:
             await pop_and_ack(client, self._topics.popped, self._told, wait=500)
 
     async def _commit_offsets(self, client: Client, _: int) -> None:
-        told = self._told
+        acknowledged = self._told
         while True:
             for queue in range(QUEUES):
-                offset = max((at for where, at in told.sent if where == queue), default=-1) + 1
-                if offset <= told.asked.get(queue, 0):
+                offset = max((at for where, at in acknowledged.sent if where == queue), default=-1) + 1
+                if offset <= acknowledged.asked.get(queue, 0):
                     continue
-                told.asked[queue] = offset
+                acknowledged.asked[queue] = offset
                 fields = queue_fields(self._topics.plain, queue, consumerGroup=_GROUP, commitOffset=offset)
                 await client.get(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
-                told.committed[queue] = offset
+                acknowledged.committed[queue] = offset
             await anyio.sleep(0.01)
 
     async def _transact(self, client: Client, sender: int) -> None:
@@ -205,8 +205,8 @@ class Load:
             self._told.delayed.add(content)
 
 
-async def pop_and_ack(client: Client, topic: str, told: Told, wait: int) -> bool:
-    """One pop, all of it acknowledged; False where there was nothing."""
+async def pop_and_ack(client: Client, topic: str, acknowledged: Acknowledged, wait: int) -> bool:
+    """Pop and acknowledge messages once; return whether there were any."""
     fields = queue_fields(
         topic,
         -1,
@@ -225,13 +225,13 @@ async def pop_and_ack(client: Client, topic: str, told: Told, wait: int) -> bool
     popped = pop.popped(messages.decode_messages(reply.body), topic, reply.fields, BROKER)
     for one in popped:
         check(one.message.body)
-        assert one.message.body not in told.acked, "what was acknowledged was delivered again"
-        told.popped.add(one.message.body)
-    await asyncio.gather(*(_ack(client, topic, one, told) for one in popped))
+        assert one.message.body not in acknowledged.acked, "what was acknowledged was delivered again"
+        acknowledged.popped.add(one.message.body)
+    await asyncio.gather(*(_ack(client, topic, one, acknowledged) for one in popped))
     return True
 
 
-async def _ack(client: Client, topic: str, one: PoppedMessage, told: Told) -> None:
+async def _ack(client: Client, topic: str, one: PoppedMessage, acknowledged: Acknowledged) -> None:
     handle = one.extra_info
     fields = {
         "consumerGroup": _GROUP,
@@ -242,52 +242,56 @@ async def _ack(client: Client, topic: str, one: PoppedMessage, told: Told) -> No
     }
     ok(await client.ask(RequestCode.ACK_MESSAGE, fields))
     if time.time() * 1000 < handle.pop_time + SURE:
-        told.acked.add(one.message.body)
+        acknowledged.acked.add(one.message.body)
 
 
-# What must hold once the broker is there again.
+# Checks after a restart.
 
 
-async def look(client: Client, topics: Topics, told: Told) -> None:
-    """The queues hold what was answered, in order; offsets are where they were committed, and not ahead."""
+async def look(client: Client, topics: Topics, acknowledged: Acknowledged) -> None:
+    """Check that the queues contain the acknowledged messages in order, and that offsets are as committed."""
     for queue in range(QUEUES):
-        async for message in _new(client, topics.plain, queue, told.read[queue]):
-            assert (message.queue_id, message.queue_offset) == (queue, told.read[queue]), "out of place"
+        async for message in _new(client, topics.plain, queue, acknowledged.read[queue]):
+            assert (message.queue_id, message.queue_offset) == (queue, acknowledged.read[queue]), "out of place"
             _, sender, number = check(message.body)
-            assert told.last.get((queue, sender), -1) < number, "a sender's messages changed places"
-            told.last[queue, sender] = number
-            answered = told.sent.get((queue, message.queue_offset), message.body)
+            assert acknowledged.last.get((queue, sender), -1) < number, "a sender's messages changed places"
+            acknowledged.last[queue, sender] = number
+            answered = acknowledged.sent.get((queue, message.queue_offset), message.body)
             assert answered == message.body, "another message is where one was acknowledged"
-            told.read[queue] += 1
-        lost = [at for where, at in told.sent if where == queue and at >= told.read[queue]]
+            acknowledged.read[queue] += 1
+        lost = [at for where, at in acknowledged.sent if where == queue and at >= acknowledged.read[queue]]
         assert not lost, f"{len(lost)} acknowledged messages are gone"
-        await _look_at_offset(client, topics.plain, queue, told)
+        await _look_at_offset(client, topics.plain, queue, acknowledged)
 
 
-async def _look_at_offset(client: Client, topic: str, queue: int, told: Told) -> None:
+async def _look_at_offset(client: Client, topic: str, queue: int, acknowledged: Acknowledged) -> None:
     fields = queue_fields(topic, queue, consumerGroup=_GROUP)
     reply = await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
     offset = int(reply.fields["offset"]) if reply.code == ResponseCode.SUCCESS else 0
-    assert told.committed.get(queue, 0) <= offset <= told.asked.get(queue, 0), "an offset was lost, or made up"
-    assert offset <= told.read[queue], "an offset is ahead"
+    assert acknowledged.committed.get(queue, 0) <= offset <= acknowledged.asked.get(queue, 0), (
+        "an offset was lost, or made up"
+    )
+    assert offset <= acknowledged.read[queue], "an offset is ahead"
 
 
-async def look_at_all(client: Client, topics: Topics, told: Told) -> None:
-    """At the end: everything from its beginning, and all that takes time has come."""
-    told.read.clear()
-    told.last.clear()
-    await look(client, topics, told)
-    await _settled(client, topics.delayed, told.delayed)
-    ended = await _settled(client, topics.ended, told.commits)
-    assert not ended & told.rollbacks, "what was rolled back is there"
+async def look_at_all(client: Client, topics: Topics, acknowledged: Acknowledged) -> None:
+    """Check all queues from their beginning, and all delayed and redelivered messages."""
+    acknowledged.read.clear()
+    acknowledged.last.clear()
+    await look(client, topics, acknowledged)
+    await _settled(client, topics.delayed, acknowledged.delayed)
+    ended = await _settled(client, topics.ended, acknowledged.commits)
+    assert not ended & acknowledged.rollbacks, "what was rolled back is there"
     deadline = time.monotonic() + TIMEOUT
-    while not told.to_pop <= told.popped:
-        assert time.monotonic() < deadline, f"{len(told.to_pop - told.popped)} messages cannot be popped"
-        await pop_and_ack(client, topics.popped, told, wait=1000)
+    while not acknowledged.to_pop <= acknowledged.popped:
+        assert time.monotonic() < deadline, (
+            f"{len(acknowledged.to_pop - acknowledged.popped)} messages cannot be popped"
+        )
+        await pop_and_ack(client, topics.popped, acknowledged, wait=1000)
 
 
 async def _settled(client: Client, topic: str, wanted: set[bytes]) -> set[bytes]:
-    """All of a topic, which holds each of these once, or will soon."""
+    """Wait until a topic contains each of these bodies once; return all its bodies."""
     deadline = time.monotonic() + TIMEOUT
     while True:
         found = [message.body async for message in _new(client, topic, 0, 0)]
@@ -315,11 +319,11 @@ async def _new(client: Client, topic: str, queue: int, offset: int) -> AsyncIter
             offset += 1
 
 
-async def run(rounds: int, directory: Path, seed: int) -> Told:
-    """So many rounds on one directory; what was answered in them."""
+async def run(rounds: int, directory: Path, seed: int) -> Acknowledged:
+    """Run rounds on one directory; return the acknowledged writes."""
     chance = random.Random(seed)
-    told = Told()
-    # Where topics are made.
+    acknowledged = Acknowledged()
+    # Creation of topics.
     door = f"{HOST}:{free_port()}"
     config = f"""
         [embedded]
@@ -337,32 +341,34 @@ async def run(rounds: int, directory: Path, seed: int) -> Told:
             async def kill() -> None:
                 await anyio.sleep(chance.uniform(0.3, 1.3))
                 with anyio.fail_after(TIMEOUT):
-                    while not told.something_of_all:
+                    while not acknowledged.something_of_all:
                         await anyio.sleep(0.05)
                 assert accepts(gantry.port), f"it ended by itself:\n{gantry.tail()}"
                 gantry.kill()
 
-            before = told.answers
-            await Load(gantry.address, topics, told, number * ROUND).run(kill)
-            assert told.answers > before, f"nothing was answered in a round:\n{gantry.tail()}"
+            before = acknowledged.answers
+            await Load(gantry.address, topics, acknowledged, number * ROUND).run(kill)
+            assert acknowledged.answers > before, f"nothing was answered in a round:\n{gantry.tail()}"
             await anyio.to_thread.run_sync(gantry.start)
             async with Client(gantry.address) as client:
-                await look(client, topics, told)
+                await look(client, topics, acknowledged)
         async with Client(gantry.address) as client:
-            await look_at_all(client, topics, told)
+            await look_at_all(client, topics, acknowledged)
         assert "Traceback" not in gantry.log.read_text(), gantry.tail()
     finally:
         await anyio.to_thread.run_sync(gantry.stop)
-    return told
+    return acknowledged
 
 
-def closing_line(rounds: int, seed: int, told: Told) -> str:
-    """The figures of a run in which everything held."""
-    ends = len(told.commits) + len(told.rollbacks)
+def closing_line(rounds: int, seed: int, acknowledged: Acknowledged) -> str:
+    """Return the figures of a successful run."""
+    ends = len(acknowledged.commits) + len(acknowledged.rollbacks)
+    counts = (
+        f"{len(acknowledged.sent):,} messages sent, {len(acknowledged.to_pop):,} to pop, {len(acknowledged.acked):,} "
+        f"acknowledged, {ends:,} transactions ended, {len(acknowledged.delayed):,} delayed"
+    )
     return (
-        f"{rounds} rounds (seed {seed}): {len(told.sent):,} messages sent, {len(told.to_pop):,} to pop, "
-        f"{len(told.acked):,} acknowledged, {ends:,} transactions ended, {len(told.delayed):,} set ahead: "
-        "nothing lost, changed, out of order or twice, no offset ahead"
+        f"{rounds} rounds (seed {seed}): {counts}: nothing lost, changed, out of order or duplicated, no offset ahead"
     )
 
 
@@ -372,8 +378,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gantry-kill-") as directory:
-        told = asyncio.run(run(arguments.rounds, Path(directory), arguments.seed))
-    print(closing_line(arguments.rounds, arguments.seed, told))
+        acknowledged = asyncio.run(run(arguments.rounds, Path(directory), arguments.seed))
+    print(closing_line(arguments.rounds, arguments.seed, acknowledged))
     return 0
 
 

@@ -1,9 +1,8 @@
-"""The embedded broker's figures, beside what the disk can: `python -m tests.proxy.embedded.measure [--gigabytes 5]`.
+"""Benchmark of the embedded broker and of the disk: `python -m tests.proxy.embedded.measure [--gigabytes 5]`.
 
-Sends through the broker in process and over the port, restarts on a large log, cold starts. Everything that is sent is
-on the disk before it is answered, unless a line says otherwise. `per core` is for a second of the broker's own CPU
-time, fsyncs included: the load generator's is not counted. The limit that the disk sets is its fsyncs a second, which
-senders share.
+It measures sends in process and over the port, restarts on a large log, and cold starts. Every send is durable before
+its response, unless noted otherwise. `per core` is per second of the broker's CPU time, with fsyncs and without the
+load generator. The disk's limit is its number of fsyncs per second, which senders share.
 """
 
 import argparse
@@ -43,7 +42,7 @@ _LOADS = (("send-sync", 16, 1), ("send-async", 4, 32), ("grpc-send-sync", 16, 1)
 
 
 def in_process(directory: Path, senders: int, count: int) -> None:
-    """Sends by calls to the backend: what the broker and its store take without any protocol."""
+    """Measure sends by calls of the backend: the cost of broker and store without a protocol."""
     per_sender = count // senders
     spec = REQUESTS[RequestCode.SEND_MESSAGE_V2]
 
@@ -75,7 +74,7 @@ def in_process(directory: Path, senders: int, count: int) -> None:
 
 
 def over_the_port(directory: Path, seconds: float) -> None:
-    """Sends of remoting and gRPC clients through the port of `gantry serve --embedded`."""
+    """Measure sends of remoting and gRPC clients through the port of `gantry serve --embedded`."""
     generator.build()
     door = f"{HOST}:{free_port()}"
     with serving(directory, "--embedded-listen", door) as (process, address):
@@ -98,7 +97,7 @@ def over_the_port(directory: Path, seconds: float) -> None:
 
 
 async def _batches(address: str, topic: str, pid: int, seconds: float, size: int = 32, senders: int = 8) -> None:
-    """Batches of 32, as producers send them."""
+    """Send batches of 32 messages, as producers do."""
     text = properties.encode({"TAGS": "A"}).encode()
     # A message of a batch: size, magic, CRC, flag, body, properties.
     one = bytes(12) + len(bench.BODY).to_bytes(4, "big") + bench.BODY + len(text).to_bytes(2, "big") + text
@@ -127,7 +126,7 @@ async def _batches(address: str, topic: str, pid: int, seconds: float, size: int
 
 @contextmanager
 def serving(directory: Path, *words: str) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
-    """`gantry serve` on a directory, which accepts when this begins."""
+    """Run `gantry serve` on a directory; it accepts connections when the context begins."""
     port = free_port()
     command = [sys.executable, "-m", "proxy", "serve", "--listen", f"{HOST}:{port}", "--embedded", str(directory)]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GANTRY_")}
@@ -148,14 +147,14 @@ def _accepts(port: int) -> bool:
 
 
 def start(directory: Path) -> float:
-    """Seconds from the start of the process to the first connection that it accepts."""
+    """Return the seconds from the start of the process to the first accepted connection."""
     begin = time.perf_counter()
     with serving(directory):
         return time.perf_counter() - begin
 
 
 def starts(what: str, directory: Path, count: int = _STARTS) -> None:
-    """Print how long several starts took."""
+    """Print the durations of several starts."""
     found = [start(directory) for _ in range(count)]
     print(f"{what}: {min(found):.2f} s at best, {statistics.median(found):.2f} s in the middle of {count}")
 

@@ -1,4 +1,4 @@
-"""A store in memory: the model of the real one, and what the broker's own tests run on."""
+"""A store in memory: the model of the durable store, and the store of the broker's tests."""
 
 import asyncio
 import bisect
@@ -12,7 +12,7 @@ from remoting.messages import StoredMessage
 
 
 class MemoryTable:
-    """An ordered map; changes inside of a transaction come into force at its end."""
+    """An ordered map. Changes inside a transaction take effect at its end."""
 
     def __init__(self, store: "MemoryStore") -> None:
         self._store = store
@@ -48,7 +48,7 @@ class MemoryTable:
 
 
 class MemoryStore:
-    """Everything in lists and dicts. `full` makes writes fail; `hold` makes `synced` wait until `sync`."""
+    """A store of lists and dicts. `full` makes writes fail; `hold` makes `synced` wait until `sync`."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
@@ -115,7 +115,7 @@ class MemoryStore:
         return future
 
     def sync(self, error: Exception | None = None) -> None:
-        """What has been written is durable, or never will be."""
+        """Complete the waiting `synced` futures, with an error if given."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if error is None:
@@ -177,10 +177,10 @@ class MemoryStore:
         return self._tables.setdefault(name, MemoryTable(self))
 
     def upkeep(self) -> None:
-        """There is nothing to do."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
 
 def _hash(text: str) -> int:

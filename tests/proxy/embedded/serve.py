@@ -1,8 +1,7 @@
-"""An embedded broker as a process: `python -m tests.proxy.embedded.serve PORT [--listen PORT] [--directory DIRECTORY]`.
+"""Process of an embedded broker: `python -m tests.proxy.embedded.serve PORT [--listen PORT] [--directory DIRECTORY]`.
 
-It serves name server and broker on the first port, and with --listen a whole Gantry, in process, on the second.
-
-Its transactions are checked after seconds, and clients are told of resets, as in tests/cluster.
+It serves name server and broker on the first port, and with --listen a Gantry in the same process on the second. It
+checks transactions after seconds, and pushes resets to clients, like the real broker of tests/cluster.
 """
 
 import logging
@@ -30,21 +29,21 @@ HOST = "127.0.0.1"
 
 
 def settings(port: int) -> BrokerSettings:
-    """As `peers --fast-timers` and tests/cluster set the real broker."""
+    """Return settings like those of `peers --fast-timers` and tests/cluster for the real broker."""
     return BrokerSettings(port=port, transaction_timeout=2000, transaction_interval=3000, server_side_reset=False)
 
 
 def open_store(directory: Path | None) -> Store:
-    """A store in memory, or the real one."""
+    """Return a store in memory, or a durable one in a directory."""
     return MemoryStore(wall_clock) if directory is None else DurableStore(directory, wall_clock)
 
 
-def _nobody(channel: Channel, command: RemotingCommand) -> None:
+def _reject_push(channel: Channel, command: RemotingCommand) -> None:
     raise AssertionError(f"there are no clients but those on the socket: {command}")
 
 
 async def serve(port: int, listen: int | None, directory: Path | None) -> None:
-    push = push_via(_nobody if listen is None else relay)
+    push = push_via(_reject_push if listen is None else relay)
     backend = EmbeddedBackend(settings(port), open_store(directory), push, close_silent=close_silent)
     server = Server(backend, HostPort(HOST, port))
     async with server.serving(), anyio.create_task_group() as group:

@@ -1,4 +1,4 @@
-"""The backend as the core uses it, and the broker's own socket."""
+"""The embedded backend, and the broker's listener."""
 
 import orjson
 import pytest

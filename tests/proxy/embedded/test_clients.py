@@ -1,6 +1,6 @@
-"""Official clients against `gantry serve --embedded`, a process of its own; no Java.
+"""Official clients, without Java, against a process of `gantry serve --embedded`.
 
-They spend most of their time waiting, each in a topic and a group of its own: they run side by side.
+They run concurrently, each with a separate topic and group, because most of their time they wait.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ Report = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def broker() -> str:
-    """Where the embedded broker itself listens."""
+    """Address of the embedded broker's listener."""
     return f"{HOST}:{free_port()}"
 
 
@@ -46,7 +46,7 @@ def gantry(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ga
 
 @pytest.fixture(scope="module")
 def reports(gantry: Gantry, broker: str) -> Iterator[dict[tuple[str, str, str], Future[Report]]]:
-    """What comes of all round trips."""
+    """The results of all round trips."""
 
     def round_trip(client: str, mode: str, kind: str) -> Report:
         topic = asyncio.run(create_topic(broker, "t", 4, kind.upper()))

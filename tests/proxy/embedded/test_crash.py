@@ -1,4 +1,4 @@
-"""What was acknowledged is there after a crash: a broker on a copy of the real store's files, taken while it runs."""
+"""Recovery of acknowledged writes by a broker on a copy of a running store's files."""
 
 import shutil
 from pathlib import Path
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 class _Broker:
-    """A broker over the real store; `crashed` is another over a copy of its files as they are now."""
+    """A broker over the durable store. `crashed` returns another one over a copy of its current files."""
 
     def __init__(self, directory: Path, now: int = START) -> None:
         self.directory = directory

@@ -25,7 +25,7 @@ def _ids(harness: BrokerHarness, group: str = "g") -> object:
 
 
 def _told(harness: BrokerHarness) -> Sequence[object]:
-    """Who has been told of changes since the last look."""
+    """Return the clients notified of changes since the last call."""
     told = [channel for channel, command in harness.pushed if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
     harness.pushed.clear()
     return told

@@ -1,5 +1,4 @@
-"""Model-based: queues that are popped, popped in order, and filled now, later and in transactions, against plain models
-of what that means."""
+"""Model-based tests of pops, FIFO pops, and immediate, delayed and transactional sends."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +26,7 @@ _QUEUES = 2
 
 @dataclass
 class _Out:
-    """A message that somebody has for a while."""
+    """A popped message that is invisible to others."""
 
     popped: PoppedMessage
     visible_at: int
@@ -35,7 +34,7 @@ class _Out:
 
 
 class _Machine(RuleBasedStateMachine):
-    """A broker with one topic, and a loop for its futures."""
+    """A broker with one topic, and an event loop for its futures."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,16 +61,16 @@ class _Machine(RuleBasedStateMachine):
 
 
 class Popping(_Machine):
-    """Every message is waiting, with somebody, or done; never two of these, and never none."""
+    """Every message is in exactly one of the states waiting, popped, done."""
 
     def __init__(self) -> None:
         super().__init__()
-        # How often each has been handed out in vain, of those that wait.
+        # Number of unacknowledged deliveries of each waiting message.
         self.waiting: dict[bytes, int] = {}
         self.out: dict[bytes, _Out] = {}
         self.void: list[PoppedMessage] = []
         self.done: set[bytes] = set()
-        # The last message of each queue that was handed out for the first time.
+        # The last message of each queue that was delivered for the first time.
         self.last = dict.fromkeys(range(_QUEUES), -1)
 
     @rule(queue=st.integers(0, _QUEUES - 1), count=st.integers(1, 5))
@@ -79,7 +78,7 @@ class Popping(_Machine):
         for _ in range(count):
             body = b"%d" % self.sent
             self.sent += 1
-            self.inside(lambda: self.harness.send("t", body, queue=queue))  # noqa: B023  # it runs at once
+            self.inside(lambda: self.harness.send("t", body, queue=queue))  # noqa: B023  # called immediately
             self.waiting[body] = 0
 
     @rule(count=st.integers(1, 8), invisible=st.sampled_from((300, 1000, 5000)))
@@ -155,7 +154,7 @@ class Popping(_Machine):
         assert waiting == len(self.out)
 
     def teardown(self) -> None:
-        """In the end everything comes that is not done."""
+        """At the end, all messages that are not done are delivered."""
         try:
             self._finish()
         finally:
@@ -173,12 +172,12 @@ class Popping(_Machine):
 
 
 class Ordering(_Machine):
-    """Messages of a queue come one after the other; what is not done in time comes again before what follows."""
+    """Messages of a queue are delivered in order; unacknowledged ones are redelivered before the following ones."""
 
     def __init__(self) -> None:
         super().__init__()
         self.queues: dict[int, list[bytes]] = {queue: [] for queue in range(_QUEUES)}
-        # Of the last pop: the messages that are not done, and until when the queue is locked.
+        # The unacknowledged messages of the last pop, and the end of the queue's lock.
         self.out: dict[int, list[PoppedMessage]] = {queue: [] for queue in range(_QUEUES)}
         self.acked: dict[int, set[int]] = {queue: set() for queue in range(_QUEUES)}
         self.until: dict[int, int] = dict.fromkeys(range(_QUEUES), 0)
@@ -189,7 +188,7 @@ class Ordering(_Machine):
         for _ in range(count):
             body = b"%d" % self.sent
             self.sent += 1
-            self.inside(lambda: self.harness.send("t", body, queue=queue))  # noqa: B023  # it runs at once
+            self.inside(lambda: self.harness.send("t", body, queue=queue))  # noqa: B023  # called immediately
             self.queues[queue].append(body)
 
     @rule(queue=st.integers(0, _QUEUES - 1), count=st.integers(1, 4), invisible=st.sampled_from((300, 2000)))
@@ -232,13 +231,14 @@ class Ordering(_Machine):
 
 
 class Delivering(_Machine):
-    """What is sent now, later or in a transaction is in its queue when it should be, once and in order; pulls see
-    exactly that, and offsets are what was committed."""
+    """Immediate, delayed and transactional messages are in their queue at their time, once and in order.
+
+    Pulls return exactly these, and offsets are as committed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.queues: dict[int, list[bytes]] = {queue: [] for queue in range(_QUEUES)}
-        # Due, number of the send, queue, body, recall handle.
+        # Due time, number of the send, queue, body, recall handle.
         self.later: list[tuple[int, int, int, bytes, str]] = []
         self.halves: dict[bytes, tuple[int, RemotingCommand]] = {}
         self.ended: list[RemotingCommand] = []
@@ -275,7 +275,7 @@ class Delivering(_Machine):
         if reply.code == ResponseCode.SUCCESS:
             self.later.remove(item)
         else:
-            # Times are told rounded down to seconds: a recall in the last one comes too late.
+            # Times in handles are rounded down to seconds: a recall within the last second is too late.
             assert item[0] - self.harness.now <= 1000
 
     @rule(queue=st.integers(0, _QUEUES - 1))

@@ -1,4 +1,4 @@
-"""Popping: invisible time, acknowledging, reviving, waiting; in order; and what a restart must not change."""
+"""POP: invisible time, acknowledgement, redelivery, long polls, FIFO order, restarts."""
 
 import pytest
 
@@ -113,7 +113,7 @@ async def test_change_invisible_time_redelivers_at_the_new_time(harness: BrokerH
     fields = _change(harness, popped, 20_000)
     handle = popped.extra_info.changed(fields)
     assert (handle.pop_time, handle.invisible_time) == (harness.now, 20_000)
-    # The handle of before is void.
+    # The previous handle has expired.
     harness.ack("t", popped)
     harness.pass_time(19_900)
     assert harness.pop("t") == []
@@ -122,7 +122,7 @@ async def test_change_invisible_time_redelivers_at_the_new_time(harness: BrokerH
 
 
 async def test_the_invisible_time_is_changed_in_the_millisecond_of_the_pop(harness: BrokerHarness) -> None:
-    """Both handles would have the same pop time; the new one has the next, and all of its invisible time."""
+    """Both handles would have the same pop time; the new one gets the next ms and its whole invisible time."""
     harness.topic("t")
     harness.send("t", b"x")
     [popped] = harness.pop("t")
@@ -189,7 +189,7 @@ async def test_a_new_group_begins_by_its_init_mode(harness: BrokerHarness) -> No
     for number in range(3):
         harness.send("t", b"%d" % number)
     assert len(harness.pop("t", "first", initMode=0)) == 3
-    # A queue whose start is still there counts as young.
+    # A queue that still has its first message is consumed from its start.
     assert len(harness.pop("t", "last", initMode=1)) == 3
 
 
@@ -226,7 +226,7 @@ async def test_a_full_disk_delivers_no_message(harness: BrokerHarness) -> None:
     assert texts(harness.pop("t", "other")) == [b"x"]
 
 
-# Waiting.
+# Long polls.
 
 
 async def test_a_pop_waits_for_a_message(harness: BrokerHarness) -> None:
@@ -327,7 +327,7 @@ async def test_a_waiting_pop_skips_many_messages_that_do_not_match(harness: Brok
     assert texts(harness.popped(await waiting, "t")) == [b"+"]
 
 
-# In order.
+# FIFO order.
 
 
 async def test_a_fifo_queue_is_locked_until_all_messages_are_acknowledged(harness: BrokerHarness) -> None:
@@ -365,7 +365,7 @@ async def test_an_unacknowledged_fifo_message_is_redelivered_and_counted(harness
         (Retry.NORMAL, 0, 2): 1,
         (Retry.NORMAL, 0, None): 1,
     }
-    # An old handle is void, an unknown message refused.
+    # An old handle has no effect, an unknown message is rejected.
     harness.ack("t", popped[1])
     assert harness.pop("t", order=True) == []
     wrong = harness.handle_fields("t", again[0], offset=3)

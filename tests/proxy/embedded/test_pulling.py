@@ -1,4 +1,4 @@
-"""Pulling: outcomes, filters, waiting; offsets and their resets."""
+"""PULL: results, filters, long polls; offsets and their resets."""
 
 import orjson
 import pytest
@@ -98,7 +98,7 @@ async def test_a_pull_without_matches_advances_by_a_limited_number_of_messages(h
 
 @pytest.mark.parametrize("codes", [[], [98], ["98"], ["-1", "98", "?", None, True, 1.5]])
 async def test_a_pull_uses_the_subscription_of_its_group(harness: BrokerHarness, codes: list[object]) -> None:
-    """Go clients write the hashes of tags as texts."""
+    """Go clients write the hash codes of tags as strings."""
     harness.topic("t")
     harness.send("t", b"1", {"TAGS": "a"})
     harness.send("t", b"2", {"TAGS": "b"})
@@ -133,7 +133,7 @@ async def test_a_waiting_pull_ends_at_its_deadline(harness: BrokerHarness) -> No
     assert not kept.done()
     harness.pass_time(100)
     assert kept.result().code == ResponseCode.PULL_NOT_FOUND
-    # Nobody hears it, but who counts what is under way must learn of its end.
+    # The response has no receiver, but requests in flight are counted until they end.
     assert left.result().code == ResponseCode.PULL_NOT_FOUND
     assert harness.broker.waiting_pulls.total == 0
 
@@ -176,7 +176,7 @@ async def test_a_reset_is_returned_by_the_next_pull(harness: BrokerHarness) -> N
     reply = harness.get(222, reset)
     assert b'"queueId":0' in reply.body
     harness.restart()
-    # What the client still believes must not undo it.
+    # A commit of the client's previous offset must not undo the reset.
     harness.get(RequestCode.UPDATE_CONSUMER_OFFSET, {**queue, "commitOffset": 5})
     assert harness.get(RequestCode.QUERY_CONSUMER_OFFSET, queue).fields["offset"] == "2"
     moved = harness.pull("t", offset=5)

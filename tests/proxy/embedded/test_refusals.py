@@ -1,4 +1,4 @@
-"""What refusals say besides their codes, as RocketMQ 5.4's brokers were seen to say it."""
+"""Fields of refusals, as observed with RocketMQ 5.4's brokers."""
 
 import pytest
 
@@ -38,7 +38,7 @@ async def test_a_forbidden_pull_returns_the_forbidden_type(harness: BrokerHarnes
     harness.topic("t", perm=2)
     reply = harness.ask(RequestCode.PULL_MESSAGE, pull_fields("t", "g"))
     assert (reply.code, reply.fields) == (ResponseCode.NO_PERMISSION, {"forbiddenType": "3"})
-    # Others have no such field.
+    # Other requests have no such field.
     assert "forbiddenType" not in harness.ask(RequestCode.POP_MESSAGE, harness.pop_fields("t")).fields
 
 

@@ -1,4 +1,4 @@
-"""Sending: what is stored, what is refused, where it goes."""
+"""Sends: stored messages, refusals, queues."""
 
 import pytest
 

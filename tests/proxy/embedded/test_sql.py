@@ -1,4 +1,4 @@
-"""SQL92 filters against what RocketMQ's own parser makes of them (golden/FilterTable.java, RocketMQ 5.4.0)."""
+"""SQL92 filters, compared with results of RocketMQ's parser (golden/FilterTable.java, RocketMQ 5.4.0)."""
 
 from pathlib import Path
 

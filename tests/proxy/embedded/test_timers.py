@@ -1,4 +1,4 @@
-"""Delays: levels, arbitrary times, recalls, messages that are sent back."""
+"""Delays: levels, arbitrary times, recalls, messages sent back."""
 
 import pytest
 
@@ -86,7 +86,7 @@ async def test_a_recalled_message_is_not_delivered(harness: BrokerHarness) -> No
     assert kept.fields["recallHandle"] != taken.fields["recallHandle"]
     recall = {"topic": "t", "recallHandle": taken.fields["recallHandle"], "producerGroup": "p"}
     assert harness.get(RequestCode.RECALL_MESSAGE, recall).fields["msgId"] == "B"
-    # Twice does no harm.
+    # A repetition has no effect.
     harness.get(RequestCode.RECALL_MESSAGE, recall)
     harness.pass_time(6000)
     assert harness.bodies("t") == [b"kept"]

@@ -1,4 +1,4 @@
-"""What tools and name servers' clients ask."""
+"""Requests of tools, and of clients to name servers."""
 
 import orjson
 import pytest
@@ -48,7 +48,7 @@ _BODIES = (
 
 
 def _sound() -> dict[str, object]:
-    """A value that could be for each field there is."""
+    """Return a plausible value for each field."""
     fields: dict[str, object] = dict.fromkeys(_FIELDS, "0")
     fields |= {name: "g" for name in _FIELDS if "roup" in name} | {"topic": "t", "clientID": "c", "clientId": "c"}
     fields |= v2(send_fields("t")) | send_fields("t")

@@ -19,7 +19,7 @@ _COMMIT, _ROLLBACK, _UNKNOWN = 8, 12, 0
 
 
 def _half(harness: BrokerHarness, body: bytes = b"half", **pairs: str) -> dict[str, object]:
-    """Send a half message; END_TRANSACTION's header for it."""
+    """Send a half message; return the header of its END_TRANSACTION."""
     given = {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "U", **pairs}
     reply = harness.send("t", body, given, sysFlag=4, producerGroup="pg")
     return {
@@ -38,11 +38,11 @@ async def test_a_half_message_is_visible_after_its_commit(harness: BrokerHarness
     assert harness.bodies("t") == []
     harness.get(RequestCode.END_TRANSACTION, end)
     [message] = harness.stored("t")
-    # The property stays, by which consumers see what kind of message it was.
+    # The property remains, by which consumers recognise a transactional message.
     assert (message.body, message.get("TRAN_MSG"), message.get("REAL_TOPIC")) == (b"half", "true", None)
     assert message.sys_flag & messages.TRANSACTION_MASK == SysFlag.TRANSACTION_COMMIT
     assert message.prepared_transaction_offset == end["commitLogOffset"]
-    # Once more, as a request that is repeated: nothing comes twice.
+    # A repeated request does not deliver the message twice.
     harness.get(RequestCode.END_TRANSACTION, end)
     harness.get(RequestCode.END_TRANSACTION, {**end, "commitOrRollback": _ROLLBACK})
     assert harness.bodies("t") == [b"half"]

@@ -1,4 +1,4 @@
-"""What the store can do, beside what the disk can: `python -m tests.proxy.embedded.store.bench [--gigabytes 1]`."""
+"""Benchmark of the store and of the disk: `python -m tests.proxy.embedded.store.bench [--gigabytes 1]`."""
 
 import argparse
 import asyncio
@@ -24,7 +24,7 @@ def _message(number: int, body: bytes = BODY, queues: int = 8) -> StoredMessage:
 
 
 def _memory() -> int:
-    """Bytes of this process that are not files."""
+    """Return the anonymous memory of this process in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon"):
             return int(line.split()[1]) * 1024
@@ -36,7 +36,7 @@ def _clock() -> int:
 
 
 def disk(directory: Path, seconds: float = 2.0) -> tuple[float, float]:
-    """Appends of 4 KiB with an fsync each, per second; bytes per second written in megabytes with one fsync."""
+    """Return appends of 4 KiB with an fsync each per second, and bytes per second of large writes with one fsync."""
     path = directory / "probe"
     file = os.open(path, os.O_RDWR | os.O_CREAT)
     end = time.perf_counter() + seconds
@@ -56,7 +56,7 @@ def disk(directory: Path, seconds: float = 2.0) -> tuple[float, float]:
 
 
 async def send(store: DurableStore, senders: int, count: int) -> tuple[float, float, float]:
-    """Messages per second, CPU seconds per message, and the longest that the loop was held up."""
+    """Return messages per second, CPU seconds per message, and the longest blocking of the event loop."""
     per_sender = count // senders
     late = 0.0
     messages = [_message(number) for number in range(per_sender)]
@@ -100,7 +100,7 @@ def _read_all(store: DurableStore, count: int) -> int:
 
 
 def sends(directory: Path) -> None:
-    """Print how fast messages get into the store, by sync policy and number of senders."""
+    """Print the rate of appends by sync policy and number of senders."""
     for policy, senders in (
         (SyncPolicy.ALWAYS, 1),
         (SyncPolicy.ALWAYS, 128),
@@ -120,7 +120,7 @@ def sends(directory: Path) -> None:
 
 
 def large(path: Path, gigabytes: float) -> None:
-    """Make a store with a log of this size, and print what reading it takes."""
+    """Create a store with a log of this size, and print the cost of reads."""
     store = DurableStore(path, _clock, StoreOptions(sync=SyncPolicy.OS))
     before, begin, count = _memory(), time.perf_counter(), 0
     body = b"x" * 1024
@@ -145,7 +145,7 @@ def large(path: Path, gigabytes: float) -> None:
 
 
 def crash(path: Path) -> None:
-    """Leave a store as kill -9 does at the worst moment: just before a checkpoint."""
+    """Leave a store like a kill -9 at the worst time: just before a checkpoint."""
     store = DurableStore(path, _clock)
     for number in range(StoreOptions().checkpoint_changes - 1):
         store.append(_message(number))
@@ -153,7 +153,7 @@ def crash(path: Path) -> None:
 
 
 def restarts(path: Path) -> None:
-    """Print how long opening a large store takes."""
+    """Print the duration of opening a large store."""
     stores: list[DurableStore] = []
     print(f"open after a clean stop: {timed(lambda: stores.append(DurableStore(path, _clock))):.3f} s")
     stores[0].close()

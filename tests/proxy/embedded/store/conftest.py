@@ -10,7 +10,7 @@ _MEMORY = Path("/dev/shm")
 
 @pytest.fixture
 def memory_path(tmp_path: Path) -> Iterator[Path]:
-    """A directory whose fsyncs cost nothing, where there is one: for tests that open a store a thousand times."""
+    """A directory in memory if possible, for tests that open a store a thousand times."""
     if not os.access(_MEMORY, os.W_OK):
         yield tmp_path
         return

@@ -1,4 +1,4 @@
-"""A clock, messages, and a disk that fails as it is told."""
+"""A manual clock, a faulty disk, and controlled background work of a store."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ from remoting.messages import StoredMessage, crc, decode_message
 
 
 class Clock:
-    """Milliseconds; as many later at each look as `step` says."""
+    """A clock in ms that advances by `step` with each call."""
 
     def __init__(self, now: int = 1_000_000, step: int = 1) -> None:
         self.now = now
@@ -39,7 +39,7 @@ def open_store(
 
 
 def bodies(store: DurableStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-    """All that a queue has."""
+    """Return the bodies of all messages of a queue."""
     first, after = store.bounds(topic, queue_id)
     found = [decode_message(record).body for record in store.read(topic, queue_id, first, 1 << 30, 1 << 30)]
     assert len(found) == after - first
@@ -47,7 +47,7 @@ def bodies(store: DurableStore, topic: str = "T", queue_id: int = 0) -> list[byt
 
 
 def abandon(store: DurableStore) -> None:
-    """What kill -9 leaves behind: files as they are, and no lock."""
+    """Close a store like a kill -9: files remain as they are, the lock is released."""
     store._checkpointer._worker.wait()
     store._commit._worker.wait()
     store._checkpointer._worker.close()
@@ -68,7 +68,7 @@ class Outcome:
 
 
 class Steps:
-    """A background that goes on only when it is told: what runs between its steps is what is tested."""
+    """A worker that proceeds step by step, so that tests run code between the steps."""
 
     def __init__(self) -> None:
         self._work: Callable[[], object] | None = None
@@ -87,7 +87,7 @@ class Steps:
         self.wait()
 
     def step(self) -> None:
-        """The work, or what follows it."""
+        """Do the work, or call its callback."""
         if self._work is not None:
             self._work()
             self._work = None
@@ -112,7 +112,7 @@ class Steps:
 
 
 def by_steps(store: DurableStore) -> tuple[Steps, Steps]:
-    """Put the store's fsyncs and checkpoints under control."""
+    """Replace the workers of the store's fsyncs and checkpoints by controlled ones."""
     syncing, checkpoint = Steps(), Steps()
     store._commit._worker.close()
     store._commit._worker = syncing  # type: ignore[assignment]
@@ -122,10 +122,9 @@ def by_steps(store: DurableStore) -> tuple[Steps, Steps]:
 
 
 class Disk(Files):
-    """Files on a disk that runs full, breaks, or loses its power.
+    """Files on a disk that can be full, fail, or lose its power.
 
-    `room`: bytes that still fit. `broken`: the error that writes and syncs end with. `crash` leaves of what was not
-    synced whatever chance will.
+    room: free bytes. broken: errno of writes and syncs. `crash` keeps a random part of the unsynced data.
     """
 
     def __init__(self) -> None:
@@ -190,7 +189,7 @@ class Disk(Files):
         self._names |= set(path.iterdir())
 
     def crash(self, chance: random.Random) -> None:
-        """Power is lost: files that were not synced end anywhere after what was, perhaps in garbage."""
+        """Lose power: unsynced files end at a random position after the synced data, perhaps in garbage."""
         for path, size in self._durable.items():
             if not path.exists():
                 continue

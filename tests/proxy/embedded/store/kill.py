@@ -1,7 +1,7 @@
-"""Kill -9 under load, again and again: `python -m tests.proxy.embedded.store.kill [--rounds 50]`.
+"""Repeated kill -9 of a store under load: `python -m tests.proxy.embedded.store.kill [--rounds 50]`.
 
-A process sends to several queues and says on its output what it was told is durable; it is killed at any moment; then
-everything it said has to be there, as it was, in order.
+A process appends to several queues and prints the messages that are reported as durable. It is killed at a random time;
+then all printed messages must be present, unchanged and in order.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tests.proxy.embedded.store.fakes import message
 
 QUEUES = 4
 SENDERS = 16
-# Small, so that the end comes in the middle of everything that happens.
+# Small, so that the kill occurs during all kinds of work.
 OPTIONS = StoreOptions(segment_size=200_000, checkpoint_changes=300)
 
 
@@ -30,7 +30,7 @@ def _clock() -> int:
     return int(time.time() * 1000)
 
 
-# Lines that a round has at least, however slow the disk is.
+# Minimum number of lines of a round, also on a slow disk.
 LEAST = 100
 
 
@@ -39,7 +39,7 @@ def body(queue_id: int, sender: int, number: int) -> bytes:
 
 
 async def load(directory: Path, start: int) -> None:
-    """Send until somebody ends it."""
+    """Append until the process is killed."""
     store = DurableStore(directory, _clock, OPTIONS)
     table = store.table("progress")
 
@@ -67,13 +67,13 @@ async def load(directory: Path, start: int) -> None:
 
 @dataclass
 class Told:
-    """What processes said before they ended."""
+    """The messages that the processes printed."""
 
     messages: dict[tuple[int, int], bytes] = field(default_factory=dict)
     units: int = 0
 
     def take(self, output: str) -> None:
-        # The last line may be cut.
+        # The last line may be incomplete.
         for line in output.split("\n")[:-1]:
             kind, *numbers = line.split()
             if kind == "message":
@@ -84,13 +84,13 @@ class Told:
 
 
 def one_round(directory: Path, told: Told, start: int, chance: random.Random) -> None:
-    """Load and kill, then look."""
+    """Load a process, kill it, and check the store."""
     command = [sys.executable, "-m", "tests.proxy.embedded.store.kill", "--load", str(directory), "--start", str(start)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         assert process.stdout.readline() == "ready\n"
-        # Not the pipe's size: the process must not wait for us.
+        # A file instead of a pipe, on which the process would block.
         timer = subprocess.Popen(["sleep", f"{chance.uniform(0.05, 0.8):.3f}"])
         lines: list[str] = []
         while timer.poll() is None or len(lines) < LEAST:
@@ -109,7 +109,7 @@ def one_round(directory: Path, told: Told, start: int, chance: random.Random) ->
 
 
 def look(store: DurableStore, told: Told) -> None:
-    """All that was told is there; nothing is there that was not written, or out of order."""
+    """Check that all printed messages are present, and that all messages were written in this order."""
     assert store.corrupt == 0
     last: dict[int, int] = {}
     for queue_id in range(QUEUES):
@@ -136,7 +136,7 @@ def look(store: DurableStore, told: Told) -> None:
 
 
 def run(rounds: int, directory: Path, seed: int) -> int:
-    """So many rounds on one directory; the number of messages there at the end."""
+    """Run rounds on one directory; return the number of messages at the end."""
     chance = random.Random(seed)
     told = Told()
     for number in range(rounds):

@@ -1,4 +1,4 @@
-"""Logs that end in the middle, and logs with wrong bytes in them."""
+"""Recovery of truncated and damaged logs and index files."""
 
 import logging
 import shutil
@@ -16,7 +16,7 @@ Contents = tuple[dict[tuple[str, int], dict[int, bytes]], dict[bytes, bytes]]
 
 
 def contents(store: DurableStore) -> Contents:
-    """Bodies by queue offset, passing over what is damaged, and what a table has."""
+    """Return bodies by queue offset, without damaged ones, and the contents of a table."""
     queues: dict[tuple[str, int], dict[int, bytes]] = {}
     for topic in store.topics():
         for queue_id in store.queues(topic):
@@ -43,7 +43,7 @@ def log_file(directory: Path) -> Path:
 
 
 def written(directory: Path, checkpoint: bool) -> tuple[list[int], list[Contents]]:
-    """A small log: where each write ended, and what there was then."""
+    """Write a small log; return the end of each write, and the contents at that time."""
     store = open_store(directory)
     ends, states = [0], [contents(store)]
 
@@ -161,7 +161,7 @@ def test_adjacent_holes_are_skipped_together(tmp_path: Path) -> None:
 
 
 def test_offsets_lost_at_the_end_of_a_queue_are_not_reused(tmp_path: Path) -> None:
-    """The last message is lost and its queue offset with it: it must not be given to another message."""
+    """The offset of a lost last message must not be given to another message."""
     store = open_store(tmp_path)
     for number in range(3):
         last = store.append(message(b"%d" % number))
@@ -179,7 +179,7 @@ def test_offsets_lost_at_the_end_of_a_queue_are_not_reused(tmp_path: Path) -> No
 
 
 def test_a_frame_in_a_body_is_not_recovered_as_a_frame(tmp_path: Path) -> None:
-    """Whoever looks for intact frames after damage must not find what a producer wrote."""
+    """The search for intact frames after damage must not find bytes that a producer wrote."""
     store = open_store(tmp_path)
     store.table("t").put(b"key", b"right")
     store.sync()
@@ -267,7 +267,7 @@ def test_a_damaged_entry_of_a_queue_is_skipped(tmp_path: Path) -> None:
 
 
 def test_a_log_that_lost_its_end_continues_at_its_old_position(tmp_path: Path) -> None:
-    """No position and no queue offset is given twice."""
+    """No position and no queue offset is used twice."""
     store = open_store(tmp_path)
     stored = [store.append(message(b"%d" % number)) for number in range(10)]
     store.close()

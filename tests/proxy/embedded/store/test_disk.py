@@ -1,4 +1,4 @@
-"""Disks that are full, break, or write less than they are asked to."""
+"""Behaviour with disks that are full, fail, or write partially."""
 
 import asyncio
 import errno
@@ -15,7 +15,7 @@ from tests.proxy.embedded.store.fakes import Clock, Disk, abandon, bodies, messa
 
 
 def fill(store: DurableStore, most: int, reason: str) -> list[bytes]:
-    """What a store takes before it has no room."""
+    """Append messages until the store is full; return them."""
     taken: list[bytes] = []
     for number in range(most):
         try:
@@ -60,7 +60,7 @@ def test_a_full_disk_rejects_a_write_completely_until_there_is_room(tmp_path: Pa
 
 
 def is_full(store: DurableStore) -> bool:
-    """Asked each time, for mypy too."""
+    """Return the current value, which mypy would otherwise narrow."""
     return store.full
 
 
@@ -95,7 +95,7 @@ def test_tables_are_written_from_a_reserve_when_the_disk_is_full(
     assert bodies(store) == kept
     abandon(store)
 
-    # The same after a restart on the full disk, and then there is room.
+    # The same after a restart on the full disk, which then gets room.
     store = open_store(tmp_path, disk, reserve=4096, segment_size=1500)
     assert is_full(store)
     assert bodies(store) == kept
@@ -185,7 +185,7 @@ def test_after_a_failed_write_writes_are_rejected_and_reads_served(tmp_path: Pat
 
 @pytest.mark.anyio
 async def test_after_a_failed_fsync_no_write_is_reported_as_durable(tmp_path: Path) -> None:
-    """Also not when a second fsync succeeds: the kernel may have dropped what the first could not write."""
+    """Not even if a second fsync succeeds: the kernel may have dropped the pages that the first could not write."""
     disk = Disk()
     store = open_store(tmp_path, disk)
     store.append(message(b"first"))
@@ -231,7 +231,7 @@ def test_a_failed_checkpoint_is_retried(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(store._index, "commit", commit)
     clock.now += 10_000
     with pytest.raises(StorageFull):
-        # Which has a checkpoint made.
+        # This starts a checkpoint.
         store.append(message(b"too much"))
     store.append(message(b"after"))
     assert store._checkpointer.position > 0

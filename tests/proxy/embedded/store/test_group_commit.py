@@ -1,4 +1,4 @@
-"""Who waits for the disk, and for how long."""
+"""Group commit: shared fsyncs, sync policies, slow disks."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 class SlowDisk(Disk):
-    """Its fsyncs take until they are let go."""
+    """Files whose fsyncs block until they are released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class SlowDisk(Disk):
         super().sync(file)
 
     async def holds(self) -> None:
-        """Wait until an fsync has begun that takes long."""
+        """Wait until a blocked fsync has begun."""
         async with asyncio.timeout(30):
             while not self.held:
                 await asyncio.sleep(0.001)
@@ -62,7 +62,7 @@ async def test_a_slow_disk_does_not_block_the_event_loop(tmp_path: Path) -> None
     store.append(message(b"first"))
     waiting = store.synced()
     await disk.holds()
-    # Whoever waited for the disk now would wait for ever: only this task lets it go.
+    # Waiting for the disk now would be a deadlock: only this task releases it.
     for number in range(100):
         store.append(message(b"%d" % number))
     assert len(bodies(store)) == 101, "what is not durable yet can be read"

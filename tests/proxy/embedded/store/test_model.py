@@ -1,4 +1,4 @@
-"""The store against a model of it in plain dicts, through restarts and power cuts at any moment."""
+"""Model-based test of the store against plain dicts, with restarts and power cuts at any time."""
 
 import random
 import shutil
@@ -26,7 +26,7 @@ WORDS = strategies.sampled_from(["red", "green", "blue"])
 
 @dataclass
 class Model:
-    """What the store should hold."""
+    """The expected contents of the store."""
 
     queues: dict[tuple[str, int], list[StoredMessage]] = field(default_factory=dict)
     tables: dict[str, dict[bytes, bytes]] = field(default_factory=lambda: {"x": {}, "y": {}})
@@ -45,7 +45,7 @@ class Model:
 
 
 def observed(store: DurableStore) -> Model:
-    """What it does hold."""
+    """Return the contents of the store."""
     found = Model()
     for topic in store.topics():
         for queue_id in store.queues(topic):
@@ -65,7 +65,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.clock = Clock()
         self.disk = Disk()
         self.model = Model()
-        # What the store may hold after a power cut: as of the last sync, and after each write since; the log's end.
+        # Possible contents after a power cut: those of the last sync and after each write since, with the log's end.
         self.history = [(0, self.model.copy())]
         self.number = 0
         self.open()
@@ -78,12 +78,12 @@ class StoreMachine(RuleBasedStateMachine):
     def written(self) -> None:
         self.history.append((self.store._log.needed, self.model.copy()))
         if self.store._state.pending > 100:
-            # There is a limit to what may wait for the index file.
+            # The number of changes that wait for the index file is limited.
             self.checkpoint.wait()
             self.store.checkpoint()
 
     def survived(self) -> None:
-        """All that there is was on the disk at a start, and is durable."""
+        """Note that all contents are durable after a start."""
         self.history = [(self.store._log.needed, self.model.copy())]
 
     def leave(self) -> None:

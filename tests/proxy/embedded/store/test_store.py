@@ -1,4 +1,4 @@
-"""What the store promises besides surviving."""
+"""The behaviour of the store except recovery."""
 
 import subprocess
 import sys
@@ -113,7 +113,7 @@ def test_nested_transactions_are_one(tmp_path: Path) -> None:
     with store.transaction():
         assert store.append(message(b"outer")).queue_offset == 0
         assert [each.queue_offset for each in store.append_all([message(b"inner"), message(b"too")])] == [1, 2]
-        # A key that is put in it can be removed in it.
+        # A key that is put in a transaction can be removed in it.
         store.table("t").put(b"key", b"value")
         store.table("t").delete(b"key")
     assert bodies(store) == [b"outer", b"inner", b"too"]
@@ -165,7 +165,7 @@ def test_a_table_is_read_page_by_page_while_it_changes(tmp_path: Path) -> None:
 
 
 def test_deleted_keys_at_the_front_are_not_read_again(tmp_path: Path) -> None:
-    """Timers are due in the order of their keys."""
+    """Timers are deleted in the order of their keys."""
     store = open_store(tmp_path)
     table = store.table("timers")
     for number in range(2000):
