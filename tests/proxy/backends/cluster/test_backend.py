@@ -1,57 +1,30 @@
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from proxy.backends.cluster import backend as backends
-from proxy.backends.cluster import membership
-from proxy.backends.cluster.backend import ClusterBackend
-from proxy.backends.cluster.server_connection import ServerConnection
-from proxy.core.client_registry import Groups
 from remoting import command as commands
 from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
-from remoting.connection import RemotingConnection
-from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable, TopicNotExist
+from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable
 from remoting.requests import REQUESTS
-from tests.ports import free_port
-from tests.proxy.backends.cluster.servers import Cluster, Server, running
+from tests.proxy.backends.cluster.cluster_requests import (
+    COMMIT,
+    ESCAPE,
+    MAX_OFFSET,
+    POP,
+    PULL,
+    SEND,
+    SEND_BACK,
+    ask,
+    by,
+    learn,
+    silent,
+)
+from tests.proxy.backends.cluster.servers import Cluster
 from tests.proxy.fakes import FakeChannel, Reply, settle
-from tests.proxy.messages import complete, heartbeat, request
+from tests.proxy.messages import complete
 
 pytestmark = pytest.mark.anyio
-
-SEND, PULL, SEND_BACK, POP, MAX_OFFSET, COMMIT = 310, 11, 36, 200050, 30, 15
-# Requests for a master or an acting master only: POP, ACK, PEEK, CHANGE_INVISIBLE, NOTIFICATION,
-# POLLING_INFO, BATCH_ACK, LOCK, UNLOCK.
-ESCAPE = (*range(200050, 200056), 200151, 41, 42)
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    async with running() as cluster:
-        yield cluster
-
-
-def ask(backend: ClusterBackend, code: int, channel: FakeChannel | None = None, /, **fields: str) -> Reply:
-    return backend.request("broker-a", REQUESTS[code], complete(REQUESTS[code], **fields), 10.0, channel)
-
-
-async def by(reply: Reply) -> str:
-    """Return the name and id of the broker that answered."""
-    async with asyncio.timeout(30):
-        return (await reply).fields["by"]
-
-
-async def learn(backend: ClusterBackend) -> None:
-    """Refresh the broker table; twice, as a refresh with older data may have been in progress."""
-    for _ in range(2):
-        await backend.refresh_brokers()
-        await settle()
-
-
-def silent(_: RemotingCommand) -> None:
-    """A broker that does not answer."""
 
 
 # Choice of the broker.
@@ -387,205 +360,3 @@ async def test_connections_to_unlisted_addresses_are_closed(cluster: Cluster) ->
     assert await by(ask(backend, SEND)) == "broker-a/0"
     await old.until(lambda server: all(connection.closed for connection in server.connections))
     assert len(old.received) == 1
-
-
-# Name servers.
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-async def test_brokers_of_different_name_servers_are_merged(cluster: Cluster, order: tuple[int, int]) -> None:
-    await cluster.broker("broker-a")
-    await cluster.broker("broker-b")
-    views = [{name: cluster.table[name]} for name in ("broker-a", "broker-b")]
-    servers = [await cluster.name_server(table=views[number]) for number in order]
-    backend = await cluster.backend(*(server.address for server in servers))
-    assert set(await backend.brokers()) == {"broker-a", "broker-b"}
-
-
-async def test_route_of_one_name_server_is_enough(cluster: Cluster) -> None:
-    await cluster.broker()
-    cluster.topics["orders"] = ["broker-a"]
-    ignorant = await cluster.server(lambda _: commands.response(17, remark="no"))
-    cluster.names.append(ignorant)
-    knowing = await cluster.name_server()
-    backend = await cluster.backend(f"127.0.0.1:{free_port()}", ignorant.address, knowing.address)
-    assert (await backend.route("orders")).brokers == ("broker-a",)
-    assert backend.cached_route("orders") is not None
-    with pytest.raises(TopicNotExist):
-        await backend.route("nowhere")
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        commands.success(body=b"garbage"),
-        commands.response(1, remark="broken"),
-        commands.success(body=b'{"brokerAddrTable":{"x":1},"brokerDatas":5}'),
-    ],
-    ids=["garbage", "error", "malformed"],
-)
-async def test_failing_name_server_does_not_hide_the_others(cluster: Cluster, answer: RemotingCommand) -> None:
-    await cluster.broker()
-    cluster.topics["orders"] = ["broker-a"]
-    broken = await cluster.server(lambda _: commands.response(answer.code, body=answer.body, remark=answer.remark))
-    healthy = await cluster.name_server()
-    backend = await cluster.backend(broken.address, healthy.address)
-    assert set(await backend.brokers()) == {"broker-a"}
-    assert (await backend.route("orders")).brokers == ("broker-a",)
-
-
-async def test_start_before_the_name_servers_succeeds(cluster: Cluster) -> None:
-    port = free_port()
-    await cluster.broker()
-    backend = await cluster.backend(f"127.0.0.1:{port}")
-    with pytest.raises(ServiceUnavailable):
-        await ask(backend, SEND)
-    with pytest.raises(ServiceUnavailable):
-        await backend.route("orders")
-    with pytest.raises(ServiceUnavailable):
-        await backend.brokers()
-    await cluster.name_server(port)
-    assert await by(ask(backend, SEND)) == "broker-a/0"
-
-
-async def test_connected_broker_stays_while_a_restarted_name_server_lists_none(cluster: Cluster) -> None:
-    await cluster.broker("broker-a")
-    await cluster.broker("broker-b")
-    backend = await cluster.backend()
-    await ask(backend, SEND)
-    cluster.table = {}
-    await backend.refresh_brokers()
-    assert set(await backend.brokers()) == {"broker-a"}
-    assert await by(ask(backend, SEND)) == "broker-a/0"
-
-
-async def test_concurrent_requests_to_an_unlisted_broker_share_one_refresh(cluster: Cluster) -> None:
-    backend = await cluster.backend()
-    await cluster.broker()
-    await asyncio.gather(*(ask(backend, SEND) for _ in range(100)))
-    assert len(cluster.names[0].received) == 2
-
-
-# Membership over real connections.
-
-
-async def test_broker_request_to_a_member_is_answered(cluster: Cluster) -> None:
-    broker = await cluster.broker()
-
-    def push(channel: FakeChannel, command: RemotingCommand) -> Reply:
-        return channel.request(command, 1.0)
-
-    backend = await cluster.backend(push=push)
-    client = FakeChannel()
-    client.session.client_id = "c1"
-    groups = Groups(consumers=frozenset("g"))
-    client.session.heartbeat = heartbeat("c1", {"g": ["orders"]})
-    await backend.register(client, groups, ["broker-a"])
-    assert broker.codes == [34]
-    answer = await broker.connections[-1].request(request(307, consumerGroup="g", clientId="c1"), 5.0)
-    assert answer.fields == {"answered by": "c1"}
-    refused = await broker.connections[-1].request(request(307, consumerGroup="h", clientId="c1"), 5.0)
-    assert refused.code == 206
-    await backend.unregister(client, groups)
-    assert broker.codes == [34, 35]
-
-
-@pytest.fixture
-def dialling(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Connections come about while this is set."""
-    free, dial = asyncio.Event(), ServerConnection._open
-    free.set()
-
-    async def later(link: ServerConnection) -> RemotingConnection:
-        await free.wait()
-        return await dial(link)
-
-    monkeypatch.setattr(ServerConnection, "_open", later)
-    monkeypatch.setattr(membership, "_REPLY_TIMEOUT", 0.05)
-    monkeypatch.setattr(membership, "_RETRY_DELAY", 0.01)
-    return free
-
-
-def member(client_id: str, *groups: str) -> tuple[FakeChannel, Groups]:
-    channel = FakeChannel()
-    channel.session.client_id = client_id
-    channel.session.heartbeat = heartbeat(client_id, {group: ["orders"] for group in groups})
-    return channel, Groups(consumers=frozenset(groups))
-
-
-@pytest.mark.parametrize("shared", [False, True], ids=["alone", "with another on its connection"])
-async def test_client_closed_while_its_connection_opens_is_not_registered(
-    cluster: Cluster, dialling: asyncio.Event, shared: bool
-) -> None:
-    broker = await cluster.broker()
-    backend = await cluster.backend()
-    dialling.clear()
-    gone, groups = member("gone", "g")
-    stays, others = member("stays", "h")
-    registering = [backend.register(gone, groups, ["broker-a"])]
-    if shared:
-        registering.append(backend.register(stays, others, ["broker-a"]))
-    tasks = [asyncio.ensure_future(work) for work in registering]
-    await settle()
-    gone.closed = True
-    await backend.unregister(gone, groups)
-    await asyncio.gather(*tasks)
-    assert broker.received == []
-    dialling.set()
-    if shared:
-        await broker.until(lambda server: bool(server.received))
-    await asyncio.sleep(0.1)
-    assert {command.body for command in broker.received} == ({stays.session.heartbeat.body} if shared else set())  # type: ignore[union-attr]
-    assert set(broker.codes) <= {RequestCode.HEART_BEAT}
-
-
-async def test_client_closed_before_its_connection_opens_is_unregistered(
-    cluster: Cluster, dialling: asyncio.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(membership, "_REPLY_TIMEOUT", 5)
-    broker = await cluster.broker()
-    backend = await cluster.backend()
-    dialling.clear()
-    gone, groups = member("gone", "g")
-    registering = asyncio.ensure_future(backend.register(gone, groups, ["broker-a"]))
-    await settle()
-    gone.closed = True
-    leaving = asyncio.ensure_future(backend.unregister(gone, groups))
-    await settle()
-    dialling.set()
-    await asyncio.gather(registering, leaving)
-    assert broker.codes == [RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT]
-    await broker.until(lambda server: all(connection.closed for connection in server.connections))
-
-
-async def test_request_connection_rejects_broker_requests(cluster: Cluster) -> None:
-    broker: Server = await cluster.broker()
-    backend = await cluster.backend()
-    await ask(backend, SEND)
-    answer = await broker.connections[-1].request(request(40, consumerGroup="g"), 5.0)
-    assert answer.code == 3
-
-
-# Topics that a tool has deleted.
-
-
-async def test_deleted_topic_is_removed_from_every_name_server(cluster: Cluster) -> None:
-    await cluster.broker()
-    cluster.topics["orders"] = ["broker-a"]
-    first, second = await cluster.name_server(), await cluster.name_server()
-    backend = await cluster.backend(first.address, second.address)
-    await backend.route("orders")
-    assert backend.cached_route("orders") is not None
-    await backend.forget_topic("orders")
-    for server in (first, second):
-        assert server.codes.count(RequestCode.DELETE_TOPIC_IN_NAMESRV) == 1
-    assert backend.cached_route("orders") is None
-    with pytest.raises(TopicNotExist):
-        await backend.route("orders")
-
-
-async def test_name_server_that_keeps_a_deleted_topic_is_named(cluster: Cluster) -> None:
-    stubborn = await cluster.server(lambda _: commands.response(1, remark="not now"))
-    backend = await cluster.backend((await cluster.name_server()).address, stubborn.address)
-    with pytest.raises(ServiceUnavailable, match=f"{stubborn.address} answered 1: not now"):
-        await backend.forget_topic("orders")

@@ -1,0 +1,116 @@
+import asyncio
+
+import pytest
+
+from remoting import command as commands
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.errors import ServiceUnavailable, TopicNotExist
+from tests.ports import free_port
+from tests.proxy.backends.cluster.cluster_requests import (
+    SEND,
+    ask,
+    by,
+)
+from tests.proxy.backends.cluster.servers import Cluster
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_brokers_of_different_name_servers_are_merged(cluster: Cluster, order: tuple[int, int]) -> None:
+    await cluster.broker("broker-a")
+    await cluster.broker("broker-b")
+    views = [{name: cluster.table[name]} for name in ("broker-a", "broker-b")]
+    servers = [await cluster.name_server(table=views[number]) for number in order]
+    backend = await cluster.backend(*(server.address for server in servers))
+    assert set(await backend.brokers()) == {"broker-a", "broker-b"}
+
+
+async def test_route_of_one_name_server_is_enough(cluster: Cluster) -> None:
+    await cluster.broker()
+    cluster.topics["orders"] = ["broker-a"]
+    ignorant = await cluster.server(lambda _: commands.response(17, remark="no"))
+    cluster.names.append(ignorant)
+    knowing = await cluster.name_server()
+    backend = await cluster.backend(f"127.0.0.1:{free_port()}", ignorant.address, knowing.address)
+    assert (await backend.route("orders")).brokers == ("broker-a",)
+    assert backend.cached_route("orders") is not None
+    with pytest.raises(TopicNotExist):
+        await backend.route("nowhere")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        commands.success(body=b"garbage"),
+        commands.response(1, remark="broken"),
+        commands.success(body=b'{"brokerAddrTable":{"x":1},"brokerDatas":5}'),
+    ],
+    ids=["garbage", "error", "malformed"],
+)
+async def test_failing_name_server_does_not_hide_the_others(cluster: Cluster, answer: RemotingCommand) -> None:
+    await cluster.broker()
+    cluster.topics["orders"] = ["broker-a"]
+    broken = await cluster.server(lambda _: commands.response(answer.code, body=answer.body, remark=answer.remark))
+    healthy = await cluster.name_server()
+    backend = await cluster.backend(broken.address, healthy.address)
+    assert set(await backend.brokers()) == {"broker-a"}
+    assert (await backend.route("orders")).brokers == ("broker-a",)
+
+
+async def test_start_before_the_name_servers_succeeds(cluster: Cluster) -> None:
+    port = free_port()
+    await cluster.broker()
+    backend = await cluster.backend(f"127.0.0.1:{port}")
+    with pytest.raises(ServiceUnavailable):
+        await ask(backend, SEND)
+    with pytest.raises(ServiceUnavailable):
+        await backend.route("orders")
+    with pytest.raises(ServiceUnavailable):
+        await backend.brokers()
+    await cluster.name_server(port)
+    assert await by(ask(backend, SEND)) == "broker-a/0"
+
+
+async def test_connected_broker_stays_while_a_restarted_name_server_lists_none(cluster: Cluster) -> None:
+    await cluster.broker("broker-a")
+    await cluster.broker("broker-b")
+    backend = await cluster.backend()
+    await ask(backend, SEND)
+    cluster.table = {}
+    await backend.refresh_brokers()
+    assert set(await backend.brokers()) == {"broker-a"}
+    assert await by(ask(backend, SEND)) == "broker-a/0"
+
+
+async def test_concurrent_requests_to_an_unlisted_broker_share_one_refresh(cluster: Cluster) -> None:
+    backend = await cluster.backend()
+    await cluster.broker()
+    await asyncio.gather(*(ask(backend, SEND) for _ in range(100)))
+    assert len(cluster.names[0].received) == 2
+
+
+# Topics that a tool has deleted.
+
+
+async def test_deleted_topic_is_removed_from_every_name_server(cluster: Cluster) -> None:
+    await cluster.broker()
+    cluster.topics["orders"] = ["broker-a"]
+    first, second = await cluster.name_server(), await cluster.name_server()
+    backend = await cluster.backend(first.address, second.address)
+    await backend.route("orders")
+    assert backend.cached_route("orders") is not None
+    await backend.forget_topic("orders")
+    for server in (first, second):
+        assert server.codes.count(RequestCode.DELETE_TOPIC_IN_NAMESRV) == 1
+    assert backend.cached_route("orders") is None
+    with pytest.raises(TopicNotExist):
+        await backend.route("orders")
+
+
+async def test_name_server_that_keeps_a_deleted_topic_is_named(cluster: Cluster) -> None:
+    stubborn = await cluster.server(lambda _: commands.response(1, remark="not now"))
+    backend = await cluster.backend((await cluster.name_server()).address, stubborn.address)
+    with pytest.raises(ServiceUnavailable, match=f"{stubborn.address} answered 1: not now"):
+        await backend.forget_topic("orders")
