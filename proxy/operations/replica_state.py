@@ -79,7 +79,7 @@ class LevelOrder(RequestBody):
     seconds: float | None = Field(None, gt=0, le=86_400, description="time until it is reset; null: forever")
 
 
-class Failure(RequestBody):
+class ForcedFailure(RequestBody):
     """The reason for a forced health failure."""
 
     reason: Text = "forced by an operator"

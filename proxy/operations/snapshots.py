@@ -48,10 +48,10 @@ def merge_by_key(pairs: Sequence[tuple[int, _Entry]]) -> list[_Entry]:
 
 @dataclass(frozen=True, slots=True)
 class NamedPage(Generic[_Entry]):
-    """A page of things that several workers may know by the same name.
+    """A page of a list of things that several workers may know by the same name.
 
-    names: of all that match. items: those of them behind the cursor, at least as many as fit on the page. Each has one
-    merge key.
+    names: all names that match the filter. items: the first ones after the cursor, up to the page's limit; their merge
+    key is the name.
     """
 
     worker: int
@@ -82,10 +82,10 @@ class NamedPage(Generic[_Entry]):
 
 @dataclass(frozen=True, slots=True)
 class SortedPage(Generic[_Item]):
-    """A page of things of which each belongs to one worker.
+    """A page of a list of things that belong to one worker each.
 
-    entries: the first ones behind the cursor, with their places in the order. rest: number of things behind the cursor.
-    total: number of all.
+    entries: the first ones after the cursor, with their places in the order. rest: number of things after the cursor.
+    total: number of things that match the filter.
     """
 
     descending: bool

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from proxy.admin.http.routes.common import Operations, Route, Services
 from proxy.core.health import PATHS, Status
-from proxy.operations.replica_state import Failure, ReplicaState, StateChange, change_state
+from proxy.operations.replica_state import ForcedFailure, ReplicaState, StateChange, change_state
 from proxy.operations.values import Answer
 
 probes = APIRouter(tags=["health"])
@@ -25,7 +25,7 @@ class HealthAnswer(Answer):
     checks: dict[str, CheckAnswer]
 
 
-_DEFAULT_FAILURE = Failure()
+_DEFAULT_FAILURE = ForcedFailure()
 
 
 def _add(path: str, summary: str) -> None:
@@ -62,7 +62,7 @@ async def _change(operations: Operations, change: StateChange) -> ReplicaState:
 
 
 @router.post("/health/fail", summary="Force health to fail, so that load balancers send clients elsewhere")
-async def fail_health(operations: Operations, failure: Failure = _DEFAULT_FAILURE) -> ReplicaState:
+async def fail_health(operations: Operations, failure: ForcedFailure = _DEFAULT_FAILURE) -> ReplicaState:
     return await _change(operations, StateChange("fail", failure.reason))
 
 
