@@ -43,14 +43,14 @@ SAMPLES = {
 _BANNER = """
 Gantry serves every RocketMQ client, remoting and gRPC, at {endpoint}
 
-  topics    {topics}; others come into being with a remoting client's first message
-  groups    come into being with their first member; {group} is orderly
+  topics    {topics}; a remoting client's first message creates further ones
+  groups    are created with their first member; {group} is orderly
   files     {directory}
   traffic   {traffic}
   admin     {admin}
   metrics   {metrics}
 
-Ctrl-C ends it; started again, it goes on with what is in {directory}.
+Ctrl-C stops it; the next start continues with the data in {directory}.
 """
 
 

@@ -45,7 +45,7 @@ async def query_message(services: AdminServices, request: pb.ListMessageRequest)
 
 async def _scan(services: AdminServices, topic: str, request: pb.ListMessageRequest) -> pb.ListMessageResponse:
     if request.page_num > 1:
-        raise Refused(Code.BAD_REQUEST, "a list of all messages goes on by scroll_id, not by page_num")
+        raise Refused(Code.BAD_REQUEST, "use scroll_id, not page_num, to continue a list of all messages")
     begin, end = _times(request)
     wanted = Range(
         begin,

@@ -19,9 +19,9 @@ _EXPORT = (
     "each queue, and an end that counts them. It is compressed where its name ends in .zst."
 )
 _IMPORT = (
-    "Topics and groups are created or brought into line. Messages go to the queues they came from, in their order, "
+    "Topics and groups are created or updated. Messages go to the queues they came from, in their order, "
     "each with a property GANTRY_ORIGIN that names its source; one whose origin the queue already has is not sent "
-    "again, so that an import that was interrupted goes on where it was, and a second one changes nothing. A bad line "
+    "again, so that an interrupted import can continue, and a second one changes nothing. A bad line "
     "is reported by its number before anything is sent."
 )
 
@@ -162,7 +162,7 @@ def _groups(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--topic", metavar="TOPIC", help="reset: of this topic")
     command.add_argument(
-        "--to", type=arguments.target, metavar="earliest|latest|TIME", help="reset: where the group goes on"
+        "--to", type=arguments.target, metavar="earliest|latest|TIME", help="reset: new offsets of the group"
     )
     command.add_argument("--all", action="store_true", help="list system groups too")
 
