@@ -1,1 +1,1 @@
-"""The product: the messaging core, its checks and observers, backends, configuration, wiring."""
+"""The proxy: settings, core, backends, frontends, traffic rules, observability, operations, admin and tools."""

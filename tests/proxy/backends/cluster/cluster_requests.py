@@ -3,15 +3,27 @@
 import asyncio
 
 from proxy.backends.cluster.backend import ClusterBackend
+from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.requests import REQUESTS
 from tests.proxy.fakes import FakeChannel, Reply, settle
 from tests.proxy.messages import complete
 
-SEND, PULL, SEND_BACK, POP, MAX_OFFSET, COMMIT = 310, 11, 36, 200050, 30, 15
-# Requests for a master or an acting master only: POP, ACK, PEEK, CHANGE_INVISIBLE, NOTIFICATION,
-# POLLING_INFO, BATCH_ACK, LOCK, UNLOCK.
-ESCAPE = (*range(200050, 200056), 200151, 41, 42)
+SEND, PULL, POP = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE
+SEND_BACK, MAX_OFFSET = RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.GET_MAX_OFFSET
+COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
+# Requests for a master or an acting master only.
+MASTER_ONLY = (
+    RequestCode.POP_MESSAGE,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.PEEK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    RequestCode.NOTIFICATION,
+    RequestCode.POLLING_INFO,
+    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UNLOCK_BATCH_MQ,
+)
 
 
 def ask(backend: ClusterBackend, code: int, channel: FakeChannel | None = None, /, **fields: str) -> Reply:

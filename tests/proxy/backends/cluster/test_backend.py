@@ -9,7 +9,7 @@ from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable
 from remoting.requests import REQUESTS
 from tests.proxy.backends.cluster.cluster_requests import (
     COMMIT,
-    ESCAPE,
+    MASTER_ONLY,
     MAX_OFFSET,
     POP,
     PULL,
@@ -73,7 +73,12 @@ async def test_unlisted_broker_is_unavailable(cluster: Cluster) -> None:
     backend = await cluster.backend()
     with pytest.raises(ServiceUnavailable, match="broker-a"):
         await ask(backend, SEND)
-    backend.oneway("broker-a", REQUESTS[15], complete(REQUESTS[15]), None)
+    backend.oneway(
+        "broker-a",
+        REQUESTS[COMMIT],
+        complete(REQUESTS[COMMIT]),
+        None,
+    )
     await settle()
     assert backend.selector.diverted == {"unknown_broker": 2}
 
@@ -125,7 +130,7 @@ async def test_slave_serves_reads_of_an_unreachable_master(cluster: Cluster, cod
     assert backend.selector.diverted["unreachable"] == 1, "it is not tried again at once"
 
 
-@pytest.mark.parametrize("code", ESCAPE)
+@pytest.mark.parametrize("code", MASTER_ONLY)
 async def test_master_only_requests_are_not_sent_to_a_plain_slave(cluster: Cluster, code: int) -> None:
     master = await cluster.broker(number=0)
     slave = await cluster.broker(number=1)
@@ -143,7 +148,7 @@ async def test_master_only_requests_are_not_sent_to_a_plain_slave(cluster: Clust
     assert slave.codes == [PULL]
 
 
-@pytest.mark.parametrize("code", ESCAPE)
+@pytest.mark.parametrize("code", MASTER_ONLY)
 async def test_acting_master_serves_master_only_requests(cluster: Cluster, code: int) -> None:
     cluster.acting = True
     for number in (2, 1):
@@ -296,8 +301,13 @@ async def test_oneways_and_requests_of_one_client_arrive_in_order(cluster: Clust
     backend = await cluster.backend()
     client = FakeChannel()
     for number in range(50):
-        backend.oneway("broker-a", REQUESTS[15], complete(REQUESTS[15], commitOffset=str(number)), client)
-    await ask(backend, 14, client)
+        backend.oneway(
+            "broker-a",
+            REQUESTS[COMMIT],
+            complete(REQUESTS[COMMIT], commitOffset=str(number)),
+            client,
+        )
+    await ask(backend, RequestCode.QUERY_CONSUMER_OFFSET, client)
     assert broker.codes == [15] * 50 + [14]
     assert [int(c.fields["commitOffset"]) for c in broker.received[:50]] == list(range(50))
     assert all(c.is_oneway for c in broker.received[:50])
@@ -307,14 +317,21 @@ async def test_master_only_oneway_without_a_master_is_rejected(cluster: Cluster)
     await cluster.broker(number=1)
     backend = await cluster.backend()
     with pytest.raises(ServiceUnavailable):
-        backend.oneway("broker-a", REQUESTS[37], complete(REQUESTS[37]), None)
+        backend.oneway(
+            "broker-a", REQUESTS[RequestCode.END_TRANSACTION], complete(REQUESTS[RequestCode.END_TRANSACTION]), None
+        )
     assert backend.selector.diverted == {"no_master": 1}
 
 
 async def test_oneway_to_a_new_broker_refreshes_the_table(cluster: Cluster) -> None:
     backend = await cluster.backend()
     broker = await cluster.broker()
-    backend.oneway("broker-a", REQUESTS[15], complete(REQUESTS[15]), None)
+    backend.oneway(
+        "broker-a",
+        REQUESTS[COMMIT],
+        complete(REQUESTS[COMMIT]),
+        None,
+    )
     await broker.until(lambda server: server.codes == [15])
 
 
@@ -329,7 +346,12 @@ async def test_congested_broker_pauses_reading_from_its_clients(cluster: Cluster
     link.connection.pause_writing()
     for _ in range(3):
         if oneway:
-            backend.oneway("broker-a", REQUESTS[15], complete(REQUESTS[15]), client)
+            backend.oneway(
+                "broker-a",
+                REQUESTS[COMMIT],
+                complete(REQUESTS[COMMIT]),
+                client,
+            )
         else:
             ask(backend, SEND, client).add_done_callback(lambda done: done.cancelled() or done.exception())
     assert (client.pauses, other.pauses) == (1, 0)

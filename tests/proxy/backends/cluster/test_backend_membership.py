@@ -32,9 +32,13 @@ async def test_broker_request_to_a_member_is_answered(cluster: Cluster) -> None:
     client.session.heartbeat = heartbeat("c1", {"g": ["orders"]})
     await backend.register(client, groups, ["broker-a"])
     assert broker.codes == [34]
-    answer = await broker.connections[-1].request(request(307, consumerGroup="g", clientId="c1"), 5.0)
+    answer = await broker.connections[-1].request(
+        request(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g", clientId="c1"), 5.0
+    )
     assert answer.fields == {"answered by": "c1"}
-    refused = await broker.connections[-1].request(request(307, consumerGroup="h", clientId="c1"), 5.0)
+    refused = await broker.connections[-1].request(
+        request(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="h", clientId="c1"), 5.0
+    )
     assert refused.code == 206
     await backend.unregister(client, groups)
     assert broker.codes == [34, 35]
@@ -112,5 +116,7 @@ async def test_request_connection_rejects_broker_requests(cluster: Cluster) -> N
     broker: Server = await cluster.broker()
     backend = await cluster.backend()
     await ask(backend, SEND)
-    answer = await broker.connections[-1].request(request(40, consumerGroup="g"), 5.0)
+    answer = await broker.connections[-1].request(
+        request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="g"), 5.0
+    )
     assert answer.code == 3

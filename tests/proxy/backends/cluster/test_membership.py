@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from proxy.core.client_registry import INNER_PRODUCER, Groups
+from remoting.codes import RequestCode
 from remoting.errors import ServiceUnavailable
 from tests.proxy.backends.cluster.membership_bench import BEAT, BYE, Bench, beat, client
 from tests.proxy.fakes import settle
@@ -129,7 +130,7 @@ async def test_client_that_leaves_one_group_stays_in_the_other(bench: Bench) -> 
     await bench.join(c1, "g", "h", at=("broker-b",))
     await bench.leave(c1, "g")
     assert (bench.servers[0].received, bench.open) == (["+c1", "-g"], bench.servers)
-    bench.servers[0].push(request(40, consumerGroup="h"))
+    bench.servers[0].push(request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="h"))
     assert [channel for channel, _ in bench.pushed] == [c1]
 
 
@@ -189,5 +190,5 @@ async def test_client_that_rejoins_before_the_brokers_answered_keeps_its_slot(be
     bench.answer()
     await asyncio.gather(leaving, joining)
     assert bench.membership.connections == 1
-    bench.open[-1].push(request(40, consumerGroup="g"))
+    bench.open[-1].push(request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="g"))
     assert [channel for channel, _ in bench.pushed] == [c1]

@@ -22,18 +22,18 @@ def reply_to(client_id: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("push", "addressee"),
     [
-        (request(39, half_message("p1")), "c1"),
-        (request(39, half_message("p2")), "c2"),
-        (request(40, consumerGroup="g"), "c1"),
-        (request(40, consumerGroup="h"), "c2"),
-        (request(220, group="g", topic="t"), "c1"),
-        (request(221, group="h", topic="t"), "c2"),
-        (request(307, consumerGroup="g", clientId="c1"), "c1"),
-        (request(309, consumerGroup="h", clientId="c2"), "c2"),
-        (request(326, **reply_to("c1")), "c1"),
-        (request(326, **reply_to("c2")), "c2"),
-        (request(200073, clientId="c1", liteTopic="a"), "c1"),
-        (request(200073, clientId="c2", liteTopic="a"), "c2"),
+        (request(RequestCode.CHECK_TRANSACTION_STATE, half_message("p1")), "c1"),
+        (request(RequestCode.CHECK_TRANSACTION_STATE, half_message("p2")), "c2"),
+        (request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="g"), "c1"),
+        (request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="h"), "c2"),
+        (request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, group="g", topic="t"), "c1"),
+        (request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, group="h", topic="t"), "c2"),
+        (request(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g", clientId="c1"), "c1"),
+        (request(RequestCode.CONSUME_MESSAGE_DIRECTLY, consumerGroup="h", clientId="c2"), "c2"),
+        (request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, **reply_to("c1")), "c1"),
+        (request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, **reply_to("c2")), "c2"),
+        (request(RequestCode.NOTIFY_UNSUBSCRIBE_LITE, clientId="c1", liteTopic="a"), "c1"),
+        (request(RequestCode.NOTIFY_UNSUBSCRIBE_LITE, clientId="c2", liteTopic="a"), "c2"),
     ],
 )
 async def test_broker_request_reaches_its_recipient(bench: Bench, push: RemotingCommand, addressee: str) -> None:
@@ -64,24 +64,24 @@ async def test_server_for_returns_the_connection_of_the_registration(bench: Benc
 
 async def test_broker_name_in_a_request_is_kept(bench: Bench) -> None:
     await bench.join(client("c1"), "g", at=("broker-b",))
-    bench.servers[0].push(request(40, consumerGroup="g", bname="broker-x"))
+    bench.servers[0].push(request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="g", bname="broker-x"))
     assert bench.pushed[0][1].fields["bname"] == "broker-x"
 
 
 @pytest.mark.parametrize(
     ("push", "error"),
     [
-        (request(39, half_message("nobody")), ConsumerNotOnline),
-        (request(39, b""), ConsumerNotOnline),
-        (request(39, b"garbage"), BodyError),
-        (request(40, consumerGroup="nobody"), ConsumerNotOnline),
-        (request(40, consumerGroup="p1"), ConsumerNotOnline),
-        (request(40), ConsumerNotOnline),
-        (request(307), ConsumerNotOnline),
-        (request(326, **reply_to("nobody")), ConsumerNotOnline),
-        (request(326), ConsumerNotOnline),
-        (request(10), UnsupportedRequest),
-        (request(34), UnsupportedRequest),
+        (request(RequestCode.CHECK_TRANSACTION_STATE, half_message("nobody")), ConsumerNotOnline),
+        (request(RequestCode.CHECK_TRANSACTION_STATE, b""), ConsumerNotOnline),
+        (request(RequestCode.CHECK_TRANSACTION_STATE, b"garbage"), BodyError),
+        (request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="nobody"), ConsumerNotOnline),
+        (request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="p1"), ConsumerNotOnline),
+        (request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED), ConsumerNotOnline),
+        (request(RequestCode.GET_CONSUMER_RUNNING_INFO), ConsumerNotOnline),
+        (request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, **reply_to("nobody")), ConsumerNotOnline),
+        (request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT), ConsumerNotOnline),
+        (request(RequestCode.SEND_MESSAGE), UnsupportedRequest),
+        (request(RequestCode.HEART_BEAT), UnsupportedRequest),
     ],
 )
 async def test_broker_request_without_a_recipient_is_rejected(
@@ -98,4 +98,4 @@ async def test_closed_client_receives_no_broker_request(bench: Bench) -> None:
     await bench.join(c1, "g", at=("broker-b",))
     c1.closed = True
     with pytest.raises(ConsumerNotOnline):
-        bench.servers[0].push(request(40, consumerGroup="g"))
+        bench.servers[0].push(request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="g"))

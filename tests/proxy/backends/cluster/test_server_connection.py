@@ -6,6 +6,7 @@ import pytest
 from proxy.backends.cluster import server_connection as links
 from proxy.backends.cluster.server_connection import ServerConnection
 from remoting import command as commands
+from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
 from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable
@@ -147,7 +148,7 @@ async def test_number_of_oneways_waiting_for_a_connection_is_limited(
 ) -> None:
     monkeypatch.setattr(links, "_MAX_WAITING", 3)
     for _ in range(5):
-        bench.link.oneway(request(15))
+        bench.link.oneway(request(RequestCode.UPDATE_CONSUMER_OFFSET))
     await bench.connect()
     assert server.codes == [15, 15, 15, ANSWERED]
 
