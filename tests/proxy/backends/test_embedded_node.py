@@ -144,7 +144,7 @@ def _values(app: App) -> dict[str, float]:
 async def test_a_failed_upkeep_is_logged_and_the_broker_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("proxy.embedded.backend._UPKEEP", 0.0)
+    monkeypatch.setattr("proxy.embedded.backend._UPKEEP_INTERVAL", 0.0)
     async with serving(tmp_path) as app, Client(address(app)) as client:
         assert isinstance(app.backend, EmbeddedBackend)
         monkeypatch.setattr(app.backend._store, "upkeep", lambda: 1 / 0)
