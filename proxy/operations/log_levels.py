@@ -37,13 +37,13 @@ class LogLevels:
         """Return all loggers by name, the root first."""
         known = logging.root.manager.loggerDict
         names = sorted(name for name, item in known.items() if isinstance(item, logging.Logger))
-        return [self.one(name) for name in (ROOT, *names)]
+        return [self.get(name) for name in (ROOT, *names)]
 
-    def knows(self, name: str) -> bool:
+    def exists(self, name: str) -> bool:
         """Return whether this logger exists."""
         return name == ROOT or isinstance(logging.root.manager.loggerDict.get(name), logging.Logger)
 
-    def one(self, name: str) -> LoggerLevel:
+    def get(self, name: str) -> LoggerLevel:
         """Return a logger's level."""
         override = self._overrides.get(name)
         level = logging.getLevelName(_logger(name).getEffectiveLevel()).lower()

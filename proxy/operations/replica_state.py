@@ -169,7 +169,7 @@ async def change_log_level(services: AdminServices, change: LevelChange) -> Entr
     """Set a logger's level, or reset it. Raises OperationFailed."""
     levels = services.log_levels
     # Python never removes loggers, so that requests must not create any.
-    if not levels.knows(change.logger):
+    if not levels.exists(change.logger):
         raise not_found(f"there is no logger {change.logger}")
     if change.logger == audit.LOGGER:
         raise conflict("the level of the audit log cannot be changed")
@@ -177,7 +177,7 @@ async def change_log_level(services: AdminServices, change: LevelChange) -> Entr
         levels.reset(change.logger)
     else:
         levels.set(change.logger, change.order.level, change.order.seconds)
-    return Entries(services.workers.number, [_level(levels.one(change.logger))])
+    return Entries(services.workers.number, [_level(levels.get(change.logger))])
 
 
 def by_logger(level: LogLevel) -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ class Entries(Generic[_Entry]):
         return cls(snapshots[0].worker, merge_by_key(pairs))
 
     @property
-    def one(self) -> _Entry:
+    def single(self) -> _Entry:
         """The only item."""
         (item,) = self.items
         return item

@@ -62,10 +62,10 @@ class Mergeable(Reply):
     @classmethod
     def merge(cls, items: Sequence[tuple[int, Self]]) -> Self:
         """Merge the replies of several workers. items: worker number and reply, in the order of numbers."""
-        _, one = items[0]
+        _, base = items[0]
         rules = cls.MERGE_RULES
-        values = {name: [getattr(item, name) for _, item in items] for name in one.model_fields_set}
-        return one.model_copy(update={name: rules.get(name, first)(value) for name, value in values.items()})
+        values = {name: [getattr(item, name) for _, item in items] for name in base.model_fields_set}
+        return base.model_copy(update={name: rules.get(name, first)(value) for name, value in values.items()})
 
 
 class WorkerDetail(BaseModel):

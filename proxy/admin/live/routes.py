@@ -38,5 +38,5 @@ async def figures(request: Request, operations: Operations) -> Response:
         request.query_params.get("group", "").lower(),
     )
     merged = await operations.gather(read_figures, query)
-    content = orjson.dumps(merged.mark(merged.value.one).present())
+    content = orjson.dumps(merged.mark(merged.value.single).present())
     return Response(content, headers={"content-type": "application/json", "cache-control": "no-store"})

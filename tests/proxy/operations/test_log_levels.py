@@ -25,9 +25,9 @@ async def test_level_is_reset_after_its_time(logger: logging.Logger) -> None:
     # The second change does not make the first one the level to restore.
     levels.set(logger.name, "debug", 0.01)
     assert logger.level == logging.DEBUG
-    assert levels.one(logger.name).changed
+    assert levels.get(logger.name).changed
     async with asyncio.timeout(30):
-        while levels.one(logger.name).changed:
+        while levels.get(logger.name).changed:
             await asyncio.sleep(0.005)
     assert logger.level == logging.WARNING
 

@@ -76,7 +76,7 @@ def test_broker_has_its_worst_state_and_the_weighted_average() -> None:
         )
 
     first, second = broker("connected", True, 1), broker("unreachable", False, 3)
-    merged = Entries.merge([Entries(0, [first]), Entries(1, [second])]).one
+    merged = Entries.merge([Entries(0, [first]), Entries(1, [second])]).single
     (address,) = merged.addresses
     assert address.model_dump(exclude_unset=True) == {
         "id": 0,
@@ -90,7 +90,7 @@ def test_broker_has_its_worst_state_and_the_weighted_average() -> None:
     }
     assert not merged.healthy
     assert (merged.answers, merged.average_milliseconds, merged.longest_milliseconds) == (4, 2.5, 9.0)
-    idle = Entries.merge([Entries(0, [broker("idle", True, 0)]), Entries(1, [broker("idle", True, 0)])]).one
+    idle = Entries.merge([Entries(0, [broker("idle", True, 0)]), Entries(1, [broker("idle", True, 0)])]).single
     assert idle.average_milliseconds is None
 
 
@@ -143,7 +143,7 @@ def test_remaining_times_of_log_levels_are_not_a_difference() -> None:
 def test_replica_is_ready_if_all_workers_are_and_drains_if_one_does() -> None:
     first = ReplicaState(ready=True, draining=False, forced_failure=None)
     second = ReplicaState(ready=False, draining=True, forced_failure="a test")
-    merged = Entries.merge([Entries(0, [first]), Entries(1, [second])]).one
+    merged = Entries.merge([Entries(0, [first]), Entries(1, [second])]).single
     assert (merged.ready, merged.draining, merged.forced_failure) == (False, True, "a test")
     assert merged.workers is not None
     assert [detail.worker for detail in merged.workers] == [0, 1]
@@ -164,7 +164,7 @@ def test_version_has_the_start_of_every_worker() -> None:
             listeners=[f"a:{age}"],
         )
 
-    merged = Entries.merge([Entries(0, [version(5)]), Entries(1, [version(7)])]).one
+    merged = Entries.merge([Entries(0, [version(5)]), Entries(1, [version(7)])]).single
     assert (merged.started, merged.uptime, merged.listeners) == (NOON - timedelta(seconds=7), 7, ["a:5", "a:7"])
     assert merged.workers is not None
     assert [detail.model_dump() for detail in merged.workers] == [
@@ -189,11 +189,11 @@ def client(client_id: str, numbers: list[int | str], telemetry: bool | None, hea
 
 def test_client_at_two_workers_is_one_client() -> None:
     first, second = client("c", ["0:1", "0:2"], None, 5.0), client("c", ["1:1"], True, 3.0)
-    merged = Entries.merge([Entries(0, [first]), Entries(1, [second])]).one
+    merged = Entries.merge([Entries(0, [first]), Entries(1, [second])]).single
     assert merged.connections == ["0:1", "0:2", "1:1"]
     assert (merged.telemetry, merged.heartbeat, merged.protocols) == (True, 3.0, ["grpc"])
     silent = client("c", [], None, None)
-    assert Entries.merge([Entries(0, [silent]), Entries(1, [silent])]).one.telemetry is None
+    assert Entries.merge([Entries(0, [silent]), Entries(1, [silent])]).single.telemetry is None
 
 
 # Groups.
@@ -219,7 +219,7 @@ def test_member_that_is_elsewhere_for_one_worker_may_be_connected_to_another() -
     there = [consumer("b", "remoting", []), consumer("a", None, None), consumer("z", None, [])]
     first = ConsumerGroupEntry(name="g", members=here, subscriptions={"a": {"t": ("*", "TAG")}})
     second = ConsumerGroupEntry(name="g", members=there, subscriptions={"b": {"t": ("x", "TAG")}})
-    group = Entries.merge([Entries(0, [first]), Entries(1, [second])]).one.group
+    group = Entries.merge([Entries(0, [first]), Entries(1, [second])]).single.group
     # Of members elsewhere, the entry with subscriptions.
     assert group.members == [here[0], there[0], there[2]]
     (skew,) = group.skew

@@ -136,8 +136,8 @@ async def _connect(fleet: Fleet, stack: AsyncExitStack) -> None:
         client = Client(f"127.0.0.1:{fleet.process.port}", client_id)
         client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda _: commands.success(body=_RUNNING)
         await client.__aenter__()
-        wanted = subscription(fleet.topic, f"Tag{number}")
-        await client.heartbeat({GROUP: [fleet.topic]}, ["shop"], subscriptionDataSet=[wanted])
+        data = subscription(fleet.topic, f"Tag{number}")
+        await client.heartbeat({GROUP: [fleet.topic]}, ["shop"], subscriptionDataSet=[data])
         (worker,) = await _workers_of(fleet, client_id)
         if worker in fleet.clients:
             await client.__aexit__(None, None, None)

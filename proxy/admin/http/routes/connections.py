@@ -88,7 +88,7 @@ async def list_clients(
 @client_router.get("/clients/{client_id}", summary="One client")
 async def get_client(operations: Operations, client_id: ClientId) -> Client:
     merged = await operations.gather(clients.get_client, client_id)
-    return merged.mark(merged.value.one)
+    return merged.mark(merged.value.single)
 
 
 @client_router.get(

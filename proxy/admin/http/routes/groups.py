@@ -27,7 +27,7 @@ async def list_producer_groups(
 @router.get("/producer-groups/{group}", summary="One producer group")
 async def get_producer_group(operations: Operations, group: GroupName) -> ProducerGroup:
     merged = await operations.gather(groups.get_producer_group, group)
-    return merged.mark(merged.value.one)
+    return merged.mark(merged.value.single)
 
 
 @router.get("/consumer-groups", summary="Consumer groups with members here, or behind Java proxies")
@@ -59,7 +59,7 @@ def _summary(group: GroupEntry) -> ConsumerGroupSummary:
 @router.get("/consumer-groups/{group}", summary="One consumer group: members, subscriptions, skew")
 async def get_consumer_group(operations: Operations, group: GroupName) -> ConsumerGroup:
     merged = await operations.gather(groups.get_consumer_group, group)
-    return merged.mark(merged.value.one.group)
+    return merged.mark(merged.value.single.group)
 
 
 @router.get("/consumer-groups/{group}/lag", summary="A group's progress by queue")

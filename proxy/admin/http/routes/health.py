@@ -58,7 +58,7 @@ for _path, _summary in zip(
 
 async def _change(operations: Operations, change: StateChange) -> ReplicaState:
     merged = await operations.gather(change_state, change)
-    return merged.mark(merged.value.one)
+    return merged.mark(merged.value.single)
 
 
 @router.post("/health/fail", summary="Force health to fail, so that load balancers send clients elsewhere")

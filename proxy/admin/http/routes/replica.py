@@ -28,7 +28,7 @@ _RELOAD = ReloadOrder()
 @router.get("/version", summary="Version, build, and start time")
 async def get_version(operations: Operations) -> Version:
     merged = await operations.gather(replica_state.get_version, None)
-    return merged.mark(merged.value.one)
+    return merged.mark(merged.value.single)
 
 
 @router.get("/config", summary="The configuration in force, secrets masked, with the origin of each value")
@@ -56,10 +56,10 @@ async def list_log_levels(operations: Operations) -> ItemList[LogLevel]:
 @router.put("/log-levels/{logger}", tags=["operations"], summary="Set a logger's level, for a time or forever")
 async def set_log_level(operations: Operations, logger: LoggerName, order: LevelOrder) -> LogLevel:
     merged = await operations.gather(replica_state.change_log_level, LevelChange(logger, order))
-    return merged.mark(merged.value.one)
+    return merged.mark(merged.value.single)
 
 
 @router.delete("/log-levels/{logger}", tags=["operations"], summary="Reset a logger's level")
 async def reset_log_level(operations: Operations, logger: LoggerName) -> LogLevel:
     merged = await operations.gather(replica_state.change_log_level, LevelChange(logger, None))
-    return merged.mark(merged.value.one)
+    return merged.mark(merged.value.single)

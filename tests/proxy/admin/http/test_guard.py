@@ -127,8 +127,8 @@ def test_invalid_settings_are_rejected(settings: dict[str, str], complaint: str)
 
 @pytest.fixture(scope="module")
 async def guarded(anyio_backend: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Replica]:
-    wanted = {"hosts": ["mq-admin.example"], "max_body": 2048}
-    async with replica(tmp_path_factory.mktemp("embedded"), admin=wanted) as shared:
+    settings = {"hosts": ["mq-admin.example"], "max_body": 2048}
+    async with replica(tmp_path_factory.mktemp("embedded"), admin=settings) as shared:
         yield shared
 
 
@@ -303,7 +303,7 @@ def certified(authority: trustme.CA, folder: Path, name: str = "server") -> dict
 async def test_client_certificate_gives_a_role_over_tls(authority: trustme.CA, tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_bytes(authority.cert_pem.bytes())
     issued = authority.issue_cert(common_name="alice", organization_name="ops")
-    wanted = {
+    settings = {
         **certified(authority, tmp_path),
         "client_ca": str(tmp_path / "ca.pem"),
         "writers": [f"CN=alice,OU={_unit(issued)},O=ops"],
@@ -314,7 +314,7 @@ async def test_client_certificate_gives_a_role_over_tls(authority: trustme.CA, t
         authority.configure_trust(context)
         context.set_alpn_protocols(["h2", "http/1.1"])
     issued.configure_cert(alice)
-    async with replica(tmp_path / "data", admin=wanted) as own:
+    async with replica(tmp_path / "data", admin=settings) as own:
         url = own.app.admin.url
         assert url is not None
         assert url.startswith("https://127.0.0.1:")
@@ -324,7 +324,7 @@ async def test_client_certificate_gives_a_role_over_tls(authority: trustme.CA, t
         async with httpx.AsyncClient(base_url=url, verify=alice, timeout=30) as client:
             assert (await client.post("/v1/health/pass")).status_code == 200
         (write,) = own.app.admin_services.audit.newest()
-        assert write.caller == wanted["writers"][0]
+        assert write.caller == settings["writers"][0]
 
 
 def _unit(issued: trustme.LeafCert) -> str:

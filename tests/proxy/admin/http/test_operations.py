@@ -259,16 +259,16 @@ async def test_tap_streams_requests_and_is_no_observer_without_watchers(own: Sta
         assert len(app.core.observers) == quiet + 1
         await own.remoting.route(own.topic)
         await own.remoting.send(own.topic, b"secret body", {"KEYS": "secret-key"})
-        name, seen = await event(lines)
+        name, request = await event(lines)
     assert name == "request"
-    assert (seen["code"], seen["topic"], seen["client_id"], seen["ok"]) == (
+    assert (request["code"], request["topic"], request["client_id"], request["ok"]) == (
         "SEND_MESSAGE_V2",
         own.topic,
         "192.0.2.7@4711",
         True,
     )
-    assert seen["broker_milliseconds"] <= seen["milliseconds"]
-    assert "secret" not in json.dumps(seen)
+    assert request["broker_milliseconds"] <= request["milliseconds"]
+    assert "secret" not in json.dumps(request)
     await until(lambda: len(app.core.observers) == quiet)
 
 
@@ -278,8 +278,8 @@ async def test_tap_streams_grpc_calls(own: Stage) -> None:
         lines = stream.aiter_lines()
         await anext(lines)
         await own.grpc.receive(wait=0)
-        _, seen = await event(lines)
-    assert (seen["protocol"], seen["code"], seen["group"]) == ("grpc", "ReceiveMessage", PUSH_GROUP)
+        _, request = await event(lines)
+    assert (request["protocol"], request["code"], request["group"]) == ("grpc", "ReceiveMessage", PUSH_GROUP)
 
 
 async def test_tap_beyond_the_limit_on_streams_is_refused(tmp_path: Path) -> None:

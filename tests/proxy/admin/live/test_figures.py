@@ -36,7 +36,7 @@ def entries(worker: int, *seconds: SecondFigures, **fields: Any) -> Entries[Figu
 
 
 def present(*snapshots: Entries[Figures]) -> dict[str, Any]:
-    return Entries.merge(snapshots).one.present()
+    return Entries.merge(snapshots).single.present()
 
 
 def second(at: int, *milliseconds: float) -> SecondFigures:
