@@ -189,14 +189,14 @@ async def test_lag_of_a_group_is_reported_by_queue(cluster: Cluster, operated: O
             RequestCode.UPDATE_CONSUMER_OFFSET, {**queue_fields(topic, consumerGroup=group), "commitOffset": 1}
         )
 
-        async def told() -> bool:
+        async def lag_is_reported() -> bool:
             found = (await api.get(f"/v1/consumer-groups/{group}/lag", topic=topic))["queues"]
             return [(row["queue"], row["end"], row["consumed"], row["lag"]) for row in found] == [
                 (0, 3, 1, 2),
                 (1, 0, 0, 0),
             ]
 
-        await wait_until(told, "the lag")
+        await wait_until(lag_is_reported, "the lag")
         (first, _) = (await api.get(f"/v1/consumer-groups/{group}/lag"))["queues"]
         assert (first["topic"], first["broker"]) == (topic, _BROKER)
         assert datetime.fromisoformat(first["consumed_until"]) > datetime.now(UTC) - timedelta(minutes=2)

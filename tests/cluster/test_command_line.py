@@ -102,6 +102,6 @@ async def test_a_topic_is_deleted(gantry: Gantry) -> None:
     topic = await _topic(shell, "doomed", "FIFO")
     await _ok(shell, "send", topic, "x", "--group", "g")
     await _ok(shell, "topics", "delete", topic)
-    told = await asyncio.to_thread(shell.refused, "topics", topic)
-    assert told.startswith(f"there is no topic {topic}; ")
+    error_text = await asyncio.to_thread(shell.refused, "topics", topic)
+    assert error_text.startswith(f"there is no topic {topic}; ")
     assert (await asyncio.to_thread(shell.refused, "send", topic, "x")).startswith(f"there is no topic {topic}; ")

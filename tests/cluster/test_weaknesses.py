@@ -114,6 +114,6 @@ async def test_an_idle_client_is_closed_and_leaves_its_groups(cluster: Cluster, 
         fields = waiting.named(pull_fields(topic, unique("group"), wait=5000))
         poll = waiting.begin(RequestCode.PULL_MESSAGE, fields, timeout=20)
         await eventually(lambda: idle.closed, "the end of the idle connection")
-        await wait_until(lists(direct, group), "its departure being told")
+        await wait_until(lists(direct, group), "the removal of the idle client")
         assert (await poll).code == ResponseCode.PULL_NOT_FOUND
         assert not waiting.closed

@@ -279,8 +279,8 @@ async def look_at_all(client: Client, topics: Topics, acknowledged: Acknowledged
     acknowledged.read.clear()
     acknowledged.last.clear()
     await look(client, topics, acknowledged)
-    await _settled(client, topics.delayed, acknowledged.delayed)
-    ended = await _settled(client, topics.ended, acknowledged.commits)
+    await _wait_for_bodies(client, topics.delayed, acknowledged.delayed)
+    ended = await _wait_for_bodies(client, topics.ended, acknowledged.commits)
     assert not ended & acknowledged.rollbacks, "what was rolled back is there"
     deadline = time.monotonic() + TIMEOUT
     while not acknowledged.to_pop <= acknowledged.popped:
@@ -290,14 +290,14 @@ async def look_at_all(client: Client, topics: Topics, acknowledged: Acknowledged
         await pop_and_ack(client, topics.popped, acknowledged, wait=1000)
 
 
-async def _settled(client: Client, topic: str, wanted: set[bytes]) -> set[bytes]:
+async def _wait_for_bodies(client: Client, topic: str, expected: set[bytes]) -> set[bytes]:
     """Wait until a topic contains each of these bodies once; return all its bodies."""
     deadline = time.monotonic() + TIMEOUT
     while True:
         found = [message.body async for message in _new(client, topic, 0, 0)]
-        if wanted <= set(found):
+        if expected <= set(found):
             break
-        assert time.monotonic() < deadline, f"{len(wanted - set(found))} messages of {topic} do not come"
+        assert time.monotonic() < deadline, f"{len(expected - set(found))} messages of {topic} are missing"
         await anyio.sleep(0.5)
     for each in found:
         check(each)

@@ -26,9 +26,11 @@ def _ids(harness: BrokerHarness, group: str = "g") -> object:
 
 def _told(harness: BrokerHarness) -> Sequence[object]:
     """Return the clients notified of changes since the last call."""
-    told = [channel for channel, command in harness.pushed if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
+    notified = [
+        channel for channel, command in harness.pushed if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    ]
     harness.pushed.clear()
-    return told
+    return notified
 
 
 async def test_members_are_notified_of_joins_and_leaves(harness: BrokerHarness) -> None:

@@ -10,5 +10,5 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 
 async def test_acknowledged_writes_survive_kill_9(tmp_path: Path) -> None:
-    told = await kill.run(2, tmp_path, seed=5)
-    assert told.something_of_all, told.answers
+    acknowledged = await kill.run(2, tmp_path, seed=5)
+    assert acknowledged.something_of_all, acknowledged.answers

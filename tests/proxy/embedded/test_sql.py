@@ -22,10 +22,10 @@ _SETS = [dict(pair.split("=", 1) for pair in line.split(";")) for line in _lines
 
 def _evaluated(expression: str) -> str:
     try:
-        wanted = SqlFilter(expression)
+        message_filter = SqlFilter(expression)
     except BodyError:
         return "X"
-    return "".join("T" if wanted.matches(pairs) else "F" for pairs in _SETS)
+    return "".join("T" if message_filter.matches(pairs) else "F" for pairs in _SETS)
 
 
 _TABLE = list(zip(_lines("expressions.txt"), _lines("results.txt"), strict=True))
@@ -39,11 +39,11 @@ def test_expressions_evaluate_as_in_rocketmq(expression: str, result: str) -> No
 @given(st.text(alphabet="ab1'()=<>,- \tNOTandORisnull/*.5eE", max_size=40))
 def test_any_text_is_rejected_or_evaluated(text: str) -> None:
     try:
-        wanted = SqlFilter(text)
+        message_filter = SqlFilter(text)
     except BodyError:
         return
     for pairs in _SETS:
-        wanted.matches(pairs)
+        message_filter.matches(pairs)
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ _LITE = {RequestCode.POP_LITE_MESSAGE, RequestCode.LITE_SUBSCRIPTION_CTL}
 
 
 def test_every_request_of_the_table_is_served() -> None:
-    wanted = {code for code, spec in REQUESTS.items() if spec.direction is not Direction.BROKER}
-    assert wanted - (BROKER.keys() | NAME_SERVER.keys()) == _LITE
+    codes = {code for code, spec in REQUESTS.items() if spec.direction is not Direction.BROKER}
+    assert codes - (BROKER.keys() | NAME_SERVER.keys()) == _LITE
 
 
 @pytest.mark.parametrize("code", sorted(BROKER | NAME_SERVER))

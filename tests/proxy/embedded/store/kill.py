@@ -66,7 +66,7 @@ async def load(directory: Path, start: int) -> None:
 
 
 @dataclass
-class Told:
+class PrintedMessages:
     """The messages that the processes printed."""
 
     messages: dict[tuple[int, int], bytes] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Told:
                 self.units = int(numbers[0])
 
 
-def one_round(directory: Path, told: Told, start: int, chance: random.Random) -> None:
+def run_round(directory: Path, printed: PrintedMessages, start: int, chance: random.Random) -> None:
     """Load a process, kill it, and check the store."""
     command = [sys.executable, "-m", "tests.proxy.embedded.store.kill", "--load", str(directory), "--start", str(start)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -98,17 +98,17 @@ def one_round(directory: Path, told: Told, start: int, chance: random.Random) ->
         assert process.poll() is None, "it ended by itself"
     finally:
         process.send_signal(signal.SIGKILL)
-    told.take("".join(lines) + process.stdout.read())
+    printed.take("".join(lines) + process.stdout.read())
     process.stdout.close()
     process.wait()
     store = DurableStore(directory, _clock, OPTIONS)
     try:
-        look(store, told)
+        check_store(store, printed)
     finally:
         store.close()
 
 
-def look(store: DurableStore, told: Told) -> None:
+def check_store(store: DurableStore, printed: PrintedMessages) -> None:
     """Check that all printed messages are present, and that all messages were written in this order."""
     assert store.corrupt == 0
     last: dict[int, int] = {}
@@ -123,24 +123,24 @@ def look(store: DurableStore, told: Told) -> None:
                 assert found.body == body(queue_id, sender, number)
                 assert last.get(sender, -1) < number, "a sender's messages changed places"
                 last[sender] = number
-                assert told.messages.pop((queue_id, offset), found.body) == found.body
+                assert printed.messages.pop((queue_id, offset), found.body) == found.body
                 offset += 1
-    assert not told.messages, f"{len(told.messages)} messages that were durable are gone"
+    assert not printed.messages, f"{len(printed.messages)} durable messages are lost"
     table = store.table("progress")
     for sender in last:
         progress = table.get(b"%d" % sender)
         assert progress is None or int(progress) < store.bounds("T", sender % QUEUES)[1], "an offset is ahead"
     _, after = store.bounds("U", 0)
-    assert after >= told.units
+    assert after >= printed.units
     assert int(table.get(b"units") or 0) == after, "a transaction is incomplete"
 
 
 def run(rounds: int, directory: Path, seed: int) -> int:
     """Run rounds on one directory; return the number of messages at the end."""
     chance = random.Random(seed)
-    told = Told()
+    printed = PrintedMessages()
     for number in range(rounds):
-        one_round(directory, told, number * 1_000_000, chance)
+        run_round(directory, printed, number * 1_000_000, chance)
     store = DurableStore(directory, _clock, OPTIONS)
     count = sum(store.bounds("T", queue_id)[1] for queue_id in range(QUEUES))
     store.close()
