@@ -15,8 +15,8 @@ from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest
 from proxy.app import App
 from proxy.settings.model import Settings
 from proxy.tools.doctor import rpc, wire
-from proxy.tools.doctor.connection import Connection, Target, Unreachable
-from proxy.tools.doctor.wire import Speaker
+from proxy.tools.doctor.connection import Target, Unreachable
+from proxy.tools.remoting_client import RemotingClient, Speaker
 from remoting.codes import GO_AWAY_VERSION, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.proxy.tools.doctor.servers import create_topic
@@ -27,7 +27,7 @@ NEW = Speaker("JAVA", GO_AWAY_VERSION + 2)
 DELAY = 3600.0
 
 
-async def poll(opened: Connection, seconds: int) -> RemotingCommand:
+async def poll(client: RemotingClient, seconds: int) -> RemotingCommand:
     """Pull from an empty topic."""
     fields = {
         "consumerGroup": "workers",
@@ -42,7 +42,7 @@ async def poll(opened: Connection, seconds: int) -> RemotingCommand:
         "subVersion": "0",
         "expressionType": "TAG",
     }
-    return await wire.ask(opened, RequestCode.PULL_MESSAGE, fields, speaker=NEW)
+    return await wire.ask(client, RequestCode.PULL_MESSAGE, fields, speaker=NEW)
 
 
 async def receive(rpcs: rpc.Rpcs, seconds: int) -> list[Any]:
@@ -95,7 +95,7 @@ async def test_drain_runs_in_order(tmp_path: Path, delayed: asyncio.Event) -> No
     create_topic(app, "orders")
     (address,) = app.addresses
     line = Target(address, "127.0.0.1", 30.0)
-    async with line.opened() as polling, line.opened() as asking, rpc.calling(address, address, None, 30.0) as rpcs:
+    async with line.client() as polling, line.client() as asking, rpc.calling(address, address, None, 30.0) as rpcs:
         assert (await wire.get(line, "/readyz")).status == 200
         assert await rpcs.health("") == "SERVING"
         remoting_poll = asyncio.ensure_future(poll(polling, 100))

@@ -16,7 +16,7 @@ from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system
 
 _C = RequestCode
 # Maximum number of concurrent requests.
-_AT_ONCE = 32
+_MAX_CONCURRENT = 32
 _MESSAGE_TYPE = "message.type"
 _T = TypeVar("_T")
 
@@ -26,13 +26,13 @@ Configurations = dict[str, dict[str, Any]]
 
 async def gather_bounded(work: Iterable[Awaitable[_T]]) -> list[_T]:
     """Await all, with bounded concurrency; return the results in order."""
-    room = asyncio.Semaphore(_AT_ONCE)
+    semaphore = asyncio.Semaphore(_MAX_CONCURRENT)
 
-    async def one(item: Awaitable[_T]) -> _T:
-        async with room:
+    async def bounded(item: Awaitable[_T]) -> _T:
+        async with semaphore:
             return await item
 
-    return await asyncio.gather(*map(one, work))
+    return await asyncio.gather(*map(bounded, work))
 
 
 # Topics.
@@ -116,8 +116,8 @@ async def progress(client: Client, group: str, brokers: Iterable[str]) -> list[Q
 
 async def members(client: Client, group: str) -> list[dict[str, Any]]:
     """Return the group's connections (RocketMQ's Connection: clientId, clientAddr, language, version), by client id."""
-    nobody = frozenset((int(ResponseCode.CONSUMER_NOT_ONLINE),))
-    reply = await client.ask(_C.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}, accept=nobody)
+    offline = frozenset((int(ResponseCode.CONSUMER_NOT_ONLINE),))
+    reply = await client.ask(_C.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}, accept=offline)
     if reply.code != ResponseCode.SUCCESS:
         return []
     found = load_object(reply.body).get("connectionSet") or []

@@ -1,30 +1,28 @@
-"""A remoting client of the port: one connection, requests that must succeed, routes."""
+"""Requests of the commands to the server: retries at a busy server, and error messages for users."""
 
 import argparse
 import asyncio
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import ClassVar
 
 from protocol_negotiation.peer import HostPort
-from remoting import command as commands
+from proxy.tools.remoting_client import RemotingClient, connect, route_fields, route_from_reply
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, RemotingConnection
-from remoting.errors import ConnectionLost, RequestTimeout, UnsupportedRequest
-from remoting.routes import TopicRoute, parse
-from remoting.timeout_wheel import TimeoutWheel
+from remoting.errors import ConnectionLost, RequestTimeout
+from remoting.routes import TopicRoute
 
 # A topic that every broker creates at its start: its route names all brokers.
 _EVERYWHERE = "SELF_TEST_TOPIC"
 # Attempts of a request at a busy server, and the first pause in seconds.
 _ATTEMPTS = 6
 _PAUSE = 0.05
-# Seconds until a connection must be closed: over TLS the peer takes part in the close.
-_FAREWELL = 1.0
+# Seconds for the server's part of the close over TLS.
+_CLOSE_TIMEOUT = 1.0
 _BUSY = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL))
 
 
@@ -49,11 +47,11 @@ class Refused(CommandError):
 
 
 class Client:
-    """A connection to `endpoint`; `timeout` in seconds is for each response."""
+    """Requests to `endpoint`; `timeout` in seconds is for each response."""
 
-    def __init__(self, endpoint: str, connection: RemotingConnection, timeout: float) -> None:
+    def __init__(self, endpoint: str, remoting: RemotingClient, timeout: float) -> None:
         self.endpoint = endpoint
-        self._connection = connection
+        self._remoting = remoting
         self._timeout = timeout
 
     async def ask(
@@ -76,11 +74,11 @@ class Client:
         pause = _PAUSE
         for attempt in range(attempts):
             try:
-                reply = await self._connection.request(commands.request(code, texts, body), self._timeout + wait)
+                reply = await self._remoting.request(code, texts, body, timeout=self._timeout + wait)
             except RequestTimeout:
                 raise CommandError(f"{self.endpoint} did not answer {code.name} within {self._timeout:g} s") from None
             except ConnectionLost:
-                hint = "" if self._connection.received_bytes else "; does it want TLS (--tls)?"
+                hint = "" if self._remoting.received_bytes else "; does it want TLS (--tls)?"
                 raise CommandError(f"{self.endpoint} closed the connection{hint}") from None
             if reply.code == ResponseCode.SUCCESS or reply.code in accept:
                 return reply
@@ -92,14 +90,14 @@ class Client:
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the topic's route. Raises CommandError if the topic does not exist."""
-        fields = {"topic": topic, "acceptStandardJsonOnly": True}
         missing = frozenset((int(ResponseCode.TOPIC_NOT_EXIST),))
-        reply = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, accept=missing)
-        if reply.code != ResponseCode.SUCCESS:
+        reply = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, route_fields(topic), accept=missing)
+        route = route_from_reply(topic, reply)
+        if route is None:
             raise CommandError(
                 f"there is no topic {topic}; `gantry topics` lists them, `gantry topics create` makes one"
             )
-        return parse(topic, reply.body)
+        return route
 
     async def brokers(self) -> dict[str, str]:
         """Return the names of all brokers, sorted, with the cluster of each."""
@@ -124,18 +122,19 @@ async def connected(options: argparse.Namespace) -> AsyncIterator[Client]:
         endpoint = HostPort.parse(options.endpoint)
     except ValueError:
         raise UsageError(f"not an endpoint: {options.endpoint!r}; write HOST:PORT") from None
-    loop = asyncio.get_running_loop()
-    wheel = TimeoutWheel(loop.time)
     context = _tls(options)
-    gone = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        connecting = connect(endpoint, options.timeout, tls=context, close_timeout=_CLOSE_TIMEOUT)
+        with _connect_errors(options):
+            remoting = await stack.enter_async_context(connecting)
+        yield Client(options.endpoint, remoting, options.timeout)
+
+
+@contextmanager
+def _connect_errors(options: argparse.Namespace) -> Iterator[None]:
+    """Convert errors of a connection attempt. Raises CommandError."""
     try:
-        async with asyncio.timeout(options.timeout):
-            _, connection = await loop.create_connection(
-                lambda: RemotingConnection(wheel, _refuse, lambda _: gone.set(), name=options.endpoint),
-                endpoint.host,
-                endpoint.port,
-                ssl=context,
-            )
+        yield
     except TimeoutError:
         raise CommandError(f"{options.endpoint} did not accept the connection within {options.timeout:g} s") from None
     except ssl.SSLCertVerificationError as error:
@@ -144,21 +143,6 @@ async def connected(options: argparse.Namespace) -> AsyncIterator[Client]:
         ) from None
     except (OSError, ssl.SSLError) as error:
         raise CommandError(f"cannot connect to {options.endpoint}: {_reason(error)}") from None
-    ticking = asyncio.create_task(_tick(wheel))
-    try:
-        yield Client(options.endpoint, connection, options.timeout)
-    finally:
-        ticking.cancel()
-        connection.close(CloseCause.LOCAL)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_FAREWELL):
-                await gone.wait()
-
-
-async def _tick(wheel: TimeoutWheel) -> None:
-    while True:
-        await asyncio.sleep(wheel.tick)
-        wheel.advance()
 
 
 def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
@@ -177,7 +161,3 @@ def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
 def _reason(error: OSError) -> str:
     known = error.errno is not None and not isinstance(error, ssl.SSLError | socket.gaierror)
     return os.strerror(error.errno or 0) if known else error.strerror or str(error) or "it closed the connection"
-
-
-def _refuse(_: RemotingConnection, command: RemotingCommand) -> None:
-    raise UnsupportedRequest(f"the command line cannot be asked {command.code}")

@@ -78,7 +78,7 @@ async def _group(client: Client, name: str, configurations: Configurations) -> d
 
 
 async def _messages(client: Client, topics: list[str], writer: Writer) -> None:
-    """Yield the messages of topic after topic, each in the order of storage."""
+    """Write the messages of each topic in turn, in the order of storage."""
     queues = [queue for topic in topics for queue in reading.queues_of(await client.route(topic))]
     limits = dict(zip(queues, await catalogue.gather_bounded(reading.bounds(client, q) for q in queues), strict=True))
     with progress("exporting") as bar:

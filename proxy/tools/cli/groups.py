@@ -12,7 +12,7 @@ from proxy.tools.cli.output import Output
 from remoting.codes import RequestCode, ResponseCode, version_text
 
 _TO_THE_END = -1
-_NOBODY_THERE = frozenset((int(ResponseCode.CONSUMER_NOT_ONLINE),))
+_NO_MEMBERS = frozenset((int(ResponseCode.CONSUMER_NOT_ONLINE),))
 
 
 async def run(options: argparse.Namespace) -> int:
@@ -82,7 +82,7 @@ async def _show(client: Client, output: Output, name: str) -> None:
     queues = await catalogue.progress(client, name, configurations)
     members = await catalogue.members(client, name)
     described = _described(name, configurations, queues)
-    people = [
+    connections = [
         {
             "client": str(item.get("clientId")),
             "address": str(item.get("clientAddr")),
@@ -101,12 +101,12 @@ async def _show(client: Client, output: Output, name: str) -> None:
         for item in queues
     ]
     if output.json:
-        output.dump({**described, "members": people, "queues": details})
+        output.dump({**described, "members": connections, "queues": details})
         return
     order = "in order" if described["fifo"] else "in any order"
-    output.line((name, "bold"), f"  {len(people)} members, {order}, {described['lag']:,} messages behind")
-    if people:
-        output.table(("CLIENT", "ADDRESS", "LANGUAGE", "VERSION"), [tuple(item.values()) for item in people])
+    output.line((name, "bold"), f"  {len(connections)} members, {order}, {described['lag']:,} messages behind")
+    if connections:
+        output.table(("CLIENT", "ADDRESS", "LANGUAGE", "VERSION"), [tuple(item.values()) for item in connections])
     output.table(("TOPIC", "BROKER", "QUEUE", "OFFSET", "END", "LAG"), [tuple(item.values()) for item in details])
 
 
@@ -118,7 +118,7 @@ async def _reset(client: Client, output: Output, group: str, topic: str, to: Sta
     for broker in route.readable():
         fields = {"topic": topic, "group": group, "timestamp": timestamp, "isForce": True, "bname": broker}
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-        reply = await client.ask(code, fields, accept=_NOBODY_THERE)
+        reply = await client.ask(code, fields, accept=_NO_MEMBERS)
         if reply.code != ResponseCode.SUCCESS:
             # A broker that leaves the reset to the members, of which there are none (useServerSideResetOffset=false).
             for queue in reading.queues_of(route):

@@ -1,14 +1,15 @@
-"""A connection target, and one exchange of bytes over it."""
+"""A connection target, its remoting client, and raw exchanges of bytes with servers of unknown kind."""
 
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
 from protocol_negotiation.peer import HostPort
+from proxy.tools.remoting_client import RemotingClient, connect
 
 _CHUNK = 1 << 16
 
@@ -62,7 +63,7 @@ class Target:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator["Connection"]:
         """Open a connection for the duration of the context. Raises Unreachable."""
-        try:
+        with _connect_errors(self.timeout):
             async with asyncio.timeout(self.timeout):
                 reader, writer = await asyncio.open_connection(
                     self.address.host,
@@ -70,12 +71,6 @@ class Target:
                     ssl=self.tls,
                     server_hostname=None if self.tls is None else self.name,
                 )
-        except ssl.SSLError as error:
-            raise NoTls(tls_reason(error)) from error
-        except TimeoutError:
-            raise Unreachable(f"no answer within {self.timeout:g} s") from None
-        except OSError as error:
-            raise Unreachable(reason(error)) from error
         try:
             writer.write(self.prefix)
             yield Connection(reader, writer, self.timeout)
@@ -90,9 +85,31 @@ class Target:
         async with self.opened() as opened:
             return await opened.exchange(data, enough)
 
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[RemotingClient]:
+        """Open a remoting client for the duration of the context. Raises Unreachable."""
+        connecting = connect(self.address, self.timeout, tls=self.tls, server_name=self.name, prefix=self.prefix)
+        async with contextlib.AsyncExitStack() as stack:
+            with _connect_errors(self.timeout):
+                opened = await stack.enter_async_context(connecting)
+            yield opened
+
+
+@contextmanager
+def _connect_errors(timeout: float) -> Iterator[None]:
+    """Convert errors of a connection attempt. Raises Unreachable."""
+    try:
+        yield
+    except ssl.SSLError as error:
+        raise NoTls(tls_reason(error)) from error
+    except TimeoutError:
+        raise Unreachable(f"no answer within {timeout:g} s") from None
+    except OSError as error:
+        raise Unreachable(reason(error)) from error
+
 
 class Connection:
-    """An open connection."""
+    """An open connection for raw exchanges."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout: float) -> None:
         self._reader = reader
@@ -118,10 +135,8 @@ class Connection:
                     received += chunk
         except TimeoutError:
             return Exchange(received, End.SILENT)
-        except ssl.SSLError as error:
-            return Exchange(received, End.CLOSED, tls_reason(error))
         except OSError as error:
-            return Exchange(received, End.CLOSED, reason(error))
+            return Exchange(received, End.CLOSED, close_reason(error))
         return Exchange(received, End.ENOUGH)
 
 
@@ -137,6 +152,13 @@ def reason(error: OSError) -> str:
     if error.strerror is None:
         return _UNWORDED.get(type(error), str(error) or type(error).__name__)
     return error.strerror.lower()
+
+
+def close_reason(error: Exception | None) -> str:
+    """Return the reason of the end of a connection; empty if it was closed in order."""
+    if isinstance(error, ssl.SSLError):
+        return tls_reason(error)
+    return reason(error) if isinstance(error, OSError) else ""
 
 
 def tls_reason(error: ssl.SSLError) -> str:

@@ -85,17 +85,11 @@ async def _wants_alpn(line: Target) -> bool:
 async def _accepts_plain(line: Target) -> Exchange:
     """Return the result of a remoting request; any response shows that plain connections are accepted."""
     try:
-        async with line.opened() as opened:
-            return await _hello(opened)
-    except Unreachable as error:
-        return Exchange(b"", End.CLOSED, str(error))
-
-
-async def _hello(opened: Connection) -> Exchange:
-    try:
-        answer = await wire.ask_route(opened, "gantry-doctor")
+        answer = await wire.ask_route(line, wire.UNUSED_TOPIC)
     except wire.Unanswered as error:
         return error.exchange
+    except Unreachable as error:
+        return Exchange(b"", End.CLOSED, str(error))
     return Exchange(answer.encode(), End.ENOUGH)
 
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from proxy.tools.doctor import wire
 from proxy.tools.doctor.connection import Unreachable
 from proxy.tools.doctor.findings import Finding, finding
-from proxy.tools.doctor.protocols import UNUSED_TOPIC
 from proxy.tools.doctor.session import Diagnosis
 from proxy.tools.doctor.wire import Unanswered
 
@@ -17,10 +16,10 @@ async def check_idle_timeout(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
     if seconds is None or not diagnosis.remoting:
         return
     try:
-        async with diagnosis.line.opened() as opened:
-            await wire.ask_route(opened, UNUSED_TOPIC)
+        async with diagnosis.line.client() as client:
+            await wire.ask_route(client, wire.UNUSED_TOPIC)
             await asyncio.sleep(seconds)
-            await wire.ask_route(opened, UNUSED_TOPIC)
+            await wire.ask_route(client, wire.UNUSED_TOPIC)
     except (Unanswered, Unreachable):
         yield finding("idle.cut", seconds=seconds)
     else:

@@ -16,14 +16,11 @@ from proxy.tools.doctor.wire import Unanswered
 from remoting.codes import LanguageCode, RequestCode, ResponseCode, version_text
 from remoting.command import RemotingCommand
 
-# A topic that does not exist: an error response identifies the server too.
-UNUSED_TOPIC = "gantry-doctor"
 # GET_BROKER_RUNTIME_INFO (RocketMQ's RequestCode): brokers answer it, name servers and proxies do not.
 _RUNTIME_INFO = 28
 _MESSAGING = service_pb2.DESCRIPTOR.services_by_name["MessagingService"].full_name
 # The health service does not know this service, or does not exist.
 _NO_HEALTH = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND)
-
 
 BROKER, NAME_SERVER = "a broker", "a name server"
 _SOCKET = "Gantry's embedded broker, on the socket of its own"
@@ -67,7 +64,7 @@ async def check_protocols(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
     greeting: RemotingCommand | None = None
     trouble, silence = "", None
     try:
-        greeting = await wire.ask_route(diagnosis.line, UNUSED_TOPIC)
+        greeting = await wire.ask_route(diagnosis.line, wire.UNUSED_TOPIC)
     except (Unanswered, Unreachable) as error:
         trouble = str(error)
         silence = error.exchange if isinstance(error, Unanswered) else None
@@ -106,7 +103,7 @@ async def _explain_silence(diagnosis: Diagnosis) -> Finding:
     """Find out why neither plain nor TLS works: a missing PROXY header, or another kind of server."""
     line = diagnosis.plain_target
     try:
-        await wire.ask_route(replace(line, prefix=wire.PROXY_LOCAL), UNUSED_TOPIC)
+        await wire.ask_route(replace(line, prefix=wire.PROXY_LOCAL), wire.UNUSED_TOPIC)
     except (Unanswered, Unreachable):
         pass
     else:
@@ -130,7 +127,7 @@ async def _try_grpc(diagnosis: Diagnosis) -> str | None:
     """Request a route by gRPC; return None if the messaging service answers, else the reason."""
     async with calling(diagnosis) as rpcs:
         try:
-            await rpcs.route(UNUSED_TOPIC)
+            await rpcs.route(wire.UNUSED_TOPIC)
         except rpc.Refused as error:
             return str(error)
     return None

@@ -11,11 +11,11 @@ from proxy.tools.doctor.findings import Finding, finding
 from proxy.tools.doctor.name_resolution import lookup
 from proxy.tools.doctor.protocols import BROKER, NAME_SERVER, calling
 from proxy.tools.doctor.session import Diagnosis
-from proxy.tools.doctor.wire import Speaker, Unanswered
-from remoting import routes
+from proxy.tools.doctor.wire import Unanswered
+from proxy.tools.remoting_client import Speaker, route_from_reply
 from remoting.codes import OWN_VERSION, ResponseCode, version_ordinal
-from remoting.command import RemotingCommand
 from remoting.errors import BodyError
+from remoting.routes import TopicRoute
 
 # Topics of brokers: their routes exist even if the user names no topic.
 _COMMON = ("TBW102", "SELF_TEST_TOPIC", "BenchmarkTest")
@@ -58,7 +58,7 @@ async def check_routes(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
         yield finding("route.unknown", kind=_GRPC, topics="system topics are not theirs")
 
 
-async def _any_route(diagnosis: Diagnosis) -> routes.TopicRoute | None:
+async def _any_route(diagnosis: Diagnosis) -> TopicRoute | None:
     wanted = diagnosis.options.topic
     for topic in _COMMON if wanted is None else (wanted,):
         route = await _route(diagnosis, topic, _NEW.speaker)
@@ -67,15 +67,11 @@ async def _any_route(diagnosis: Diagnosis) -> routes.TopicRoute | None:
     return None
 
 
-async def _route(diagnosis: Diagnosis, topic: str, speaker: Speaker) -> routes.TopicRoute | None:
+async def _route(diagnosis: Diagnosis, topic: str, speaker: Speaker) -> TopicRoute | None:
     try:
-        return _parsed(topic, await wire.ask_route(diagnosis.line, topic, speaker))
+        return route_from_reply(topic, await wire.ask_route(diagnosis.line, topic, speaker))
     except (Unanswered, Unreachable, BodyError):
         return None
-
-
-def _parsed(topic: str, answer: RemotingCommand) -> routes.TopicRoute | None:
-    return routes.parse(topic, answer.body) if answer.code == ResponseCode.SUCCESS else None
 
 
 async def _remoting(diagnosis: Diagnosis, topic: str) -> AsyncIterator[Finding]:
@@ -94,7 +90,7 @@ async def _remoting(diagnosis: Diagnosis, topic: str) -> AsyncIterator[Finding]:
             yield await check_address(diagnosis, name, address, topic)
 
 
-def _addresses(route: routes.TopicRoute) -> dict[str, set[str]]:
+def _addresses(route: TopicRoute) -> dict[str, set[str]]:
     return {broker["brokerName"]: set(broker["brokerAddrs"].values()) for broker in route.data["brokerDatas"]}
 
 
@@ -154,7 +150,7 @@ async def _ask(diagnosis: Diagnosis, line: Target, topic: str) -> tuple[str, ...
     answer = await wire.ask_route(line, topic, _NEW.speaker)
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         return None
-    route = _parsed(topic, answer)
+    route = route_from_reply(topic, answer)
     if route is not None and diagnosis.kind == NAME_SERVER:
         return None
     return () if route is None else route.brokers

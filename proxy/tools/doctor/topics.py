@@ -16,11 +16,13 @@ from proxy.tools.doctor.findings import Finding, finding
 from proxy.tools.doctor.name_resolution import lookup
 from proxy.tools.doctor.protocols import BROKER, calling
 from proxy.tools.doctor.session import Diagnosis
-from proxy.tools.doctor.wire import Speaker, Unanswered
-from remoting import messages, properties, routes, send_message
+from proxy.tools.doctor.wire import Unanswered
+from proxy.tools.remoting_client import Speaker, route_from_reply
+from remoting import messages, properties, send_message
 from remoting.codes import OWN_VERSION, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from remoting.routes import TopicRoute
 
 _SPEAKER = Speaker("JAVA", OWN_VERSION)
 _BODY = b"gantry doctor was here"
@@ -53,7 +55,7 @@ async def check_topic_and_group(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
         return
     try:
         answer = await wire.ask_route(diagnosis.line, topic, _SPEAKER)
-        route = None if answer.code != ResponseCode.SUCCESS else routes.parse(topic, answer.body)
+        route = route_from_reply(topic, answer)
     except (Unanswered, Unreachable, RemotingError) as error:
         yield finding("remoting.none", error=error)
         return
@@ -82,7 +84,7 @@ def _unknown(topic: str, answer: RemotingCommand) -> Finding:
     return finding("topic.denied", topic=topic, action="its route", code=answer.code, remark=answer.remark)
 
 
-async def _queues(route: routes.TopicRoute) -> AsyncIterator[Finding]:
+async def _queues(route: TopicRoute) -> AsyncIterator[Finding]:
     writable = len(route.writable)
     readable = sum(queues.readable for queues in route.queues)
     if writable and readable:
@@ -105,7 +107,7 @@ async def _types(diagnosis: Diagnosis, topic: str) -> list[str]:
     return sorted({MessageType.Name(kind) for queue in answer.message_queues for kind in queue.accept_message_types})
 
 
-async def _queue(diagnosis: Diagnosis, route: routes.TopicRoute) -> _Queue | None:
+async def _queue(diagnosis: Diagnosis, route: TopicRoute) -> _Queue | None:
     """Return a queue to write to, or at least to read from, at the address that clients get."""
     names = [*route.writable, *((name, 0) for name in route.readable())]
     if not names:

@@ -1,4 +1,4 @@
-"""Requests in the three protocols, each on its own connection, as stateless clients make them."""
+"""Remoting and HTTP requests of the doctor, each on its own connection, as stateless clients make them."""
 
 import http.client
 import io
@@ -6,18 +6,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from proxy.tools.doctor.connection import Connection, End, Exchange, Target
-from remoting import command as commands
+from proxy.tools.doctor.connection import End, Exchange, Target, close_reason
+from proxy.tools.remoting_client import RemotingClient, Speaker, route_fields
 from remoting.codes import STANDARD_JSON_VERSION, RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
-from remoting.frame import FrameDecoder
+from remoting.errors import ConnectionLost, RequestTimeout
 
+# A topic that does not exist: an error response identifies the server too.
+UNUSED_TOPIC = "gantry-doctor"
 # PROXY protocol version 2 (section 2.2): signature, version 2 with the command LOCAL, no address, no further bytes.
 PROXY_LOCAL = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"
-_LENGTH = 4
-# No remoting frame begins with a larger byte: the highest byte of its length.
-_HIGHEST = 1
 
 
 class Unanswered(Exception):
@@ -28,41 +26,33 @@ class Unanswered(Exception):
         self.exchange = exchange
 
 
-@dataclass(frozen=True, slots=True)
-class Speaker:
-    """The client's language and version in commands."""
-
-    language: str = "JAVA"
-    version: int = STANDARD_JSON_VERSION
+# Older clients' version, from which on routes are standard JSON.
+_DEFAULT_SPEAKER = Speaker("JAVA", STANDARD_JSON_VERSION)
 
 
 async def ask(
-    line: Target | Connection, code: int, fields: Mapping[str, str], body: bytes = b"", speaker: Speaker = Speaker()
+    line: Target | RemotingClient,
+    code: int,
+    fields: Mapping[str, str],
+    body: bytes = b"",
+    speaker: Speaker = _DEFAULT_SPEAKER,
 ) -> RemotingCommand:
     """Send one remoting request; return its response. Raises Unanswered, Unreachable."""
-    command = commands.request(code, dict(fields), body)
-    command.header.update(language=speaker.language, version=speaker.version)
-    exchange = await line.exchange(command.encode() + body, _is_frame)
-    if exchange.end is not End.ENOUGH:
-        raise Unanswered(exchange)
+    if isinstance(line, Target):
+        async with line.client() as client:
+            return await ask(client, code, fields, body, speaker)
     try:
-        (frame, *_) = FrameDecoder().feed(exchange.received)
-        return commands.decode(frame)
-    except (RemotingError, ValueError):
-        raise Unanswered(exchange) from None
+        return await line.request(code, fields, body, speaker=speaker)
+    except RequestTimeout:
+        raise Unanswered(Exchange(line.first_bytes, End.SILENT)) from None
+    except ConnectionLost:
+        end = End.ENOUGH if line.closed_by_protocol_error else End.CLOSED
+        raise Unanswered(Exchange(line.first_bytes, end, close_reason(line.connection_error))) from None
 
 
-async def ask_route(line: Target | Connection, topic: str, speaker: Speaker = Speaker()) -> RemotingCommand:
+async def ask_route(line: Target | RemotingClient, topic: str, speaker: Speaker = _DEFAULT_SPEAKER) -> RemotingCommand:
     """Send GET_ROUTEINFO_BY_TOPIC, the first request of every remoting client."""
-    fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
-    return await ask(line, RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, speaker=speaker)
-
-
-def _is_frame(received: bytes) -> bool:
-    """Return whether a frame is complete, or the bytes cannot become one."""
-    if received[:1] > bytes([_HIGHEST]):
-        return True
-    return len(received) >= _LENGTH and len(received) >= _LENGTH + int.from_bytes(received[:_LENGTH])
+    return await ask(line, RequestCode.GET_ROUTEINFO_BY_TOPIC, route_fields(topic), speaker=speaker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +70,16 @@ class HttpAnswer:
         """
         text = self.body.decode(errors="replace").strip()
         try:
-            describe_bytes = json.loads(text)
+            report = json.loads(text)
         except ValueError:
-            describe_bytes = None
-        if not isinstance(describe_bytes, dict):
+            report = None
+        if not isinstance(report, dict):
             return text.partition("\n")[0][:200] or "no reason is given"
-        checks = describe_bytes.get("checks")
+        checks = report.get("checks")
         if isinstance(checks, dict):
             failing = [f"{name}: {check['reason']}" for name, check in checks.items() if check.get("status") == "fail"]
             return "; ".join(failing) or text[:200]
-        return str(describe_bytes.get("detail") or describe_bytes.get("title") or text)[:200]
+        return str(report.get("detail") or report.get("title") or text)[:200]
 
 
 async def get(line: Target, path: str) -> HttpAnswer:
@@ -98,7 +88,7 @@ async def get(line: Target, path: str) -> HttpAnswer:
     exchange = await line.exchange(request.encode(), lambda received: received[:1] not in (b"", b"H"))
     if not exchange.received.startswith(b"HTTP/1."):
         raise Unanswered(exchange)
-    answer = http.client.HTTPResponse(_Received(exchange.received))  # type: ignore[arg-type]  # it wants a file only
+    answer = http.client.HTTPResponse(_Received(exchange.received))  # type: ignore[arg-type]  # reads a file
     try:
         answer.begin()
         return HttpAnswer(answer.status, answer.headers, answer.read())
