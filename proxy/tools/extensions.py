@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 GROUP = "gantry.commands"
 # Names and texts for `gantry --help`.
-KNOWN = {"analytics": "questions about traffic records: a report, what stands out, roll-ups, alerts"}
+KNOWN = {"analytics": "analyse traffic records: reports, anomalies, roll-ups, alerts"}
 
 Command = Callable[[Sequence[str]], int]
 

@@ -12,22 +12,32 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     """Add the command to `gantry`."""
     parser = commands.add_parser(
         "doctor",
-        help="look at an access point as a client would, and say what to change",
-        description="Look at an access point as a client would, and say what to change. "
-        "Exit status: 0 all is well, 1 something is worth a look, 2 something is wrong.",
+        help="check an access point as its clients see it, and name remedies",
+        description="Check an access point as its clients see it, and name remedies. "
+        "Exit status: 0 without problems, 1 with warnings, 2 with failures.",
     )
-    parser.add_argument("endpoint", type=_endpoint, metavar="HOST:PORT", help="what clients dial (port: 8080)")
-    parser.add_argument("--topic", help="a topic that the clients use")
-    parser.add_argument("--group", help="a consumer group that they use")
-    parser.add_argument("--write", action="store_true", help="send a message to the topic, and read it for the group")
-    ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--tls", dest="wanted", action="store_const", const="tls", help="the clients will use TLS")
-    ways.add_argument("--plain", dest="wanted", action="store_const", const="plain", help="they will not")
-    parser.add_argument("--ca", type=Path, metavar="FILE", help="PEM of CAs to trust instead of the system's")
-    parser.add_argument("--cert", type=Path, metavar="FILE", help="PEM of the client's certificate")
-    parser.add_argument("--key", type=Path, metavar="FILE", help="PEM of its private key")
-    parser.add_argument("--timeout", type=_seconds, default=5.0, metavar="S", help="seconds for each answer (5)")
-    parser.add_argument("--idle", type=_seconds, metavar="S", help="be silent for so long: is the connection kept?")
+    parser.add_argument(
+        "endpoint", type=_endpoint, metavar="HOST:PORT", help="endpoint of clients (default port: 8080)"
+    )
+    parser.add_argument("--topic", help="topic that the clients use")
+    parser.add_argument("--group", help="consumer group that the clients use")
+    parser.add_argument("--write", action="store_true", help="send a message to --topic, and read it as --group")
+    transport = parser.add_mutually_exclusive_group()
+    transport.add_argument("--tls", dest="wanted", action="store_const", const="tls", help="clients will use TLS")
+    transport.add_argument(
+        "--plain", dest="wanted", action="store_const", const="plain", help="clients will not use TLS"
+    )
+    parser.add_argument(
+        "--ca", type=Path, metavar="FILE", help="CA certificates to trust, in PEM (default: those of the system)"
+    )
+    parser.add_argument("--cert", type=Path, metavar="FILE", help="certificate of the client, in PEM")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="private key of --cert, in PEM")
+    parser.add_argument(
+        "--timeout", type=_seconds, default=5.0, metavar="S", help="timeout of each response, in seconds (default: 5)"
+    )
+    parser.add_argument(
+        "--idle", type=_seconds, metavar="S", help="check that a connection survives so many idle seconds"
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON document")
 
 
