@@ -37,8 +37,8 @@ _IMPORT = (
     "Create topics, groups and messages from the file of an export. Existing topics and groups are changed to match. "
     "Messages are sent in order to the queue that they came from, or to another one if it does not exist, each with a "
     "property GANTRY_ORIGIN that names its source. A message whose origin is already in the queue is skipped, so an "
-    "interrupted import can be repeated, and a second import changes nothing. An invalid line is reported by its number "
-    "before anything is sent."
+    "interrupted import can be repeated, and a second import changes nothing. An invalid line is reported by its "
+    "number before anything is sent."
 )
 
 
