@@ -19,6 +19,8 @@ class Abuse(StrEnum):
     EMPTY_DATA = "empty_data"
     PRIORITY_FLOOD = "priority_flood"
     UNKNOWN_FRAMES = "unknown_frames"
+    FRAME_FLOOD = "frame_flood"
+    SLOW_FRAME = "slow_frame"
     REFUSED_STREAMS = "refused_streams"
     SETTINGS_TIMEOUT = "settings_timeout"
     SLOW_READER = "slow_reader"
@@ -39,6 +41,21 @@ RATES: dict[Abuse, tuple[int, float]] = {
     Abuse.PRIORITY_FLOOD: (1024, 128.0),
     Abuse.UNKNOWN_FRAMES: (256, 32.0),
 }
+
+
+# Frames that carry nothing by themselves: WINDOW_UPDATE, RST_STREAM, PING, acknowledgements, frames on closed streams,
+# and DATA frames of a few bytes. A fixed rate would hit clients with many calls or large responses, so the budget grows
+# with the work that such frames accompany. Clients send at most one WINDOW_UPDATE for a stream and one for the
+# connection per DATA frame that they receive (16 KiB of a large response), a PING per bandwidth measurement (grpc-go,
+# grpc-java), and one RST_STREAM per cancelled request. Envoy allows 10 WINDOW_UPDATEs per DATA frame that it has sent.
+# Allowed burst in frames (some 20 ms of the server's time), and frames per second after it.
+FRAME_BURST, FRAME_RATE = 10_000, 1_000.0
+# Frames per request that the peer has opened.
+FRAMES_PER_REQUEST = 4
+# Sent bytes that allow one more frame. More than the 17 bytes of an answer to PING, which must not pay for the next.
+SENT_BYTES_PER_FRAME = 32
+# Size in bytes below which a DATA frame that does not end its stream is charged.
+SMALL_DATA = 16
 
 
 class TokenBucket:
@@ -62,10 +79,23 @@ class TokenBucket:
 class AbuseGuard:
     """Counts acts of one connection's peer that are harmless if they are rare."""
 
-    __slots__ = ("_buckets", "_limits", "_ping_at", "_ping_strikes")
+    __slots__ = (
+        "_buckets",
+        "_frames",
+        "_frames_at",
+        "_limits",
+        "_paid_bytes",
+        "_paid_requests",
+        "_ping_at",
+        "_ping_strikes",
+    )
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, now: float) -> None:
         self._limits = limits
+        # Frames that the peer may send until the budget is computed again, and the state at the last computation.
+        self._frames = FRAME_BURST
+        self._frames_at = now
+        self._paid_requests = self._paid_bytes = 0
         self._buckets: dict[Abuse, TokenBucket] = {}
         self._ping_at = float("-inf")
         self._ping_strikes = 0
@@ -77,6 +107,27 @@ class AbuseGuard:
             bucket = self._buckets[abuse] = TokenBucket(*RATES[abuse], now)
         if not bucket.spend(now):
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, abuse.value, abuse)
+
+    def charge_frame(self, now: float, requests: int, sent_bytes: int) -> None:
+        """Count one frame that carries nothing by itself. Raises ConnectionFault if there are too many.
+
+        requests, sent_bytes: requests of the peer and bytes sent to it since the connection began; they pay for frames.
+        """
+        self._frames -= 1
+        if self._frames >= 0:
+            return
+        # Computed only once the tokens are used up, so that an ordinary frame costs a comparison.
+        earned = (
+            (now - self._frames_at) * FRAME_RATE
+            + (requests - self._paid_requests) * FRAMES_PER_REQUEST
+            + (sent_bytes - self._paid_bytes) / SENT_BYTES_PER_FRAME
+        )
+        self._frames += min(int(earned), FRAME_BURST)
+        self._frames_at, self._paid_requests, self._paid_bytes = now, requests, sent_bytes
+        if self._frames < 0:
+            raise ConnectionFault(
+                ErrorCode.ENHANCE_YOUR_CALM, "too many frames for the requests and responses", Abuse.FRAME_FLOOD
+            )
 
     def charge_ping(self, responded: bool, now: float) -> None:
         """Apply gRPC's keepalive rule (gRFC A8): pings at an interval, or with responses in between.

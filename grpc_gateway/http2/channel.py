@@ -1,10 +1,12 @@
 """The I/O of an HTTP/2 connection: a transport, one write per turn of the event loop, back-pressure, closing.
 
-Back-pressure has four rules:
+Back-pressure has five rules:
 1. The channel stops reading from a peer whose socket is full.
 2. Requests of a peer whose windows are full are deferred; over a hard limit of waiting bytes the connection is closed.
 3. Writers to a full socket wait in a queue (`writable`).
 4. A stream that reads or writes much yields to the others (`yield_turn`), so that a full socket can be reported.
+5. A read with many frames is handled in slices over several turns of the event loop (`BacklogQueue`), and the channel
+   stops reading meanwhile.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ from collections import deque
 from enum import StrEnum
 from typing import cast
 
+from grpc_gateway.http2.backlog import BacklogQueue
 from grpc_gateway.http2.connection import Connection
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode
 from grpc_gateway.http2.limits import DEFAULT_LIMITS, DEFAULT_TIMEOUTS, Limits, Timeouts
@@ -51,11 +54,18 @@ class Http2Channel(asyncio.Protocol):
 
     cause: why the connection ends, or None while it is open.
     congested: the socket is full.
+    backlog: the queue that this connection shares with others while its received frames wait.
     writers: tasks that wait for the socket, in their order; None before the first.
     spent: bytes read and written since the last yield, compared with `TURN_BYTES`.
     """
 
-    def __init__(self, peer: Peer, limits: Limits = DEFAULT_LIMITS, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        limits: Limits = DEFAULT_LIMITS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        backlog: BacklogQueue | None = None,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.peer = peer
         self.http2 = Connection(self.loop.time(), limits, self._schedule_flush)
@@ -64,6 +74,8 @@ class Http2Channel(asyncio.Protocol):
         self.closed = False
         self.writers: deque[asyncio.Future[None]] | None = None
         self.spent = 0
+        self._backlog = BacklogQueue(self.loop) if backlog is None else backlog
+        self._backlogged = False
         self._sender = self.http2.sender
         self._timeouts = timeouts
         self._transport: asyncio.Transport | None = None
@@ -114,10 +126,41 @@ class Http2Channel(asyncio.Protocol):
             self._handle_change(stream)
         if self._deferred:
             self._handle_deferred()
+        if self.http2.pending and not self._backlogged:
+            self._start_backlog()
         if scheduled:
             # The responses go out with the flush that is already scheduled.
             return
         self._flush()
+
+    def _start_backlog(self) -> None:
+        self._backlogged = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+        self._backlog.add(self)
+
+    def handle_more(self) -> bool:
+        """Handle the next received frames; return whether more of them wait."""
+        http2 = self.http2
+        if not self._ending:
+            scheduled, self._flush_pending = self._flush_pending, True
+            for stream in http2.receive_more(self.loop.time()):
+                self._handle_change(stream)
+            if self._deferred:
+                self._handle_deferred()
+            if not scheduled:
+                self._flush()
+            if http2.pending and not self.closed and not self._ending:
+                return True
+        self._backlogged = False
+        self._resume_reading()
+        return False
+
+    def _resume_reading(self) -> None:
+        """Read again, unless the socket is full or received frames wait."""
+        transport = self._transport
+        if transport is not None and not transport.is_closing() and not self.congested and not self._backlogged:
+            transport.resume_reading()
 
     def eof_received(self) -> None:
         """End all streams: a peer that has closed its side cannot widen windows or cancel requests.
@@ -141,8 +184,7 @@ class Http2Channel(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.congested = False
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._resume_reading()
         self._resume_writer()
 
     def connection_lost(self, error: Exception | None) -> None:

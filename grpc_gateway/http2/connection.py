@@ -1,8 +1,9 @@
 """The server side of an HTTP/2 connection (RFC 9113), without I/O.
 
 `receive` takes received bytes and returns the streams that have changed; the streams hold the received data. A request
-that is reset within the same read is therefore never started. Responses are sent by the streams' methods at any time;
-`sender` collects the bytes to send, and calls `wake` for the first of them.
+that is reset within the same read is therefore never started. Of many bytes, `receive` handles the first frames only,
+and `receive_more` the next ones, so that a read full of small frames does not hold the event loop. Responses are sent
+by the streams' methods at any time; `sender` collects the bytes to send, and calls `wake` for the first of them.
 
 There is no clock: `receive` and `check` are given the current time.
 """
@@ -10,7 +11,7 @@ There is no clock: `receive` and `check` are given the current time.
 from collections.abc import Callable
 
 from grpc_gateway.http2 import frames, settings_frame
-from grpc_gateway.http2.abuse import Abuse, AbuseGuard
+from grpc_gateway.http2.abuse import SMALL_DATA, Abuse, AbuseGuard
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode, StreamFault
 from grpc_gateway.http2.header_block import PartialBlock, fragment, unpadded
 from grpc_gateway.http2.hpack import Decoder, HeaderListTooLarge
@@ -24,6 +25,9 @@ _CONTINUATION = frames.CONTINUATION
 _END_STREAM, _END_HEADERS, _PADDED = frames.END_STREAM, frames.END_HEADERS, frames.PADDED
 _DRAIN_PING = b"goingawa"
 _KEEPALIVE_PING = b"keepaliv"
+# Bytes of frames that one call handles, and the rest of the last frame. About 450 of the smallest frames or 30 small
+# requests, which take a few milliseconds.
+_SLICE_BYTES = 4096
 
 
 class Connection:
@@ -33,6 +37,7 @@ class Connection:
     requests: number of streams that the peer has opened.
     fault: the reason for which the connection was ended, if any.
     draining: GOAWAY has been sent for new streams.
+    pending: received frames wait for `receive_more`.
     pinged_at: when the unanswered keepalive ping was sent, or None.
     """
 
@@ -42,6 +47,8 @@ class Connection:
         "_greeted",
         "_now",
         "_partial_block",
+        "_partial_frame_at",
+        "_position",
         "_settings_acknowledged",
         "_table",
         "_unparsed",
@@ -50,6 +57,7 @@ class Connection:
         "fault",
         "limits",
         "opened_at",
+        "pending",
         "pinged_at",
         "requests",
         "sender",
@@ -67,12 +75,17 @@ class Connection:
         self.draining = False
         self.opened_at = self._now = now
         self.pinged_at: float | None = None
+        self.pending = False
+        # Received bytes, and the position in them after the last frame that was handled.
         self._unparsed = b""
+        self._position = 0
+        # When the frame whose rest has not arrived became the next one.
+        self._partial_frame_at = now
         self._greeted = False
         self._settings_acknowledged = False
         self._decoder: Decoder[Field] = Decoder(make_field, limits.header_list)
         self._partial_block: PartialBlock | None = None
-        self._abuse = AbuseGuard(limits)
+        self._abuse = AbuseGuard(limits, now)
         self._send_preface()
 
     def _send_preface(self) -> None:
@@ -97,14 +110,32 @@ class Connection:
         self._now = self.sender.now = now
         self.pinged_at = None
         if self._unparsed:
-            data = self._unparsed + data
+            data = self._unparsed[self._position :] + data
+            self._unparsed, self._position = data, 0
+            if self.pending:
+                return []
+        return self._receive_slice(data, 0)
+
+    def receive_more(self, now: float) -> list[Stream]:
+        """Handle the next received frames, if `pending`; return the streams that have changed."""
+        if not self.pending:
+            return []
+        self._now = self.sender.now = now
+        return self._receive_slice(self._unparsed, self._position)
+
+    def _receive_slice(self, data: bytes, start: int) -> list[Stream]:
         table = self._table
         table.receiving = True
         try:
-            position = 0 if self._greeted else self._receive_preface(data)
+            position = start if self._greeted else self._receive_preface(data)
             if self._greeted:
                 position = self._receive_frames(data, position)
-            self._unparsed = data[position:]
+            if self.pending:
+                self._unparsed, self._position = data, position
+            else:
+                self._unparsed, self._position = data[position:], 0
+                if position:
+                    self._partial_frame_at = self._now
         except ConnectionFault as fault:
             self.fail(fault)
         table.receiving = False
@@ -128,8 +159,9 @@ class Connection:
         return len(preface)
 
     def _receive_frames(self, data: bytes, position: int) -> int:
-        """Handle all complete frames; return the position after the last."""
-        unpack, end = frames.unpack_header, len(data) - frames.HEADER_SIZE
+        """Handle complete frames, of a few KiB in all; return the position after the last, and set `pending`."""
+        unpack, last = frames.unpack_header, len(data) - frames.HEADER_SIZE
+        end = min(last, position + _SLICE_BYTES)
         while position <= end:
             word, flags, stream_id = unpack(data, position)
             size = word >> 8
@@ -137,6 +169,7 @@ class Connection:
                 raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes is too large")
             start = position + 9
             if start + size > len(data):
+                last = -1
                 break
             position = start + size
             kind = word & 0xFF
@@ -152,6 +185,7 @@ class Connection:
                     self._abuse.charge(Abuse.UNKNOWN_FRAMES, self._now)
             except StreamFault as fault:
                 self._refuse(stream_id, fault)
+        self.pending = position <= last
         return position
 
     def _refuse(self, stream_id: int, fault: StreamFault) -> None:
@@ -175,6 +209,7 @@ class Connection:
             raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the connection's window")
         stream = self.streams.get(stream_id)
         if stream is None or stream.ended:
+            self._charge_frame()
             table.credit(size)
             table.ids.check_late_data(stream_id)
             return
@@ -196,6 +231,8 @@ class Connection:
             self._end_request(stream)
         elif not payload:
             self._abuse.charge(Abuse.EMPTY_DATA, self._now)
+        elif size < SMALL_DATA:
+            self._charge_frame()
         if not stream.marked:
             stream.marked = True
             table.changed.append(stream)
@@ -242,6 +279,7 @@ class Connection:
             if unchanged:
                 self._decoder.remember(block, head)
         if stream_id > ids.last_accepted:
+            self._charge_frame()
             return
         if len(self.streams) >= self.limits.concurrent_streams:
             raise StreamFault(ErrorCode.REFUSED_STREAM, "too many concurrent streams")
@@ -263,6 +301,7 @@ class Connection:
     def _receive_trailers(self, stream_id: int, fields: list[Field], end_stream: int) -> None:
         stream = self.streams.get(stream_id)
         if stream is None:
+            self._charge_frame()
             self._table.ids.check_late_headers(stream_id)
             return
         if stream.ended:
@@ -287,6 +326,7 @@ class Connection:
     def _receive_rst_stream(self, _: int, stream_id: int, payload: bytes) -> None:
         if len(payload) != 4:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM is not 4 bytes")
+        self._charge_frame()
         stream = self.streams.get(stream_id)
         if stream is None:
             if stream_id == 0 or stream_id > self._table.ids.last:
@@ -304,6 +344,7 @@ class Connection:
             if payload:
                 raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "an acknowledgement of SETTINGS with a payload")
             self._settings_acknowledged = True
+            self._charge_frame()
             return
         sender = self.sender
         sender.apply_settings(settings_frame.parse(payload), self.streams.values())
@@ -323,6 +364,7 @@ class Connection:
             raise _protocol_error("PING on a stream")
         if len(payload) != 8:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "PING is not 8 bytes")
+        self._charge_frame()
         if flags & frames.ACK:
             if payload == _DRAIN_PING and self.draining:
                 self.finish_draining()
@@ -343,6 +385,7 @@ class Connection:
     def _receive_window_update(self, _: int, stream_id: int, payload: bytes) -> None:
         if len(payload) != 4:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE is not 4 bytes")
+        self._charge_frame()
         increment = frames.unpack_word(payload)[0] & MAX_STREAM_ID
         if stream_id == 0:
             if increment == 0:
@@ -361,6 +404,10 @@ class Connection:
             raise StreamFault(ErrorCode.FLOW_CONTROL_ERROR, "WINDOW_UPDATE makes a window too large")
         if stream.outbox:
             self.sender.send_waiting(stream)
+
+    def _charge_frame(self) -> None:
+        """Count a frame that carries nothing by itself. Raises ConnectionFault if there are too many."""
+        self._abuse.charge_frame(self._now, self.requests, self.sender.flushed_bytes)
 
     # The end of the connection.
 
@@ -423,6 +470,8 @@ class Connection:
     def _close_all(self, code: ErrorCode) -> None:
         self.closed = True
         self._unparsed = b""
+        self._position = 0
+        self.pending = False
         self._partial_block = None
         self._table.close_all(code)
 

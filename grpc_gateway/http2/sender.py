@@ -34,6 +34,7 @@ class FrameSender:
     """Frames in the order in which they are sent, as far as the peer's windows allow.
 
     output: encoded frames that `take` returns.
+    flushed_bytes: bytes that `take` has returned.
     wake: called when `output` gets its first bytes.
     now: the time of the event being processed, in seconds.
     waiting: bytes of responses that wait for the peer's windows.
@@ -51,6 +52,7 @@ class FrameSender:
         "_listener",
         "_on_overflow",
         "_window",
+        "flushed_bytes",
         "initial_window",
         "now",
         "output",
@@ -72,6 +74,7 @@ class FrameSender:
         self.now = self.progressed_at = now
         self.wake = wake
         self.output: list[bytes] = []
+        self.flushed_bytes = 0
         self.waiting = 0
         # The peer may ping before the first response.
         self.responded = True
@@ -90,7 +93,9 @@ class FrameSender:
     def take(self) -> bytes:
         """Return and remove the bytes to send."""
         output, self.output = self.output, []
-        return output[0] if len(output) == 1 else b"".join(output)
+        data = output[0] if len(output) == 1 else b"".join(output)
+        self.flushed_bytes += len(data)
+        return data
 
     def write(self, data: bytes) -> None:
         """Append an encoded frame."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import grpc
 
+from grpc_gateway.http2.backlog import BacklogQueue
 from grpc_gateway.http2.channel import Http2Channel
 from grpc_gateway.http2.errors import ErrorCode
 from grpc_gateway.http2.stream import Stream
@@ -30,8 +31,9 @@ class GrpcConnection(Http2Channel):
         deadlines: Deadlines,
         on_open: "Callable[[GrpcConnection], None]",
         on_close: "Callable[[GrpcConnection], None]",
+        backlog: BacklogQueue,
     ) -> None:
-        super().__init__(peer, options.limits, options.timeouts)
+        super().__init__(peer, options.limits, options.timeouts, backlog)
         self.open_calls = OpenCalls(options, deadlines)
         self._options = options
         self._methods = methods

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from grpc_gateway.http2.backlog import BacklogQueue
 from grpc_gateway.http2.channel import CloseCause
 from grpc_gateway.server.connection import GrpcConnection
 from grpc_gateway.server.deadlines import Deadlines
@@ -44,6 +45,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self._methods = Registry()
         self._deadlines = Deadlines(self.loop, options.deadline_tick)
+        self._backlog = BacklogQueue(self.loop)
         self._on_open = on_open
         self._on_close = on_close
         self._check_timer: asyncio.TimerHandle | None = None
@@ -66,7 +68,13 @@ class Server:
     def protocol(self, peer: Peer) -> GrpcConnection:
         """Return the protocol for one connection: a `protocol_negotiation` handler."""
         return GrpcConnection(
-            peer, self.options, self._methods, self._deadlines, self._connection_opened, self._connection_closed
+            peer,
+            self.options,
+            self._methods,
+            self._deadlines,
+            self._connection_opened,
+            self._connection_closed,
+            self._backlog,
         )
 
     def _connection_opened(self, connection: GrpcConnection) -> None:

@@ -68,8 +68,10 @@ class Client:
         return self
 
     def send(self, sent: bytes) -> list[Stream]:
-        """Send bytes; return the streams that have changed."""
+        """Send bytes; return the streams that have changed, each once."""
         changed = self.connection.receive(sent, self.now)
+        while self.connection.pending:
+            changed += [stream for stream in self.connection.receive_more(self.now) if stream not in changed]
         self.collect()
         return changed
 
