@@ -95,8 +95,8 @@ async def check_protocols(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
     async for found in _health(diagnosis):
         yield found
     if greeting is not None and greeting.language != LanguageCode.PYTHON.name:
-        told = f"it calls itself RocketMQ {version_text(greeting.version)} ({greeting.language})"
-        yield finding("versions.known", versions=told)
+        versions = f"it calls itself RocketMQ {version_text(greeting.version)} ({greeting.language})"
+        yield finding("versions.known", versions=versions)
 
 
 async def _explain_silence(diagnosis: Diagnosis) -> Finding:

@@ -20,8 +20,8 @@ from remoting.routes import TopicRoute
 # Topics of brokers: their routes exist even if the user names no topic.
 _COMMON = ("TBW102", "SELF_TEST_TOPIC", "BenchmarkTest")
 _WILDCARDS = ("", "0.0.0.0", "::")
-# Broker names, with the addresses that a client gets for each.
-Told = Mapping[str, set[str]]
+# The addresses that a client gets, by broker name.
+BrokerAddresses = Mapping[str, set[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +75,18 @@ async def _route(diagnosis: Diagnosis, topic: str, speaker: Speaker) -> TopicRou
 
 
 async def _remoting(diagnosis: Diagnosis, topic: str) -> AsyncIterator[Finding]:
-    answers: list[tuple[str, Told]] = []
+    answers: list[tuple[str, BrokerAddresses]] = []
     for kind in (_NEW, _OLD):
         route = await _route(diagnosis, topic, kind.speaker)
-        told: Told = {} if route is None else _addresses(route)
-        distinct = sorted(set().union(*told.values()))
-        if not kind.names_brokers and len(told) > 1 and len(distinct) == 1:
-            yield finding("route.one_door", kind=kind.name, count=len(told), address=distinct[0])
-        answers.append((kind.name, told))
+        addresses: BrokerAddresses = {} if route is None else _addresses(route)
+        distinct = sorted(set().union(*addresses.values()))
+        if not kind.names_brokers and len(addresses) > 1 and len(distinct) == 1:
+            yield finding("route.one_door", kind=kind.name, count=len(addresses), address=distinct[0])
+        answers.append((kind.name, addresses))
     if answers[0][1] == answers[1][1]:
         answers = [("remoting clients", answers[0][1])]
-    for name, told in answers:
-        for address in sorted(set().union(*told.values())):
+    for name, addresses in answers:
+        for address in sorted(set().union(*addresses.values())):
             yield await check_address(diagnosis, name, address, topic)
 
 
@@ -108,41 +108,41 @@ async def _grpc(diagnosis: Diagnosis, topic: str) -> AsyncIterator[Finding]:
         yield await check_address(diagnosis, _GRPC, address, topic)
 
 
-def _distinct(told: Iterable[set[str]]) -> list[str]:
-    return sorted(set().union(*told))
+def _distinct(addresses: Iterable[set[str]]) -> list[str]:
+    return sorted(set().union(*addresses))
 
 
 async def check_address(diagnosis: Diagnosis, kind: str, text: str, topic: str) -> Finding:
     """Check an address that clients get."""
-    met = {"kind": kind, "address": text}
+    subject = {"kind": kind, "address": text}
     try:
-        told = HostPort.parse(text)
+        address = HostPort.parse(text)
     except ValueError:
-        return finding("route.wildcard", **met)
-    if told.host in _WILDCARDS or told.port == 0:
-        return finding("route.wildcard", **met)
-    if _is_loopback(told) and not all(map(_is_loopback, diagnosis.addresses)):
-        return finding("route.loopback", **met)
+        return finding("route.wildcard", **subject)
+    if address.host in _WILDCARDS or address.port == 0:
+        return finding("route.wildcard", **subject)
+    if _is_loopback(address) and not all(map(_is_loopback, diagnosis.addresses)):
+        return finding("route.loopback", **subject)
     try:
-        found = await lookup(told)
+        resolved = await lookup(address)
     except (OSError, UnicodeError) as error:
-        return finding("route.unresolved", **met, error=getattr(error, "strerror", None) or error)
-    line = replace(diagnosis.line, address=found[0])
+        return finding("route.unresolved", **subject, error=getattr(error, "strerror", None) or error)
+    line = replace(diagnosis.line, address=resolved[0])
     try:
         # A gRPC client's address need not serve remoting.
-        there = await (_ask_grpc(diagnosis, found[0], topic) if kind == _GRPC else _ask(diagnosis, line, topic))
+        there = await (_ask_grpc(diagnosis, resolved[0], topic) if kind == _GRPC else _ask(diagnosis, line, topic))
     except Unreachable as error:
-        return finding("route.unreachable", **met, error=error)
+        return finding("route.unreachable", **subject, error=error)
     except (Unanswered, rpc.Refused, BodyError) as error:
-        return finding("route.mute", **met, error=error)
+        return finding("route.mute", **subject, error=error)
     if there is None:
-        return finding("route.broker", **met)
-    if told in (diagnosis.options.endpoint, diagnosis.address):
-        return finding("route.same", **met)
+        return finding("route.broker", **subject)
+    if address in (diagnosis.options.endpoint, diagnosis.address):
+        return finding("route.same", **subject)
     here = diagnosis.brokers or there
     if set(there) != set(here):
-        return finding("route.elsewhere", **met, there=", ".join(there) or "none", here=", ".join(here))
-    return finding("route.reached", **met)
+        return finding("route.elsewhere", **subject, there=", ".join(there) or "none", here=", ".join(here))
+    return finding("route.reached", **subject)
 
 
 async def _ask(diagnosis: Diagnosis, line: Target, topic: str) -> tuple[str, ...] | None:

@@ -130,13 +130,13 @@ async def calling(address: HostPort, dialled: HostPort, trust: Trust | None, tim
 
 def addresses(answer: QueryRouteResponse) -> dict[str, set[str]]:
     """Return the addresses that a gRPC client gets, by broker."""
-    told: dict[str, set[str]] = {}
+    addresses_by_broker: dict[str, set[str]] = {}
     for queue in answer.message_queues:
         broker = queue.broker
-        told.setdefault(broker.name, set()).update(
+        addresses_by_broker.setdefault(broker.name, set()).update(
             str(HostPort(address.host, address.port)) for address in broker.endpoints.addresses
         )
-    return told
+    return addresses_by_broker
 
 
 def pem(certificate: bytes) -> bytes:

@@ -114,9 +114,9 @@ async def _queue(diagnosis: Diagnosis, route: TopicRoute) -> _Queue | None:
         return None
     broker, number = names[0]
     (data,) = (item for item in route.data["brokerDatas"] if item["brokerName"] == broker)
-    told = HostPort.parse(data["brokerAddrs"][min(data["brokerAddrs"])])
+    address = HostPort.parse(data["brokerAddrs"][min(data["brokerAddrs"])])
     try:
-        found = await lookup(told)
+        found = await lookup(address)
     except (OSError, UnicodeError):
         # The check of routes has reported it.
         return None
