@@ -133,7 +133,8 @@ class Popping(_Machine):
         if handle != out.popped.extra_info:
             self.void.append(out.popped)
         out.popped = PoppedMessage(out.popped.message, handle, out.popped.reconsume_times, out.popped.first_pop_time)
-        out.visible_at = self.harness.now + invisible
+        # A change within the millisecond of the pop gets the next pop time, and its whole invisible time from then on.
+        out.visible_at = handle.pop_time + invisible
 
     @rule(milliseconds=st.sampled_from((1, 100, 800, 4000)))
     def pass_time(self, milliseconds: int) -> None:
