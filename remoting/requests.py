@@ -129,6 +129,7 @@ _CLIENT_TOOL = RequestSpec(
     topic=None,
     group="consumerGroup",
     direction=Direction.BOTH,
+    tool=True,
     rip55=False,
 )
 _TOPIC_STATS = RequestSpec(
@@ -401,7 +402,7 @@ _ROWS = (
         rip55=False,
     ),
     _CLIENT_TOOL,
-    replace(_CLIENT_TOOL, code=_C.CONSUME_MESSAGE_DIRECTLY, rip55=True),
+    replace(_CLIENT_TOOL, code=_C.CONSUME_MESSAGE_DIRECTLY, action=Action.UPDATE, rip55=True),
 )
 
 _INTERNAL_ROWS = (

@@ -33,7 +33,7 @@ class Session:
     seconds at which it arrived.
     known_brokers: names of the brokers that routes have given to the client. registered_brokers: those of them at
     which the client was registered. query_turns: by topic, the index of the broker that answers the client's next
-    QUERY_MESSAGE without a broker name.
+    QUERY_MESSAGE without a broker name. polls: the replies of in-flight long polls.
     """
 
     __slots__ = (
@@ -44,6 +44,7 @@ class Session:
         "known_brokers",
         "language",
         "number",
+        "polls",
         "query_turns",
         "registered_brokers",
         "version",
@@ -60,6 +61,7 @@ class Session:
         self.language = ""
         self.version = 0
         self.query_turns: dict[str, int] = {}
+        self.polls: set[asyncio.Future[RemotingCommand]] = set()
 
 
 class Channel(Protocol):

@@ -7,9 +7,12 @@ from proxy.core.context import Context
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import GoAway, InvalidRequest, NotPermitted, Overloaded, UnsupportedRequest
-from remoting.requests import Action, Direction
+from remoting.requests import Action, Direction, RequestSpec
 
 Check = Callable[[Context], None]
+
+# Bytes of a long poll's body: official clients send none, or a few filter expressions.
+_MAX_POLL_BODY = 64 * 1024
 
 
 def well_formed(context: Context) -> None:
@@ -20,6 +23,8 @@ def well_formed(context: Context) -> None:
     if not spec.required <= context.fields.keys():
         missing = ", ".join(sorted(spec.required - context.fields.keys()))
         raise InvalidRequest(f"{spec.name} lacks the field {missing}")
+    if spec.poll is not None and context.size > _MAX_POLL_BODY:
+        raise InvalidRequest(f"{spec.name} has a body of {context.size} bytes; at most {_MAX_POLL_BODY} are allowed")
 
 
 class Tools:
@@ -31,8 +36,13 @@ class Tools:
 
     def __call__(self, context: Context) -> None:
         spec = context.spec
-        if spec is not None and spec.tool and spec.action not in self._actions:
+        if spec is not None and spec.tool and _effect(context, spec) not in self._actions:
             raise NotPermitted(f"{spec.name} is not permitted here: the setting `tools` is {self._permitted!r}")
+
+
+def _effect(context: Context, spec: RequestSpec) -> Action:
+    """Return the request's action; thread stacks make a client work, so that requesting them counts as a change."""
+    return Action.UPDATE if context.fields.get("jstackEnable", "").lower() == "true" else spec.action
 
 
 _TOOL_ACTIONS = {"all": frozenset(Action), "read": frozenset((Action.GET,)), "none": frozenset[Action]()}

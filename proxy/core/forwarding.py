@@ -17,8 +17,8 @@ from remoting.ids import RecallHandle
 from remoting.requests import SEND_FIELD_NAMES
 from remoting.routes import TopicRoute
 
-# Upper bound of a long poll's duration as the client requests it.
-_MAX_POLL_MS = 3_600_000
+# Upper bound of a long poll's duration; official clients request at most 30 s.
+_MAX_POLL_MS = 120_000
 # Brokers reject properties over 32,767 bytes; no property is added beyond this length.
 _MAX_PROPERTIES_LENGTH = 30_000
 
@@ -50,7 +50,12 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
         return None
     timeout = core.settings.cluster.request_timeout
     if spec.poll is not None:
-        timeout += min(max(command.integer(spec.poll), 0), _MAX_POLL_MS) / 1000
+        wait = max(command.integer(spec.poll), 0)
+        if wait > _MAX_POLL_MS:
+            wait = _MAX_POLL_MS
+            if "Signature" not in context.fields:
+                context.fields[spec.poll] = str(wait)
+        timeout += wait / 1000
     return core.backend.request(broker, spec, command, timeout, context.channel)
 
 

@@ -99,9 +99,18 @@ class Messaging:
         if context.spec is None or context.spec.poll is None:
             self.active_requests += 1
         reply.add_done_callback(partial(self._done, context))
-        if context.spec is not None and context.spec.poll is not None and may_end_poll(context):
-            self.drain.watch(reply)
+        if context.spec is not None and context.spec.poll is not None:
+            polls = channel.session.polls
+            polls.add(reply)
+            reply.add_done_callback(polls.discard)
+            if may_end_poll(context):
+                self.drain.watch(reply)
         return reply
+
+    def end_polls(self, channel: Channel) -> None:
+        """Cancel the in-flight long polls of a channel that has closed, which releases their share of the budget."""
+        for poll in list(channel.session.polls):
+            poll.cancel()
 
     def _serve(self, context: Context) -> Awaitable[RemotingCommand] | None:
         return self._handlers.get(context.code, self._forward)(self, context)

@@ -79,6 +79,7 @@ class RemotingFrontend:
     def _closed(self, connection: RemotingConnection) -> None:
         channel = cast(RemotingChannel, connection)
         self.channels.discard(channel)
+        self._core.end_polls(channel)
         if self._connection_listeners:
             connections.notify(self._connection_listeners, connections.remoting_closed(channel))
         if self._core.registry.member(channel) is not None:

@@ -58,8 +58,8 @@ class Settings(BaseSettings):
     drain_timeout: float = Field(10.0, ge=0, description="timeout for in-flight requests at shutdown in seconds")
     tools: Literal["all", "read", "none"] | None = Field(
         None,
-        description="permitted requests of operators' tools about topics and groups; default: `all` on the embedded "
-        "broker, `read` before a cluster",
+        description="permitted requests of operators' tools about topics, groups and clients; default: `all` on the "
+        "embedded broker, `read` before a cluster",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="minimum level of log lines")
     logs: LogSettings = LogSettings()

@@ -60,7 +60,7 @@ def gantry(
 @pytest.fixture(scope="session")
 def replica(cluster: Cluster | EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
     """A second replica in front of the same name server and broker."""
-    with Gantry(tmp_path_factory.mktemp("replica"), cluster.namesrv) as gantry:
+    with Gantry(tmp_path_factory.mktemp("replica"), cluster.namesrv, 'tools = "all"\n') as gantry:
         yield gantry
 
 

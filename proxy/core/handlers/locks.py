@@ -13,6 +13,13 @@ from remoting.command import RemotingCommand
 from remoting.errors import BodyError, RemotingError
 from remoting.fastjson import load_object
 
+# Bounds of one request: a request has one part for each broker.
+_MAX_QUEUES = 10_000
+_MAX_BROKERS = 256
+# Fields of RocketMQ's LockBatchRequestBody and of its message queues.
+_BODY_FIELDS = ("consumerGroup", "clientId", "onlyThisBroker")
+_QUEUE_FIELDS = ("topic", "brokerName", "queueId")
+
 
 async def lock(core: Messaging, context: Context) -> RemotingCommand:
     """Lock queues at their brokers and return the locks that all of them granted.
@@ -53,10 +60,17 @@ def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCo
     queues = body.get("mqSet") or []
     if not isinstance(queues, list):
         raise BodyError("mqSet is not a list of queues")
+    if len(queues) > _MAX_QUEUES:
+        raise BodyError(f"mqSet has {len(queues)} queues; at most {_MAX_QUEUES} are allowed")
     for queue in queues:
-        if not isinstance(queue, dict) or not queue.get("brokerName"):
+        broker = queue.get("brokerName") if isinstance(queue, dict) else None
+        if not isinstance(broker, str) or not broker:
             raise BodyError("a queue to lock has no brokerName")
-        by_broker[queue["brokerName"]].append(queue)
+        by_broker[broker].append({name: queue.get(name) for name in _QUEUE_FIELDS})
+    if len(by_broker) > _MAX_BROKERS:
+        raise BodyError(f"mqSet names {len(by_broker)} brokers; at most {_MAX_BROKERS} are allowed")
+    # Other fields are dropped: each part of the request repeats these.
+    common = {name: body[name] for name in _BODY_FIELDS if name in body}
     timeout = core.settings.cluster.request_timeout
     replies = []
     for broker, share in by_broker.items():
@@ -64,7 +78,7 @@ def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCo
             # Unchanged: it may be signed.
             part = context.command.copy_with_response()
         else:
-            part = commands.request(context.code, dict(context.fields), orjson.dumps({**body, "mqSet": share}))
+            part = commands.request(context.code, dict(context.fields), orjson.dumps({**common, "mqSet": share}))
             part.fields["bname"] = broker
         replies.append(core.backend.request(broker, context.known_spec, part, timeout, context.channel))
     return replies

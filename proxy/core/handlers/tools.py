@@ -17,16 +17,19 @@ from remoting.errors import ConsumerNotOnline, InvalidRequest, RemotingError
 async def query_client(core: Messaging, context: Context) -> RemotingCommand:
     """Send the request to the client if it is connected here, else to a broker at which it is registered.
 
-    CONSUME_MESSAGE_DIRECTLY names a message without containing it; only a broker can add the message.
+    CONSUME_MESSAGE_DIRECTLY names a message, which only its broker adds: a body from a client is never relayed to
+    another client as a message.
     """
     client_id, group = context.fields["clientId"], context.fields["consumerGroup"]
     member = core.registry.find(client_id, Role.CONSUMER, group)
-    complete = context.code != RequestCode.CONSUME_MESSAGE_DIRECTLY or context.command.body
-    if complete and member is not None and member.channel is not None:
-        request = commands.request(context.code, dict(context.fields), context.command.body)
+    needs_broker = context.code == RequestCode.CONSUME_MESSAGE_DIRECTLY
+    if context.command.body:
+        raise InvalidRequest(f"{context.known_spec.name} has no body when it comes from a client")
+    if not needs_broker and member is not None and member.channel is not None:
+        request = commands.request(context.code, dict(context.fields))
         return await member.channel.request(request, CLIENT_TIMEOUT)
     # CONSUME_MESSAGE_DIRECTLY may name the message's broker; otherwise any broker that has the client can query it.
-    named = context.fields.get("brokerName") if context.code == RequestCode.CONSUME_MESSAGE_DIRECTLY else None
+    named = context.fields.get("brokerName") if needs_broker else None
     brokers = [named] if named else sorted(await core.backend.brokers())
     if not brokers:
         raise InvalidRequest("no broker is available that could query the client")

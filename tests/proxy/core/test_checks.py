@@ -1,9 +1,10 @@
 import pytest
 
-from proxy.core.checks import Tools
+from proxy.core.checks import Tools, well_formed
 from proxy.core.context import Context
 from proxy.settings.model import Settings
-from remoting.errors import NotPermitted
+from remoting.codes import RequestCode
+from remoting.errors import InvalidRequest, NotPermitted
 from remoting.requests import REQUESTS, Action, RequestSpec
 from tests.proxy.fakes import FakeChannel
 from tests.proxy.messages import complete
@@ -37,10 +38,30 @@ async def test_tools_check_ignores_requests_of_clients() -> None:
 
 def test_all_rows_that_change_topics_or_groups_are_for_tools() -> None:
     changing = {spec.code for spec in TOOLS if spec.action is not Action.GET}
-    assert changing == {17, 200, 215, 216, 222}
+    assert changing == {17, 200, 215, 216, 222, 309}
 
 
 def test_default_of_tools_depends_on_the_backend() -> None:
     assert Settings().permitted_tools == "read"
     assert Settings(embedded={"directory": "/tmp/x"}).permitted_tools == "all"
     assert Settings(embedded={"directory": "/tmp/x"}, tools="none").permitted_tools == "none"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("permitted", "stacks", "allowed"), [("read", "false", True), ("read", "true", False)])
+async def test_thread_stacks_need_permission_to_change(permitted: str, stacks: str, allowed: bool) -> None:
+    command = complete(REQUESTS[RequestCode.GET_CONSUMER_RUNNING_INFO], jstackEnable=stacks)
+    context = Context(FakeChannel(), command, REQUESTS[command.code], 0.0)
+    if allowed:
+        Tools(permitted)(context)
+    else:
+        with pytest.raises(NotPermitted):
+            Tools(permitted)(context)
+
+
+@pytest.mark.anyio
+async def test_poll_with_a_large_body_is_rejected() -> None:
+    command = complete(REQUESTS[RequestCode.PULL_MESSAGE])
+    command.body = b"x" * (64 * 1024 + 1)
+    with pytest.raises(InvalidRequest, match="at most 65536"):
+        well_formed(Context(FakeChannel(), command, REQUESTS[command.code], 0.0))

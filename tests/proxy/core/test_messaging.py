@@ -130,6 +130,21 @@ async def test_requests_over_the_byte_budget_are_rejected() -> None:
     assert on.core.handle(FakeChannel(), _sized(1)) is not None
 
 
+async def test_polls_end_with_their_channel() -> None:
+    on = stage(FakeBackend(pending=[]))
+    gone, other = FakeChannel(), FakeChannel()
+    poll = complete(PULL)
+    poll.body = bytes(100)
+    ended, waiting = on.core.handle(gone, poll), on.core.handle(other, complete(PULL))
+    assert ended is not None
+    assert waiting is not None
+    on.core.end_polls(gone)
+    await settle()
+    assert (ended.cancelled(), waiting.done(), on.core.budget.used) == (True, False, 0)
+    assert not gone.session.polls
+    waiting.cancel()
+
+
 def _sized(size: int) -> RemotingCommand:
     command = complete(SEND)
     command.body = bytes(size)

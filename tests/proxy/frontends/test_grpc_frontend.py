@@ -175,7 +175,7 @@ async def test_group_has_members_of_both_protocols(cluster: Cluster, transport: 
 
 
 async def test_tool_request_reaches_a_grpc_client(cluster: Cluster, transport: str) -> None:
-    async with replica(cluster, transport) as (app, _), channel(app) as open_channel:
+    async with replica(cluster, transport, tools="all") as (app, _), channel(app) as open_channel:
         call = await talk(MessagingServiceStub(open_channel), consumer_settings())
         await until(lambda: app.registry.consumer_ids("g"))
         tool = await Client.connect(app)

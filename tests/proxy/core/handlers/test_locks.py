@@ -122,3 +122,27 @@ async def test_queue_without_a_broker_is_rejected_before_any_lock(code: int, que
     with pytest.raises(BodyError):
         await on.ask(ask(code, queues))
     assert on.backend.sent == []
+
+
+async def test_parts_repeat_only_the_fields_of_a_lock_request() -> None:
+    on = stage(grants())
+    padded = [{**queue("broker-a", 0), "padding": "x" * 1000}, queue("broker-b", 0)]
+    body = {"consumerGroup": "g", "clientId": "c1", "mqSet": padded, "padding": "x" * 1000}
+    await on.ask(request(LOCK, orjson.dumps(body)))
+    assert [orjson.loads(sent.body) for sent in on.backend.sent] == [
+        {"consumerGroup": "g", "clientId": "c1", "mqSet": [queue(broker, 0)]} for broker in ("broker-a", "broker-b")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("queues", "text"),
+    [
+        ([queue("broker-a", number) for number in range(10_001)], "10001 queues; at most 10000"),
+        ([queue(f"broker-{number}", 0) for number in range(257)], "257 brokers; at most 256"),
+    ],
+)
+async def test_lock_request_over_a_limit_is_rejected(queues: list[dict[str, Any]], text: str) -> None:
+    on = stage(grants())
+    with pytest.raises(BodyError, match=text):
+        await on.ask(ask(LOCK, queues))
+    assert on.backend.sent == []

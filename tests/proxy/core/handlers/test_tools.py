@@ -3,7 +3,7 @@ import pytest
 from proxy.core.client_registry import ConsumerData, Member
 from remoting import command as commands
 from remoting.command import RemotingCommand
-from remoting.errors import ConsumerNotOnline, RemotingError, ServiceUnavailable
+from remoting.errors import ConsumerNotOnline, InvalidRequest, RemotingError, ServiceUnavailable
 from tests.proxy.fakes import FakeBackend, FakeChannel, stage
 from tests.proxy.messages import heartbeat, request
 
@@ -13,7 +13,7 @@ RUNNING_INFO, DIRECTLY = 307, 309
 
 
 def ask(code: int, **more: str) -> RemotingCommand:
-    return request(code, b"a message", clientId="c1", consumerGroup="g", **more)
+    return request(code, b"", clientId="c1", consumerGroup="g", **more)
 
 
 def away(*brokers: str) -> FakeBackend:
@@ -23,18 +23,27 @@ def away(*brokers: str) -> FakeBackend:
     return FakeBackend(names=["broker-b", "broker-a"], answer=answer)
 
 
-@pytest.mark.parametrize("code", [RUNNING_INFO, DIRECTLY])
-async def test_local_client_receives_the_request(code: int) -> None:
+async def test_local_client_receives_the_request() -> None:
     on = stage(FakeBackend(names=["broker-a"]))
     client, other = FakeChannel(), FakeChannel()
     await on.ask(heartbeat("c1", {"g": []}), client)
     await on.ask(heartbeat("c2", {"g": []}), other)
-    tool = ask(code, jstackEnable="true")
+    tool = ask(RUNNING_INFO, jstackEnable="true")
     assert (await on.ask(tool)).fields == {"answered by": "c1"}
     assert [(request.code, request.fields, request.body) for request in client.requests] == [
-        (code, tool.fields, tool.body)
+        (RUNNING_INFO, tool.fields, b"")
     ]
     assert (other.requests, on.backend.sent) == ([], [])
+
+
+@pytest.mark.parametrize("code", [RUNNING_INFO, DIRECTLY])
+async def test_body_of_a_client_is_never_relayed(code: int) -> None:
+    on = stage(FakeBackend(names=["broker-a"]))
+    client = FakeChannel()
+    await on.ask(heartbeat("c1", {"g": []}), client)
+    with pytest.raises(InvalidRequest):
+        await on.ask(request(code, b"a message", clientId="c1", consumerGroup="g", brokerName="broker-a"))
+    assert (client.requests, on.backend.sent) == ([], [])
 
 
 @pytest.mark.parametrize(("fields", "broker"), [({"brokerName": "broker-b"}, "broker-b"), ({}, "broker-a")])
