@@ -3,13 +3,15 @@
 import asyncio
 import itertools
 import ssl
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 from weakref import WeakSet
 
+from protocol_negotiation.address_limit import AddressLimit, source_of
 from protocol_negotiation.detect import Protocol
+from protocol_negotiation.handshake_queue import HandshakeQueue
 from protocol_negotiation.negotiation import HandOver, Negotiation, Outcome, Policy, Refused, StartTls
 from protocol_negotiation.options import ListenerOptions
 from protocol_negotiation.peer import HostPort, Peer, Tls, socket_address
@@ -19,10 +21,18 @@ from protocol_negotiation.tls import TlsSource, negotiated_tls
 # Creates the protocol that a connection is handed over to; it may be a BufferedProtocol.
 Handler = Callable[[Peer], asyncio.BaseProtocol]
 Handlers = Mapping[Protocol, Handler]
+# Creates the protocol that rejects a connection with an error text, and then closes it.
+Rejectors = Mapping[Protocol, Callable[[str], asyncio.BaseProtocol]]
 # Called once per accepted connection with the outcome, the peer as far as it is known, and up to 16 first bytes.
 OnOutcome = Callable[[Outcome, Peer, bytes], None]
 
 _SWEEP_INTERVAL = 0.1
+# Connections over the limit of their address that get a response, per second and listener; others are closed at once.
+_MAX_REJECTIONS_PER_SECOND = 100
+# Seconds for their first bytes.
+_REJECTION_TIMEOUT = 1.0
+# Bytes of a ClientHello that waits for a handshake: one TLS record (RFC 8446 section 5.1).
+_MAX_WAITING_HELLO = 5 + 2**14
 _numbers = itertools.count(1)
 
 
@@ -33,16 +43,22 @@ class ListenerState:
     options: ListenerOptions
     policy: Policy
     handlers: Handlers
+    rejectors: Rejectors
     tls: TlsSource | None
     on_outcome: OnOutcome
     loop: asyncio.AbstractEventLoop
     log: RefusalLog
     tls_failures: Counter[str]
-    negotiating: "set[Connection]" = field(default_factory=set)
+    addresses: AddressLimit
+    handshake_queue: HandshakeQueue
+    # The oldest first. A dict would take longer and longer to find its first key.
+    negotiating: "OrderedDict[Connection, None]" = field(default_factory=OrderedDict)
     handshakes: set[asyncio.Task[None]] = field(default_factory=set)
     # Weak, so that a connection has no cost and no reference after its hand-over.
     transports: "WeakSet[asyncio.BaseTransport]" = field(default_factory=WeakSet)
     next_sweep: float = 0.0
+    rejection_second: int = 0
+    rejections: int = 0
 
     def admit(self, transport: asyncio.Transport) -> bool:
         """Count one more connection; return False if the limit is reached."""
@@ -52,6 +68,20 @@ class ListenerState:
                 return False
         self.transports.add(transport)
         return True
+
+    def begin_negotiation(self, connection: "Connection") -> None:
+        """Add a connection in negotiation. Above the limit, close the oldest: a client's own takes round trips only."""
+        if len(self.negotiating) >= self.options.max_negotiations:
+            next(iter(self.negotiating)).shed(f"{len(self.negotiating)} connections are in negotiation")
+        self.negotiating[connection] = None
+
+    def may_reject(self) -> bool:
+        """Count one more response to a connection over the limit of its address; return False if there are too many."""
+        second = int(self.loop.time())
+        if second != self.rejection_second:
+            self.rejection_second, self.rejections = second, 0
+        self.rejections += 1
+        return self.rejections <= _MAX_REJECTIONS_PER_SECOND
 
     def open_connections(self) -> int:
         """Return the number of open connections."""
@@ -73,6 +103,7 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_admitted",
         "_ciphertext",
         "_concluded",
         "_deadline",
@@ -82,12 +113,14 @@ class Connection(asyncio.Protocol):
         "_lost",
         "_negotiation",
         "_outer",
+        "_over_address_limit",
         "_plaintext",
         "_receive",
         "_sender",
         "_successor",
         "_tls",
         "_transport",
+        "_waiting",
     )
 
     # The transport to hand over, and the transport of the socket; the same without TLS.
@@ -104,7 +137,12 @@ class Connection(asyncio.Protocol):
         self._ciphertext: list[bytes] = []
         self._plaintext: list[bytes] = []
         self._tls: Tls | None = None
+        # Counted towards the limit of its address, or exempt.
+        self._admitted = False
+        self._over_address_limit = False
         self._handshaking = False
+        # For a slot of a TLS handshake.
+        self._waiting = False
         self._concluded = False
         self._lost = False
         self._successor: asyncio.BaseProtocol | None = None
@@ -120,8 +158,15 @@ class Connection(asyncio.Protocol):
         if not listener.admit(self._outer):
             self._refuse(Refused(Outcome.OVERLOAD, f"{listener.options.max_connections} connections are open"))
             return
-        listener.negotiating.add(self)
-        self._deadline = listener.loop.call_later(listener.options.negotiation_timeout, self._expire)
+        timeout = listener.options.negotiation_timeout
+        if not self._admit_address():
+            if not listener.may_reject():
+                self._refuse(self._address_refusal())
+                return
+            self._over_address_limit = True
+            timeout = min(timeout, _REJECTION_TIMEOUT)
+        listener.begin_negotiation(self)
+        self._deadline = listener.loop.call_later(timeout, self._expire)
 
     def data_received(self, data: bytes) -> None:
         self._receive(data)
@@ -146,18 +191,55 @@ class Connection(asyncio.Protocol):
         """Close the connection, whose negotiation has not ended."""
         self._refuse(Refused(Outcome.CLOSED, "the listener was aborted"))
 
+    def shed(self, reason: str) -> None:
+        """Close the connection, because the listener is overloaded."""
+        self._refuse(Refused(Outcome.OVERLOAD, reason))
+
     def _negotiate(self, data: bytes) -> None:
-        match self._negotiation.feed(data):
-            case HandOver() as decision:
-                self._hand_over(decision)
-            case StartTls() as decision:
-                self._start_tls(decision)
-            case Refused() as decision:
-                self._refuse(decision)
+        decision = self._negotiation.feed(data)
+        if decision is None:
+            return
+        if isinstance(decision, Refused):
+            self._refuse(decision)
+        elif self._over_address_limit:
+            self._reject(decision)
+        elif not self._admit_address():
+            # The address is that of a PROXY header.
+            if self._listener.may_reject():
+                self._reject(decision)
+            else:
+                self._refuse(self._address_refusal())
+        elif isinstance(decision, HandOver):
+            self._hand_over(decision)
+        else:
+            self._start_tls(decision)
+
+    def _admit_address(self) -> bool:
+        """Count the connection with its source address, if it is known; return False if the limit is reached."""
+        source = None if self._admitted else self._negotiation.source
+        if source is None:
+            return True
+        self._admitted = self._listener.addresses.admit(self._outer, source)
+        return self._admitted
+
+    def _address_refusal(self) -> Refused:
+        source = self._negotiation.source or self._sender
+        limit = self._listener.addresses.limit
+        return Refused(Outcome.ADDRESS_LIMIT, f"{limit} connections from {source.host} are open")
+
+    def _reject(self, decision: HandOver | StartTls) -> None:
+        """Reject a connection over the limit of its address: in its protocol, unless that is inside TLS or has none."""
+        protocol = decision.protocol if isinstance(decision, HandOver) else None
+        rejector = None if protocol is None else self._listener.rejectors.get(protocol)
+        if rejector is None or isinstance(decision, StartTls):
+            self._refuse(self._address_refusal())
+            return
+        self._conclude(self._address_refusal())
+        limit = self._listener.addresses.limit
+        self._install(rejector(f"connection limit of {limit} per address reached"), decision.data)
 
     def _hand_over(self, decision: HandOver) -> None:
         """Hand the transport over to the handler, which first gets the bytes read so far."""
-        transport = self._transport
         peer = self._peer()
         self._conclude(decision, peer)
         try:
@@ -165,20 +247,26 @@ class Connection(asyncio.Protocol):
         except BaseException:
             self._outer.abort()
             raise
+        self._install(successor, decision.data)
+
+    def _install(self, successor: asyncio.BaseProtocol, data: bytes) -> None:
+        transport = self._transport
         self._successor = successor
         # A client may send and close at once; its bytes are then delivered to the handler, too.
         was_closing = transport.is_closing()
         transport.set_protocol(successor)
         successor.connection_made(transport)
         if was_closing or not transport.is_closing():
-            replay(successor, decision.data)
+            replay(successor, data)
 
     def _refuse(self, decision: Refused) -> None:
         self._conclude(decision)
         self._outer.abort()
 
     def _expire(self) -> None:
-        if self._handshaking:
+        if self._waiting:
+            self.shed("too many TLS handshakes before the deadline")
+        elif self._handshaking:
             self._refuse(Refused(Outcome.TLS_FAILED, "the handshake was not finished before the deadline", _TIMEOUT))
         else:
             self._refuse(self._negotiation.expired())
@@ -192,7 +280,8 @@ class Connection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         listener = self._listener
-        listener.negotiating.discard(self)
+        listener.negotiating.pop(self, None)
+        self._leave_handshakes()
         peer = peer or self._peer()
         if isinstance(decision, Refused):
             if decision.cause:
@@ -221,6 +310,20 @@ class Connection(asyncio.Protocol):
         self._handshaking = True
         self._ciphertext.append(decision.data)
         self._receive = self._ciphertext.append
+        if self._listener.handshake_queue.enter(self, self._handshake_source()):
+            return
+        if len(decision.data) > _MAX_WAITING_HELLO:
+            self.shed("a long ClientHello while TLS handshakes wait")
+            return
+        self._waiting = True
+        self._outer.pause_reading()
+
+    def begin_handshake(self) -> None:
+        """Start the TLS handshake, which has a slot of the queue."""
+        if self._waiting:
+            self._waiting = False
+            if not self._outer.is_closing():
+                self._outer.resume_reading()
         loop = self._listener.loop
         handshake = loop.create_task(self._handshake())
         self._listener.handshakes.add(handshake)
@@ -228,6 +331,19 @@ class Connection(asyncio.Protocol):
         # In the loop's next iteration, the first step of the task installs the SSL protocol and schedules its
         # connection_made; then this callback schedules the feeding, which thus runs after connection_made.
         loop.call_soon(loop.call_soon, self._feed_handshake)
+
+    def evict_handshake(self) -> None:
+        """Close the connection, whose TLS handshake is slow while others wait."""
+        self.shed("a slow TLS handshake while others wait")
+
+    def _handshake_source(self) -> str | int | None:
+        source = self._negotiation.source
+        return None if source is None else source_of(source)
+
+    def _leave_handshakes(self) -> None:
+        if self._handshaking:
+            self._handshaking = self._waiting = False
+            self._listener.handshake_queue.leave(self, self._handshake_source())
 
     async def _handshake(self) -> None:
         listener = self._listener
@@ -266,7 +382,7 @@ class Connection(asyncio.Protocol):
             return
         self._transport = transport
         self._tls = negotiated_tls(ssl_object)
-        self._handshaking = False
+        self._leave_handshakes()
         self._negotiation.encrypted()
         self._receive = self._negotiate
         if self._plaintext:

@@ -7,7 +7,9 @@ import socket
 import stat
 from collections import Counter
 
-from protocol_negotiation.connection import Connection, Handlers, ListenerState, OnOutcome
+from protocol_negotiation.address_limit import AddressLimit
+from protocol_negotiation.connection import Connection, Handlers, ListenerState, OnOutcome, Rejectors
+from protocol_negotiation.handshake_queue import HandshakeQueue
 from protocol_negotiation.negotiation import HANDED_OVER, Policy
 from protocol_negotiation.options import ListenerOptions
 from protocol_negotiation.peer import HostPort, socket_address
@@ -20,12 +22,19 @@ __all__ = ["Handlers", "Listener", "ListenerOptions", "OnOutcome"]
 class Listener:
     """Accepts connections and hands each over to the handler of its protocol.
 
-    A protocol without a handler is refused as unknown. `on_outcome` is called once per accepted connection. Raises
-    ValueError if `handlers` contains a protocol that cannot be handed over, or if TLS is enabled without a source.
+    A protocol without a handler is refused as unknown. `on_outcome` is called once per accepted connection.
+    `rejectors` make the protocols of plaintext connections over the limit of their source address; without one, such
+    a connection is closed. Raises ValueError if `handlers` contains a protocol that cannot be handed over, or if TLS is
+    enabled without a source.
     """
 
     def __init__(
-        self, options: ListenerOptions, handlers: Handlers, tls: TlsSource | None, on_outcome: OnOutcome
+        self,
+        options: ListenerOptions,
+        handlers: Handlers,
+        tls: TlsSource | None,
+        on_outcome: OnOutcome,
+        rejectors: Rejectors | None = None,
     ) -> None:
         unsupported = handlers.keys() - HANDED_OVER.keys()
         if unsupported:
@@ -37,6 +46,7 @@ class Listener:
         self.options = options
         self._policy = Policy(options.tls_mode, options.trusted_proxies, frozenset(handlers))
         self._handlers = handlers
+        self._rejectors = rejectors or {}
         self._tls = tls
         self._on_outcome = on_outcome
         self._state: ListenerState | None = None
@@ -100,7 +110,17 @@ class Listener:
     def _create_state(self, loop: asyncio.AbstractEventLoop) -> ListenerState:
         log = RefusalLog(self.options.name, loop.time, lambda: loop.call_later(1.0, log.flush))
         self._state = ListenerState(
-            self.options, self._policy, self._handlers, self._tls, self._on_outcome, loop, log, self.tls_failures
+            self.options,
+            self._policy,
+            self._handlers,
+            self._rejectors,
+            self._tls,
+            self._on_outcome,
+            loop,
+            log,
+            self.tls_failures,
+            AddressLimit(self.options.max_connections_per_address, loop.time),
+            HandshakeQueue(self.options.max_handshakes, loop),
         )
         return self._state
 

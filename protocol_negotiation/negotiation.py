@@ -29,8 +29,10 @@ class Outcome(StrEnum):
     # The client closed the connection.
     CLOSED = "closed"
     TLS_FAILED = "tls_failed"
-    # The listener's connection limit is reached.
+    # The listener's limit of connections, negotiations or TLS handshakes is reached.
     OVERLOAD = "overload"
+    # The limit of connections from one source address is reached.
+    ADDRESS_LIMIT = "address_limit"
 
 
 # The protocols that can be handed over, with their outcomes.
@@ -103,6 +105,20 @@ class Negotiation:
         """Up to 16 bytes from the beginning of the current layer, for logs."""
         return self._buffer[:PREFIX_SIZE]
 
+    @property
+    def sender_trusted(self) -> bool:
+        """Whether PROXY headers of the sender are accepted."""
+        # The file permissions of a Unix socket restrict its clients already.
+        networks = self._policy.trusted_proxies
+        return self._sender.is_unix or (bool(networks) and contains(networks, self._sender.ip))
+
+    @property
+    def source(self) -> HostPort | None:
+        """The address of the client; None for a trusted sender without the address of its client."""
+        if self.proxy is not None and self.proxy.source is not None:
+            return self.proxy.source
+        return None if self.sender_trusted else self._sender
+
     def feed(self, data: bytes) -> Decision | None:
         """Process received bytes; return a decision, or None if it needs more. Must not be called after a decision."""
         self._buffer = self._buffer + data if self._buffer else data
@@ -132,7 +148,7 @@ class Negotiation:
     def _read_proxy_header(self, _: Protocol) -> Decision | None:
         if self._encrypted or self.proxy is not None:
             return Refused(Outcome.PROXY_INVALID, "a second PROXY header, or one inside TLS")
-        if not self._sender_trusted():
+        if not self.sender_trusted:
             return Refused(Outcome.PROXY_UNTRUSTED, "a PROXY header from outside the trusted networks")
         try:
             header = parse(self._buffer)
@@ -143,10 +159,6 @@ class Negotiation:
         self.proxy = header
         self._buffer = self._buffer[header.size :]
         return self._decide()
-
-    def _sender_trusted(self) -> bool:
-        # The file permissions of a Unix socket restrict its clients already.
-        return self._sender.is_unix or contains(self._policy.trusted_proxies, self._sender.ip)
 
     def _start_tls(self, _: Protocol) -> Decision:
         if self._encrypted:

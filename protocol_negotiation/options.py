@@ -18,6 +18,10 @@ class ListenerOptions:
         broker: broker of requests that do not name one.
         negotiation_timeout: seconds from the accept to the detection of the protocol, TLS handshake included.
         max_connections: maximum number of open connections, handed over or not.
+        max_connections_per_address: maximum number of open connections from one source address; 0 is unlimited. Unix
+            sockets and trusted proxies without a PROXY header are exempt.
+        max_negotiations: maximum number of connections in negotiation; above it, the oldest one is closed.
+        max_handshakes: maximum number of concurrent TLS handshakes; further ones wait.
     """
 
     name: str
@@ -29,10 +33,16 @@ class ListenerOptions:
     negotiation_timeout: float = 10.0
     backlog: int = 1024
     max_connections: int = 100_000
+    max_connections_per_address: int = 0
+    max_negotiations: int = 4096
+    max_handshakes: int = 256
     reuse_port: bool = False
 
     def __post_init__(self) -> None:
         if self.negotiation_timeout <= 0:
             raise ValueError(f"negotiation_timeout must be positive: {self.negotiation_timeout}")
-        if self.max_connections < 1:
-            raise ValueError(f"max_connections must be positive: {self.max_connections}")
+        for name in ("max_connections", "max_negotiations", "max_handshakes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive: {getattr(self, name)}")
+        if self.max_connections_per_address < 0:
+            raise ValueError(f"max_connections_per_address must not be negative: {self.max_connections_per_address}")

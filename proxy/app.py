@@ -10,6 +10,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -175,6 +176,7 @@ class App:
 
     def _new_listeners(self) -> Listeners:
         wrap_accept = self.rules.connections.wrap_accept
+        reject = self.rules.connections.reject
         listeners = Listeners(
             self.settings,
             {
@@ -182,6 +184,7 @@ class App:
                 Protocol.GRPC: wrap_accept(Protocol.GRPC, self.grpc.server.protocol),
                 Protocol.HTTP1: http_health.handler(self.admin_services.health),
             },
+            {protocol: partial(reject, protocol) for protocol in (Protocol.REMOTING, Protocol.GRPC)},
             self._tls,
             self._on_negotiated,
         )

@@ -6,7 +6,7 @@ import socket
 from collections import Counter
 
 from protocol_negotiation.advertised_address import in_container, reachability_warning
-from protocol_negotiation.connection import OnOutcome
+from protocol_negotiation.connection import OnOutcome, Rejectors
 from protocol_negotiation.listener import Handlers, Listener, ListenerOptions
 from protocol_negotiation.peer import HostPort
 from protocol_negotiation.tls import TlsMode, TlsSource
@@ -18,12 +18,23 @@ _log = logging.getLogger("gantry")
 
 
 class Listeners:
-    """All listeners. `handlers` make the protocols of negotiated connections; tls is None without certificates."""
+    """All listeners.
 
-    def __init__(self, settings: Settings, handlers: Handlers, tls: TlsSource | None, on_outcome: OnOutcome) -> None:
+    handlers: make the protocols of negotiated connections. rejectors: make the protocols of connections over the limit
+    of their address. tls: None without certificates.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        handlers: Handlers,
+        rejectors: Rejectors,
+        tls: TlsSource | None,
+        on_outcome: OnOutcome,
+    ) -> None:
         self._settings = settings.listen
         self._listeners = [
-            Listener(_options(item, settings, with_tls=tls is not None), handlers, tls, on_outcome)
+            Listener(_options(item, settings, with_tls=tls is not None), handlers, tls, on_outcome, rejectors)
             for item in settings.listen
         ]
 
@@ -92,6 +103,9 @@ def _options(item: ListenSettings, settings: Settings, *, with_tls: bool) -> Lis
         trusted_proxies=tuple(item.trusted_proxies),
         negotiation_timeout=settings.limits.negotiation_timeout,
         max_connections=item.max_connections,
+        max_connections_per_address=item.max_connections_per_address,
+        max_negotiations=settings.limits.negotiations,
+        max_handshakes=settings.limits.handshakes,
         reuse_port=settings.workers > 1,
     )
 

@@ -36,7 +36,7 @@ RUN_TIME = (
     "tls.key_password",
 )
 # Exceptions: listeners and the gRPC server keep the values that they were created with.
-_FIXED = ("limits.idle_timeout", "limits.negotiation_timeout")
+_FIXED = ("limits.handshakes", "limits.idle_timeout", "limits.negotiation_timeout", "limits.negotiations")
 
 
 class Setting(Comparable):

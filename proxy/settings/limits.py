@@ -11,6 +11,17 @@ class LimitSettings(SettingsTable):
     negotiation_timeout: float = Field(
         10.0, gt=0, description="timeout of protocol detection and the TLS handshake in seconds"
     )
+    negotiations: int = Field(
+        4096,
+        gt=0,
+        description="connections per listener in protocol detection or TLS handshake; above it, the oldest is closed",
+    )
+    handshakes: int = Field(
+        256,
+        gt=0,
+        description="concurrent TLS handshakes per listener, at most a quarter of them from one address; "
+        "further handshakes wait",
+    )
     idle_timeout: float = Field(
         120.0, gt=0, description="seconds without received bytes after which a connection is closed"
     )

@@ -34,6 +34,12 @@ class ListenSettings(SettingsTable):
     tls: bool = Field(True, description="accept TLS as tls.mode says; false: plain text only")
     trusted_proxies: Networks = Field([], description="networks from which PROXY protocol headers are accepted")
     max_connections: int = Field(50_000, gt=0, description="open connections; further connections are rejected")
+    max_connections_per_address: int = Field(
+        5_000,
+        ge=0,
+        description="open connections from one IPv4 address or IPv6 /64 network (the client's, if a PROXY header of a "
+        "trusted proxy names it); 0: unlimited; Unix sockets and trusted proxies without a header are exempt",
+    )
 
     @field_validator("address")
     @classmethod

@@ -82,12 +82,16 @@ class ConnectionLimiter:
                     text = limit.reject(connection)
                     if text is not None:
                         self._on_reject(limit.name, f"{name} from {peer.address}")
-                        rejector = REJECTORS[protocol](text)
-                        self._rejected.add(rejector)
-                        return rejector
+                        return self.reject(protocol, text)
             return accept(peer)
 
         return accept_within_limits
+
+    def reject(self, protocol: Protocol, text: str) -> asyncio.BaseProtocol:
+        """Return a connection handler that answers with the error text and closes the connection."""
+        rejector = REJECTORS[protocol](text)
+        self._rejected.add(rejector)
+        return rejector
 
     def on_connection_event(self, event: ConnectionEvent) -> None:
         """Connection listener: count connections as they open and close."""

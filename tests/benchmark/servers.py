@@ -120,7 +120,14 @@ def _subjects(started: dict[str, Any]) -> dict[str, Attributes]:
 def gantry(running: Kit, command: str) -> Iterator[Attributes]:
     """Start Gantry before the kit's broker; it is ready when it answers a route request."""
     port = free_port()
-    words = [*shlex.split(command), "--listen", f"{HOST}:{port}", "--namesrv", running.namesrv]
+    words = [*shlex.split(command), "--namesrv", running.namesrv]
+    if "--config" in words:
+        words += ["--listen", f"{HOST}:{port}"]
+    else:
+        # All clients have one source address.
+        file = running.directory / "gantry.toml"
+        file.write_text(f'[[listen]]\naddress = "{HOST}:{port}"\nmax_connections_per_address = 0\n')
+        words += ["--config", str(file)]
     log = running.directory / "gantry.log"
     with log.open("wb") as output:
         process = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output)

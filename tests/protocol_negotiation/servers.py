@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from protocol_negotiation.connection import Handler
+from protocol_negotiation.connection import Handler, Rejectors
 from protocol_negotiation.detect import Protocol
 from protocol_negotiation.listener import Listener, ListenerOptions
 from protocol_negotiation.negotiation import Outcome
@@ -110,6 +110,7 @@ async def listening(
     handlers: Mapping[Protocol, Handler] | None = None,
     protocols: tuple[Protocol, ...] = (Protocol.REMOTING, Protocol.GRPC, Protocol.HTTP1),
     address: str = "127.0.0.1:0",
+    rejectors: Rejectors | None = None,
     **options: Any,
 ) -> AsyncIterator[RunningListener]:
     """Run a listener with recorders for `protocols`; close all connections at the end."""
@@ -132,6 +133,7 @@ async def listening(
         handlers if handlers is not None else {protocol: recording(protocol) for protocol in protocols},
         tls,
         lambda outcome, peer, first_bytes: outcomes.put_nowait((outcome, peer, first_bytes)),
+        rejectors,
     )
     await listener.start()
     stage = RunningListener(listener, accepted, outcomes, recorders)

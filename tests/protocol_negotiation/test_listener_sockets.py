@@ -176,3 +176,9 @@ def test_invalid_options_raise_value_error() -> None:
         ListenerOptions("main", HostPort("", 0), negotiation_timeout=0)
     with pytest.raises(ValueError, match="max_connections"):
         ListenerOptions("main", HostPort("", 0), max_connections=0)
+    with pytest.raises(ValueError, match="max_connections_per_address"):
+        ListenerOptions("main", HostPort("", 0), max_connections_per_address=-1)
+    with pytest.raises(ValueError, match="max_negotiations"):
+        ListenerOptions("main", HostPort("", 0), max_negotiations=0)
+    with pytest.raises(ValueError, match="max_handshakes"):
+        ListenerOptions("main", HostPort("", 0), max_handshakes=0)
