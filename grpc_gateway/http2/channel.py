@@ -282,6 +282,11 @@ class Http2Channel(asyncio.Protocol):
     # Statistics.
 
     @property
+    def reading(self) -> bool:
+        """Whether the transport is read: the socket is not full, and no received frames wait."""
+        return not self.congested and not self._backlogged
+
+    @property
     def open_streams(self) -> int:
         return len(self.http2.streams)
 
@@ -305,6 +310,8 @@ class Http2Channel(asyncio.Protocol):
         http2, timeouts = self.http2, self._timeouts
         if self._ending:
             return
+        if not self.reading:
+            http2.restart_timeouts(now)
         if self.congested:
             self._check_congestion(now)
             return

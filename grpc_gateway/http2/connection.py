@@ -86,20 +86,8 @@ class Connection:
         self._decoder: Decoder[Field] = Decoder(make_field, limits.header_list)
         self._partial_block: PartialBlock | None = None
         self._abuse = AbuseGuard(limits, now)
-        self._send_preface()
-
-    def _send_preface(self) -> None:
         # Section 3.4: the server need not wait for the client's preface.
-        limits = self.limits
-        values = {
-            settings_frame.MAX_CONCURRENT_STREAMS: limits.concurrent_streams,
-            settings_frame.INITIAL_WINDOW_SIZE: limits.stream_window,
-            settings_frame.MAX_HEADER_LIST_SIZE: limits.header_list,
-        }
-        output = self.sender.output
-        output.append(frames.settings(values))
-        if limits.connection_window > settings_frame.DEFAULT_WINDOW:
-            output.append(frames.window_update(0, limits.connection_window - settings_frame.DEFAULT_WINDOW))
+        self.sender.output += settings_frame.server_preface(limits)
 
     # Received bytes.
 
@@ -109,7 +97,9 @@ class Connection:
             return []
         self._now = self.sender.now = now
         self.pinged_at = None
-        if self._unparsed:
+        if not self._unparsed:
+            self._partial_frame_at = now
+        else:
             data = self._unparsed[self._position :] + data
             self._unparsed, self._position = data, 0
             if self.pending:
@@ -134,7 +124,7 @@ class Connection:
                 self._unparsed, self._position = data, position
             else:
                 self._unparsed, self._position = data[position:], 0
-                if position:
+                if position > start:
                     self._partial_frame_at = self._now
         except ConnectionFault as fault:
             self.fail(fault)
@@ -252,7 +242,7 @@ class Connection:
         if flags & _END_HEADERS:
             self._receive_block(stream_id, payload, flags & _END_STREAM)
         else:
-            self._partial_block = PartialBlock(stream_id, payload, flags & _END_STREAM, self.limits)
+            self._partial_block = PartialBlock(stream_id, payload, flags & _END_STREAM, self.limits, self._now)
 
     def _receive_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
         partial = self._partial_block
@@ -436,7 +426,7 @@ class Connection:
         return self._table.ids.last_accepted != MAX_STREAM_ID and not self.streams
 
     def check(self, now: float) -> None:
-        """Apply the timeouts for SETTINGS and for unread responses. To be called about every second."""
+        """Apply the timeouts for SETTINGS, unfinished frames and unread responses. To be called about every second."""
         limits, sender = self.limits, self.sender
         self._now = sender.now = now
         if self.closed:
@@ -447,6 +437,20 @@ class Connection:
             )
         elif sender.waiting and now - sender.progressed_at > limits.stall_timeout:
             self._fail_slow_reader()
+        elif now - self._unfinished_since(now) > limits.frame_timeout:
+            self.fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a frame does not arrive in full", Abuse.SLOW_FRAME))
+
+    def _unfinished_since(self, now: float) -> float:
+        """Return when the frame or header block began whose rest has not arrived; `now` if there is none."""
+        if self._partial_block is not None:
+            return self._partial_block.started_at
+        return self._partial_frame_at if self._unparsed and not self.pending else now
+
+    def restart_timeouts(self, now: float) -> None:
+        """Restart the timeout of an unfinished frame, as the transport is not read."""
+        self._partial_frame_at = now
+        if self._partial_block is not None:
+            self._partial_block.started_at = now
 
     def _fail_slow_reader(self) -> None:
         self.fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "the responses are not read", Abuse.SLOW_READER))

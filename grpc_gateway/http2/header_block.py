@@ -32,9 +32,10 @@ def fragment(flags: int, stream_id: int, payload: bytes) -> bytes:
 class PartialBlock:
     """A header block that continues in CONTINUATION frames."""
 
-    __slots__ = ("_fragments", "_limits", "_size", "end_stream", "stream_id")
+    __slots__ = ("_fragments", "_limits", "_size", "end_stream", "started_at", "stream_id")
 
-    def __init__(self, stream_id: int, first: bytes, end_stream: int, limits: Limits) -> None:
+    def __init__(self, stream_id: int, first: bytes, end_stream: int, limits: Limits, now: float) -> None:
+        self.started_at = now
         self.stream_id = stream_id
         self.end_stream = end_stream
         self._limits = limits

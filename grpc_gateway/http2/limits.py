@@ -21,6 +21,7 @@ class Limits:
     hard_buffer: bytes of all responses that wait for the peer before the connection is closed.
     settings_timeout: seconds for the peer to acknowledge the server's SETTINGS.
     stall_timeout: seconds for the peer to read any of the bytes that wait for it.
+    frame_timeout: seconds for a frame to arrive in full, and for a header block with its CONTINUATION frames.
     """
 
     concurrent_streams: int = 4096
@@ -37,6 +38,7 @@ class Limits:
     hard_buffer: int = 128 * 1024 * 1024
     settings_timeout: float = 20.0
     stall_timeout: float = 60.0
+    frame_timeout: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)

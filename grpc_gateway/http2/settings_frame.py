@@ -2,7 +2,9 @@
 
 import struct
 
+from grpc_gateway.http2 import frames
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode
+from grpc_gateway.http2.limits import Limits
 
 HEADER_TABLE_SIZE = 0x1
 ENABLE_PUSH = 0x2
@@ -22,6 +24,19 @@ _BOUNDS = {
     MAX_FRAME_SIZE: (2**14, 2**24 - 1, ErrorCode.PROTOCOL_ERROR),
 }
 _SETTING = struct.Struct("!HI")
+
+
+def server_preface(limits: Limits) -> list[bytes]:
+    """Return the first frames of a server: SETTINGS, and WINDOW_UPDATE for a larger window of the connection."""
+    values = {
+        MAX_CONCURRENT_STREAMS: limits.concurrent_streams,
+        INITIAL_WINDOW_SIZE: limits.stream_window,
+        MAX_HEADER_LIST_SIZE: limits.header_list,
+    }
+    preface = [frames.settings(values)]
+    if limits.connection_window > DEFAULT_WINDOW:
+        preface.append(frames.window_update(0, limits.connection_window - DEFAULT_WINDOW))
+    return preface
 
 
 def parse(payload: bytes) -> list[tuple[int, int]]:

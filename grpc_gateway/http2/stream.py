@@ -18,6 +18,12 @@ class StreamOwner(Protocol):
     def consume(self, stream: "Stream", size: int) -> None:
         """Return `size` received bytes to the peer's windows."""
 
+    def credit(self, size: int) -> None:
+        """Return `size` received bytes to the connection's window."""
+
+    def widen(self, stream: "Stream", size: int) -> None:
+        """Return `size` received bytes to the stream's window."""
+
     def reset(self, stream: "Stream", code: ErrorCode) -> None:
         """Close the stream with RST_STREAM."""
 
@@ -114,6 +120,15 @@ class Stream:
         """Return `size` processed bytes of the request to the peer's windows."""
         self.unread -= size
         self._owner.consume(self, size)
+
+    def consume_withheld(self, size: int) -> None:
+        """Return `size` bytes to the connection's window alone, so that other streams go on; `widen` is to follow."""
+        self.unread -= size
+        self._owner.credit(size)
+
+    def widen(self, size: int) -> None:
+        """Return `size` bytes, which `consume_withheld` has withheld, to the stream's window."""
+        self._owner.widen(self, size)
 
     def compact(self) -> None:
         """Join the small pieces of the inbox, which take some 50 bytes each more than their content.

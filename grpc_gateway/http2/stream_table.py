@@ -66,6 +66,10 @@ class StreamTable:
     def consume(self, stream: Stream, size: int) -> None:
         """Return `size` received bytes to the windows of the stream and of the connection."""
         self.credit(size)
+        self.widen(stream, size)
+
+    def widen(self, stream: Stream, size: int) -> None:
+        """Return `size` received bytes to the stream's window."""
         if stream.ended or stream.closed:
             return
         stream.uncredited += size

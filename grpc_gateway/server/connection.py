@@ -46,6 +46,13 @@ class GrpcConnection(Http2Channel):
     def on_close(self) -> None:
         self._notify_close(self)
 
+    def check(self, now: float) -> None:
+        if self.reading:
+            self.open_calls.check_timeouts(now)
+        else:
+            self.open_calls.restart_timeouts(now)
+        super().check(now)
+
     def on_stream_change(self, stream: Stream) -> None:
         call = stream.call
         if call is not None:
@@ -55,7 +62,7 @@ class GrpcConnection(Http2Channel):
         if request.http_status is None:
             self._open(stream, request)
         else:
-            stream.call = HttpRejection(stream, request.http_status, self._options.max_rejected_body)
+            stream.call = HttpRejection(stream, request.http_status, self._options.max_rejected_body, self.open_calls)
             stream.call.on_stream_change()
 
     def _open(self, stream: Stream, request: Request) -> None:

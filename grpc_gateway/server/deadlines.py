@@ -31,6 +31,11 @@ class Deadlines:
         # The last tick whose entries have expired.
         self._passed = 0
 
+    @property
+    def now(self) -> float:
+        """The current time in seconds of the event loop's clock."""
+        return self._loop.time()
+
     def add(self, entry: Expiring, at: float) -> dict[Expiring, None]:
         """Let the entry expire at time `at`, up to a tick late, unless it is deleted from the returned slot before."""
         if self._timer is None:

@@ -79,7 +79,7 @@ class RequestReader:
         self.account(len(buffer))
         if self._waiter is not None or self.collecting:
             # A message may be larger than the stream's window.
-            self._consume(stream.unread)
+            self._admit_more()
 
     def wake(self) -> None:
         """Resume a pending `read`."""
@@ -89,9 +89,9 @@ class RequestReader:
     def close(self) -> None:
         """Release the buffer, and let a pending `read` fail."""
         self._closed = True
+        self._calls.finish_request(self._stream)
         self._buffer = None
-        self._calls.request_bytes -= self._accounted
-        self._accounted = 0
+        self.account(0)
         # The waiting task may not be the handler itself, so its cancellation would not reach it.
         self.wake()
 
@@ -106,7 +106,22 @@ class RequestReader:
         if size > 0 and not self._stream.closed:
             self._stream.consume(size)
 
+    def _admit_more(self) -> None:
+        """Return the received bytes of the message to the peer's windows, as far as the connection's memory allows."""
+        if self._stream.unread and not self._stream.closed:
+            self._calls.consume(self._stream)
+
+    def _begin_message(self) -> None:
+        """Start the timeout of the message that has not arrived in full, unless it is running."""
+        self._calls.unfinished.setdefault(self._stream, self._channel.loop.time())
+
     # Unary requests.
+
+    def start_collecting(self) -> None:
+        """Let `collect` return the message."""
+        self.collecting = True
+        if not self._stream.ended:
+            self._begin_message()
 
     def collect(self) -> tuple[int, bytes] | None:
         """Return the flag and message of a unary request, or None until it is complete.
@@ -124,6 +139,7 @@ class RequestReader:
         except compression.TooLarge:
             raise RpcError(_RESOURCE_EXHAUSTED, self._too_large()) from None
         self.collecting = False
+        self._calls.finish_request(self._stream)
         if flagged_message is None and buffer:
             raise RpcError(_INTERNAL, "the request ends within a message")
         if flagged_message is None or buffer:
@@ -169,7 +185,9 @@ class RequestReader:
                 if self._buffer:
                     raise RpcError(_INTERNAL, "the request ends within a message")
                 return EOF
-            self._consume(stream.unread)
+            if self._buffer:
+                self._begin_message()
+            self._admit_more()
             await self._wait()
             flagged_message = self._next_message()
         flag, message = flagged_message
@@ -198,6 +216,7 @@ class RequestReader:
         except compression.TooLarge:
             raise RpcError(_RESOURCE_EXHAUSTED, self._too_large()) from None
         if flagged_message is not None:
+            self._calls.finish_request(stream)
             self.account(len(buffer))
             self._consume(min(size - len(buffer), stream.unread))
         return flagged_message

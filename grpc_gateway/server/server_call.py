@@ -109,7 +109,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         """Start the handler of a unary request once its message is complete."""
         self._start_handler = start_handler
         reader = self.reader()
-        reader.collecting = True
+        reader.start_collecting()
         if self.stream.inbox:
             try:
                 reader.receive()
@@ -138,6 +138,11 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         if not self._done:
             self._cancelled = True
             self.finish(_DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+    def on_request_timeout(self) -> None:
+        """End the call because its request message does not arrive in full."""
+        self._cancelled = True
+        self.finish(_DEADLINE_EXCEEDED, "the request did not arrive in time")
 
     # Requests and responses.
 

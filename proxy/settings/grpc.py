@@ -108,6 +108,7 @@ class GrpcSettings(SettingsTable):
             max_receive_message=self.max_message,
             max_send_message=self.max_message,
             max_request_bytes=max(ServerOptions().max_request_bytes, 4 * self.max_message),
+            max_unfinished_bytes=2 * self.max_message,
             limits=Limits(
                 concurrent_streams=self.max_streams, header_list=self.max_header, ping_interval=self.min_ping_interval
             ),

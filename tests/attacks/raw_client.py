@@ -249,8 +249,7 @@ class Client:
                 raise TimeoutError(f"stream {stream}: no window, {len(rest)} bytes to send, {self.goaway}")
             size = min(self.window(stream), 1 << 14)
             chunk, rest = rest[:size], rest[size:]
-            for owner in (0, stream):
-                self._windows[owner] = self._windows.get(owner, 0) - len(chunk)
+            self.use_window(stream, len(chunk))
             # Read as well: a server whose responses are not read may stop reading.
             self.blast(data(stream, chunk, end=end and not rest), seconds)
 
@@ -258,6 +257,11 @@ class Client:
         """Return the bytes that the windows of a stream and of the connection admit."""
         initial = self.settings.get(Setting.INITIAL_WINDOW_SIZE, 0xFFFF)
         return min(self._windows[0], initial + self._windows.get(stream, 0))
+
+    def use_window(self, stream: int, size: int) -> None:
+        """Record that `size` bytes of DATA are sent."""
+        for owner in (0, stream):
+            self._windows[owner] = self._windows.get(owner, 0) - size
 
     def until(self, condition: "Callable[[Client], object]", seconds: float = 30.0) -> bool:
         """Read until the condition holds, the connection ends or time is up; return whether the condition holds."""
