@@ -50,25 +50,30 @@ class Observation:
         assert self.growth <= growth, summary
 
 
+def send_fields(topic: str, queue: int = 0) -> dict[str, str]:
+    """Return the ext fields of a SEND_MESSAGE_V2 to a message queue."""
+    return {
+        "a": "good",
+        "b": topic,
+        "c": "TBW102",
+        "d": "4",
+        "e": str(queue),
+        "f": "0",
+        "g": str(time.time_ns() // 1_000_000),
+        "h": "0",
+        "i": "",
+        "j": "0",
+        "k": "false",
+    }
+
+
 @asynccontextmanager
 async def observed(address: str, pid: int, topic: str) -> AsyncIterator[Observation]:
     """Send messages to the topic, one each 20 ms over a connection of their own, and watch the process's memory."""
     observation = Observation()
     before = rss_mb(pid)
     async with Client(address, unique("good")) as client:
-        fields = {
-            "a": "good",
-            "b": topic,
-            "c": "TBW102",
-            "d": "4",
-            "e": "0",
-            "f": "0",
-            "g": str(time.time_ns() // 1_000_000),
-            "h": "0",
-            "i": "",
-            "j": "0",
-            "k": "false",
-        }
+        fields = send_fields(topic)
         # The topic and the connection exist before the attack.
         assert (await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"first")).code == ResponseCode.SUCCESS
 

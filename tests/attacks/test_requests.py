@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from remoting.codes import RequestCode, ResponseCode
-from tests.attacks.good_client import memory_released, observed
+from tests.attacks.good_client import memory_released, observed, send_fields
 from tests.benchmark.processes import rss_mb
 from tests.cluster.client import Client, unique
 from tests.cluster.servers import Gantry
@@ -77,3 +77,25 @@ async def test_body_of_a_stranger_is_not_delivered_to_another_client(replica: Ga
         reply = await stranger.ask(code, fields, b"forged")
         assert reply.code != ResponseCode.SUCCESS
         assert victim.pushed(code) == []
+
+
+async def test_filter_of_thousands_of_conditions_concerns_its_consumer_only(replica: Gantry) -> None:
+    topic = unique("topic")
+    filters = (" AND ".join(["a = 'b'"] * 1200), " = ".join(["a"] * 3000), "(" * 3000, "NOT " * 3000 + "a IS NULL")
+    async with (
+        observed(replica.address, replica.pid, topic) as observation,
+        Client(replica.address) as client,
+    ):
+        for expression in filters:
+            fields = {
+                **_pull(topic),
+                "sysFlag": 6,
+                "queueId": 1,
+                "subscription": expression,
+                "expressionType": "SQL92",
+            }
+            client.begin(RequestCode.PULL_MESSAGE, fields)
+        await asyncio.sleep(0.2)
+        # The polls wait at this queue: their filters are evaluated while this message is stored.
+        await client.get(RequestCode.SEND_MESSAGE_V2, send_fields(topic, queue=1), b"x")
+    observation.check(growth=40)

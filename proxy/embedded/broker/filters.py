@@ -45,7 +45,8 @@ class SqlFilter:
     def matches(self, pairs: Mapping[str, str]) -> bool:
         try:
             return self._matches(pairs)
-        except EvaluationError:
+        except (EvaluationError, RecursionError):
+            # The expression concerns its consumer only: the message must still be stored, and reach other consumers.
             return False
 
 

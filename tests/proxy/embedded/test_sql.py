@@ -58,3 +58,17 @@ def test_a_long_chain_of_operators_is_accepted() -> None:
     text = " or ".join(f"a = {number}" for number in range(500))
     assert compile_filter(text)({"a": "499"})
     assert not compile_filter(text)({"a": "500"})
+
+
+@pytest.mark.parametrize("operator", ["AND", "OR"])
+def test_a_chain_of_thousands_of_conditions_is_evaluated(operator: str) -> None:
+    text = f" {operator} ".join(["a = '1'"] * 1200)
+    assert compile_filter(text)({"a": "1"})
+    assert not compile_filter(text)({"a": "2"})
+
+
+def test_chained_comparisons_are_bounded_over_the_whole_expression() -> None:
+    chain = " = ".join(["a"] * 52)
+    assert not compile_filter(f"({chain}) AND ({chain})")({})
+    with pytest.raises(BodyError, match="more than 100 chained comparisons"):
+        compile_filter(f"({chain}) AND ({chain} = a)")

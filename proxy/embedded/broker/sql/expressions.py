@@ -1,6 +1,6 @@
 """Expressions of filters: their literals and operators, compiled to functions of a message's properties."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from proxy.embedded.broker.sql.comparison import LONG, Value, as_float, sign
@@ -71,32 +71,36 @@ LITERALS: dict[str, Callable[[str], Node]] = {
 # Operators.
 
 
-def disjunction(left: Node, right: Node) -> Node:
-    first, second = left.evaluate, right.evaluate
+def disjunction(operands: Sequence[Node]) -> Node:
+    """Return OR of any number of operands, evaluated in a loop: long chains must not nest calls."""
+    evaluations = tuple(node.evaluate for node in operands)
 
     def evaluate(properties: Properties) -> Value:
-        left_value = first(properties)
-        if left_value is True:
-            return True
-        right_value = second(properties)
-        if right_value is True:
-            return True
-        return None if left_value is None or right_value is None else False
+        result: Value = False
+        for operand in evaluations:
+            value = operand(properties)
+            if value is True:
+                return True
+            if value is None:
+                result = None
+        return result
 
     return Node(evaluate, True)
 
 
-def conjunction(left: Node, right: Node) -> Node:
-    first, second = left.evaluate, right.evaluate
+def conjunction(operands: Sequence[Node]) -> Node:
+    """Return AND of any number of operands, evaluated in a loop: long chains must not nest calls."""
+    evaluations = tuple(node.evaluate for node in operands)
 
     def evaluate(properties: Properties) -> Value:
-        left_value = first(properties)
-        if left_value is False:
-            return False
-        right_value = second(properties)
-        if right_value is False:
-            return False
-        return None if left_value is None or right_value is None else True
+        result: Value = True
+        for operand in evaluations:
+            value = operand(properties)
+            if value is False:
+                return False
+            if value is None:
+                result = None
+        return result
 
     return Node(evaluate, True)
 

@@ -1,5 +1,6 @@
 """Parser of filter expressions."""
 
+import itertools
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -29,6 +30,8 @@ Predicate = Callable[[Properties], bool]
 # Bounds of the cost of a hostile expression.
 _MAX_LENGTH = 16_384
 _MAX_DEPTH = 100
+# Operators in chains such as `a = b = c`, beyond the first of each chain: each nests one call at evaluation.
+_MAX_CHAINED = 100
 
 
 @lru_cache(maxsize=256)
@@ -47,6 +50,7 @@ class _Parser:
         self._source = tokens(text)
         self._lookahead: list[Token] = []
         self._depth = 0
+        self._chained = 0
 
     def parse(self) -> Evaluate:
         """Return the compiled condition. Raises BodyError."""
@@ -68,22 +72,31 @@ class _Parser:
         return token.text
 
     def _or(self) -> Node:
-        left = self._and()
+        operands = [self._and()]
         while self._peek() == "OR":
             self._next()
-            left = disjunction(self._truth(left), self._truth(self._and()))
-        return left
+            operands.append(self._and())
+        return operands[0] if len(operands) == 1 else disjunction([self._truth(operand) for operand in operands])
 
     def _and(self) -> Node:
-        left = self._equality()
+        operands = [self._equality()]
         while self._peek() == "AND":
             self._next()
-            left = conjunction(self._truth(left), self._truth(self._equality()))
-        return left
+            operands.append(self._equality())
+        return operands[0] if len(operands) == 1 else conjunction([self._truth(operand) for operand in operands])
+
+    def _chain(self, operators: int) -> None:
+        """Count an operator that follows `operators` others in its chain. Raises BodyError beyond the limit."""
+        self._chained += operators > 0
+        if self._chained > _MAX_CHAINED:
+            raise BodyError(f"the filter has more than {_MAX_CHAINED} chained comparisons")
 
     def _equality(self) -> Node:
         left = self._comparison()
+        operators = 0
         while (kind := self._peek()) in {"=", "<>", "IS"}:
+            self._chain(operators)
+            operators += 1
             self._next()
             if kind != "IS":
                 left = equality(left, self._comparison(), kind == "<>")
@@ -98,7 +111,7 @@ class _Parser:
 
     def _comparison(self) -> Node:
         left = self._unary()
-        while True:
+        for operators in itertools.count():
             kind = self._peek()
             negated = kind == "NOT" and self._peek(1) in _NEGATABLE
             if negated:
@@ -108,9 +121,11 @@ class _Parser:
                 raise BodyError("the filter has NOT before an operator that cannot be negated")
             parse = _SUFFIXES.get(kind)
             if parse is None:
-                return left
+                break
+            self._chain(operators)
             self._next()
             left = parse(self, left, negated, kind)
+        return left
 
     def _order(self, left: Node, _: bool, kind: str) -> Node:
         return comparison(left, self._unary(), _ORDERS[kind])
@@ -123,13 +138,13 @@ class _Parser:
         self._take("AND")
         high = self._unary()
         if negated:
-            return disjunction(comparison(left, low, _ORDERS["<"]), comparison(left, high, _ORDERS[">"]))
+            return disjunction([comparison(left, low, _ORDERS["<"]), comparison(left, high, _ORDERS[">"])])
         if low.constant and high.constant:
             if low.value is None or high.value is None:
                 raise BodyError("the filter has BETWEEN with NULL")
             if sign(high.value, low.value) < 0:
                 raise BodyError("the filter has BETWEEN with a lower limit above the upper one")
-        return conjunction(comparison(left, low, _ORDERS[">="]), comparison(left, high, _ORDERS["<="]))
+        return conjunction([comparison(left, low, _ORDERS[">="]), comparison(left, high, _ORDERS["<="])])
 
     def _in(self, left: Node, negated: bool, _: str) -> Node:
         self._take("(")
