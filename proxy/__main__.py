@@ -7,7 +7,7 @@ import logging
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         print(f"gantry: {error}", file=sys.stderr)  # noqa: T201  # logging is not set up yet
         return 2
     logs.configure(settings.logs, settings.log_level, worker=None if options.worker is None else options.worker[0])
+    _raise_file_limit()
     try:
         if settings.workers > 1 and options.worker is None:
             return asyncio.run(supervise(settings, arguments))
@@ -137,6 +138,20 @@ def _without_garbage_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def _raise_file_limit() -> None:
+    """Raise the soft limit of open files to the hard one, as Go programs do.
+
+    Many systems have a soft limit of 1,024, for programs with select(2): a few clients could take all of it.
+    """
+    # Windows does not have this module; the other commands run there.
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some systems refuse an infinite limit.
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _no_greeting(_: "App", __: str | None) -> None:

@@ -1,6 +1,7 @@
 """Connections that hold places in the negotiation: silent, in a TLS handshake, or behind a PROXY header."""
 
 import asyncio
+import resource
 import socket
 import ssl
 import time
@@ -53,6 +54,20 @@ def proxied(tmp_path: Path) -> Iterator[Gantry]:
 def bounded(tmp_path: Path) -> Iterator[Gantry]:
     """Run a replica with 100 connections per address."""
     with _configured(tmp_path, "max_connections_per_address = 100") as gantry:
+        yield gantry
+
+
+@pytest.fixture
+def few_files(tmp_path: Path) -> Iterator[Gantry]:
+    """Run a replica that is started with a soft limit of 512 open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with _configured(tmp_path, "") as gantry:
+        gantry.stop()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+        try:
+            gantry.start()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         yield gantry
 
 
@@ -134,6 +149,16 @@ async def test_silent_connections_from_one_address(replica: Gantry) -> None:
     ):
         assert await _answer(replica.port, HOST) == ResponseCode.TOPIC_NOT_EXIST
         await _closed(sockets, timeout=30.0)
+    observation.check(growth=40)
+
+
+async def test_silent_connections_above_the_soft_limit_of_files(few_files: Gantry) -> None:
+    """1,000 connections, while the process was started with a soft limit of 512 files."""
+    async with (
+        observed(few_files.address, few_files.pid, unique("good")) as observation,
+        _attacking(few_files.port, 1_000, b"", HOST),
+    ):
+        assert await _answer(few_files.port, HOST) == ResponseCode.TOPIC_NOT_EXIST
     observation.check(growth=40)
 
 
