@@ -46,16 +46,18 @@ def from_stored(
     topic: str,
     receipt_handle: str | None = None,
     delivery_attempt: int = 1,
+    max_body: int = MAX_FRAME,
 ) -> Message:
     """Return the v2 form of a stored message.
 
-    topic: the client's topic, also for a message of a retry topic.
+    topic: the client's topic, also for a message of a retry topic. max_body: maximum size of the decompressed body.
     The body is decompressed: clients know no codec but gzip, and some only one of zlib and gzip. A body that cannot
-    be decompressed is delivered as it is stored, so that it does not block its queue. For the same reason a property
+    be decompressed, or is larger than `max_body` bytes decompressed, is delivered as it is stored, so that it does not
+    block its queue. For the same reason a property
     that cannot be represented is left out instead of raising: any producer may have written it.
     """
     stored_properties = stored.property_map
-    body = _decompressed_body(stored)
+    body = _decompressed_body(stored, max_body)
     system = SystemProperties(
         message_id=stored_properties.get(properties.UNIQ_CLIENT_MESSAGE_ID) or offset_message_id(stored),
         body_digest=Digest(type=_MD5, checksum=hashlib.md5(body, usedforsecurity=False).hexdigest().upper()),
@@ -96,12 +98,15 @@ def timestamp(milliseconds: int) -> Timestamp:
     return Timestamp(seconds=seconds, nanos=rest * 1_000_000)
 
 
-def _decompressed_body(stored: StoredMessage) -> bytes:
+def is_compressed(stored: StoredMessage) -> bool:
+    return bool(stored.sys_flag & _COMPRESSED)
+
+
+def _decompressed_body(stored: StoredMessage, limit: int) -> bytes:
     if not stored.sys_flag & _COMPRESSED:
         return stored.body
     try:
-        # No client can send a larger body uncompressed; a batch of such bodies would take gigabytes.
-        return messages.body(stored, MAX_FRAME)
+        return messages.body(stored, limit)
     except BodyError:
         return stored.body
 

@@ -11,8 +11,9 @@ from remoting.errors import BodyError
 # Maximum size of a decompressed body, in bytes. It is far above the limits of brokers, and bounds the memory that a
 # small compressed body can use.
 MAX_BODY = 64 * 1024 * 1024
-# Bytes per decompression step. A ZSTD block of four bytes can expand to 128 KiB, so one step stays below MAX_BODY.
-_ZSTD_STEP = 1024
+# A ZSTD block of four bytes can expand to 128 KiB, so a step takes that share of the limit, and expands at most to it.
+_ZSTD_EXPANSION = 32 * 1024
+_MIN_ZSTD_STEP, _MAX_ZSTD_STEP = 16, 1024
 
 
 class CompressionType(IntEnum):
@@ -80,9 +81,10 @@ def _zstd_decompress(data: bytes, limit: int) -> bytes:
     codec = _package("zstandard", CompressionType.ZSTD).ZstdDecompressor().decompressobj()
     out = bytearray()
     position = 0
+    step = max(_MIN_ZSTD_STEP, min(limit // _ZSTD_EXPANSION, _MAX_ZSTD_STEP))
     while position < len(data) and len(out) <= limit and not codec.eof:
-        out += codec.decompress(data[position : position + _ZSTD_STEP])
-        position += _ZSTD_STEP
+        out += codec.decompress(data[position : position + step])
+        position += step
     return _checked(bytes(out), codec.eof, CompressionType.ZSTD, limit)
 
 

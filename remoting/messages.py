@@ -10,6 +10,7 @@ A stored record is, all big-endian:
 
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
@@ -335,7 +336,11 @@ def decode_batch(data: bytes) -> list[BatchMessage]:
 
     Like in brokers, total size, magic and CRC of the entries are ignored.
     """
-    messages = []
+    return list(iterate_batch(data))
+
+
+def iterate_batch(data: bytes) -> Iterator[BatchMessage]:
+    """Yield the messages of a batch body, as `decode_batch` returns them. Raises BodyError."""
     position, end = 0, len(data)
     while position < end:
         start = position + _BATCH_HEAD.size
@@ -344,8 +349,7 @@ def decode_batch(data: bytes) -> list[BatchMessage]:
         _, _, _, flag, length = _BATCH_HEAD.unpack_from(data, position)
         content, position = _take(data, start, length, end)
         text, position = _take_sized(data, position, 2, end)
-        messages.append(BatchMessage(flag, content, text.decode(errors="replace")))
-    return messages
+        yield BatchMessage(flag, content, text.decode(errors="replace"))
 
 
 def encode_batch(messages: list[BatchMessage]) -> bytes:
@@ -372,17 +376,21 @@ def unwrap(messages: list[StoredMessage]) -> list[StoredMessage]:
     """
     unwrapped: list[StoredMessage] = []
     for message in messages:
-        if message.sys_flag & _INNER_BATCH == _INNER_BATCH:
-            unwrapped.extend(_entries(message))
-        else:
-            unwrapped.append(message)
+        unwrapped.extend(iterate_messages(message))
     return unwrapped
 
 
-def _entries(message: StoredMessage) -> list[StoredMessage]:
+def iterate_messages(message: StoredMessage, limit: int = compression.MAX_BODY) -> Iterator[StoredMessage]:
+    """Yield the messages of an inner batch, or the message itself if it is none, as `unwrap` returns them.
+
+    Each is decoded when it is needed. Raises BodyError, also if the batch is larger than `limit` bytes decompressed.
+    """
+    if message.sys_flag & _INNER_BATCH != _INNER_BATCH:
+        yield message
+        return
     sys_flag = message.sys_flag & ~(_INNER_BATCH | _COMPRESSED | _COMPRESSION_MASK)
-    return [
-        replace(
+    for index, entry in enumerate(iterate_batch(body(message, limit))):
+        yield replace(
             message,
             flag=entry.flag,
             body=entry.body,
@@ -391,5 +399,3 @@ def _entries(message: StoredMessage) -> list[StoredMessage]:
             queue_offset=message.queue_offset + index,
             sys_flag=sys_flag,
         )
-        for index, entry in enumerate(decode_batch(body(message)))
-    ]

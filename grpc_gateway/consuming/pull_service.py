@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from grpc_gateway import validation
 from grpc_gateway.clients.rpc import Rpc
+from grpc_gateway.consuming.body_decompression import BodyDecompression
 from grpc_gateway.consuming.filters import Filter, parse_filter
 from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
-from grpc_gateway.message_decoding import from_stored
+from grpc_gateway.message_decoding import from_stored, is_compressed
 from grpc_gateway.response_status import OK, Refused, status, status_from_reply
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message, MessageQueue, QueryOffsetPolicy, Status
 from protos.apache.rocketmq.v2.service_pb2 import (
@@ -27,10 +28,13 @@ from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.errors import BodyError
 from remoting.messages import PullSysFlag, StoredMessage
 
 # Maximum number of messages in a broker's reply.
 _MAX_MESSAGES = 32
+# Messages of an inner batch after which other clients have their turn; a filter may skip thousands of small ones.
+_MESSAGES_PER_TURN = 256
 _NO_MESSAGES = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
 _LONG_POLLING = PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND
 _POLICY_CODES = {
@@ -58,6 +62,7 @@ class PullService:
     def __init__(self, core: Core, options: GatewayOptions) -> None:
         self._core = core
         self._options = options
+        self._decompression = BodyDecompression(options.max_body)
 
     async def pull(self, rpc: Rpc, request: PullMessageRequest) -> AsyncGenerator[PullMessageResponse, None]:
         """Yield the status, the messages, and the offset of the next pull. Raises Refused, RemotingError."""
@@ -71,11 +76,12 @@ class PullService:
             yield PullMessageResponse(status=OK)
         elif reply.code == ResponseCode.SUCCESS:
             yield PullMessageResponse(status=OK)
-            for stored in messages.unwrap(messages.decode_messages(reply.body)):
-                # An inner batch may begin before the requested offset.
-                if stored.queue_offset >= request.offset and expression.matches(stored.get(properties.TAGS)):
-                    rpc.count_delivery(len(stored.body), stored.reconsume_times + 1)
-                    yield PullMessageResponse(message=_v2_message(queue, stored))
+            for record in messages.decode_messages(reply.body):
+                async for stored in self._messages(record):
+                    # An inner batch may begin before the requested offset.
+                    if stored.queue_offset >= request.offset and expression.matches(stored.get(properties.TAGS)):
+                        rpc.count_delivery(len(stored.body), stored.reconsume_times + 1)
+                        yield PullMessageResponse(message=await self._v2_message(queue, stored))
         elif reply.code == ResponseCode.PULL_OFFSET_MOVED:
             yield PullMessageResponse(
                 status=status(Code.ILLEGAL_OFFSET, f"offset {request.offset} is outside the offsets of the queue")
@@ -84,6 +90,27 @@ class PullService:
             yield PullMessageResponse(status=status_from_reply(reply))
             return
         yield PullMessageResponse(next_offset=request.offset if reply is None else reply.integer("nextBeginOffset"))
+
+    async def _messages(self, record: StoredMessage) -> AsyncGenerator[StoredMessage, None]:
+        """Yield the messages of a record. One that cannot be decoded is delivered as it is stored, as others are."""
+        count = 0
+        try:
+            for stored in messages.iterate_messages(record, self._options.max_body):
+                yield stored
+                count += 1
+                # The first message of a compressed batch follows its decompression.
+                if count % _MESSAGES_PER_TURN == 0 or (count == 1 and stored is not record):
+                    await asyncio.sleep(0)
+        except BodyError:
+            if count == 0:
+                yield record
+
+    async def _v2_message(self, queue: _Queue, stored: StoredMessage) -> Message:
+        attempt = stored.reconsume_times + 1
+        if is_compressed(stored):
+            # Just before it is sent, so that the decompressed messages of a reply are in memory one after the other.
+            return await self._decompression.message(stored, topic=queue.topic, delivery_attempt=attempt)
+        return from_stored(stored, topic=queue.topic, delivery_attempt=attempt)
 
     async def update_offset(self, rpc: Rpc, request: UpdateOffsetRequest) -> UpdateOffsetResponse:
         """Store the offset of a group in a queue. Raises Refused, RemotingError."""
@@ -183,10 +210,6 @@ def _pull_command(
             "subVersion": "0",
         },
     )
-
-
-def _v2_message(queue: _Queue, stored: StoredMessage) -> Message:
-    return from_stored(stored, topic=queue.topic, delivery_attempt=stored.reconsume_times + 1)
 
 
 def _offset_result(reply: RemotingCommand) -> tuple[Status, int]:

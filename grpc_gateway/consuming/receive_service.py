@@ -12,6 +12,7 @@ from typing import NamedTuple
 from grpc_gateway import validation
 from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.consuming import settlement_commands
+from grpc_gateway.consuming.body_decompression import BodyDecompression
 from grpc_gateway.consuming.broker_clocks import BrokerClocks
 from grpc_gateway.consuming.filters import parse_filter
 from grpc_gateway.consuming.lite_subscriptions import is_lite
@@ -19,15 +20,16 @@ from grpc_gateway.consuming.receipt_handle import ReceiptHandle, handle_from_pop
 from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.core import Core, dispatch
 from grpc_gateway.gateway_options import GatewayOptions
-from grpc_gateway.message_decoding import from_stored, offset_message_id
+from grpc_gateway.message_decoding import from_stored, is_compressed, offset_message_id
 from grpc_gateway.response_status import OK, Refused, status, status_from_reply
-from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Message, Status
 from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 from remoting import command as commands
 from remoting import messages, pop, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, GoAway, RemotingError
+from remoting.messages import StoredMessage
 from remoting.pop import PoppedMessage
 from remoting.routes import TopicRoute
 from remoting.topic_group_config import GroupConfig
@@ -76,7 +78,8 @@ class _Delivery(NamedTuple):
 
     handle: ReceiptHandle
     lite_topic: str
-    response: ReceiveMessageResponse
+    stored: StoredMessage
+    attempt: int
 
 
 class ReceiveService:
@@ -87,6 +90,7 @@ class ReceiveService:
         self._renewal = renewal
         self._options = options
         self._clocks = clocks
+        self._decompression = BodyDecompression(options.max_body)
         self._next_broker = itertools.count()
 
     async def receive(self, rpc: Rpc, request: ReceiveMessageRequest) -> AsyncGenerator[ReceiveMessageResponse, None]:
@@ -111,10 +115,10 @@ class ReceiveService:
         complete = False
         try:
             yield _OK_RESPONSE
-            for _, _, response in deliveries:
-                message = response.message
-                rpc.count_delivery(len(message.body), message.system_properties.delivery_attempt)
-                yield response
+            for delivery in deliveries:
+                message = await self._message(receive, delivery)
+                rpc.count_delivery(len(message.body), delivery.attempt)
+                yield ReceiveMessageResponse(message=message)
             last = ReceiveMessageResponse()
             last.delivery_timestamp.FromNanoseconds(time.time_ns())
             yield last
@@ -122,7 +126,7 @@ class ReceiveService:
             complete = True
         finally:
             if not complete:
-                self._return(receive, [(handle, lite_topic) for handle, lite_topic, _ in deliveries])
+                self._return(receive, [(delivery.handle, delivery.lite_topic) for delivery in deliveries])
 
     # The pop.
 
@@ -185,10 +189,18 @@ class ReceiveService:
     def _delivery(self, receive: _Receive, popped: PoppedMessage, lite_topic: str) -> _Delivery:
         renewal_id = self._renewal.new_renewal_id() if receive.renew else ""
         handle, attempt = _handle(popped, renewal_id), popped.reconsume_times + 1
-        message = from_stored(popped.message, topic=receive.topic, receipt_handle=handle.text, delivery_attempt=attempt)
         if renewal_id:
             self._renewal.add(receive.rpc.client, receive.group, receive.topic, handle, attempt, lite_topic)
-        return _Delivery(handle, lite_topic, ReceiveMessageResponse(message=message))
+        return _Delivery(handle, lite_topic, popped.message, attempt)
+
+    async def _message(self, receive: _Receive, delivery: _Delivery) -> Message:
+        """Return the v2 form of a delivery. Decompressed messages of a batch are thus in memory one after the other."""
+        handle, _, stored, attempt = delivery
+        if is_compressed(stored):
+            return await self._decompression.message(
+                stored, topic=receive.topic, receipt_handle=handle.text, delivery_attempt=attempt
+            )
+        return from_stored(stored, topic=receive.topic, receipt_handle=handle.text, delivery_attempt=attempt)
 
     # Messages that are not delivered.
 

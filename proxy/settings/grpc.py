@@ -39,7 +39,11 @@ class GrpcSettings(SettingsTable):
     max_age: float | None = Field(
         None, gt=0, description="age in seconds at which a connection is asked to reconnect; default: never"
     )
-    max_body: int = Field(4 * 2**20, gt=0, description="maximum message body size in bytes")
+    max_body: int = Field(
+        4 * 2**20,
+        gt=0,
+        description="maximum message body size in bytes; larger compressed bodies are delivered as they are stored",
+    )
     max_properties: int = Field(
         16 * 2**10, gt=0, le=30_000, description="maximum size of a message's properties in bytes"
     )

@@ -1,0 +1,89 @@
+"""Small stored bodies that are large when they are decompressed for gRPC clients, with a good client beside them."""
+
+import asyncio
+import time
+
+import pytest
+
+from protos.apache.rocketmq.v2 import definition_pb2 as d
+from protos.apache.rocketmq.v2 import service_pb2 as pb
+from remoting import messages
+from remoting.codes import RequestCode, ResponseCode
+from remoting.compression import CompressionType
+from remoting.messages import SysFlag
+from tests.attacks.good_client import memory_released, observed
+from tests.benchmark.processes import rss_mb
+from tests.cluster.client import Client, unique
+from tests.cluster.grpc.consumer import Consumer, seconds
+from tests.cluster.servers import Gantry
+
+pytestmark = pytest.mark.anyio
+
+_MIB = 1 << 20
+_INNER_BATCH = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
+_ENDPOINTS = d.Endpoints(scheme=d.IPv4, addresses=[d.Address(host="127.0.0.1", port=80)])
+
+
+async def _store(replica: Gantry, topic: str, body: bytes, sys_flag: int, count: int) -> str:
+    """Send messages to queue 0 of the topic; return the broker's name."""
+    async with Client(replica.address) as client:
+        fields = {"a": "attacker", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": str(sys_flag), "h": "0"}
+        fields |= {"g": str(time.time_ns() // 1_000_000), "i": "", "j": "0", "k": "false"}
+        for _ in range(count):
+            assert (await client.ask(RequestCode.SEND_MESSAGE_V2, fields, body)).code == ResponseCode.SUCCESS
+    async with Consumer(replica.address, "any", topic) as consumer:
+        route = await consumer.call(
+            "QueryRoute", pb.QueryRouteRequest(topic=d.Resource(name=topic), endpoints=_ENDPOINTS)
+        )
+        return str(route.message_queues[0].broker.name)
+
+
+@pytest.mark.parametrize(("size", "delivered"), [(15, False), (3, True)], ids=["over the maximum body", "within it"])
+async def test_a_batch_of_compressed_bodies_is_decompressed_one_by_one(
+    replica: Gantry, size: int, delivered: bool
+) -> None:
+    """Ten messages of 3 or 15 KiB that decompress to `size` MiB each, received by four consumers at a time."""
+    topic = unique("bomb")
+    packed, bits = messages.compress(bytes(size * _MIB), CompressionType.ZLIB)
+    await _store(replica, topic, b"first", 0, 1)
+    groups = [unique("group") for _ in range(4)]
+
+    async def receive(group: str) -> list[int]:
+        async with Consumer(replica.address, group, topic) as consumer:
+            return [len(message.body) for message in await consumer.receive(wait=1)]
+
+    # New groups start at the end of the queues.
+    await asyncio.gather(*map(receive, groups))
+    await _store(replica, topic, packed, bits, 10)
+    async with observed(replica.address, replica.pid, unique("good")) as observation:
+        before = rss_mb(replica.pid)
+        sizes = [size for received in await asyncio.gather(*map(receive, groups)) for size in received]
+    assert len(sizes) >= 10
+    assert set(sizes) <= {size * _MIB if delivered else len(packed)}
+    observation.check(growth=96)
+    await memory_released(replica.pid, before + 64)
+
+
+async def test_a_compressed_inner_batch_over_the_maximum_body_is_not_unwrapped(replica: Gantry) -> None:
+    """Some 60 KiB that decompress to 64 MiB, or 3 million empty messages."""
+    topic, group = unique("bomb"), unique("group")
+    packed, bits = messages.compress(bytes(64 * _MIB), CompressionType.ZLIB)
+    broker = await _store(replica, topic, packed, int(bits | _INNER_BATCH), 1)
+
+    async def pull(number: int) -> list[int]:
+        async with Consumer(replica.address, group, topic) as consumer:
+            request = pb.PullMessageRequest(
+                group=d.Resource(name=group), message_queue=consumer.queue(number, broker), offset=0, batch_size=32
+            )
+            request.long_polling_timeout.CopyFrom(seconds(0))
+            call = consumer.stub.PullMessage(request, metadata=consumer.metadata, timeout=10)
+            return [
+                len(response.message.body) async for response in call if response.WhichOneof("content") == "message"
+            ]
+
+    async with observed(replica.address, replica.pid, unique("good")) as observation:
+        before = rss_mb(replica.pid)
+        sizes = [size for number in range(4) for size in await pull(number)]
+    assert set(sizes) <= {len(packed)}
+    observation.check(growth=64)
+    await memory_released(replica.pid, before + 64)
