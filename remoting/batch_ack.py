@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import orjson
 
-from remoting import fastjson
 from remoting.errors import BodyError
+from remoting.fastjson import load_request
 from remoting.pop import ExtraInfo
 from remoting.pop_offset_info import Retry, parse_integer, parse_retry
 
@@ -55,9 +55,7 @@ class BatchAckBody:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Decode a body. Raises BodyError."""
-        value = fastjson.loads(data)
-        if not isinstance(value, dict):
-            raise BodyError("the body of a batch ack is not an object")
+        value = load_request(data)
         acks = value.get("acks") or []
         if not isinstance(acks, list):
             raise BodyError("the acks of a batch ack are not a list")

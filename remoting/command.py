@@ -1,10 +1,11 @@
 """The remoting command: one request or response with a decoded header and a raw body.
 
-The header is the dict of its JSON form, so that unknown keys (signatures, tracing, newer fields) are forwarded
-unchanged.
+The header is the dict of its JSON form. Its ext fields (with signatures, tracing, newer fields) are forwarded
+unchanged; unknown keys beside them are dropped.
 """
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -16,6 +17,20 @@ from remoting.frame import Frame, encode_prefix
 _loads, _dumps = orjson.loads, orjson.dumps
 _MIN_INT, _MAX_INT = -(2**31), 2**31 - 1
 _STR = {str}
+# Maximum number of ext fields of a request. The largest header of RocketMQ has about 30; each field occupies at least 100
+# bytes.
+MAX_EXT_FIELDS = 64
+# Maximum length of a number in an ext field, in characters: that of the smallest 64-bit integer.
+_MAX_NUMBER_LENGTH = 20
+_MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
+# Keys of a header that are forwarded.
+_KEYS = frozenset(
+    ("opaque", "code", "flag", "extFields", "language", "version", "remark", "serializeTypeCurrentRPC"),
+)
+# Estimate of the memory of a decoded header: 1 KiB of dicts, and 3 bytes for each byte of the header, because text has
+# 1 to 4 bytes per character, and small strings have an overhead.
+_HEADER_MEMORY = 1024
+_HEADER_MEMORY_FACTOR = 3
 _LANGUAGE_NAMES = {language.value: language.name for language in LanguageCode}
 _LANGUAGE_CODES = {language.name: language.value for language in LanguageCode}
 # The binary header's code is a signed 16-bit number. Java truncates larger codes to their lower half; no other code has
@@ -34,10 +49,11 @@ class RemotingCommand:
         body: the raw body.
         serialize_type: encoding of the header, as received or to be written.
         code, flag: copies of the header's values, for speed.
+        memory: estimate of the memory that the command occupies, in bytes.
         trace_id: trace id of a sampled request (W3C Trace Context).
     """
 
-    __slots__ = ("body", "code", "fields", "flag", "header", "serialize_type", "trace_id")
+    __slots__ = ("body", "code", "fields", "flag", "header", "memory", "serialize_type", "trace_id")
 
     def __init__(
         self, header: dict[str, Any], fields: dict[str, str], body: bytes, serialize_type: int, code: int, flag: int
@@ -48,6 +64,7 @@ class RemotingCommand:
         self.serialize_type = serialize_type
         self.code = code
         self.flag = flag
+        self.memory = len(body)
         self.trace_id: str | None = None
 
     @property
@@ -77,14 +94,17 @@ class RemotingCommand:
         return str(self.header.get("language") or LanguageCode.OTHER.name)
 
     def integer(self, name: str) -> int:
-        """Return the value of a numeric ext field. Raises InvalidRequest if it is missing or not a number."""
+        """Return the value of a numeric ext field. Raises InvalidRequest if it is missing or not a 64-bit integer."""
         text = self.fields.get(name)
         if text is None:
             raise InvalidRequest(f"the field {name} is missing")
         try:
-            return int(text)
+            number = int(text) if len(text) <= _MAX_NUMBER_LENGTH else None
         except ValueError:
-            raise InvalidRequest(f"the field {name} is not a number: {text[:40]!r}") from None
+            number = None
+        if number is None or not _MIN_LONG <= number <= _MAX_LONG:
+            raise InvalidRequest(f"the field {name} is not a number: {text[:40]!r}")
+        return number
 
     def copy(self) -> "RemotingCommand":
         """Return a copy with its own header, because sending overwrites the opaque."""
@@ -167,6 +187,14 @@ def decode(frame: Frame) -> RemotingCommand:
             raise HeaderError("the header is not a JSON object")
     else:
         header = _decode_binary(raw)
+    if (
+        not _KEYS.issuperset(header)
+        or type(header.get("language")) is not str
+        or type(header.get("version")) is not int
+        or type(header.get("remark", "")) is not str
+        or type(header.get("serializeTypeCurrentRPC", "")) is not str
+    ):
+        _drop_unknown(header)
     opaque, code, flag = header.get("opaque"), header.get("code"), header.get("flag", 0)
     if type(opaque) is not int or not _MIN_INT <= opaque <= _MAX_INT:
         raise HeaderError("the header has no valid opaque")
@@ -181,10 +209,24 @@ def decode(frame: Frame) -> RemotingCommand:
         header["extFields"] = fields = {}
     elif type(fields) is not dict:
         raise _answerable_error("the header's extFields are not an object", opaque, flag)
+    elif len(fields) > MAX_EXT_FIELDS and not flag & RESPONSE_FLAG:
+        raise _answerable_error(f"more than {MAX_EXT_FIELDS} ext fields in a request", opaque, flag)
     elif fields and not flag & RESPONSE_FLAG and set(map(type, fields.values())) != _STR:
         # Clients, unlike servers, may write other types than strings.
-        header["extFields"] = fields = _strings(fields)
-    return RemotingCommand(header, fields, body, serialize_type, code, flag)
+        try:
+            header["extFields"] = fields = _strings(fields)
+        except orjson.JSONEncodeError:
+            raise _answerable_error("an ext field is nested too deeply", opaque, flag) from None
+    command = RemotingCommand(header, fields, body, serialize_type, code, flag)
+    command.memory = len(body) + _HEADER_MEMORY + _HEADER_MEMORY_FACTOR * len(raw)
+    return command
+
+
+def _drop_unknown(header: dict[str, Any]) -> None:
+    """Remove unknown keys, and objects and arrays as values of others: they might be too deep to be encoded again."""
+    for key, value in list(header.items()):
+        if key not in _KEYS or (key != "extFields" and isinstance(value, dict | list)):
+            del header[key]
 
 
 def _answerable_error(message: str, opaque: int, flag: int) -> HeaderError:
@@ -224,7 +266,8 @@ def _decode_binary(raw: bytes) -> dict[str, Any]:
     try:
         if remark:
             header["remark"] = remark.decode()
-        header["extFields"] = dict(_pairs(fields))
+        pairs = _pairs(fields)
+        header["extFields"] = dict(pairs if header["flag"] & RESPONSE_FLAG else islice(pairs, MAX_EXT_FIELDS + 1))
     except UnicodeDecodeError:
         raise HeaderError("a binary header holds text that is not UTF-8") from None
     return header

@@ -22,6 +22,9 @@ from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.remoting")
 
+# Bytes per second at which a frame that takes longer than the timeout has to arrive.
+_MIN_FRAME_RATE = 16 * 1024
+
 # Handles a request of the peer: returns a future of the response, or None if there is no response.
 Handler = Callable[["RemotingConnection", RemotingCommand], "asyncio.Future[RemotingCommand] | None"]
 
@@ -34,6 +37,7 @@ class CloseCause(StrEnum):
     IDLE = "idle"
     PROTOCOL = "protocol"
     SLOW_READER = "slow_reader"
+    UNFINISHED_FRAME = "unfinished_frame"
     DRAIN = "drain"
     OPERATOR = "operator"
     UNRESPONSIVE = "unresponsive"
@@ -57,6 +61,7 @@ class RemotingConnection(FlowControl):
         "_opaque",
         "_out",
         "_pending",
+        "_unfinished",
         "answers",
         "cause",
         "handler",
@@ -90,6 +95,8 @@ class RemotingConnection(FlowControl):
         self.received_bytes = self.sent_bytes = 0
         self.requests = self.answers = self.undecodable = 0
         self._decoder = FrameDecoder(limits.frame)
+        # Number of the unfinished frame, a time in seconds of the loop's clock, and its size in bytes at that time.
+        self._unfinished: tuple[int, float, int] | None = None
         # Frames that were received while reads were paused.
         self._backlog: list[Frame] = []
         self._pending: dict[int, PendingRequest] = {}
@@ -131,6 +138,29 @@ class RemotingConnection(FlowControl):
         pending, self._pending = self._pending, {}
         for request in pending.values():
             self._lose(request)
+
+    def check_unfinished_frame(self, timeout: float) -> None:
+        """Close the connection if its unfinished frame arrives too slowly; to be called every few seconds.
+
+        A frame must be complete, or grow by _MIN_FRAME_RATE, within each `timeout` seconds, so that a large frame over
+        a slow link is not cut off. Time during which reads are paused does not count.
+        """
+        decoder = self._decoder
+        if not decoder.buffered or self._pause_depth:
+            self._unfinished = None
+            return
+        now, frame, size = self.loop.time(), decoder.partial_frames, decoder.buffered
+        if self._unfinished is None or self._unfinished[0] != frame:
+            self._unfinished = (frame, now, size)
+            return
+        _, since, size_before = self._unfinished
+        if now - since < timeout:
+            return
+        if size - size_before >= _MIN_FRAME_RATE * (now - since):
+            self._unfinished = (frame, now, size)
+            return
+        _log.warning("%s: an unfinished frame of %d bytes arrives too slowly", self.name, size)
+        self.abort(CloseCause.UNFINISHED_FRAME)
 
     # Requests of the peer.
 
@@ -175,7 +205,7 @@ class RemotingConnection(FlowControl):
             if future is not None:
                 future.set_result(command)
         else:
-            self._serve(command, len(frame[1]) + len(frame[2]))
+            self._serve(command, command.memory)
 
     def _serve(self, command: RemotingCommand, size: int) -> None:
         self.requests += 1
@@ -186,6 +216,12 @@ class RemotingConnection(FlowControl):
         except RemotingError as error:
             if not oneway:
                 self._respond(_error_response(error), opaque, serialize_type)
+            return
+        except Exception:
+            # The other frames of this chunk must still be processed.
+            _log.exception("request %d of %s failed", command.code, self.name)
+            if not oneway:
+                self._respond(_error_response(RemotingError("internal error")), opaque, serialize_type)
             return
         if reply is None:
             return
@@ -205,7 +241,12 @@ class RemotingConnection(FlowControl):
 
     def _reply(self, opaque: int, serialize_type: int, size: int, reply: "asyncio.Future[RemotingCommand]") -> None:
         self._end_request(size)
-        self._respond(_response_of(reply), opaque, serialize_type)
+        try:
+            self._respond(_response_of(reply), opaque, serialize_type)
+        except Exception:
+            # A client's response to a broker may be one that cannot be encoded.
+            _log.exception("a response to %s cannot be sent", self.name)
+            self._respond(_error_response(RemotingError("internal error")), opaque, serialize_type)
 
     def on_decode_error(self, error: RemotingError, data: bytes) -> None:
         """Handle bytes that could not be decoded; `data` begins with them. For subclasses."""
@@ -287,7 +328,12 @@ class RemotingConnection(FlowControl):
         if future is None or command is None:
             return
         if lost is not None:
-            lost(command, future)
+            try:
+                lost(command, future)
+            except Exception as error:
+                # The other requests of the connection must still be taken over.
+                if not future.done():
+                    future.set_exception(error)
         else:
             future.set_exception(ConnectionLost(f"the connection to {self.name} was lost"))
 

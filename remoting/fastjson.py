@@ -5,6 +5,7 @@ object, and the second occurrence of an object may be written as `{"$ref": path}
 """
 
 import re
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
@@ -12,15 +13,28 @@ from typing import Any
 
 import orjson
 
-from remoting.errors import BodyError
+from remoting.errors import BodyError, Overloaded
 
 # Maximum depth, which bounds the recursion of the parser. Bodies need less than ten.
 _MAX_DEPTH = 100
 # Maximum size of a document in the dialect, in bytes. It bounds the time that this slow parser blocks the event loop;
 # bodies in the dialect are far smaller.
 _MAX_DIALECT_SIZE = 256 * 1024
-# Maximum number of references in one document. As references to references are rejected, it bounds the expanded size.
+# Maximum size in bytes of a JSON body of a client's request. Bodies of messages are not JSON.
+_MAX_REQUEST_SIZE = 1024 * 1024
+# Maximum size in bytes of a document in the dialect in a client's request. Official clients write requests in standard
+# JSON, with references at most; they use the rest of the dialect only in responses to brokers.
+_MAX_REQUEST_DIALECT_SIZE = 16 * 1024
+# Bytes per second of the dialect in requests of all clients, and at once. The parser needs a second of CPU time for
+# about 700 KB, so that requests cannot take more than a fifth of the event loop.
+_REQUEST_DIALECT_RATE = 128 * 1024
+_REQUEST_DIALECT_BURST = 64 * 1024
+# Maximum number of references in one document. References to references are rejected.
 _MAX_REFERENCES = 1024
+# Size in bytes that references may add to a document, as JSON, or the size of the document if that is more.
+_MAX_ADDED_SIZE = 256 * 1024
+# Estimate of the size of a number, a literal, or the punctuation of a string or container, in bytes.
+_ITEM_SIZE = 4
 _REFERENCE = "$ref"
 
 
@@ -44,7 +58,67 @@ def loads(data: bytes) -> Any:
         if len(data) > _MAX_DIALECT_SIZE:
             raise BodyError(f"not JSON: {error.msg}") from None
         value = _Parser(data.decode(errors="replace")).document()
-    return _resolve(value) if b"$ref" in data else value
+    return _resolve(value, len(data)) if b"$ref" in data else value
+
+
+class DialectRate:
+    """A limit of bytes per second on documents in the dialect.
+
+    rate: bytes per second. burst: bytes at once. clock: returns the time in seconds.
+    """
+
+    def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
+        self._available = burst
+        self._updated_at = clock()
+
+    def take(self, size: int) -> None:
+        """Count a document of `size` bytes. Raises Overloaded if the limit is reached."""
+        now = self._clock()
+        self._available = min(self._burst, self._available + (now - self._updated_at) * self._rate)
+        self._updated_at = now
+        if size > self._available:
+            raise Overloaded(
+                "too many request bodies that are not standard JSON; send standard JSON, or try again later"
+            )
+        self._available -= size
+
+
+_dialect_rate = DialectRate(_REQUEST_DIALECT_RATE, _REQUEST_DIALECT_BURST)
+
+
+def load_request(data: bytes) -> dict[str, Any]:
+    """Parse the body of a client's request like `load_object`.
+
+    The body is limited to 1 MiB, and to 256 KiB with references. The dialect is limited further in size, and in bytes
+    per second over all clients, because parsing it is slow. Nesting is limited to the 254 levels that orjson encodes.
+    Raises BodyError, or Overloaded over the rate.
+    """
+    if len(data) > _MAX_REQUEST_SIZE:
+        raise BodyError(f"a JSON body of {len(data)} bytes is over the limit of {_MAX_REQUEST_SIZE}")
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        if len(data) > _MAX_REQUEST_DIALECT_SIZE:
+            raise BodyError(f"not standard JSON: {error.msg}") from None
+        _dialect_rate.take(len(data))
+        value = _Parser(data.decode(errors="replace")).document()
+    if b"$ref" in data:
+        if len(data) > _MAX_DIALECT_SIZE:
+            raise BodyError(
+                f"a JSON body of {len(data)} bytes with references is over the limit of {_MAX_DIALECT_SIZE}"
+            )
+        value = _resolve(value, len(data))
+    if not isinstance(value, dict):
+        raise BodyError("the body is not a JSON object")
+    if data.count(b"[") + data.count(b"{") > _MAX_DEPTH:
+        try:
+            orjson.dumps(value)
+        except orjson.JSONEncodeError:
+            raise BodyError("the body is nested too deeply") from None
+    return value
 
 
 def load_object(data: bytes) -> dict[str, Any]:
@@ -251,9 +325,10 @@ _STEP = re.compile(r"\.((?:[^.\[\]\\]|\\.)+)|\[([0-9]{1,9})\]", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
-def _resolve(document: Any) -> Any:
+def _resolve(document: Any, size: int) -> Any:
+    """Return a document of `size` bytes with its references replaced. Raises BodyError."""
     try:
-        return _References(document).replaced(document)
+        return _References(document, max(size, _MAX_ADDED_SIZE)).replaced(document)
     except RecursionError:
         raise BodyError("a document with references is nested too deeply") from None
 
@@ -262,15 +337,18 @@ class _References:
     """The references of one document.
 
     `_holders` are the ids of all containers with references at any depth. Other values stay unchanged, and may be
-    referred to.
+    referred to. `_sizes` are the sizes of referenced containers by id, in bytes as JSON; `_remaining` is the size that
+    further references may add.
     """
 
-    __slots__ = ("_count", "_document", "_holders")
+    __slots__ = ("_count", "_document", "_holders", "_remaining", "_sizes")
 
-    def __init__(self, document: Any) -> None:
+    def __init__(self, document: Any, max_added: int) -> None:
         self._document = document
         self._count = 0
         self._holders: set[int] = set()
+        self._sizes: dict[int, int] = {}
+        self._remaining = max_added
         self._find_holders(document)
 
     def _find_holders(self, value: Any) -> bool:
@@ -305,7 +383,23 @@ class _References:
             target = _follow(target, step, path)
         if id(target) in self._holders:
             raise BodyError(f"the reference {path[:60]!r} leads to references")
+        self._remaining -= self._size(target)
+        if self._remaining < 0:
+            raise BodyError("references make the document too large")
         return target
+
+    def _size(self, value: Any) -> int:
+        """Return about the size of a value as JSON, in bytes. Each container is measured once."""
+        if isinstance(value, str):
+            return _ITEM_SIZE + len(value)
+        if not isinstance(value, dict | list | ObjectKeys):
+            return _ITEM_SIZE
+        size = self._sizes.get(id(value))
+        if size is None:
+            keys = value if isinstance(value, dict) else ()
+            size = _ITEM_SIZE + sum(map(self._size, chain(keys, _items(value))))
+            self._sizes[id(value)] = size
+        return size
 
 
 def _items(value: Any) -> Iterable[Any]:

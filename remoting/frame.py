@@ -26,15 +26,24 @@ _SERIALIZE_TYPE_LIMIT = 2 << 24
 
 
 class FrameDecoder:
-    """Splits a byte stream into frames. After a `FrameError`, it must not be fed again."""
+    """Splits a byte stream into frames. After a `FrameError`, it must not be fed again.
 
-    __slots__ = ("_buffer", "_max_frame", "_missing")
+    `partial_frames` counts the frames that arrived in more than one chunk, with the last one, if it is unfinished.
+    """
+
+    __slots__ = ("_buffer", "_max_frame", "_missing", "partial_frames")
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self._buffer = bytearray()
         self._max_frame = max_frame
         # Bytes until the next frame can be complete, so that a large frame that arrives in many chunks is parsed once.
         self._missing = 0
+        self.partial_frames = 0
+
+    @property
+    def buffered(self) -> int:
+        """The number of bytes of the unfinished frame; 0 if there is none."""
+        return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that the next chunk completes, in order. Raises FrameError."""
@@ -46,9 +55,10 @@ class FrameDecoder:
             return []
         data = bytes(self._buffer)
         self._buffer.clear()
-        return self._split(data)
+        return self._split(data, carried=True)
 
-    def _split(self, data: bytes) -> list[Frame]:
+    def _split(self, data: bytes, carried: bool = False) -> list[Frame]:
+        """Return the frames in `data` and buffer the rest; `carried`: data begins with a frame that was unfinished."""
         frames: list[Frame] = []
         start, end, max_frame = 0, len(data), self._max_frame
         while end - start >= _PREFIX:
@@ -72,6 +82,7 @@ class FrameDecoder:
         else:
             self._missing = _PREFIX - (end - start)
         if start < end:
+            self.partial_frames += not (carried and start == 0)
             self._buffer += data[start:] if start else data
         return frames
 

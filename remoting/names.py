@@ -4,6 +4,12 @@
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
+# Maximum length in characters of a group's name (RocketMQ's Validators.CHARACTER_MAX_LENGTH).
+MAX_GROUP_LENGTH = 255
+# Maximum length in characters of any name in a request. A topic that brokers create has at most 127 characters, but the
+# retry topic of a group has the group's name after a prefix.
+MAX_NAME_LENGTH = len(RETRY_PREFIX) + MAX_GROUP_LENGTH
+
 # The model of topics that brokers create at the first send; every send has to name it.
 DEFAULT_TOPIC = "TBW102"
 

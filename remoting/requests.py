@@ -61,6 +61,7 @@ class RequestSpec:
         send: names of the other ext fields, if the request sends a message.
         rip55: whether RIP-55 lists the code.
         name: the code's name in metrics and logs.
+        names: the ext fields with the topic and the group.
     """
 
     code: RequestCode
@@ -79,9 +80,11 @@ class RequestSpec:
     rip55: bool = True
 
     name: str = field(init=False)
+    names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.code.name)
+        object.__setattr__(self, "names", tuple(name for name in (self.topic, self.group) if name is not None))
 
 
 def _fields(names: str) -> frozenset[str]:

@@ -1,9 +1,12 @@
 """A timeout wheel for in-flight requests: one list operation per request instead of one timer."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
+
+_log = logging.getLogger("gantry.remoting")
 
 
 class WheelEntry(Protocol):
@@ -44,7 +47,11 @@ class TimeoutWheel:
         current = int(self._clock() / self.tick)
         for number in range(self._advanced + 1, current + 1):
             for entry in self._slots.pop(number, ()):
-                entry.expire()
+                try:
+                    entry.expire()
+                except Exception:
+                    # The other entries must still expire.
+                    _log.exception("the expiry of %s failed", type(entry).__name__)
         self._advanced = max(self._advanced, current)
 
     def __len__(self) -> int:

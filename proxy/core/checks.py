@@ -7,6 +7,7 @@ from proxy.core.context import Context
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import GoAway, InvalidRequest, NotPermitted, Overloaded, UnsupportedRequest
+from remoting.names import MAX_NAME_LENGTH
 from remoting.requests import Action, Direction, RequestSpec
 
 Check = Callable[[Context], None]
@@ -16,7 +17,7 @@ _MAX_POLL_BODY = 64 * 1024
 
 
 def well_formed(context: Context) -> None:
-    """Reject codes that are not in the request table or not for clients, and requests without required ext fields."""
+    """Reject codes that are not in the request table or not for clients, missing fields, names over the limit."""
     spec = context.spec
     if spec is None or spec.direction is Direction.BROKER:
         raise UnsupportedRequest(f"request code {context.code} is not supported")
@@ -25,6 +26,10 @@ def well_formed(context: Context) -> None:
         raise InvalidRequest(f"{spec.name} lacks the field {missing}")
     if spec.poll is not None and context.size > _MAX_POLL_BODY:
         raise InvalidRequest(f"{spec.name} has a body of {context.size} bytes; at most {_MAX_POLL_BODY} are allowed")
+    for name in spec.names:
+        if len(context.fields.get(name, "")) > MAX_NAME_LENGTH:
+            length = len(context.fields[name])
+            raise InvalidRequest(f"the field {name} of {length} characters is over the limit of {MAX_NAME_LENGTH}")
 
 
 class Tools:
@@ -103,7 +108,7 @@ def may_end_poll(context: Context) -> bool:
 
 
 class Budget:
-    """Rejects requests while the bodies of all in-flight requests exceed `limit` bytes."""
+    """Rejects requests while all in-flight requests occupy more than `limit` bytes (`RemotingCommand.memory`)."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

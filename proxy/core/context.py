@@ -17,11 +17,11 @@ class Trace(Protocol):
 class Context:
     """One in-flight request.
 
-    size: bytes of its body. started, sent: in seconds of `time.monotonic`. broker, sent: None until the request is
-    sent to a broker. trace: None unless the request is sampled.
+    size: bytes of its body. memory: estimate of the bytes that it occupies in memory. started, sent: in seconds of
+    `time.monotonic`. broker, sent: None until the request is sent to a broker. trace: None unless it is sampled.
     """
 
-    __slots__ = ("broker", "channel", "code", "command", "fields", "sent", "size", "spec", "started", "trace")
+    __slots__ = ("broker", "channel", "code", "command", "fields", "memory", "sent", "size", "spec", "started", "trace")
 
     def __init__(self, channel: Channel, command: RemotingCommand, spec: RequestSpec | None, started: float) -> None:
         self.channel = channel
@@ -32,6 +32,7 @@ class Context:
         self.spec = spec
         self.started = started
         self.size = len(command.body)
+        self.memory = command.memory
         self.sent: float | None = None
         self.broker: str | None = None
         self.trace: Trace | None = None

@@ -8,7 +8,15 @@ import orjson
 from proxy.core.client_registry import ConsumerData, Groups
 from remoting import fastjson
 from remoting.errors import BodyError
-from remoting.fastjson import load_object
+from remoting.fastjson import load_object, load_request
+from remoting.names import MAX_GROUP_LENGTH, MAX_NAME_LENGTH
+
+# Maximum size of a heartbeat's body, in bytes.
+MAX_HEARTBEAT_SIZE = 256 * 1024
+# Maximum number of producer and consumer groups of one client.
+MAX_GROUPS = 1000
+# Maximum number of subscriptions of all consumers of one client. A list to which several groups refer counts for each.
+MAX_SUBSCRIPTIONS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +34,41 @@ class Heartbeat:
 
 
 def parse(body: bytes) -> Heartbeat:
-    """Parse HeartbeatData. Raises BodyError that names the invalid field."""
-    data = load_object(body)
+    """Parse HeartbeatData. Raises BodyError that names the invalid field or the exceeded limit."""
+    if len(body) > MAX_HEARTBEAT_SIZE:
+        raise BodyError(f"a heartbeat of {len(body)} bytes is over the limit of {MAX_HEARTBEAT_SIZE}")
+    data = load_request(body)
     client_id = data.get("clientID")
     if not isinstance(client_id, str) or not client_id:
         raise BodyError("a heartbeat has no clientID")
-    producers = frozenset(_group(item) for item in _objects(data, "producerDataSet"))
-    consumers = {_group(item): ConsumerData(item) for item in _objects(data, "consumerDataSet")}
+    _check_length("clientID", client_id)
+    producer_data, consumer_data = _objects(data, "producerDataSet"), _objects(data, "consumerDataSet")
+    check_groups(len(producer_data) + len(consumer_data))
+    producers = frozenset(map(_group, producer_data))
+    consumers = {_group(item): ConsumerData(item) for item in consumer_data}
+    # Before the items are looked at: groups may share one list.
+    subscriptions = sum(len(_list(item, "subscriptionDataSet")) for item in consumer_data)
+    if subscriptions > MAX_SUBSCRIPTIONS:
+        raise BodyError(f"{subscriptions} subscriptions in a heartbeat are over the limit of {MAX_SUBSCRIPTIONS}")
     topics = frozenset(
         str(subscription["topic"])
         for consumer in consumers.values()
         for subscription in _objects(consumer.data, "subscriptionDataSet")
         if subscription.get("topic")
     )
+    for topic in topics:
+        _check_length("topic", topic)
     return Heartbeat(client_id, producers, consumers, topics)
 
 
+def check_groups(count: int) -> None:
+    """Raise BodyError if a client may not be in this number of groups."""
+    if count > MAX_GROUPS:
+        raise BodyError(f"{count} groups of the client of a heartbeat are over the limit of {MAX_GROUPS}")
+
+
 def without(body: bytes, groups: Groups) -> bytes:
-    """Return the body without these groups, or unchanged if it is nested too deeply to be encoded."""
+    """Return the body of a heartbeat that `parse` has accepted, without these groups."""
     data = load_object(body)
     removed = {"producerDataSet": groups.producers, "consumerDataSet": groups.consumers}
     for key, names in removed.items():
@@ -52,16 +77,19 @@ def without(body: bytes, groups: Groups) -> bytes:
         # fastjson's maps with objects as keys are dataclasses here, which orjson would encode as objects.
         return orjson.dumps(data, option=orjson.OPT_PASSTHROUGH_DATACLASS)
     except TypeError:
-        pass
-    try:
         return fastjson.dumps(data)
-    except RecursionError:
-        return body
+
+
+def _list(data: dict[str, Any], key: str) -> list[Any]:
+    items = data.get(key) or []
+    if not isinstance(items, list):
+        raise BodyError(f"a heartbeat's {key} is not a list of objects")
+    return items
 
 
 def _objects(data: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    items = data.get(key) or []
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+    items = _list(data, key)
+    if not all(isinstance(item, dict) for item in items):
         raise BodyError(f"a heartbeat's {key} is not a list of objects")
     return items
 
@@ -70,4 +98,10 @@ def _group(data: dict[str, Any]) -> str:
     name = data.get("groupName")
     if not isinstance(name, str) or not name:
         raise BodyError("a heartbeat has a group without a groupName")
+    _check_length("groupName", name, MAX_GROUP_LENGTH)
     return name
+
+
+def _check_length(key: str, name: str, limit: int = MAX_NAME_LENGTH) -> None:
+    if len(name) > limit:
+        raise BodyError(f"a heartbeat's {key} of {len(name)} characters is over the limit of {limit}")

@@ -44,6 +44,11 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
         return commands.success()
     changes: list[ConsumerGroupChange] = []
     if not repeated:
+        # A member stays in the groups that a heartbeat no longer names.
+        former = core.registry.member(channel)
+        if former is not None:
+            groups = beat.groups | former.groups
+            heartbeats.check_groups(len(groups.producers) + len(groups.consumers))
         session.client_id = beat.client_id
         session.language, session.version = command.language, command.version
         session.heartbeat, session.heartbeat_at = command, now

@@ -94,7 +94,7 @@ class Messaging:
             self._observe(context, 0)
             return None
         reply = as_future(handling)
-        self.budget.used += context.size
+        self.budget.used += context.memory
         self.in_flight.add(context)
         if context.spec is None or context.spec.poll is None:
             self.active_requests += 1
@@ -122,7 +122,7 @@ class Messaging:
                 listener(self, change)
 
     def _done(self, context: Context, reply: Reply) -> None:
-        self.budget.used -= context.size
+        self.budget.used -= context.memory
         self.in_flight.discard(context)
         if context.spec is None or context.spec.poll is None:
             self.active_requests -= 1

@@ -28,6 +28,8 @@ _CLIENT_TIMEOUT = 5.0
 # Seconds without a byte after which a connection is closed, and between checks.
 _IDLE_TIMEOUT = 120.0
 _IDLE_CHECK_INTERVAL = 5.0
+# Seconds for the rest of an unfinished frame; see RemotingConnection.check_unfinished_frame.
+_FRAME_TIMEOUT = 30.0
 # Seconds for connections to close at the end, and between checks.
 _CLOSE_TIMEOUT = 1.0
 _POLL_INTERVAL = 0.01
@@ -116,6 +118,8 @@ class Server:
         for channel in list(self.channels):
             if now - channel.read_at > _IDLE_TIMEOUT and not channel.in_flight:
                 channel.close(CloseCause.IDLE)
+            else:
+                channel.check_unfinished_frame(_FRAME_TIMEOUT)
 
 
 def _ignore_outcome(_: Outcome, __: object, ___: bytes) -> None:

@@ -88,16 +88,19 @@ class RemotingFrontend:
             leaving.add_done_callback(self._leaving.discard)
 
     async def run(self) -> None:
-        """Close idle connections and remove members without heartbeats, until cancelled."""
+        """Close connections that are idle or dripping, and remove members without heartbeats, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             idle_timeout = self._core.settings.limits.idle_timeout
+            frame_timeout = self._core.settings.limits.frame_timeout
             await anyio.sleep(min(_SWEEP_INTERVAL, idle_timeout / 2))
             now = loop.time()
             for channel in list(self.channels):
                 # A client that waits for a long poll sends nothing.
                 if now - channel.read_at > idle_timeout and not channel.in_flight:
                     channel.close(CloseCause.IDLE)
+                else:
+                    channel.check_unfinished_frame(frame_timeout)
             membership.expire(self._core, now)
 
     async def finish_requests(self, timeout: float) -> None:

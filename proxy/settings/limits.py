@@ -25,10 +25,16 @@ class LimitSettings(SettingsTable):
     idle_timeout: float = Field(
         120.0, gt=0, description="seconds without received bytes after which a connection is closed"
     )
+    frame_timeout: float = Field(
+        30.0,
+        gt=0,
+        description="seconds in which an unfinished remoting frame must be completed, or grow by 16 KiB a second,"
+        " before its connection is closed",
+    )
     requests: int = Field(64, gt=0, description="in-flight requests per connection before reads pause")
     waiting: int = Field(4096, gt=0, description="in-flight long polls per connection before reads pause")
     request_bytes: int = Field(
-        32 * 2**20, gt=0, description="in-flight request bodies per connection in bytes before reads pause"
+        32 * 2**20, gt=0, description="memory of in-flight requests per connection in bytes before reads pause"
     )
     buffer: int = Field(2**20, gt=0, description="unsent responses per connection in bytes before reads pause")
     hard_buffer: int = Field(
@@ -36,5 +42,7 @@ class LimitSettings(SettingsTable):
     )
     frame: int = Field(16 * 2**20, ge=4096, le=2**24, description="maximum remoting frame size in bytes")
     total_bytes: int = Field(
-        2**30, gt=0, description="in-flight request bodies of all connections in bytes before SYSTEM_BUSY is returned"
+        2**30,
+        gt=0,
+        description="memory of in-flight requests of all connections in bytes before SYSTEM_BUSY is returned",
     )

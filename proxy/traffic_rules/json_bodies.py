@@ -61,9 +61,12 @@ class NameReplacer:
         return value
 
 
-def replace_names(body: bytes, replacer: NameReplacer) -> bytes:
-    """Return a JSON body with its names replaced, in fastjson's dialect if JSON cannot express it. Raises BodyError."""
-    document = _replaced(body, replacer)
+def replace_names(body: bytes, replacer: NameReplacer, *, client_request: bool = False) -> bytes:
+    """Return a JSON body with its names replaced, in fastjson's dialect if JSON cannot express it.
+
+    The body of a client's request is parsed with the limits of `fastjson.load_request`. Raises BodyError.
+    """
+    document = _replaced(body, replacer, fastjson.load_request if client_request else fastjson.loads)
     try:
         # ObjectKeys is a dataclass, which orjson would otherwise write as an object.
         return orjson.dumps(document, option=orjson.OPT_PASSTHROUGH_DATACLASS)
@@ -72,7 +75,7 @@ def replace_names(body: bytes, replacer: NameReplacer) -> bytes:
 
 
 def collect_names(body: bytes, abbreviated: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the distinct topics and groups in a JSON body, in their order. Raises BodyError."""
+    """Return the distinct topics and groups in the JSON body of a client's request, in order. Raises BodyError."""
     topics: dict[str, None] = {}
     groups: dict[str, None] = {}
 
@@ -85,12 +88,12 @@ def collect_names(body: bytes, abbreviated: bool = False) -> tuple[tuple[str, ..
         return name
 
     keys = (ABBREVIATED_TOPICS, ABBREVIATED_GROUPS) if abbreviated else (TOPICS, GROUPS)
-    _replaced(body, NameReplacer(topic, group, *keys))
+    _replaced(body, NameReplacer(topic, group, *keys), fastjson.load_request)
     return tuple(topics), tuple(groups)
 
 
-def _replaced(body: bytes, replacer: NameReplacer) -> Any:
+def _replaced(body: bytes, replacer: NameReplacer, load: Callable[[bytes], Any]) -> Any:
     try:
-        return replacer.replace(fastjson.loads(body))
+        return replacer.replace(load(body))
     except RecursionError:
         raise BodyError("not JSON: nested too deeply") from None

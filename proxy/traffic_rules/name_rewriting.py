@@ -162,7 +162,7 @@ class NameRewriting:
             self._rewrite_properties(command, spec.send.properties)
         if formats.request is not BodyFormat.NONE and command.body:
             replacer = _replacer(formats.request, names.broker_topic, names.broker_group)
-            command.body = json_bodies.replace_names(command.body, replacer)
+            command.body = json_bodies.replace_names(command.body, replacer, client_request=True)
         return fields.get(spec.group) if spec.group is not None else None
 
     def _rewrite_properties(self, command: RemotingCommand, field: str) -> None:

@@ -10,7 +10,7 @@ from remoting import command as commands
 from remoting.codes import LanguageCode, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import HeaderError, InvalidRequest
-from remoting.frame import FrameDecoder
+from remoting.frame import MAX_HEADER, FrameDecoder
 from tests.remoting import golden
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -159,9 +159,72 @@ def test_encode_then_decode_returns_the_same_command(command: RemotingCommand) -
 
 
 @given(st.dictionaries(TEXT, st.recursive(TEXT | INT32 | st.none(), st.lists, max_leaves=3)))
-def test_unknown_header_keys_are_kept(extra: dict[str, Any]) -> None:
-    header = {**extra, **REQUEST, "extFields": {"signature": "s"}}
-    assert read(decode_json(header).encode()).header == header
+def test_unknown_header_keys_are_dropped(extra: dict[str, Any]) -> None:
+    header = {**REQUEST, "extFields": {"signature": "s"}}
+    assert read(decode_json({**extra, **header}).encode()).header == header
+
+
+@pytest.mark.parametrize("depth", [1, 300, 1000])
+@pytest.mark.parametrize("key", ["language", "version", "remark", "serializeTypeCurrentRPC", "odd"])
+@pytest.mark.parametrize("brackets", [(b"[", b"]"), (b'{"a":', b"}")])
+def test_nested_header_values_are_dropped(key: str, depth: int, brackets: tuple[bytes, bytes]) -> None:
+    nested = brackets[0] * depth + (b"1" if brackets[0] != b"[" else b"") + brackets[1] * depth
+    header = b'{"code":11,"opaque":7,"%s":%s}' % (key.encode(), nested)
+    command = commands.decode((0, header, b""))
+    assert key not in command.header
+    assert read(command.encode()).opaque == 7
+
+
+def test_ext_fields_are_limited_in_number() -> None:
+    fields = {str(number): "" for number in range(64)}
+    assert decode_json({**REQUEST, "extFields": fields}).fields == fields
+    with pytest.raises(HeaderError, match="more than 64 ext fields") as caught:
+        decode_json({**REQUEST, "extFields": {**fields, "64": ""}})
+    assert caught.value.opaque == REQUEST["opaque"]
+
+
+def test_ext_fields_of_a_binary_request_are_limited_in_number() -> None:
+    fields = {str(number): "x" for number in range(10_000)}
+    command = commands.request(11, fields)
+    command.serialize_type = 1
+    with pytest.raises(HeaderError, match="more than 64 ext fields") as caught:
+        read(command.encode())
+    assert caught.value.opaque == 0
+    reply = commands.answer(commands.success(fields), 7, 1)
+    assert read(reply.encode()).fields == fields
+
+
+def test_a_request_with_the_largest_properties_is_decoded() -> None:
+    """A broker accepts properties of 32767 bytes, which JSON may write with 6 bytes each."""
+    properties = "\x01" * 32767
+    command = commands.request(310, {"i": properties})
+    assert 190_000 < len(command.encode()) < MAX_HEADER
+    assert read(command.encode()).fields["i"] == properties
+
+
+def test_an_ext_field_that_is_nested_too_deeply_is_answered_with_an_error() -> None:
+    header = b'{"code":11,"opaque":7,"extFields":{"a":' + b"[" * 300 + b"]" * 300 + b"}}"
+    with pytest.raises(HeaderError, match="nested too deeply") as caught:
+        commands.decode((0, header, b""))
+    assert caught.value.opaque == 7
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 0])
+def test_integer_accepts_64_bits(number: int) -> None:
+    assert commands.request(11, {"n": str(number)}).integer("n") == number
+
+
+@pytest.mark.parametrize("text", ["", "x", str(2**63), str(-(2**63) - 1), "9" * 21, "9" * 10_000, "0" * 21])
+def test_integer_rejects_other_numbers_briefly(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="the field n is not a number") as caught:
+        commands.request(11, {"n": text}).integer("n")
+    assert len(str(caught.value)) < 100
+
+
+def test_memory_counts_the_body_and_the_decoded_header() -> None:
+    small, large = (decode_json({**REQUEST, "extFields": {"a": "x" * size}}) for size in (0, 1000))
+    assert large.memory - small.memory == 3000
+    assert commands.request(11, body=bytes(9)).memory == 9
 
 
 # Leniency.

@@ -359,3 +359,114 @@ async def test_a_close_by_the_peer_fails_pending_requests() -> None:
     assert pair.client.cause is CloseCause.PEER
     assert pair.client.closed
     await pair.close()
+
+
+# Unfinished frames.
+
+_FRAME = encode_prefix(0, 2, 1 << 21) + bytes(2 + (1 << 21))
+
+
+class _Loop:
+    """A loop with the time of a clock."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.time = clock
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(asyncio.get_running_loop(), name)
+
+
+async def _drip(side: Side, seconds: int, size: int) -> None:
+    """Receive `size` bytes of a large frame in each second, and check for unfinished frames every 5 s."""
+    for second in range(1, seconds + 1):
+        start = side.connection._decoder.buffered
+        side.connection.data_received(_FRAME[start : start + size])
+        side.clock.now += 1
+        if second % 5 == 0:
+            side.connection.check_unfinished_frame(30.0)
+
+
+@pytest.mark.parametrize(("size", "closed"), [(1, True), (15 * 1024, True), (17 * 1024, False)])
+async def test_an_unfinished_frame_must_grow(size: int, closed: bool) -> None:
+    side = Side()
+    side.connection.loop = _Loop(side.clock)  # type: ignore[assignment]
+    await _drip(side, 30, size)
+    assert side.connection.cause is None
+    await _drip(side, 5, size)
+    assert side.connection.cause is (CloseCause.UNFINISHED_FRAME if closed else None)
+
+
+async def test_small_frames_in_parts_are_not_unfinished_frames() -> None:
+    side = Side()
+    side.connection.loop = _Loop(side.clock)  # type: ignore[assignment]
+    frame = encode_prefix(0, 0, 2) + b"ab"
+    for _ in range(60):
+        side.connection._decoder.feed(frame[4:] if side.connection._decoder.buffered else b"")
+        side.connection._decoder.feed(frame[:4])
+        side.connection.check_unfinished_frame(30.0)
+        side.clock.now += 5
+    assert side.connection.cause is None
+
+
+async def test_an_unfinished_frame_has_time_while_reads_are_paused() -> None:
+    side = Side()
+    side.connection.loop = _Loop(side.clock)  # type: ignore[assignment]
+    side.connection.data_received(_FRAME[:100])
+    for paused in (True, False):
+        if paused:
+            side.connection.pause()
+        else:
+            side.connection.resume()
+        for _ in range(6):
+            side.connection.check_unfinished_frame(30.0)
+            side.clock.now += 5
+    assert side.connection.cause is None
+    side.connection.check_unfinished_frame(30.0)
+    assert side.connection.cause is CloseCause.UNFINISHED_FRAME
+
+
+# Isolation of requests.
+
+
+async def test_a_handler_that_fails_does_not_affect_the_next_request() -> None:
+    served = []
+
+    def handler(_: RemotingConnection, command: RemotingCommand) -> None:
+        served.append(command.opaque)
+        if command.opaque == 1:
+            raise ValueError("unexpected")
+
+    side = Side(handler)
+    side.receive(peer_request(1), peer_request(2))
+    await run_ready()
+    assert served == [1, 2]
+    [reply] = side.transport.take()
+    assert (reply.opaque, reply.code, reply.remark) == (1, ResponseCode.SYSTEM_ERROR, "internal error")
+
+
+async def test_a_response_that_cannot_be_encoded_becomes_an_error() -> None:
+    side = Side()
+    side.receive(peer_request(1), peer_request(2))
+    response = commands.success()
+    nested: list[object] = []
+    for _ in range(300):
+        nested = [nested]
+    response.header["extFields"] = {"a": nested}
+    side.replies[0].set_result(response)
+    side.replies[1].set_result(commands.success())
+    await run_ready()
+    assert [(reply.opaque, reply.code) for reply in side.transport.take()] == [(1, 1), (2, 0)]
+
+
+async def test_a_lost_handler_that_fails_does_not_affect_other_requests() -> None:
+    side = Side()
+
+    def lost(_: RemotingCommand, __: object) -> None:
+        raise ValueError("unexpected")
+
+    first, second = send_request(side, lost=lost), send_request(side)
+    side.connection.connection_lost(None)
+    with pytest.raises(ValueError, match="unexpected"):
+        await first
+    with pytest.raises(ConnectionLost):
+        await second

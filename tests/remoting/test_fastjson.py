@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remoting import fastjson
-from remoting.errors import BodyError
+from remoting.errors import BodyError, Overloaded
 from remoting.fastjson import ObjectKeys
 from tests.remoting import golden
 
@@ -158,6 +158,85 @@ def test_too_many_references_are_a_body_error() -> None:
     document["r"] = [{"$ref": "$.a"}] * 1025
     with pytest.raises(BodyError):
         fastjson.loads(orjson.dumps(document))
+
+
+def test_references_may_add_256_kib() -> None:
+    # 4 bytes for each list, string and number: the list has 1024 bytes.
+    document: dict[str, Any] = {"a": [0] * 255, "r": [{"$ref": "$.a"}] * 256}
+    assert fastjson.loads(orjson.dumps(document))["r"] == [[0] * 255] * 256
+    document["r"].append({"$ref": "$.a"})
+    with pytest.raises(BodyError, match="references make the document too large"):
+        fastjson.loads(orjson.dumps(document))
+
+
+def test_references_may_double_a_large_document() -> None:
+    text = "x" * 300_000
+    assert fastjson.loads(orjson.dumps({"a": text, "b": {"$ref": "$.a"}}))["b"] == text
+    with pytest.raises(BodyError, match="references make the document too large"):
+        fastjson.loads(orjson.dumps({"a": text, "b": {"$ref": "$.a"}, "c": {"$ref": "$.a"}}))
+
+
+@given(st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=9) | st.dictionaries(NAMES, inner, max_size=9)))
+def test_references_to_anything_are_bounded_in_size(value: Any) -> None:
+    document = orjson.dumps({"a": value, "r": [{"$ref": "$.a"}] * 1000})
+    try:
+        expanded = fastjson.loads(document)
+    except BodyError:
+        assert len(orjson.dumps(value)) > 50
+    else:
+        # Each item counts as at least 4 bytes, and orjson writes at most 6 bytes per character.
+        assert len(orjson.dumps(expanded)) <= 8 * (256 * 1024 + len(document))
+
+
+# Requests of clients.
+
+
+@pytest.fixture
+def rate(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Replace the rate of the dialect by one of 1000 bytes per second, 20000 at once; return its time in a list."""
+    now = [0.0]
+    monkeypatch.setattr(fastjson, "_dialect_rate", fastjson.DialectRate(1000, 20_000, lambda: now[0]))
+    return now
+
+
+def _padded(text: bytes, size: int) -> bytes:
+    return text + b" " * (size - len(text))
+
+
+def test_load_request_accepts_standard_json_of_1_mib() -> None:
+    assert fastjson.load_request(_padded(b'{"a":1}', 1024 * 1024)) == {"a": 1}
+    with pytest.raises(BodyError, match="over the limit of 1048576"):
+        fastjson.load_request(_padded(b'{"a":1}', 1024 * 1024 + 1))
+
+
+def test_load_request_accepts_references_in_256_kib() -> None:
+    text = b'{"a":1,"b":{"$ref":"$.a"}}'
+    assert fastjson.load_request(_padded(text, 256 * 1024)) == {"a": 1, "b": 1}
+    with pytest.raises(BodyError, match="with references is over the limit of 262144"):
+        fastjson.load_request(_padded(text, 256 * 1024 + 1))
+
+
+def test_load_request_accepts_the_dialect_in_16_kib(rate: list[float]) -> None:
+    assert fastjson.load_request(_padded(b"{a:1}", 16 * 1024)) == {"a": 1}
+    with pytest.raises(BodyError, match="not standard JSON"):
+        fastjson.load_request(_padded(b"{a:1}", 16 * 1024 + 1))
+
+
+def test_load_request_limits_the_rate_of_the_dialect(rate: list[float]) -> None:
+    for _ in range(2):
+        fastjson.load_request(_padded(b"{a:1}", 10_000))
+    rate[0] = 9.999
+    with pytest.raises(Overloaded, match="send standard JSON, or try again later"):
+        fastjson.load_request(_padded(b"{a:1}", 10_000))
+    assert fastjson.load_request(_padded(b'{"a":1}', 10_000)) == {"a": 1}
+    rate[0] = 10.0
+    assert fastjson.load_request(_padded(b"{a:1}", 10_000)) == {"a": 1}
+
+
+@pytest.mark.parametrize("data", [b"[]", b"5", b"null", b'{"a":' + b"[" * 254 + b"]" * 254 + b"}"])
+def test_load_request_rejects_other_documents(data: bytes) -> None:
+    with pytest.raises(BodyError):
+        fastjson.load_request(data)
 
 
 def test_references_in_a_document_that_is_too_deep_are_a_body_error() -> None:

@@ -9,6 +9,7 @@ from remoting.errors import (
     ServiceUnavailable,
 )
 from remoting.flow_control import Limits
+from remoting.frame import FrameDecoder
 from tests.remoting.fake_transport import Side, peer_request, run_ready
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +57,9 @@ async def test_long_polls_raise_the_limit_of_in_flight_requests(monkeypatch: pyt
 
 async def test_reads_pause_at_the_limit_of_in_flight_bytes() -> None:
     first, second = peer_request(1, bytes(99)), peer_request(2)
-    size = sum(len(command.encode()) - 8 + len(command.body) for command in (first, second))
+    [frame] = FrameDecoder().feed(first.encode() + first.body)
+    [other] = FrameDecoder().feed(second.encode())
+    size = commands.decode(frame).memory + commands.decode(other).memory
     for spare, reading in ((1, True), (0, False)):
         side = Side(limits=Limits(request_bytes=size + spare))
         side.receive(first)

@@ -53,6 +53,22 @@ def test_a_frame_with_trailing_data(frame: Frame, raw: bytes) -> None:
         assert decoder.feed(raw[extra:]) == [frame]
 
 
+def test_partial_frames_are_counted_once_each() -> None:
+    raw = encode((0, b"{}", b"hello"))
+    decoder = FrameDecoder()
+    decoder.feed(raw)
+    assert (decoder.partial_frames, decoder.buffered) == (0, 0)
+    for count, byte in enumerate(raw[:-1], 1):
+        decoder.feed(bytes([byte]))
+        assert (decoder.partial_frames, decoder.buffered) == (1, count)
+    decoder.feed(raw[-1:])
+    assert (decoder.partial_frames, decoder.buffered) == (1, 0)
+    decoder.feed(raw + raw[:3])
+    assert (decoder.partial_frames, decoder.buffered) == (2, 3)
+    decoder.feed(raw[3:] + raw[:9])
+    assert (decoder.partial_frames, decoder.buffered) == (3, 9)
+
+
 def test_no_bytes_give_no_frames() -> None:
     decoder = FrameDecoder()
     assert decoder.feed(b"") == []

@@ -83,3 +83,21 @@ def test_nothing_expires_while_the_clock_stands_still() -> None:
     for _ in range(3):
         wheel.advance()
     assert entry.expired == []
+
+
+def test_an_entry_that_fails_does_not_affect_others() -> None:
+    class Failing:
+        def expire(self) -> None:
+            raise ValueError("unexpected")
+
+    clock = Clock()
+    wheel, entries = TimeoutWheel(clock, tick=0.5), [Entry(clock), Entry(clock)]
+    for entry in (entries[0], Failing(), entries[1]):
+        wheel.add(entry, 3.0)
+    clock.now = 10.0
+    wheel.advance()
+    assert [entry.expired for entry in entries] == [[10.0], [10.0]]
+    wheel.add(entries[0], 1.0)
+    clock.now = 12.0
+    wheel.advance()
+    assert entries[0].expired == [10.0, 12.0]

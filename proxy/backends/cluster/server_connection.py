@@ -92,12 +92,17 @@ class ServerConnection:
         def dialled(connection: RemotingConnection | None) -> None:
             if future.done():
                 return
-            if connection is not None:
-                connection.request(command, timeout, future, lost)
-            elif unreachable is not None:
-                unreachable(command, future)
-            else:
-                future.set_exception(ServiceUnavailable(f"{self.address} cannot be reached"))
+            try:
+                if connection is not None:
+                    connection.request(command, timeout, future, lost)
+                elif unreachable is not None:
+                    unreachable(command, future)
+                else:
+                    future.set_exception(ServiceUnavailable(f"{self.address} cannot be reached"))
+            except Exception as error:
+                # Otherwise, this request would never be answered.
+                if not future.done():
+                    future.set_exception(error)
 
         self._dial(dialled)
 
@@ -139,7 +144,11 @@ class ServerConnection:
             self.connection = connection
             waiting, self._waiting = self._waiting, deque()
             for then in waiting:
-                then(connection)
+                try:
+                    then(connection)
+                except Exception:
+                    # The other requests must still be sent.
+                    _log.exception("sending a request to %s failed", self.address)
 
     async def _open(self) -> RemotingConnection:
         host, _, port = self.address.rpartition(":")

@@ -12,7 +12,7 @@ from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ConsumerNotOnline, RemotingError, ServiceUnavailable
-from remoting.fastjson import load_object
+from remoting.fastjson import load_object, load_request
 
 
 async def consumer_list(core: Messaging, context: Context) -> RemotingCommand:
@@ -54,7 +54,7 @@ async def consumer_connections(core: Messaging, context: Context) -> RemotingCom
 
 async def check_client_config(core: Messaging, context: Context) -> RemotingCommand:
     """CHECK_CLIENT_CONFIG: let a broker of the topic compile the filter expression."""
-    subscription = load_object(context.command.body).get("subscriptionData") or {}
+    subscription = load_request(context.command.body).get("subscriptionData") or {}
     if not isinstance(subscription, dict):
         raise BodyError("subscriptionData is not an object")
     return await _ask(core, context, await _broker_of(core, context, str(subscription.get("topic") or "")))
@@ -62,7 +62,7 @@ async def check_client_config(core: Messaging, context: Context) -> RemotingComm
 
 async def query_assignment(core: Messaging, context: Context) -> RemotingCommand:
     """QUERY_ASSIGNMENT: sent to the same broker for all members of a group, as each broker assigns by itself."""
-    topic = str(load_object(context.command.body).get("topic") or "")
+    topic = str(load_request(context.command.body).get("topic") or "")
     return await _ask(core, context, await _broker_of(core, context, topic))
 
 

@@ -11,7 +11,7 @@ from proxy.core.messaging import Messaging
 from remoting import command as commands
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, RemotingError
-from remoting.fastjson import load_object
+from remoting.fastjson import load_object, load_request
 
 # Bounds of one request: a request has one part for each broker.
 _MAX_QUEUES = 10_000
@@ -55,7 +55,7 @@ async def unlock(core: Messaging, context: Context) -> RemotingCommand:
 
 def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCommand]"]:
     """Split the request by broker, send the parts, and return the futures of their replies."""
-    body = load_object(context.command.body)
+    body = load_request(context.command.body)
     by_broker: defaultdict[str, list[Any]] = defaultdict(list)
     queues = body.get("mqSet") or []
     if not isinstance(queues, list):

@@ -13,7 +13,7 @@ from proxy.embedded.broker.sending import known_group
 from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError
-from remoting.fastjson import load_object
+from remoting.fastjson import load_request
 from remoting.names import RETRY_PREFIX
 
 _PULL, _POP = "PULL", "POP"
@@ -126,7 +126,7 @@ def _key(topic: str, group: str) -> bytes:
 
 
 def _body(request: Request) -> dict[str, Any]:
-    return load_object(request.command.body)
+    return load_request(request.command.body)
 
 
 def _text(data: dict[str, Any], name: str) -> str:

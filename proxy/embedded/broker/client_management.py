@@ -15,7 +15,7 @@ from proxy.embedded.broker.request import Answer, Request
 from remoting import command as commands
 from remoting.codes import ResponseCode, version_text
 from remoting.errors import BodyError, ConsumerNotOnline, InvalidRequest
-from remoting.fastjson import load_object
+from remoting.fastjson import load_object, load_request
 
 _UNIT_SUBSCRIPTION = 2
 
@@ -23,9 +23,9 @@ _UNIT_SUBSCRIPTION = 2
 def heartbeat(broker: Broker, request: Request) -> Answer:
     """HEART_BEAT in both versions: with a fingerprint, unchanged subscriptions may be omitted."""
     channel = _channel(request)
+    beat = parse(request.command.body)
     data = load_object(request.command.body)
     keep = bool(data.get("withoutSub")) and bool(data.get("heartbeatFingerprint"))
-    beat = parse(request.command.body)
     client = Client(beat.client_id, request.command.language, request.command.version, request.now)
     changed = False
     for group, consumer in beat.consumers.items():
@@ -63,7 +63,7 @@ def unregister(broker: Broker, request: Request) -> Answer:
 
 def check_config(_: Broker, request: Request) -> Answer:
     """CHECK_CLIENT_CONFIG: check the expression of a subscription."""
-    data = load_object(request.command.body)
+    data = load_request(request.command.body)
     subscription = data.get("subscriptionData")
     if subscription is not None and not isinstance(subscription, dict):
         raise BodyError("the subscriptionData is not an object")

@@ -15,7 +15,7 @@ from proxy.embedded.broker.topics import Topic
 from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError, InvalidRequest
-from remoting.fastjson import load_object
+from remoting.fastjson import load_request
 from remoting.names import is_system
 from remoting.properties import MessageType
 
@@ -47,7 +47,7 @@ def create_topic(broker: Broker, request: Request) -> Answer:
 
 def create_topics(broker: Broker, request: Request) -> Answer:
     """UPDATE_AND_CREATE_TOPIC_LIST."""
-    items = load_object(request.command.body).get("topicConfigList") or []
+    items = load_request(request.command.body).get("topicConfigList") or []
     try:
         topics = [Topic.from_json(item) for item in items]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -141,13 +141,13 @@ def _version(broker: Broker, counter: int) -> dict[str, int]:
 
 def create_group(broker: Broker, request: Request) -> Answer:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
-    _put_group(broker, load_object(request.command.body))
+    _put_group(broker, load_request(request.command.body))
     return broker.when_durable(commands.success())
 
 
 def create_groups(broker: Broker, request: Request) -> Answer:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
-    items = load_object(request.command.body).get("groupConfigList") or []
+    items = load_request(request.command.body).get("groupConfigList") or []
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise BodyError("the groupConfigList is not a list of objects")
     for item in items:

@@ -9,7 +9,7 @@ from proxy.embedded.broker.lock_table import Queue
 from proxy.embedded.broker.request import Answer, Request
 from remoting import command as commands
 from remoting.errors import BodyError
-from remoting.fastjson import load_object
+from remoting.fastjson import load_request
 
 
 def lock(broker: Broker, request: Request) -> Answer:
@@ -27,7 +27,7 @@ def unlock(broker: Broker, request: Request) -> Answer:
 
 
 def _parse(body: bytes) -> tuple[str, str, list[Queue]]:
-    data = load_object(body)
+    data = load_request(body)
     queues = data.get("mqSet") or []
     if not isinstance(queues, list) or not all(isinstance(item, dict) for item in queues):
         raise BodyError("the mqSet of a lock is not a list of queues")

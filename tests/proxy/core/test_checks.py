@@ -65,3 +65,12 @@ async def test_poll_with_a_large_body_is_rejected() -> None:
     command.body = b"x" * (64 * 1024 + 1)
     with pytest.raises(InvalidRequest, match="at most 65536"):
         well_formed(Context(FakeChannel(), command, REQUESTS[command.code], 0.0))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["b", "a"])
+async def test_names_are_limited_in_length(name: str) -> None:
+    send = REQUESTS[310]
+    well_formed(Context(FakeChannel(), complete(send, **{name: "x" * 262}), send, 0.0))
+    with pytest.raises(InvalidRequest, match=f"the field {name} of 263 characters is over the limit of 262"):
+        well_formed(Context(FakeChannel(), complete(send, **{name: "x" * 263}), send, 0.0))

@@ -134,6 +134,7 @@ async def test_forward_without_a_name_server_is_unavailable(backend: FakeBackend
         (nameless(370, recallHandle="nonsense"), BodyError),
         (with_body(nameless(200151), b"nonsense"), BodyError),
         (complete(REQUESTS[11], suspendTimeoutMillis="soon"), InvalidRequest),
+        (complete(REQUESTS[11], suspendTimeoutMillis="9" * 20), InvalidRequest),
     ],
 )
 async def test_undecodable_handle_is_an_invalid_parameter(command: RemotingCommand, error: type[RemotingError]) -> None:
@@ -151,7 +152,7 @@ async def test_undecodable_handle_is_an_invalid_parameter(command: RemotingComma
         (complete(REQUESTS[200050], pollTime="20000"), 30),
         (complete(REQUESTS[200054], pollTime="20000"), 30),
         (complete(REQUESTS[11], suspendTimeoutMillis="-5"), 10),
-        (complete(REQUESTS[11], suspendTimeoutMillis="9" * 20), 130),
+        (complete(REQUESTS[11], suspendTimeoutMillis="9" * 18), 130),
     ],
 )
 async def test_timeout_of_a_poll_includes_its_requested_duration(command: RemotingCommand, timeout: float) -> None:

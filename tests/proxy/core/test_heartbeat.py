@@ -2,7 +2,7 @@ import orjson
 import pytest
 
 from proxy.core.client_registry import Groups
-from proxy.core.heartbeat import parse, without
+from proxy.core.heartbeat import MAX_GROUPS, MAX_HEARTBEAT_SIZE, MAX_SUBSCRIPTIONS, parse, without
 from remoting.errors import BodyError
 from tests.proxy.messages import heartbeat
 
@@ -69,7 +69,70 @@ def test_without_preserves_fastjson_maps_with_object_keys() -> None:
     assert without(body, Groups(consumers=frozenset("g"))) == left
 
 
-@pytest.mark.parametrize(("depth", "left"), [(300, b'"consumerDataSet":[]'), (900, b'"groupName":"g"')])
-def test_without_returns_a_deeply_nested_body_unchanged(depth: int, left: bytes) -> None:
-    body = b'{"clientID":"c","odd":' + b"[" * depth + b"]" * depth + b',"consumerDataSet":[{"groupName":"g"}]}'
-    assert left in without(body, Groups(consumers=frozenset("g")))
+def _nested(depth: int) -> bytes:
+    """Return a heartbeat of so many levels."""
+    return b'{"clientID":"c","odd":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
+
+
+@pytest.mark.parametrize("depth", [101, 254])
+def test_a_nested_heartbeat_can_be_encoded_again(depth: int) -> None:
+    parse(_nested(depth))
+    assert b'"producerDataSet":[]' in without(_nested(depth), Groups(consumers=frozenset("g")))
+
+
+@pytest.mark.parametrize("depth", [255, 900, 1025, 100_000])
+def test_a_heartbeat_that_is_nested_too_deeply_is_rejected(depth: int) -> None:
+    with pytest.raises(BodyError, match=r"JSON|nested too deeply"):
+        parse(_nested(depth))
+
+
+def _heartbeat(groups: int = 0, subscriptions: int = 0, *, producers: int = 0) -> dict[str, object]:
+    """Return a heartbeat of consumers with so many subscriptions each, in one list, and producers."""
+    shared = [{"topic": f"t{number}"} for number in range(subscriptions)]
+    consumers: list[dict[str, object]] = [{"groupName": f"g{number}"} for number in range(groups)]
+    for consumer in consumers:
+        consumer["subscriptionDataSet"] = {"$ref": "$.consumerDataSet[0].subscriptionDataSet"}
+    if consumers:
+        consumers[0]["subscriptionDataSet"] = shared
+    names = [{"groupName": f"p{number}"} for number in range(producers)]
+    return {"clientID": "c", "consumerDataSet": consumers, "producerDataSet": names}
+
+
+def test_a_heartbeat_at_the_limits_is_accepted() -> None:
+    beat = parse(orjson.dumps(_heartbeat(400, 10, producers=600)))
+    assert len(beat.groups.consumers) + len(beat.groups.producers) == MAX_GROUPS
+    assert len(parse(orjson.dumps(_heartbeat(1, MAX_SUBSCRIPTIONS))).topics) == MAX_SUBSCRIPTIONS
+    assert len(parse(orjson.dumps(_heartbeat(2, MAX_SUBSCRIPTIONS // 2))).topics) == MAX_SUBSCRIPTIONS // 2
+    name = {"clientID": "c" * 262, "producerDataSet": [{"groupName": "g" * 255}]}
+    parse(orjson.dumps(name))
+    body = orjson.dumps({"clientID": "c"})
+    assert not parse(body + b" " * (MAX_HEARTBEAT_SIZE - len(body))).groups
+
+
+@pytest.mark.parametrize(
+    ("body", "remark"),
+    [
+        (b" " * (MAX_HEARTBEAT_SIZE + 1), f"a heartbeat of {MAX_HEARTBEAT_SIZE + 1} bytes is over the limit"),
+        (orjson.dumps(_heartbeat(400, producers=601)), "1001 groups .* over the limit of 1000"),
+        (orjson.dumps(_heartbeat(1, MAX_SUBSCRIPTIONS + 1)), "4097 subscriptions .* over the limit of 4096"),
+        (orjson.dumps(_heartbeat(3, 1366)), "4098 subscriptions"),
+        (orjson.dumps(_heartbeat(1000, 2000)), "references make the document too large"),
+        (orjson.dumps({"clientID": "c" * 263}), "clientID of 263 characters is over the limit of 262"),
+        (
+            orjson.dumps({"clientID": "c", "producerDataSet": [{"groupName": "g" * 256}]}),
+            "groupName of 256 characters is over the limit of 255",
+        ),
+        (
+            orjson.dumps(
+                {
+                    "clientID": "c",
+                    "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [{"topic": "t" * 263}]}],
+                }
+            ),
+            "topic of 263 characters is over the limit of 262",
+        ),
+    ],
+)
+def test_a_heartbeat_over_a_limit_is_rejected(body: bytes, remark: str) -> None:
+    with pytest.raises(BodyError, match=remark):
+        parse(body)

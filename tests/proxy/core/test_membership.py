@@ -278,3 +278,15 @@ async def test_represented_producers_are_not_registered_at_brokers() -> None:
     await on.ask(heartbeat("p1", {"g": ["orders"]}, ["orders"]), channel)
     ((_, groups, _),) = on.backend.registered
     assert groups == Groups(consumers=frozenset({"g"}))
+
+
+async def test_groups_of_one_client_are_limited_over_all_its_heartbeats(here: Stage) -> None:
+    client = FakeChannel()
+    for beat in range(2):
+        names = [f"p{beat}-{number}" for number in range(500)]
+        assert (await here.handle(heartbeat("c1", {}, names), client, beat)).code == 0
+    with pytest.raises(BodyError, match="1001 groups of the client of a heartbeat are over the limit of 1000"):
+        await here.handle(heartbeat("c1", {}, ["one-more"]), client, 2)
+    # The same groups again, and those of another client.
+    assert (await here.handle(heartbeat("c1", {}, ["p0-1"]), client, 3)).code == 0
+    assert (await here.handle(heartbeat("c2", {}, ["one-more"]), FakeChannel(), 3)).code == 0

@@ -148,6 +148,7 @@ async def test_polls_end_with_their_channel() -> None:
 def _sized(size: int) -> RemotingCommand:
     command = complete(SEND)
     command.body = bytes(size)
+    command.memory = size
     return command
 
 

@@ -159,3 +159,22 @@ async def test_unreachable_server_is_reported(bench: Bench) -> None:
         await bench.ask(ANSWERED)
     assert bench.link.failed_at is not None
     assert bench.lost == []
+
+
+async def test_a_request_that_cannot_be_encoded_does_not_affect_others_of_the_same_dial(bench: Bench) -> None:
+    nested: list[object] = []
+    for _ in range(300):
+        nested = [nested]
+    broken = request(ANSWERED)
+    broken.header["odd"] = nested
+    futures: list[Reply] = [asyncio.get_running_loop().create_future() for _ in range(3)]
+    for future, command in zip(futures, (request(ANSWERED), broken, request(ANSWERED)), strict=True):
+        bench.link.request(command, 60.0, future)
+    oneway = request(ANSWERED)
+    oneway.header["odd"] = nested
+    bench.link.oneway(oneway)
+    last = bench.ask(ANSWERED)
+    async with asyncio.timeout(30):
+        replies = await asyncio.gather(*futures, last, return_exceptions=True)
+    assert [isinstance(reply, RemotingCommand) for reply in replies] == [True, False, True, True]
+    assert isinstance(replies[1], TypeError)
