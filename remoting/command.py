@@ -17,7 +17,7 @@ from remoting.frame import Frame, encode_prefix
 _loads, _dumps = orjson.loads, orjson.dumps
 _MIN_INT, _MAX_INT = -(2**31), 2**31 - 1
 _STR = {str}
-# Maximum number of ext fields of a request. RocketMQ's headers have up to about 30. A field occupies at least 100 bytes.
+# Maximum number of ext fields of a request. RocketMQ's headers have up to about 30. A field takes at least 100 bytes.
 MAX_EXT_FIELDS = 64
 # Maximum length of a number in an ext field, in characters: that of the smallest 64-bit integer.
 _MAX_NUMBER_LENGTH = 20
