@@ -6,7 +6,7 @@ PEERS := $(PYTHON) tests/peers/peers
 BACKEND ?= cluster
 # Processes of `make test` and `make unit`. Most tests wait for servers and timers, so more than there are cores.
 JOBS ?= 4
-PARALLEL := --numprocesses $(JOBS) --dist loadgroup
+PARALLEL := --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder
 RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
-from tests.cluster.backends import embedded_backend
 from tests.groups import group
-from tests.paths import ROOT
 
 # No deadline and no `too_slow` check: both measure a busy machine as much as the test.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -21,21 +20,32 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return "asyncio", {"use_uvloop": False}
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group the tests, longest groups first; give tests before real servers a second try.
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark tests that need external programs; give tests before real servers two tries.
 
-    Runs before pytest-xdist reads the groups. Real servers have clocks and pauses of their own; the terminal summary
-    shows every first failure.
+    Real servers have clocks and pauses of their own. The terminal summary shows every first failure.
     """
-    groups = {item: group(item.path.relative_to(ROOT), embedded_backend(item)) for item in items}
-    for item, its_group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(its_group.name))
-        if its_group.external:
-            item.add_marker(pytest.mark.external)
-        if item.get_closest_marker("cluster") and "embedded" not in item.path.parts:
-            item.add_marker(pytest.mark.flaky(reruns=1))
-    items.sort(key=lambda item: groups[item].rank)
+    if group(item.nodeid).external:
+        item.add_marker(pytest.mark.external)
+    if item.get_closest_marker("cluster") and "embedded" not in item.path.parts:
+        item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the longest groups."""
+    items.sort(key=lambda item: group(item.nodeid).rank)
+
+
+class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
+    """Runs the tests of a group in one process, one after another."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid).name
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
+    """Return the scheduler for pytest-xdist."""
+    return GroupScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

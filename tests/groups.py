@@ -4,8 +4,8 @@ Tests of one group run in one process, one after another. A group is a file, unl
 that are expensive to start; scenarios on an embedded broker are a group by directory and backend.
 """
 
+import re
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,23 +21,27 @@ class Group:
     rank: int
 
 
-# Longest first, so that no long group is left for the end.
-_DIRECTORIES = (
-    "tests/cluster",
-    "tests/faults",
-    "tests/analytics",
-    "tests/conformance",
-    "tests/deploy",
-)
-_SHARED = {path: Group(path, external=True, rank=rank) for rank, path in enumerate(_DIRECTORIES)}
+# Longest first, so that no long group is left for the end. All tests before real brokers are one group: more than a few
+# Java servers at a time would starve everything else.
+_DIRECTORIES = {
+    "tests/cluster": "java-servers",
+    "tests/faults": "java-servers",
+    "tests/analytics": "spark",
+    "tests/conformance": "conformance",
+    "tests/deploy": "deploy",
+}
+_SHARED = {path: Group(name, external=True, rank=rank) for rank, (path, name) in enumerate(_DIRECTORIES.items())}
 
 
-def group(file: PurePath, embedded: str = "") -> Group:
-    """Return the group of a test file, given relative to the root of the checkout.
+# Scenarios of tests/cluster on an embedded broker need no Java servers.
+_EMBEDDED = re.compile(r"\bembedded-(in-process|socket)\b")
 
-    embedded: the embedded backend that its scenarios run on, if any.
-    """
+
+def group(nodeid: str) -> Group:
+    """Return the group of a test by its node id, such as `tests/cluster/test_send.py::test_send[cluster]`."""
+    file = nodeid.partition("::")[0]
     for path, shared in _SHARED.items():
-        if file.is_relative_to(path):
-            return replace(shared, name=f"{file.parent.as_posix()}[{embedded}]") if embedded else shared
-    return Group(file.as_posix(), external=False, rank=len(_SHARED))
+        if file.startswith(f"{path}/"):
+            embedded = _EMBEDDED.search(nodeid)
+            return replace(shared, name=f"{file.rpartition('/')[0]} {embedded[0]}") if embedded else shared
+    return Group(file, external=False, rank=len(_SHARED))

@@ -40,11 +40,3 @@ def parameters(backends: list[Backend]) -> list[object]:
         marks = [*contract, *([pytest.mark.cluster] if backend is Backend.CLUSTER else [])]
         values.append(pytest.param(backend, marks=marks, id=backend.value))
     return values
-
-
-def embedded_backend(item: pytest.Item) -> str:
-    """Return the embedded backend that a test runs on, empty for a real cluster or without a backend."""
-    backend = (
-        item.callspec.params.get("backend") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
-    )
-    return "" if backend in (None, Backend.CLUSTER) else str(backend)

@@ -30,13 +30,16 @@ _CODES = {
     Status.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
 
+# Messages of a response; RocketMQ's brokers return as many from memory (maxTransferCountOnMessageInMemory).
+_MAX_MESSAGES = 32
+
 
 def pull(broker: Broker, request: Request) -> Answer:
     """PULL_MESSAGE: return the messages of a queue from an offset on; wait for one if the client requests it."""
     group = consuming_group(broker, request)
     topic = readable_topic(broker, request)
     queue_id, offset = request.number("queueId"), request.number("queueOffset")
-    count, sys_flag = request.number("maxMsgNums"), request.number("sysFlag")
+    count, sys_flag = min(request.number("maxMsgNums"), _MAX_MESSAGES), request.number("sysFlag")
     wait = request.number("suspendTimeoutMillis", 0) if sys_flag & PullSysFlag.SUSPEND else 0
     commit = request.number("commitOffset", 0)
     if not 0 <= queue_id < topic.read:
