@@ -1,7 +1,7 @@
 """The remoting command: one request or response with a decoded header and a raw body.
 
 The header is the dict of its JSON form. Its ext fields (with signatures, tracing, newer fields) are forwarded
-unchanged; unknown keys beside them are dropped.
+unchanged; unknown keys of a request's header beside them are dropped.
 """
 
 from collections.abc import Iterable
@@ -186,14 +186,6 @@ def decode(frame: Frame) -> RemotingCommand:
             raise HeaderError("the header is not a JSON object")
     else:
         header = _decode_binary(raw)
-    if (
-        not _KEYS.issuperset(header)
-        or type(header.get("language")) is not str
-        or type(header.get("version")) is not int
-        or type(header.get("remark", "")) is not str
-        or type(header.get("serializeTypeCurrentRPC", "")) is not str
-    ):
-        _drop_unknown(header)
     opaque, code, flag = header.get("opaque"), header.get("code"), header.get("flag", 0)
     if type(opaque) is not int or not _MIN_INT <= opaque <= _MAX_INT:
         raise HeaderError("the header has no valid opaque")
@@ -202,22 +194,32 @@ def decode(frame: Frame) -> RemotingCommand:
     header["flag"] = flag
     if type(code) is not int:
         raise _answerable_error("the header has no valid code", opaque, flag)
+    request = not flag & RESPONSE_FLAG
+    if request and (
+        not _KEYS.issuperset(header)
+        or type(header.get("language")) is not str
+        or type(header.get("version")) is not int
+        or type(header.get("remark", "")) is not str
+        or type(header.get("serializeTypeCurrentRPC", "")) is not str
+    ):
+        _drop_unknown(header)
     fields = header.get("extFields")
     if fields is None:
         # The header refers to the same dict, so that a field that is set later is written.
         header["extFields"] = fields = {}
     elif type(fields) is not dict:
         raise _answerable_error("the header's extFields are not an object", opaque, flag)
-    elif len(fields) > MAX_EXT_FIELDS and not flag & RESPONSE_FLAG:
+    elif request and len(fields) > MAX_EXT_FIELDS:
         raise _answerable_error(f"more than {MAX_EXT_FIELDS} ext fields in a request", opaque, flag)
-    elif fields and not flag & RESPONSE_FLAG and set(map(type, fields.values())) != _STR:
+    elif request and fields and set(map(type, fields.values())) != _STR:
         # Clients, unlike servers, may write other types than strings.
         try:
             header["extFields"] = fields = _strings(fields)
         except orjson.JSONEncodeError:
             raise _answerable_error("an ext field is nested too deeply", opaque, flag) from None
     command = RemotingCommand(header, fields, body, serialize_type, code, flag)
-    command.memory = len(body) + _HEADER_MEMORY + _HEADER_MEMORY_FACTOR * len(raw)
+    if request:
+        command.memory += _HEADER_MEMORY + _HEADER_MEMORY_FACTOR * len(raw)
     return command
 
 
