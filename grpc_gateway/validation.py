@@ -116,11 +116,12 @@ def invisible_duration(duration: Duration, minimum: float, options: GatewayOptio
     minimum: seconds.
     """
     value = milliseconds(duration)
-    if not minimum * 1000 <= value <= options.max_invisible * 1000:
-        raise Refused(
-            Code.ILLEGAL_INVISIBLE_TIME,
-            f"invisible_duration must be {minimum:g} s to {options.max_invisible:g} s, not {value} ms",
-        )
+    smallest, largest = int(minimum * 1000), int(options.max_invisible * 1000)
+    # Clients match on the wording of the official proxy.
+    if value < smallest:
+        raise Refused(Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {smallest}")
+    if value > largest:
+        raise Refused(Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too large. max is {largest}")
     return value
 
 
