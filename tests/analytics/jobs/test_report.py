@@ -63,7 +63,7 @@ def test_report_of_one_row_of_nulls_is_a_page(spark: SparkSession, tmp_path: Pat
     made = report(spark, str(tmp_path), str(tmp_path / "out"), order)
     page = Path(made.page).read_text()
     assert "Monday 19 October 2026, 05:35 to 05:35 (Asia/Kolkata)" in page
-    assert "Nothing stood out" in page
+    assert "No deviation from the usual traffic" in page
     assert "damaged.parquet: it is no Parquet file" in page
     assert pq.read_table(tmp_path / "out/tables/load.parquet").to_pylist() == [
         {
