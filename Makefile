@@ -38,9 +38,9 @@ run: $(VENV)/.runs
 test: install
 	$(BIN)/python -m pytest $(PARALLEL)
 
-# Everything that needs only the Python environment: no Java, Go, Spark, browser or network.
+# Everything that is fast and needs only the Python environment: no Java, Go, Spark, browser or network.
 unit: install
-	$(BIN)/python -m pytest $(PARALLEL) -m "not external and not cluster"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not external and not cluster and not slow"
 
 # The Python code of the .proto files.
 protos: install

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.groups import group
+from tests.groups import SLOW, group
 
 # No deadline and no `too_slow` check: both measure a busy machine as much as the test.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -27,6 +27,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """
     if group(item.nodeid).external:
         item.add_marker(pytest.mark.external)
+    if item.nodeid.startswith(SLOW):
+        item.add_marker(pytest.mark.slow)
     if item.get_closest_marker("cluster") and "embedded" not in item.path.parts:
         item.add_marker(pytest.mark.flaky(reruns=1))
 

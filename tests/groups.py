@@ -33,6 +33,18 @@ _DIRECTORIES = {
 _SHARED = {path: Group(name, external=True, rank=rank) for rank, (path, name) in enumerate(_DIRECTORIES.items())}
 
 
+# Tests that start many processes of Gantry or kill them, or that compute for long: `make unit` leaves them out.
+SLOW = (
+    "tests/attacks/",
+    "tests/docs/test_site.py",
+    "tests/proxy/admin/http/test_schema.py",
+    "tests/proxy/embedded/store/test_damage.py",
+    "tests/proxy/embedded/store/test_kill.py",
+    "tests/proxy/embedded/test_kill.py",
+    "tests/proxy/observability/records/test_kill.py",
+    "tests/proxy/tools/",
+    "tests/proxy/workers/",
+)
 # Scenarios of tests/cluster on an embedded broker need no Java servers.
 _EMBEDDED = re.compile(r"\bembedded-(in-process|socket)\b")
 
