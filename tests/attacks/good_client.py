@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from remoting import send_message
 from remoting.codes import RequestCode, ResponseCode
 from tests.benchmark.processes import rss_mb
 from tests.cluster.client import Client, unique
@@ -52,19 +53,9 @@ class Observation:
 
 def send_fields(topic: str, queue: int = 0) -> dict[str, str]:
     """Return the ext fields of a SEND_MESSAGE_V2 to a message queue."""
-    return {
-        "a": "good",
-        "b": topic,
-        "c": "TBW102",
-        "d": "4",
-        "e": str(queue),
-        "f": "0",
-        "g": str(time.time_ns() // 1_000_000),
-        "h": "0",
-        "i": "",
-        "j": "0",
-        "k": "false",
-    }
+    return send_message.send_fields(
+        producer_group="good", topic=topic, born_timestamp=time.time_ns() // 1_000_000, queue_id=queue
+    )
 
 
 @asynccontextmanager

@@ -72,32 +72,28 @@ LITERALS: dict[str, Callable[[str], Node]] = {
 
 
 def disjunction(operands: Sequence[Node]) -> Node:
-    """Return OR of any number of operands, evaluated in a loop: long chains must not nest calls."""
-    evaluations = tuple(node.evaluate for node in operands)
-
-    def evaluate(properties: Properties) -> Value:
-        result: Value = False
-        for operand in evaluations:
-            value = operand(properties)
-            if value is True:
-                return True
-            if value is None:
-                result = None
-        return result
-
-    return Node(evaluate, True)
+    """Return OR of any number of operands."""
+    return _connective(operands, True)
 
 
 def conjunction(operands: Sequence[Node]) -> Node:
-    """Return AND of any number of operands, evaluated in a loop: long chains must not nest calls."""
+    """Return AND of any number of operands."""
+    return _connective(operands, False)
+
+
+def _connective(operands: Sequence[Node], decisive: bool) -> Node:
+    """Return a connective that one operand with the value `decisive` decides.
+
+    The operands are evaluated in a loop: long chains must not nest calls.
+    """
     evaluations = tuple(node.evaluate for node in operands)
 
     def evaluate(properties: Properties) -> Value:
-        result: Value = True
+        result: Value = not decisive
         for operand in evaluations:
             value = operand(properties)
-            if value is False:
-                return False
+            if value is decisive:
+                return decisive
             if value is None:
                 result = None
         return result
