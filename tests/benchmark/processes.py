@@ -22,6 +22,13 @@ def cpu_seconds(pid: int) -> float:
     return sum(int(field) for member in tree(pid) for field in _stat(member)[11:15]) / TICKS
 
 
+def machine_cpu_seconds() -> tuple[float, float]:
+    """Return the machine's used and its total CPU time since boot; time taken by other machines of the host is used."""
+    user, nice, system, idle, iowait, irq, softirq, steal = (int(word) / TICKS for word in _machine()[1:9])
+    used = user + nice + system + irq + softirq + steal
+    return used, used + idle + iowait
+
+
 def rss_mb(pid: int) -> float:
     """Return resident memory of the process and its living descendants in MB."""
     pages = sum(int(fields[21]) for member in tree(pid) if (fields := _stat(member)))
@@ -31,6 +38,11 @@ def rss_mb(pid: int) -> float:
 def _stat(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat after the command name; none for an ended process."""
     return _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+
+
+def _machine() -> list[str]:
+    """Return the words of the first line of /proc/stat."""
+    return _text(Path("/proc/stat")).partition("\n")[0].split()
 
 
 def _text(path: Path) -> str:
