@@ -16,7 +16,8 @@ from protocol_negotiation.negotiation import HandOver, Negotiation, Outcome, Pol
 from protocol_negotiation.options import ListenerOptions
 from protocol_negotiation.peer import HostPort, Peer, Tls, socket_address
 from protocol_negotiation.refusal_log import RefusalLog
-from protocol_negotiation.tls import TlsSource, negotiated_tls
+from protocol_negotiation.tls import TlsSource
+from protocol_negotiation.tls_peer import negotiated_tls
 
 # Creates the protocol that a connection is handed over to; it may be a BufferedProtocol.
 Handler = Callable[[Peer], asyncio.BaseProtocol]

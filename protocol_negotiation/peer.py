@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from types import MappingProxyType
-from typing import Self
+from typing import Literal, Self
 
 from protocol_negotiation.networks import IpAddress
 
@@ -101,10 +101,31 @@ def socket_address(address: object) -> HostPort:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerCertificate:
+    """The verified certificate of a client.
+
+    Attributes:
+        subject, issuer: distinguished names (RFC 4514); "" if empty.
+        alternative_names: kind and value of each subject alternative name.
+        fingerprint: SHA-256 of the DER encoding, lower-case hex.
+        serial_number: lower-case hex.
+        not_after: end of validity, Unix time in seconds.
+    """
+
+    subject: str
+    issuer: str
+    alternative_names: tuple[tuple[Literal["dns", "email", "ip", "uri"], str], ...]
+    fingerprint: str
+    serial_number: str
+    not_after: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tls:
     """Parameters of a TLS connection.
 
-    `server_name` is the client's SNI, `subject` the distinguished name of the client certificate (RFC 4514).
+    `server_name` is the client's SNI, `subject` the distinguished name of the client certificate (RFC 4514), and
+    `certificate` that certificate; it is verified, or None.
     """
 
     version: str
@@ -112,6 +133,7 @@ class Tls:
     alpn: str | None = None
     server_name: str | None = None
     subject: str | None = None
+    certificate: PeerCertificate | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
-from weakref import WeakKeyDictionary
 
-from protocol_negotiation.peer import Tls
+from protocol_negotiation.tls_peer import remember_server_name
 
 
 class TlsMode(StrEnum):
@@ -66,7 +64,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_alpn_protocols(["h2"])
-    context.sni_callback = _remember_server_name
+    context.sni_callback = remember_server_name
     _load_certificate(context, files)
     _load_client_authorities(context, files)
     return context
@@ -161,54 +159,3 @@ def _stamp_of(path: Path) -> tuple[int, int, int, int]:
     except OSError as error:
         raise TlsError(f"{path}: {error.strerror}") from error
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
-
-
-# On the server's side, ssl passes the client's SNI to this callback only.
-_server_names: WeakKeyDictionary[ssl.SSLObject, str] = WeakKeyDictionary()
-
-
-def _remember_server_name(connection: Any, server_name: str | None, _: ssl.SSLContext) -> None:
-    if server_name:
-        _server_names[connection] = server_name
-
-
-def negotiated_tls(connection: ssl.SSLObject) -> Tls:
-    """Return the parameters of a connection whose handshake is complete."""
-    cipher = connection.cipher()
-    return Tls(
-        version=connection.version() or "",
-        cipher=cipher[0] if cipher else "",
-        alpn=connection.selected_alpn_protocol(),
-        server_name=_server_names.get(connection),
-        subject=distinguished_name(connection.getpeercert()),
-    )
-
-
-# RFC 4514 section 3: the short names that all implementations recognize.
-_SHORT_NAMES = {
-    "commonName": "CN",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "countryName": "C",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
-}
-_SPECIAL = str.maketrans({character: f"\\{character}" for character in '\\"+,;<>'})
-
-
-def distinguished_name(certificate: Any) -> str | None:
-    """Return the subject in the result of ``getpeercert()`` as in RFC 4514; None without certificate or subject."""
-    subject = (certificate or {}).get("subject", ())
-    return ",".join("+".join(_attribute(*pair) for pair in names) for names in reversed(subject)) or None
-
-
-def _attribute(name: str, value: str) -> str:
-    escaped = value.translate(_SPECIAL)
-    if escaped[:1] in (" ", "#"):
-        escaped = f"\\{escaped}"
-    if escaped.endswith(" ") and len(value) > 1:
-        escaped = f"{escaped[:-1]}\\ "
-    return f"{_SHORT_NAMES.get(name, name)}={escaped}"

@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -17,10 +19,9 @@ from protocol_negotiation.tls import (
     TlsError,
     TlsFiles,
     TlsSource,
-    distinguished_name,
-    negotiated_tls,
     server_context,
 )
+from protocol_negotiation.tls_peer import distinguished_name, negotiated_tls
 from tests.protocol_negotiation.authority import (
     Authority,
 )
@@ -88,6 +89,25 @@ def test_negotiated_tls_has_the_subject_of_the_client_certificate(shared_authori
     context = server_context(shared_authority.files("mutual", ClientAuth.REQUIRED))
     with pytest.raises(ssl.SSLError, match="PEER_DID_NOT_RETURN_A_CERTIFICATE"):
         handshake(context, shared_authority.client_context())
+
+
+def test_negotiated_tls_has_the_identity_in_the_client_certificate(shared_authority: Authority) -> None:
+    issued = shared_authority.ca.issue_cert("orders.test", "a@orders.test", "192.0.2.1", common_name="orders")
+    context = server_context(shared_authority.files("mutual", ClientAuth.REQUIRED))
+    server, _ = handshake(context, shared_authority.client_context(certificate=issued))
+    expected = x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())
+    certificate = negotiated_tls(server).certificate
+    assert certificate is not None
+    assert certificate.subject.startswith("CN=orders,")
+    assert "trustme" in certificate.issuer
+    assert set(certificate.alternative_names) == {
+        ("dns", "orders.test"),
+        ("email", "a@orders.test"),
+        ("ip", "192.0.2.1"),
+    }
+    assert certificate.fingerprint == expected.fingerprint(SHA256()).hex()
+    assert int(certificate.serial_number, 16) == expected.serial_number
+    assert certificate.not_after == expected.not_valid_after_utc.timestamp()
 
 
 @pytest.mark.parametrize(

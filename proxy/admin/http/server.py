@@ -13,7 +13,8 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from protocol_negotiation.tls import Refresh, TlsFiles, TlsSource, distinguished_name
+from protocol_negotiation.tls import Refresh, TlsFiles, TlsSource
+from protocol_negotiation.tls_peer import distinguished_name
 from proxy.admin.access import Gatekeeping
 from proxy.admin.http import problems
 from proxy.admin.http.guard import Application, Guard
