@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from analytics.facts import Facts
     from analytics.jobs.report import Order
+    from analytics.records import Skipped
     from proxy.traffic_rules.model import RuleFile
 
 # Packages of the extra `analytics`; any other missing module is a defect.
@@ -49,17 +50,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
         return _refuse(f"{error.name} is not installed: pip install 'rocketmq-gantry[analytics]'")
-    except _user_errors() as error:
+    except (ValueError, OSError) as error:
         return _refuse(str(error))
+    except Exception as error:
+        return _refuse(_explained(error))
 
 
-def _user_errors() -> tuple[type[Exception], ...]:
-    """Return the exception types whose text is meant for users. Those of records exist only if Spark is installed."""
-    try:
-        from analytics.records import NoRecords
-    except ModuleNotFoundError:
-        return (ValueError, OSError)
-    return (NoRecords, ValueError, OSError)
+def _explained(error: Exception) -> str:
+    """Return an error of the records or of Spark as a sentence. Raises any other error, which is a defect."""
+    from analytics.records import NoRecords, cause
+
+    if isinstance(error, NoRecords):
+        _report_skipped(error.skipped)
+        return str(error)
+    if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
+        return f"Spark failed: {cause(error)} (--verbose shows its log)"
+    raise error
 
 
 def _refuse(sentence: str) -> int:
@@ -78,8 +84,7 @@ def _report(options: argparse.Namespace) -> int:
         order = replace(order, facts=options.facts)
     with _spark(options) as spark:
         made = report(spark, options.records, options.out, order)
-    for each in made.skipped:
-        print(f"skipped {each.path}: {each.reason}", file=sys.stderr)
+    _report_skipped(made.skipped)
     print(f"{made.page}: {made.requests:,} requests, {len(made.findings)} findings")
     if options.open and not urlsplit(made.page).scheme:
         webbrowser.open(Path(made.page).as_uri())
@@ -87,11 +92,14 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _detect(options: argparse.Namespace) -> int:
-    from analytics.jobs.findings import lines
+    from analytics.jobs.findings import find, lines
 
+    order = _order(options)
     with _spark(options) as spark:
-        for line in lines(spark, options.records, _order(options), as_json=options.json):
-            print(line)
+        found = find(spark, options.records, order)
+    for line in lines(found.findings, order, as_json=options.json):
+        print(line)
+    _report_skipped(found.skipped)
     return 0
 
 
@@ -114,10 +122,10 @@ def _compact(options: argparse.Namespace) -> int:
     return _report_skipped(done.skipped)
 
 
-def _report_skipped(skipped: Sequence[object]) -> int:
-    """Print the files that were skipped; return 1 if there were any, because the result is incomplete."""
+def _report_skipped(skipped: "Sequence[Skipped]") -> int:
+    """Print the files that were not read completely; return 1 if there were any: the result is incomplete."""
     for each in skipped:
-        print(f"skipped {each.path}: {each.reason}", file=sys.stderr)  # type: ignore[attr-defined]
+        print(f"not read completely: {each.path}: {each.reason}", file=sys.stderr)
     return 1 if skipped else 0
 
 
@@ -127,8 +135,8 @@ def _stream(options: argparse.Namespace) -> int:
     limits = Limits(options.error_rate, options.p99, options.redelivery_rate, options.least)
     order = Order(options.window, options.lateness, limits, options.webhook, options.interval, options.files_per_batch)
     with _spark(options) as spark:
-        stream(spark, options.records, options.out, order, once=options.once)
-    return 0
+        skipped = stream(spark, options.records, options.out, order, once=options.once)
+    return _report_skipped(skipped)
 
 
 def _demo(options: argparse.Namespace) -> int:

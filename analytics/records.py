@@ -5,7 +5,8 @@ versions. None of these ends a job over a month of records, and each is reported
 """
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
@@ -25,7 +26,11 @@ _OPTIONS = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 
 
 class NoRecords(Exception):
-    """Raised if there is nothing to read; the text names the missing place."""
+    """Raised if there is nothing to read; the text names the missing place. skipped: files that were not read."""
+
+    def __init__(self, sentence: str, skipped: "Sequence[Skipped]" = ()) -> None:
+        super().__init__(sentence)
+        self.skipped = tuple(skipped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,8 @@ class Records:
     """The records of one table.
 
     frame: the schema's columns in order, then `date` and `hour`. files, rows: their number (rows before the cut to
-    `since` and `until`). versions: rows by schema version.
+    `since` and `until`). versions: rows by schema version. strays: files with rows of another hour than their
+    directory's; only these rows are left out, so that no job counts them in a partition that is not theirs.
     """
 
     frame: DataFrame
@@ -49,6 +55,12 @@ class Records:
     rows: int = 0
     skipped: tuple[Skipped, ...] = ()
     versions: Mapping[int, int] = field(default_factory=dict)
+    strays: tuple[Skipped, ...] = ()
+
+    @property
+    def remarks(self) -> tuple[Skipped, ...]:
+        """Return the files that were not read completely."""
+        return (*self.skipped, *self.strays)
 
 
 def read(
@@ -86,13 +98,17 @@ def read(
         for path in sorted(paths - answers.keys())
         if (reason := _reason(spark, path, schema)) is not None
     )
-    versions: dict[int, int] = {}
-    for by_version in answers.values():
-        for version, rows in by_version.items():
-            versions[version] = versions.get(version, 0) + rows
+    strays = tuple(
+        Skipped(path, f"{counts.strays:,} of its {counts.rows:,} rows lie in another hour than its directory's")
+        for path, counts in sorted(answers.items())
+        if counts.strays
+    )
+    versions = sum((counts.versions for counts in answers.values()), Counter())
     good = sorted(paths - {each.path for each in skipped})
     frame = _load(spark, base, schema, good) if skipped and good else chosen if good else listed.limit(0)
-    return Records(frame.where(within), len(good), sum(versions.values()), skipped, versions)
+    if strays:
+        frame = frame.where(~_is_stray())
+    return Records(frame.where(within), len(good), versions.total(), skipped, dict(versions), strays)
 
 
 def stream(
@@ -164,8 +180,26 @@ def _aware(time: datetime) -> datetime:
     return time.astimezone(UTC)
 
 
-def _row_counts(frame: DataFrame, thorough: bool) -> dict[str, dict[int, int]]:
-    """Count rows by schema version for every readable file.
+@dataclass(slots=True)
+class _FileCounts:
+    """Rows of one file by schema version, without its strays; rows of another hour than the file's directory."""
+
+    versions: Counter[int] = field(default_factory=Counter)
+    strays: int = 0
+
+    @property
+    def rows(self) -> int:
+        return self.versions.total() + self.strays
+
+
+def _is_stray() -> Column:
+    """Return whether a row lies in another hour than its directory's. Without partition columns none is."""
+    in_place = (f.to_date("time") == f.col("date")) & (f.hour("time") == f.col("hour"))
+    return f.col("date").isNotNull() & f.col("hour").isNotNull() & ~f.coalesce(in_place, f.lit(False))
+
+
+def _row_counts(frame: DataFrame, thorough: bool) -> dict[str, _FileCounts]:
+    """Count rows for every readable file.
 
     A file with damaged pages has fewer rows than its footer declares; it is left out if all pages are read.
     """
@@ -174,20 +208,22 @@ def _row_counts(frame: DataFrame, thorough: bool) -> dict[str, dict[int, int]]:
     decoded = f.bit_xor(f.xxhash64(*columns)) if thorough else f.lit(None)
     path = f.col("_metadata.file_path").alias("path")
     rows = (
-        frame.select(path, *columns)
+        frame.select(path, *frame.columns)
         .groupBy("path", "schema")
-        .agg(f.count(f.lit(1)).alias("rows"), decoded.alias("decoded"))
+        .agg(f.count(f.lit(1)).alias("rows"), f.count_if(_is_stray()).alias("strays"), decoded.alias("decoded"))
         .collect()
     )
-    answers: dict[str, dict[int, int]] = {}
+    answers: dict[str, _FileCounts] = {}
     for row in rows:
-        answers.setdefault(_normalized(row.path), {})[row.schema or 0] = row.rows
+        counts = answers.setdefault(_normalized(row.path), _FileCounts())
+        counts.versions[row.schema or 0] += row.rows - row.strays
+        counts.strays += row.strays
     if not thorough:
         return answers
     # Without columns Spark counts rows from the footers.
     footers = frame.select(path).groupBy("path").count().collect()
     whole = {_normalized(row.path): row["count"] for row in footers}
-    return {path: rows for path, rows in answers.items() if sum(rows.values()) == whole.get(path)}
+    return {path: counts for path, counts in answers.items() if counts.rows == whole.get(path)}
 
 
 def _reason(spark: SparkSession, path: str, schema: StructType) -> str | None:
@@ -209,7 +245,12 @@ _KNOWN = {
     "PATH_NOT_FOUND": "it has gone meanwhile",
     "CRC": "a page's checksum is wrong",
     "corrupt": "its contents are damaged",
+    "SchemaColumnConvert": "a column has another type than the schema",
+    "PARQUET_COLUMN_DATA_TYPE_MISMATCH": "a column has another type than the schema",
+    "Permission denied": "it may not be read: permission denied",
 }
+# Spark's names of a fault that carries its own text further inside.
+_WRAPPERS = ("An error occurred while calling", "FAILED_READ_FILE", "Job aborted", "Traceback", "JVM stacktrace")
 
 
 def _sentence(error: Exception) -> str:
@@ -217,7 +258,18 @@ def _sentence(error: Exception) -> str:
     for sign, sentence in _KNOWN.items():
         if sign in text:
             return sentence
-    return "it cannot be decoded: " + text.strip().splitlines()[0]
+    return f"it cannot be decoded: {cause(error)}"
+
+
+def cause(error: BaseException) -> str:
+    """Return the innermost cause of an error of Spark or its JVM as one line, without a stack trace."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    causes = [line.partition("Caused by: ")[2] for line in lines if line.startswith("Caused by: ")]
+    meant = [line for line in lines if line and not line.startswith(("at ", *_WRAPPERS)) and "SQLSTATE" not in line]
+    text = (causes or meant or [type(error).__name__])[-1 if causes else 0]
+    # "org.example.SomeException: text" is the text.
+    named = re.fullmatch(r"(?:[\w$]+\.)+[\w$]+(?:Exception|Error): (.+)", text)
+    return named[1] if named else text
 
 
 def short(path: str) -> str:

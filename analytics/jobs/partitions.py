@@ -6,6 +6,7 @@ system, and a run that dies is repeated. The sources of a partition are recorded
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from urllib.parse import unquote
 
@@ -15,8 +16,10 @@ from pyspark.sql import functions as f
 from analytics import records
 from analytics.jobs.place import Place
 
-# Names and sizes of a partition's source files.
-Files = Mapping[str, int]
+# Name of each source file of a partition, with its size in bytes and its time of modification in ms: a file that is
+# replaced by one of the same size is a new one.
+Stamp = tuple[int, int]
+Files = Mapping[str, Stamp]
 
 _STAGING = "_staging"
 # Name of a partition's only file.
@@ -24,24 +27,49 @@ NAME = "records.parquet"
 
 
 class Manifest:
-    """The sources of a place's partitions, stored in the place itself."""
+    """The sources of a place's partitions, stored in the place itself.
+
+    Each partition has its files, and of these the ones that were damaged, with the reason.
+    """
 
     def __init__(self, place: Place, name: str) -> None:
+        self.name = name
         self._place = place
-        self._name = f"_{name}.json"
-        self._made: dict[str, dict[str, int]] = json.loads(place.read(self._name) or b"{}")
+        self._made: dict[str, dict[str, Stamp]] = {}
+        self._damaged: dict[str, dict[str, str]] = {}
+        stored = json.loads(place.read(f"_{name}.json") or b"{}")
+        # Manifests of former versions had sizes only; their partitions are made again once.
+        for partition, files in stored.get("partitions", {}).items():
+            self._made[partition] = {name: (size, modified) for name, (size, modified) in files.items()}
+        self._damaged |= stored.get("damaged", {})
 
     def changed(self, found: Mapping[str, Files]) -> list[str]:
-        """Return the partitions to make again: those with a source file that is new to them.
+        """Return the partitions to make again: those with a source file that is new to them, or new in its contents.
 
-        A partition whose sources only vanished stays: retention removes records, not results from them.
+        A partition whose sources only vanished stays: retention removes records, not results from them. A damaged file
+        that vanished has no rows in the result.
         """
         return sorted(name for name, files in found.items() if not files.items() <= self._made.get(name, {}).items())
 
-    def remember(self, made: Mapping[str, Files]) -> None:
-        """Record that these partitions are in place."""
+    def damaged(self, found: Mapping[str, Files], base: str) -> tuple[records.Skipped, ...]:
+        """Return the existing files that were damaged when their partitions were made. base: URI of the table."""
+        return tuple(
+            records.Skipped(f"{base}/{partition}/{name}", reason)
+            for partition, files in sorted(self._damaged.items())
+            for name, reason in sorted(files.items())
+            if name in found.get(partition, {})
+        )
+
+    def remember(self, made: Mapping[str, Files], skipped: Iterable[records.Skipped] = ()) -> None:
+        """Record that these partitions are in place, and which of their files were damaged."""
         self._made |= {name: dict(files) for name, files in made.items()}
-        self._place.write(self._name, json.dumps(self._made, sort_keys=True).encode())
+        for partition in made:
+            self._damaged.pop(partition, None)
+        for each in skipped:
+            *_, day, hour, name = unquote(each.path).split("/")
+            self._damaged.setdefault(f"{day}/{hour}", {})[name] = each.reason
+        content = {"partitions": self._made, "damaged": self._damaged}
+        self._place.write(f"_{self.name}.json", json.dumps(content, sort_keys=True).encode())
 
     def __getitem__(self, name: str) -> Files:
         return self._made[name]
@@ -50,7 +78,7 @@ class Manifest:
         return iter(self._made)
 
 
-def hours(spark: SparkSession, root: str, table: str) -> dict[str, dict[str, int]]:
+def hours(spark: SparkSession, root: str, table: str) -> dict[str, dict[str, Stamp]]:
     """Return the files of each hour of a table by partition (`date=…/hour=…`), without reading rows."""
     base = f"{root.rstrip('/')}/{table}"
     if not records.exists(spark, root):
@@ -58,11 +86,12 @@ def hours(spark: SparkSession, root: str, table: str) -> dict[str, dict[str, int
     if not records.exists(spark, base):
         return {}
     reader = spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet").option("recursiveFileLookup", "true")
-    found: dict[str, dict[str, int]] = {}
-    for row in reader.load(base).select("path", "length").toArrow().to_pylist():
+    found: dict[str, dict[str, Stamp]] = {}
+    modified = f.unix_millis("modificationTime").alias("modified")
+    for row in reader.load(base).select("path", "length", modified).toArrow().to_pylist():
         *_, day, hour, name = unquote(row["path"]).split("/")
         if day.startswith("date=") and hour.startswith("hour="):
-            found.setdefault(f"{day}/{hour}", {})[name] = row["length"]
+            found.setdefault(f"{day}/{hour}", {})[name] = (row["length"], row["modified"])
     return found
 
 
@@ -78,7 +107,7 @@ def read(spark: SparkSession, root: str, table: str, partitions: list[str]) -> r
     found = records.read(spark, root, table, since=times[0], until=times[-1] + timedelta(hours=1), thorough=True)
     chosen = [f.struct(f.lit(time.date()).alias("date"), f.lit(time.hour).alias("hour")) for time in times]
     frame = found.frame.where(f.struct("date", "hour").isin(*chosen))
-    return records.Records(frame, found.files, found.rows, found.skipped, found.versions)
+    return replace(found, frame=frame)
 
 
 def stage(frame: DataFrame, place: Place, folder: str, by: list[str], order: list[str]) -> dict[str, str]:

@@ -68,7 +68,7 @@ def report(spark: SparkSession, root: str, out: str, order: Order | None = None)
         name: records.read(spark, root, name, since=order.since, until=order.until)
         for name in ("requests", "connections", "members")
     }
-    skipped = [each for table in found.values() for each in table.skipped]
+    skipped = [each for table in found.values() for each in table.remarks]
     with _traffic(found, root, order) as traffic:
         made = list(sections(traffic))
         tiles = _tiles(traffic)
@@ -104,7 +104,8 @@ def _traffic(found: Mapping[str, records.Records], root: str, order: Order) -> I
     try:
         span = requests.agg(f.min("time").alias("start"), f.max("time").alias("end")).toArrow().to_pylist()[0]
         if span["start"] is None:
-            raise records.NoRecords(f"there are no records of requests in {root}" + _within(order))
+            skipped = [each for table in found.values() for each in table.remarks]
+            raise records.NoRecords(f"there are no records of requests in {root}" + within(order), skipped)
         cells = keep(rollup.rollup(requests, rollup.CELL, "5 minutes"))
         connections = keep(found["connections"].frame)
         findings = detect(requests, connections, order.zone, cells).toArrow()
@@ -129,7 +130,8 @@ def _traffic(found: Mapping[str, records.Records], root: str, order: Order) -> I
             frame.unpersist()
 
 
-def _within(order: Order) -> str:
+def within(order: Order) -> str:
+    """Return the span of an order in words, for messages."""
     since = "" if order.since is None else f" since {order.since.isoformat()}"
     return since + ("" if order.until is None else f" until {order.until.isoformat()}")
 

@@ -6,7 +6,6 @@ has CELL's columns, so all transforms that take "traffic" accept it.
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
@@ -25,7 +24,7 @@ HOURLY, DAILY = "hourly", "daily"
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """Hours and days made again; kept: hours without new files."""
+    """Hours and days made again; kept: hours without new files; skipped: files not read completely, now or before."""
 
     hours: int
     days: int
@@ -42,18 +41,19 @@ def roll(spark: SparkSession, root: str, out: str, zone: str = "UTC") -> Rolled:
     target = place(spark, out)
     _check_zone(target, zone_name(zone))
     found = partitions.hours(spark, root, "requests")
+    if not found:
+        raise NoRecords(f"there are no files of requests in {root}: nothing was rolled up")
     manifest = Manifest(target, HOURLY)
     changed = manifest.changed(found)
-    skipped: tuple[Skipped, ...] = ()
     if changed:
         read = partitions.read(spark, root, "requests", changed)
-        skipped = read.skipped
         hourly = rollup(read.frame, CELL, "1 hour")
         dated = hourly.withColumn("date", f.to_date("time")).withColumn("hour", f.hour("time"))
         partitions.promote(target, HOURLY, partitions.stage(dated, target, HOURLY, ["date", "hour"], list(CELL)))
-        manifest.remember({name: found[name] for name in changed})
+        manifest.remember({name: found[name] for name in changed}, read.remarks)
     days = _roll_days(spark, target, manifest, zone)
-    return Rolled(len(changed), days, len(found) - len(changed), skipped)
+    damaged = manifest.damaged(found, f"{root.rstrip('/')}/requests")
+    return Rolled(len(changed), days, len(found) - len(changed), damaged)
 
 
 def read(spark: SparkSession, out: str, name: str = DAILY) -> DataFrame:
@@ -66,7 +66,7 @@ def read(spark: SparkSession, out: str, name: str = DAILY) -> DataFrame:
 
 def _roll_days(spark: SparkSession, target: Place, hourly: Manifest, zone: str) -> int:
     """Make days again whose hours changed; return their number."""
-    made_of: dict[str, dict[str, int]] = {}
+    made_of: dict[str, dict[str, partitions.Stamp]] = {}
     for hour in hourly:
         local = partitions.begin(hour).astimezone(ZoneInfo(zone))
         made_of.setdefault(f"date={local:%Y-%m-%d}", {})[hour] = _sum(hourly[hour])
@@ -86,10 +86,10 @@ def _roll_days(spark: SparkSession, target: Place, hourly: Manifest, zone: str) 
     return len(changed)
 
 
-def _sum(files: Mapping[str, int]) -> int:
-    """Return a checksum of files."""
-    text = json.dumps(files, sort_keys=True).encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest())
+def _sum(files: partitions.Files) -> partitions.Stamp:
+    """Return the number of files and a checksum of them."""
+    text = json.dumps(dict(files), sort_keys=True).encode()
+    return len(files), int.from_bytes(hashlib.blake2b(text, digest_size=6).digest())
 
 
 def _check_zone(target: Place, zone: str) -> None:

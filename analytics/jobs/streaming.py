@@ -24,6 +24,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from analytics import records
+from analytics.jobs import partitions
 from analytics.jobs.place import Place, place
 from analytics.transforms.operations import RECEIVE, SEND, is_operation
 from analytics.transforms.rollup import measures
@@ -113,8 +114,11 @@ def windows(requests: DataFrame, window: str, lateness: str) -> DataFrame:
     )
 
 
-def stream(spark: SparkSession, root: str, out: str, order: Order | None = None, *, once: bool = False) -> None:
-    """Write windows and alerts to `out` until SIGTERM; with `once`, until all existing records are read.
+def stream(
+    spark: SparkSession, root: str, out: str, order: Order | None = None, *, once: bool = False
+) -> Sequence[records.Skipped]:
+    """Write windows and alerts to `out` until SIGTERM; with `once`, until all existing records are read, and return the
+    files that could not be read.
 
     Files: `out`/windows/NUMBER.parquet, `out`/alerts/NUMBER.jsonl, `out`/_checkpoint. A restart continues from the
     checkpoint. Raises NoRecords if there is no directory of requests yet, ValueError if `out` has windows but no
@@ -125,6 +129,8 @@ def stream(spark: SparkSession, root: str, out: str, order: Order | None = None,
     if target.names("windows") and not target.names(_CHECKPOINT):
         raise ValueError(f"{out} has windows but no checkpoint, so they would be counted anew: name another directory")
     requests = records.stream(spark, root, options={"maxFilesPerTrigger": str(order.files_per_batch)})
+    if once and not partitions.hours(spark, root, "requests"):
+        raise records.NoRecords(f"there are no files of requests in {root}: nothing was read")
     writer = (
         windows(requests, order.window, order.lateness)
         .writeStream.outputMode("append")
@@ -133,6 +139,7 @@ def stream(spark: SparkSession, root: str, out: str, order: Order | None = None,
     )
     query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=order.interval)).start()
     _until_stopped(query)
+    return records.read(spark, root).skipped if once else ()
 
 
 def _until_stopped(query: StreamingQuery) -> None:

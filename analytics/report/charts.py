@@ -2,11 +2,13 @@
 
 import io
 from collections.abc import Sequence
+from datetime import UTC
+from typing import Any
 
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
@@ -33,7 +35,9 @@ def lines(
         # A line needs two points.
         marker = "o" if len(part) == 1 else None
         values = part[value].astype(float)
-        axes.plot(part["time"], values, color=colour, linewidth=1.4, marker=marker, markersize=4, label=str(name))
+        axes.plot(
+            _moments(part["time"]), values, color=colour, linewidth=1.4, marker=marker, markersize=4, label=str(name)
+        )
     if logarithmic and (frame[value].astype(float) > 0).any():
         axes.set_yscale("log")
         axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
@@ -41,7 +45,7 @@ def lines(
     else:
         # A difference of one percent should not look like a cliff.
         axes.set_ylim(bottom=0)
-    return _finish(figure, axes, unit, legend=by is not None)
+    return _finish(figure, axes, unit, frame["time"], legend=by is not None)
 
 
 def areas(frame: pd.DataFrame, value: str, by: str, unit: str = "") -> Figure:
@@ -52,8 +56,10 @@ def areas(frame: pd.DataFrame, value: str, by: str, unit: str = "") -> Figure:
     if chosen:
         labels = [str(name) for name in chosen]
         heights = [wide[name].astype(float) for name in chosen]
-        axes.stackplot(wide.index, heights, labels=labels, colors=COLOURS[: len(chosen)], alpha=0.85)
-    return _finish(figure, axes, unit, legend=True)
+        axes.stackplot(
+            _moments(wide.index.to_series()), heights, labels=labels, colors=COLOURS[: len(chosen)], alpha=0.85
+        )
+    return _finish(figure, axes, unit, frame["time"], legend=True)
 
 
 def bars(frame: pd.DataFrame, name: str, value: str, unit: str = "", most: int = 12) -> Figure:
@@ -73,17 +79,23 @@ def timeline(findings: pd.DataFrame, load: pd.DataFrame) -> Figure:
     if len(load):
         ground = axes.twinx()
         total = load.groupby("time")["requests"].sum().astype(float)
-        ground.fill_between(total.index, total, color=_TEXT, alpha=0.18, linewidth=0)
+        ground.fill_between(_moments(total.index.to_series()), total, color=_TEXT, alpha=0.18, linewidth=0)
         ground.set_ylim(0, max(float(total.max()), 1.0) * 1.05)
         ground.set_axis_off()
     for lane, kind in enumerate(reversed(kinds)):
         for row in findings[findings["kind"] == kind].itertuples():
             colour = SEVERITIES.get(str(row.severity), _TEXT)
             # Give an instant a visible width.
-            axes.plot([row.start, row.end], [lane, lane], color=colour, linewidth=7, solid_capstyle="round")
+            axes.plot(
+                _moments(pd.Series([row.start, row.end])),
+                [lane, lane],
+                color=colour,
+                linewidth=7,
+                solid_capstyle="round",
+            )
     axes.set_yticks(range(len(kinds)), [kind.replace("_", " ") for kind in reversed(kinds)])
     axes.set_ylim(-0.7, len(kinds) - 0.3)
-    _time_axis(axes)
+    _time_axis(axes, findings["start"])
     return figure
 
 
@@ -118,19 +130,27 @@ def _blank(height: float = 2.6) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _finish(figure: Figure, axes: Axes, unit: str, legend: bool) -> Figure:
+def _finish(figure: Figure, axes: Axes, unit: str, times: "pd.Series[Any]", legend: bool) -> Figure:
     axes.yaxis.set_major_formatter(FuncFormatter(_shown))
     axes.set_ylabel(unit, color=_TEXT, fontsize=8)
-    _time_axis(axes)
+    _time_axis(axes, times)
     if legend and axes.get_legend_handles_labels()[1]:
         axes.legend(frameon=False, fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0, 1), labelcolor=_TEXT)
     return figure
 
 
-def _time_axis(axes: Axes) -> None:
-    locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+def _moments(times: "pd.Series[Any]") -> Any:
+    """Return instants as matplotlib's numbers: an hour that clocks show twice has two places."""
+    return date2num(pd.to_datetime(times, utc=True).dt.tz_localize(None).to_numpy())  # type: ignore[no-untyped-call]
+
+
+def _time_axis(axes: Axes, times: "pd.Series[Any]") -> None:
+    """Label the axis with the clock of the times' zone."""
+    zone = times.dt.tz if isinstance(times.dtype, pd.DatetimeTZDtype) else UTC
+    locator = AutoDateLocator(tz=zone)  # type: ignore[no-untyped-call]
+    axes.xaxis_date(zone)
     axes.xaxis.set_major_locator(locator)
-    formatter = ConciseDateFormatter(locator, show_offset=False)  # type: ignore[no-untyped-call]
+    formatter = ConciseDateFormatter(locator, tz=zone, show_offset=False)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_formatter(formatter)
 
 

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from analytics.report import charts
-from analytics.report.sections import ROWS, Section
+from analytics.report.sections import ROWS, Section, clock
 
 _PAGE = Environment(loader=PackageLoader("analytics.report", "."), autoescape=True, trim_blocks=True).get_template(
     "page.html.j2"
@@ -48,8 +48,8 @@ def render(origin: Origin, tiles: Sequence[tuple[str, str]], sections: Sequence[
 
 def _span(origin: Origin) -> str:
     start, end = (time.astimezone(ZoneInfo(origin.zone)) for time in (origin.start, origin.end))
-    until = f"{end:%H:%M}" if start.date() == end.date() else f"{end:%A %d %B %Y, %H:%M}"
-    return f"{start:%A %d %B %Y, %H:%M} to {until} ({origin.zone})"
+    until = clock(end) if start.date() == end.date() else f"{end:%A %d %B %Y}, {clock(end)}"
+    return f"{start:%A %d %B %Y}, {clock(start)} to {until} ({origin.zone})"
 
 
 def _shown(section: Section) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _cell(name: str, value: Any) -> tuple[str, str]:
     if value is None or pd.isna(value):
         return "", "\N{EN DASH}"
     if isinstance(value, pd.Timestamp | datetime):
-        return "time", f"{value:%d %b %H:%M}"
+        return "time", f"{value:%d %b} {clock(value)}"
     if isinstance(value, bool | np.bool_):
         return "", "yes" if value else "no"
     if name.endswith(("share", "_rate")):

@@ -102,7 +102,7 @@ def sections(traffic: Traffic) -> Iterator[Section]:
 
 
 def rows(table: pa.Table, zone: str) -> pd.DataFrame:
-    """Return a table for display: times as clocks in the zone, without histograms."""
+    """Return a table for display: times in the zone, with their offset, without histograms."""
     plain = [
         column.name
         for column in table.schema
@@ -111,10 +111,15 @@ def rows(table: pa.Table, zone: str) -> pd.DataFrame:
     shown: pd.DataFrame = table.select(plain).to_pandas()
     for column in table.select(plain).schema:
         if pa.types.is_timestamp(column.type):
-            shown[column.name] = (
-                pd.to_datetime(shown[column.name], utc=True).dt.tz_convert(ZoneInfo(zone)).dt.tz_localize(None)
-            )
+            # Not as local clocks without offset: when clocks go back, two hours have the same one.
+            shown[column.name] = pd.to_datetime(shown[column.name], utc=True).dt.tz_convert(ZoneInfo(zone))
     return shown
+
+
+def clock(time: datetime) -> str:
+    """Return a time's clock; with the offset from UTC where clocks go back and show it twice."""
+    twice = time.replace(fold=0).utcoffset() != time.replace(fold=1).utcoffset()
+    return f"{time:%H:%M%z}" if twice else f"{time:%H:%M}"
 
 
 def _found(traffic: Traffic) -> Section:
@@ -144,12 +149,12 @@ def _load(traffic: Traffic) -> Section:
     table = _table(load.load(traffic.cells, by=("protocol",), every=traffic.every, zone=traffic.zone))
     over = rows(table, traffic.zone)
     total = over[["requests", "messages"]].astype(float).sum()
-    busiest = over.groupby("time")["requests"].sum().idxmax()
+    busiest = pd.Timestamp(over.groupby("time")["requests"].sum().idxmax())
     return Section(
         "load",
         "Load",
         f"{_count(total.requests)} requests with {_count(total.messages)} messages;"
-        f" most of them in the {_period(traffic.every)} from {busiest:%d %B %H:%M} on.",
+        f" most of them in the {_period(traffic.every)} from {busiest:%d %B} {clock(busiest)} on.",
         [
             charts.areas(
                 over.fillna({"protocol": "unknown"}), "requests", "protocol", f"requests per {_period(traffic.every)}"

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from analytics import generator
 from analytics.generator.files import directory, name, schema, write
-from analytics.records import NoRecords, read, short, stream
+from analytics.records import NoRecords, cause, read, short, stream
 from analytics.schema import REQUESTS, struct, table
 from proxy.observability.records.schema import TABLES
 from tests.analytics import frames as kit
@@ -81,6 +81,44 @@ def test_thorough_read_finds_damage_inside_a_file(spark: SparkSession, root: Pat
     records = read(spark, str(root), thorough=True)
     assert [short(each.path).rsplit("/", 1)[1] for each in records.skipped] == ["bent.parquet"]
     assert records.frame.selectExpr("count(time)").head() == (60,)
+
+
+def test_rows_of_another_hour_are_left_out_and_named(spark: SparkSession, root: Path) -> None:
+    path = _write(root, kit.at(60), [kit.send(kit.at(minute)) for minute in (61, 5, 200)], 1)
+    for thorough in (False, True):
+        records = read(spark, str(root), thorough=thorough)
+        assert [(each.path.rsplit("/", 1)[1], each.reason) for each in records.remarks] == [
+            (path.name, "2 of its 3 rows lie in another hour than its directory's")
+        ]
+        assert (records.files, records.rows, records.frame.count(), records.skipped) == (4, 61, 61, ())
+
+
+def test_reason_of_a_file_with_another_type_is_a_sentence(spark: SparkSession, root: Path) -> None:
+    arrow = pa.schema([("schema", pa.int16()), ("time", pa.timestamp("us", tz="UTC")), ("latency_us", pa.string())])
+    rows = pa.Table.from_pylist([{"schema": 1, "time": kit.at(1), "latency_us": "many"}], arrow)
+    pq.write_table(rows, directory(root, REQUESTS, kit.at(0)) / "other.parquet")
+    records = read(spark, str(root), thorough=True)
+    assert [each.reason for each in records.skipped] == ["a column has another type than the schema"]
+    assert records.frame.selectExpr("count(latency_us)").head() == (60,)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "An error occurred while calling o368.collectToPython.\n: org.apache.spark.SparkException: Job aborted\n"
+            "\tat org.apache.spark.X.y(X.scala:1)\nCaused by: java.io.IOException: No space left on device\n\t... 1",
+            "No space left on device",
+        ),
+        (
+            "[UNRESOLVED_COLUMN] no such column\n\nJVM stacktrace:\n\tat a.b(C.java:1)",
+            "[UNRESOLVED_COLUMN] no such column",
+        ),
+        ("", "ValueError"),
+    ],
+)
+def test_cause_is_one_line_without_a_stack_trace(text: str, sentence: str) -> None:
+    assert cause(ValueError(text)) == sentence
 
 
 def test_two_schema_versions_are_one_table(spark: SparkSession, root: Path) -> None:

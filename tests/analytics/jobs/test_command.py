@@ -7,10 +7,15 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from analytics import command
 from analytics.command import main
+from analytics.jobs.findings import find
 from analytics.jobs.package import package
+from analytics.jobs.report import Order
+from analytics.records import NoRecords, Skipped
 from proxy.__main__ import main as gantry
 from proxy.tools import extensions
 
@@ -107,6 +112,41 @@ def test_without_the_extra_the_error_names_it(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2
     assert done.stderr == "gantry analytics: pyspark is not installed: pip install 'rocketmq-gantry[analytics]'\n"
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentences"),
+    [
+        (
+            NoRecords("nothing", [Skipped("a.parquet", "it is empty")]),
+            ["not read completely: a.parquet: it is empty", "nothing"],
+        ),
+        (
+            PySparkException("Job aborted\nCaused by: java.io.IOException: No space\n\tat a.b"),
+            ["Spark failed: No space"],
+        ),
+    ],
+    ids=["nothing to read", "Spark fails"],
+)
+def test_a_fault_of_a_job_is_a_sentence_and_a_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: Exception, sentences: list[str]
+) -> None:
+    def fail(_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(command, "_spark", fail)
+    assert main(["rollup", "records", "--out", "out"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [sentence in line for sentence, line in zip(sentences, lines, strict=True)] == [True] * len(lines)
+
+
+def test_detect_without_readable_files_names_them(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "requests" / "date=2026-10-19" / "hour=00"
+    folder.mkdir(parents=True)
+    (folder / "half.parquet").write_bytes(b"PAR1")
+    with pytest.raises(NoRecords, match="there are no records of requests in") as raised:
+        find(spark, str(tmp_path), Order())
+    assert [each.reason for each in raised.value.skipped] == ["it is no Parquet file, or only the beginning of one"]
 
 
 def test_generate_uses_its_own_parser(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Stored roll-ups, by hour and day, equal those made at once."""
 
+import os
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -65,6 +66,42 @@ def test_late_records_change_their_hour_and_day_only(spark: SparkSession, places
     assert roll(spark, str(root), str(out)) == Rolled(hours=1, days=1, kept=7)
     assert kept(spark, out, HOURLY) == expected(spark, root, "1 hour")
     assert kept(spark, out, DAILY) == expected(spark, root, "1 day")
+
+
+def test_a_row_of_another_hour_does_not_replace_that_hour(spark: SparkSession, places: tuple[Path, Path]) -> None:
+    root, out = places
+    before = kept(spark, out, HOURLY)
+    write(root, [send(at(1443))], "replica-0-9-0")
+    late = next(root.rglob("replica-0-9-0.parquet"))
+    # At 0:00 and 11:40 there are hours already.
+    late.rename(root / "requests/date=2026-10-19/hour=11" / late.name)
+    done = roll(spark, str(root), str(out))
+    assert [each.reason for each in done.skipped] == ["1 of its 1 rows lie in another hour than its directory's"]
+    assert kept(spark, out, HOURLY) == before == expected(spark, root, "1 hour")
+    # It is named by later runs too.
+    assert [each.path.rsplit("/", 1)[1] for each in roll(spark, str(root), str(out)).skipped] == [late.name]
+
+
+def test_damaged_file_is_read_again_when_it_is_repaired(spark: SparkSession, places: tuple[Path, Path]) -> None:
+    root, out = places
+    write(root, [failed(at(1445))], "replica-0-9-0")
+    path = next(root.rglob("replica-0-9-0.parquet"))
+    contents = path.read_bytes()
+    path.write_bytes(bytes(len(contents)))
+    first = roll(spark, str(root), str(out))
+    assert ([each.path.rsplit("/", 1)[1] for each in first.skipped], first.hours) == ([path.name], 1)
+    again = roll(spark, str(root), str(out))
+    assert (again.skipped, again.hours) == (first.skipped, 0)
+    # Of the same size.
+    path.write_bytes(contents)
+    os.utime(path, (0, path.stat().st_mtime + 1))
+    assert roll(spark, str(root), str(out)) == Rolled(hours=1, days=1, kept=7)
+    assert kept(spark, out, HOURLY) == expected(spark, root, "1 hour")
+
+
+def test_rollup_without_files_raises_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(NoRecords, match="nothing was rolled up"):
+        roll(spark, str(tmp_path), str(tmp_path / "out"))
 
 
 def test_daily_rollups_follow_the_zone(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from analytics.report import charts
 from analytics.report.page import Origin, render
-from analytics.report.sections import Section, period
+from analytics.report.sections import Section, clock, period, rows
 
 ORIGIN = Origin(
     "Traffic <b>",
@@ -131,3 +132,15 @@ def test_charts_accept_sparse_data(rows: int) -> None:
 def test_pictures_have_about_a_hundred_points(hours: int, every: str) -> None:
     start = datetime(2026, 10, 1, tzinfo=UTC)
     assert period(start, start + pd.Timedelta(hours=hours)) == every
+
+
+def test_the_hour_that_clocks_show_twice_has_two_places() -> None:
+    """Berlin, 25 October 2026: 02:00 comes twice; the picture must not add the two."""
+    times = pa.array([datetime(2026, 10, 25, hour, tzinfo=UTC) for hour in range(3)], pa.timestamp("us", "UTC"))
+    frame = rows(pa.table({"time": times, "protocol": ["grpc"] * 3, "requests": [5, 7, 9]}), "Europe/Berlin")
+    assert [clock(time) for time in frame["time"]] == ["02:00+0200", "02:00+0100", "03:00"]
+    axes = charts.areas(frame, "requests", "protocol").axes[0]
+    assert axes.dataLim.intervaly[1] == 9.0
+    (start, *_), end = axes.dataLim.intervalx, axes.dataLim.intervalx[1]
+    assert (end - start) * 24 == pytest.approx(2)
+    assert {"02:00+0200", "02:00+0100"} <= set(re.findall(r"02:00\+0[12]00", text(frame)))
