@@ -48,6 +48,15 @@ final class Options {
         return get("group", "peers-group");
     }
 
+    /** The user; null without credentials. */
+    String accessKey() {
+        return System.getenv("PEERS_ACCESS_KEY");
+    }
+
+    String secretKey() {
+        return System.getenv("PEERS_SECRET_KEY");
+    }
+
     /** What is sent and how; "sync" is another word for "normal". */
     String kind() {
         String kind = get("kind", "normal");

@@ -164,7 +164,8 @@ public final class JavaRemoting {
         long end = begin + 3_600_000;
         Sender sender = new Sender(options, report);
         sender.produce();
-        DefaultMQProducer asker = Sender.started(new DefaultMQProducer(options.group() + "-asker"), options);
+        DefaultMQProducer asker =
+            Sender.started(new DefaultMQProducer(options.group() + "-asker", Signer.of(options)), options);
         try {
             for (int i = 0; i < options.count; i++) {
                 SendResult sent = sender.results().get(i);
@@ -212,7 +213,7 @@ public final class JavaRemoting {
     /** Send as fast as the allowed number of unanswered sends permits. */
     private void benchSend() throws Exception {
         DefaultMQProducer producer =
-            Sender.started(new DefaultMQProducer(options.group() + "-producer"), options);
+            Sender.started(new DefaultMQProducer(options.group() + "-producer", Signer.of(options)), options);
         byte[] body = new byte[options.size()];
         Semaphore window = new Semaphore(options.concurrency());
         AtomicInteger failures = new AtomicInteger();

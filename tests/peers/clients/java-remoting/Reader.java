@@ -30,14 +30,15 @@ final class Reader implements AutoCloseable {
 
     /** Read in the run's own group. */
     static Reader ofGroup(Options options) throws MQClientException {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(options.group());
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(options.group(), Signer.of(options));
         Setup.configure(consumer, options);
         return new Reader(options, consumer);
     }
 
     /** Read any topic by its real name, in a group that nobody else uses. */
     static Reader ofAnyTopic(Options options) throws MQClientException {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(options.group() + "-reader");
+        DefaultMQPullConsumer consumer =
+            new DefaultMQPullConsumer(options.group() + "-reader", Signer.of(options));
         Setup.connect(consumer, options);
         return new Reader(options, consumer);
     }

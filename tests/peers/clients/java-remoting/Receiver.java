@@ -13,6 +13,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -61,7 +62,7 @@ final class Receiver {
             expectRefusal();
         }
         if (options.kind("request-reply")) {
-            replier = Sender.started(new DefaultMQProducer(options.group() + "-replier"), options);
+            replier = Sender.started(new DefaultMQProducer(options.group() + "-replier", Signer.of(options)), options);
             stops.add(replier::shutdown);
         }
         for (int i = 0; i < options.copies(); i++) {
@@ -126,7 +127,8 @@ final class Receiver {
 
     DefaultMQPushConsumer create() throws Exception {
         DefaultMQPushConsumer consumer =
-            new DefaultMQPushConsumer(options.group(), options.kind("trace"), null);
+            new DefaultMQPushConsumer(options.group(), Signer.of(options), new AllocateMessageQueueAveragely(),
+                options.kind("trace"), null);
         Setup.configure(consumer, options);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeMessageBatchMaxSize(options.number("batch", 1));
@@ -200,7 +202,8 @@ final class Receiver {
     /** The broker must refuse a consumer whose SQL it cannot parse. */
     private void expectRefusal() throws Exception {
         report.expect("refusal of bad SQL");
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.group() + "-bad");
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            options.group() + "-bad", Signer.of(options), new AllocateMessageQueueAveragely());
         Setup.configure(consumer, options);
         consumer.subscribe(options.topic(), MessageSelector.bySql("index between and"));
         consumer.registerMessageListener(
@@ -217,7 +220,7 @@ final class Receiver {
     }
 
     private Runnable startLite(Sink sink) throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(options.group());
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(options.group(), Signer.of(options));
         Setup.configure(consumer, options);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         if (options.kind("sql")) {

@@ -62,11 +62,11 @@ final class Sender {
     private DefaultMQProducer create() {
         String group = options.group() + "-producer";
         if (options.kind().startsWith("transaction")) {
-            TransactionMQProducer producer = new TransactionMQProducer(group);
+            TransactionMQProducer producer = new TransactionMQProducer(group, Signer.of(options));
             producer.setTransactionListener(new Decider());
             return producer;
         }
-        return new DefaultMQProducer(group, options.kind("trace"), null);
+        return new DefaultMQProducer(group, Signer.of(options), options.kind("trace"), null);
     }
 
     /** Choose ZLIB, LZ4 or ZSTD; 4.9 clients know only the first. */

@@ -20,11 +20,12 @@ type Options struct {
 	Action, Endpoint, Topic, Group, Kind, Mode, Run, Tags string
 	Count, Size, Delay, Timeout, Concurrency, Refuse      int
 	TLS, AllowDuplicates                                  bool
+	AccessKey, SecretKey                                  string
 }
 
 // Parse reads the command line.
 func Parse() *Options {
-	o := &Options{}
+	o := &Options{AccessKey: os.Getenv("PEERS_ACCESS_KEY"), SecretKey: os.Getenv("PEERS_SECRET_KEY")}
 	flag.StringVar(&o.Endpoint, "endpoint", "127.0.0.1:8080", "address to connect to")
 	flag.StringVar(&o.Topic, "topic", "peers-normal", "topic")
 	flag.StringVar(&o.Group, "group", "peers-group", "consumer group")

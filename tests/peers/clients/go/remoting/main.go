@@ -59,6 +59,10 @@ func resolver() primitive.NsResolver {
 	return primitive.NewPassthroughResolver(strings.Split(options.Endpoint, ";"))
 }
 
+func credentials() primitive.Credentials {
+	return primitive.Credentials{AccessKey: options.AccessKey, SecretKey: options.SecretKey}
+}
+
 func instance() string {
 	return "peers-" + strconv.FormatInt(time.Now().UnixNano(), 10)
 }
@@ -95,6 +99,7 @@ func produce() error {
 		return produceInTransactions()
 	}
 	setup := []producer.Option{producer.WithNsResolver(resolver()), producer.WithInstanceName(instance()),
+		producer.WithCredentials(credentials()),
 		producer.WithGroupName(options.Group + "-producer"), producer.WithSendMsgTimeout(10 * time.Second)}
 	if options.Kind == "fifo" {
 		setup = append(setup, producer.WithQueueSelector(byGroup{}))
@@ -202,7 +207,8 @@ func (listener) CheckLocalTransaction(m *primitive.MessageExt) primitive.LocalTr
 
 func produceInTransactions() error {
 	p, err := rocketmq.NewTransactionProducer(listener{}, producer.WithNsResolver(resolver()),
-		producer.WithInstanceName(instance()), producer.WithGroupName(options.Group+"-producer"))
+		producer.WithInstanceName(instance()), producer.WithGroupName(options.Group+"-producer"),
+		producer.WithCredentials(credentials()))
 	if err != nil {
 		return err
 	}
@@ -284,6 +290,7 @@ func selector() consumer.MessageSelector {
 
 func consumerOptions() []consumer.Option {
 	return []consumer.Option{consumer.WithNsResolver(resolver()), consumer.WithInstance(instance()),
+		consumer.WithCredentials(credentials()),
 		consumer.WithGroupName(options.Group), consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset)}
 }
 
@@ -342,7 +349,8 @@ func startPull() (func(), error) {
 // benchSend sends as fast as the allowed number of unanswered sends permits.
 func benchSend() error {
 	p, err := rocketmq.NewProducer(producer.WithNsResolver(resolver()),
-		producer.WithInstanceName(instance()), producer.WithGroupName(options.Group+"-producer"))
+		producer.WithInstanceName(instance()), producer.WithGroupName(options.Group+"-producer"),
+		producer.WithCredentials(credentials()))
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,10 @@ fn connection(options: &Options) -> ClientOption {
     connection.set_access_url(options.get("endpoint", "127.0.0.1:8081"));
     connection.set_enable_tls(options.get("tls", "false") == "true");
     connection.set_timeout(Duration::from_secs(10));
+    if let (Ok(access_key), Ok(secret_key)) = (std::env::var("PEERS_ACCESS_KEY"), std::env::var("PEERS_SECRET_KEY")) {
+        connection.set_access_key(access_key);
+        connection.set_secret_key(secret_key);
+    }
     // One receiver visits the queues of all brokers in turn: it must not wait 20 s at each that has nothing.
     connection.set_long_polling_timeout(Duration::from_secs(5));
     connection
