@@ -87,9 +87,9 @@ crash: install
 bench-store: install
 	$(BIN)/python -m tests.proxy.embedded.measure
 
-# Hostile clients beside good ones.
+# Hostile clients beside good ones: one process, two workers, and before a real cluster.
 attacks: install
-	$(BIN)/python -m pytest tests/attacks
+	$(BIN)/python -m tests.attacks.run
 
 fuzz: install
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m hypothesis --timeout 1200

@@ -1,14 +1,43 @@
 """The attacked server and the attacker's connection."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.attacks import figures
 from tests.attacks.attack_limits import EMPTY_CALL, MIB
+from tests.attacks.deployments import Deployment, selected
 from tests.attacks.raw_client import Client
-from tests.cluster.servers import Gantry
+from tests.attacks.replicas import Baseline, deployed, wait_until_ready
+from tests.cluster.servers import Gantry, started
 from tests.conformance.server_process import Server, serving
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "deployment" in metafunc.fixturenames:
+        marker = metafunc.definition.get_closest_marker("deployments")
+        possible = marker.args if marker else Deployment
+        metafunc.parametrize("deployment", [name for name in selected() if name in possible], scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the attacks of `make attacks` only, unless it runs."""
+    if "ATTACKS_COMPLETE" not in os.environ:
+        left_out = [item for item in items if item.get_closest_marker("complete")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture(autouse=True)
+def attack_figures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Attach the measurements to the test's report."""
+    deployment = request.node.callspec.params.get("deployment") if hasattr(request.node, "callspec") else None
+    transport = {"server", "client"} & set(request.fixturenames)
+    figures.reset(str(deployment or ("transport" if transport else Deployment.EMBEDDED)))
+    yield
+    request.node.user_properties.extend(figures.current.properties())
 
 
 @pytest.fixture(scope="session")
@@ -32,11 +61,21 @@ def client(server: Server) -> Iterator[Client]:
         yield client
 
 
+@pytest.fixture(scope="session")
+def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the address of a real cluster's name server; an empty one if no deployment needs it."""
+    if Deployment.CLUSTER in selected():
+        with started(tmp_path_factory, "attacked", "--quick") as cluster:
+            yield cluster.namesrv
+    else:
+        yield ""
+
+
 @pytest.fixture
-def replica(tmp_path: Path) -> Iterator[Gantry]:
-    """Run Gantry on an embedded broker, as a process, with default limits."""
-    directory = tmp_path / "broker"
-    with Gantry(
-        tmp_path, "", f'drain_timeout = 0.5\n[embedded]\ndirectory = "{directory}"\n[admin]\nlisten = "off"\n'
-    ) as gantry:
+def replica(tmp_path: Path, deployment: Deployment, namesrv: str) -> Iterator[Gantry]:
+    """Run Gantry with default limits; after the attack, wait until it has released memory and connections."""
+    with deployed(deployment, tmp_path, namesrv) as gantry:
+        wait_until_ready(gantry, deployment)
+        baseline = Baseline(gantry.pid)
         yield gantry
+        baseline.wait_for_release()

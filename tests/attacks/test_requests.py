@@ -47,7 +47,7 @@ async def test_polls_with_large_bodies_and_closed_connections_leave_the_budget_f
 
 
 async def test_lock_request_with_padding_is_not_multiplied_by_its_brokers(replica: Gantry) -> None:
-    queues = [{"topic": "t", "brokerName": f"broker-{number}", "queueId": 0} for number in range(200)]
+    queues = [{"topic": "t", "brokerName": f"broker-{number}", "queueId": 0} for number in range(400)]
     body = {"consumerGroup": "g", "clientId": "c", "mqSet": queues, "padding": "x" * 500_000}
     async with (
         observed(replica.address, replica.pid, unique("topic")) as observation,
@@ -61,7 +61,11 @@ async def test_lock_request_with_padding_is_not_multiplied_by_its_brokers(replic
 
 @pytest.mark.parametrize("code", [RequestCode.CONSUME_MESSAGE_DIRECTLY, RequestCode.GET_CONSUMER_RUNNING_INFO])
 async def test_body_of_a_stranger_is_not_delivered_to_another_client(replica: Gantry, code: RequestCode) -> None:
-    async with Client(replica.address, unique("victim")) as victim, Client(replica.address) as stranger:
+    async with (
+        observed(replica.address, replica.pid, unique("topic")) as observation,
+        Client(replica.address, unique("victim")) as victim,
+        Client(replica.address) as stranger,
+    ):
         group = unique("group")
         subscription = {"topic": "t", "subString": "*", "subVersion": 1}
         consumer = {
@@ -77,6 +81,7 @@ async def test_body_of_a_stranger_is_not_delivered_to_another_client(replica: Ga
         reply = await stranger.ask(code, fields, b"forged")
         assert reply.code != ResponseCode.SUCCESS
         assert victim.pushed(code) == []
+    observation.check(growth=16)
 
 
 async def test_filter_of_thousands_of_conditions_concerns_its_consumer_only(replica: Gantry) -> None:
