@@ -135,6 +135,9 @@ class Listener:
     def _bind_unix(self, path: str) -> socket.socket:
         _remove_stale(path)
         bound = _bound(socket.AF_UNIX, path)
+        if self.options.unix_mode is not None:
+            # Before it listens, so that no one connects who may not.
+            os.chmod(path, self.options.unix_mode)
         status = os.stat(path)
         self._socket_file = (path, status.st_dev, status.st_ino)
         return bound

@@ -22,6 +22,7 @@ class ListenerOptions:
             sockets and trusted proxies without a PROXY header are exempt.
         max_negotiations: maximum number of connections in negotiation; above it, the oldest one is closed.
         max_handshakes: maximum number of concurrent TLS handshakes; further ones wait.
+        unix_mode: permissions of a Unix socket's file; None: as the umask says.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ListenerOptions:
     max_negotiations: int = 4096
     max_handshakes: int = 256
     reuse_port: bool = False
+    unix_mode: int | None = None
 
     def __post_init__(self) -> None:
         if self.negotiation_timeout <= 0:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,10 @@ import anyio
 import anyio.to_thread
 
 from protocol_negotiation.detect import Protocol
+from protocol_negotiation.listener import Listener
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
+from protocol_negotiation.rejection import Http1Rejector
 from protocol_negotiation.tls import Refresh, TlsSource
 from proxy.admin.http.admin_api import AdminApi
 from proxy.backends.cluster.backend import ClusterBackend
@@ -36,7 +38,7 @@ from proxy.core.remoting_channel import RemotingChannel
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.frontends import http_health
 from proxy.frontends.grpc_frontend import GrpcFrontend
-from proxy.frontends.listeners import Listeners
+from proxy.frontends.listeners import Listeners, broker_listener
 from proxy.frontends.remoting_frontend import RemotingFrontend
 from proxy.observability import metrics as prometheus
 from proxy.observability import request_logs
@@ -124,6 +126,7 @@ class App:
             else self._node.backend
         )
         self.core.backend = self.backend
+        self._broker_listener = None if self._node is None else self._new_broker_listener(self._node)
         self._register_metrics()
 
     # Construction.
@@ -173,6 +176,23 @@ class App:
         from proxy.admin.grpc.server import AdminServer
 
         return AdminServer(self.admin_services, self.admin.gatekeeping)
+
+    def _new_broker_listener(self, node: Node) -> Listener | None:
+        """Return the embedded broker's own listener, if configured. Only remoting clients are accepted there."""
+        address = self.settings.embedded.listen
+        if address is None:
+            return None
+        accept = partial(self.remoting.accept_at_broker, node.entrance, node.client_left)
+        return broker_listener(
+            address,
+            self.settings,
+            {
+                Protocol.REMOTING: self.rules.connections.wrap_accept(Protocol.REMOTING, accept),
+                Protocol.HTTP1: Http1Rejector,
+            },
+            {Protocol.REMOTING: partial(self.rules.connections.reject, Protocol.REMOTING)},
+            self._on_negotiated,
+        )
 
     def _new_listeners(self) -> Listeners:
         wrap_accept = self.rules.connections.wrap_accept
@@ -237,9 +257,10 @@ class App:
         stack.callback(self.rules.connections.close)
         await self.backend.start()
         await self.grpc.start()
-        if self._node is not None and self._node.server is not None:
-            await stack.enter_async_context(self._node.server.serving())
-            _log.info("the embedded broker listens on %s", ", ".join(map(str, self._node.server.addresses)))
+        if self._node is not None and self._node.workers is not None:
+            await stack.enter_async_context(self._node.workers.serving())
+        if self._broker_listener is not None:
+            await stack.enter_async_context(self._broker_listening(self._broker_listener))
         if self.admin_grpc is not None:
             await self.admin_grpc.open()
         self.admin.open()
@@ -247,6 +268,17 @@ class App:
         self.core.listener_routes = await self._listeners.open()
         if self.settings.shared:
             self._heartbeat_sync = self._new_heartbeat_sync()
+
+    @contextlib.asynccontextmanager
+    async def _broker_listening(self, listener: Listener) -> AsyncIterator[None]:
+        """Listen for connections to the embedded broker inside the context, and close them at its end."""
+        await listener.start()
+        _log.info("the embedded broker listens on %s", ", ".join(map(str, listener.addresses)))
+        try:
+            yield
+        finally:
+            await listener.abort()
+            await self.remoting.close_broker_channels()
 
     def _new_heartbeat_sync(self) -> HeartbeatSync:
         # The official proxies' ids consist of host, remoting port and gRPC port; here both ports are the same.
@@ -265,8 +297,8 @@ class App:
         yield self.admin.run
         if self.admin_grpc is not None:
             yield self.admin_grpc.run
-        if self._node is not None and self._node.server is not None:
-            yield self._node.server.run
+        if self._node is not None and self._node.workers is not None:
+            yield self._node.workers.run
         if self._heartbeat_sync is not None:
             yield self._heartbeat_sync.run
 
@@ -300,7 +332,7 @@ class App:
     @property
     def channels(self) -> Collection[RemotingChannel]:
         """The open remoting connections."""
-        return self.remoting.channels
+        return (*self.remoting.channels, *self.remoting.broker_channels)
 
     @property
     def addresses(self) -> list[HostPort]:

@@ -7,7 +7,7 @@ a new row and, where it is not merely forwarded, a handler in `proxy.core.handle
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 from remoting import send_message
 from remoting.codes import RequestCode
@@ -64,7 +64,7 @@ class RequestSpec:
         names: the ext fields with the topic and the group.
     """
 
-    code: RequestCode
+    code: IntEnum
     action: Action
     required: frozenset[str] = frozenset()
     topic: str | None = "topic"

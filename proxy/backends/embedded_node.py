@@ -1,13 +1,21 @@
-"""The embedded broker of a replica, built from the settings: store, backend and, if configured, its own listener."""
+"""The embedded broker of a replica, built from the settings: store, backend, and the entrance of its own listener."""
 
+import os
 import socket
+import time
+from functools import cache
 from pathlib import Path
 
 from protocol_negotiation.peer import HostPort
 from proxy.core.backend import Push
+from proxy.core.channel import Channel
+from proxy.core.context import Context
+from proxy.core.forwarding import limit_poll
+from proxy.core.messaging import Entrance, Reply
 from proxy.core.push_relay import relay
 from proxy.embedded.backend import EmbeddedBackend, wall_clock
 from proxy.embedded.broker.settings import BrokerSettings
+from proxy.embedded.requests import BROKER_REQUESTS
 from proxy.embedded.server import Server, close_silent, push_via
 from proxy.embedded.store.durable import DurableStore
 from proxy.embedded.store.options import StoreOptions, SyncPolicy
@@ -19,11 +27,15 @@ from proxy.settings.model import Settings
 # The broker's address if clients have no TCP address to reach it by.
 _NO_ADDRESS = HostPort("127.0.0.1", 10911)
 _LOOPBACK = "127.0.0.1"
+# Bytes of a Unix socket's path, as in sockaddr_un (108 on Linux, 104 elsewhere), with its final zero.
+_MAX_SOCKET_PATH = 103
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class Node:
-    """The embedded broker with its store and listener. It locks its directory until the backend is closed.
+    """The embedded broker with its store. It locks its directory until the backend is closed.
+
+    entrance: how requests that come to the broker's own listener reach it through the core.
 
     Raises StoreLocked, UnknownFormat, StorageFailed (proxy.embedded.store).
     """
@@ -33,7 +45,23 @@ class Node:
         self.store = DurableStore(directory, wall_clock, store_options(embedded))
         broker = broker_settings(embedded, broker_address(settings))
         self.backend = EmbeddedBackend(broker, self.store, push_via(push), close_silent=close_silent)
-        self.server = None if embedded.listen is None else Server(self.backend, HostPort.parse(embedded.listen))
+        self.entrance = Entrance(BROKER_REQUESTS, self._serve)
+        # The socket of the other workers.
+        self.workers: Server | None = None
+        if settings.workers > 1:
+            self.workers = Server(self.backend, HostPort.parse(worker_socket(directory)))
+
+    def _serve(self, context: Context) -> Reply | None:
+        """Serve a request that came to the broker's own listener and has passed the checks."""
+        spec = context.known_spec
+        if spec.poll is not None:
+            limit_poll(context, spec.poll)
+        context.broker, context.sent = self.backend.name, time.monotonic()
+        return self.backend.handle(context.channel, context.command)
+
+    def client_left(self, channel: Channel) -> None:
+        """Remove the clients of a closed connection from their groups."""
+        self.backend.broker.channel_closed(channel)
 
     def watch(self, metrics: Metrics) -> None:
         """Register the broker's metrics."""
@@ -53,6 +81,19 @@ class Node:
             "direction",
             broker.counts,
         )
+
+
+@cache
+def worker_socket(directory: Path) -> str:
+    """Return the address of the socket at which the other workers reach the broker of a directory.
+
+    Only the owner of the process can connect: it trusts the workers to have checked their clients' requests.
+    """
+    path = directory.absolute() / "workers.sock"
+    if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
+        # The path of a Unix socket is short; a descriptor's path is, too. It stays open until the process ends.
+        path = Path(f"/proc/self/fd/{os.open(directory, os.O_RDONLY | os.O_DIRECTORY)}") / path.name
+    return f"unix:{path}"
 
 
 def store_options(settings: EmbeddedSettings) -> StoreOptions:

@@ -43,6 +43,8 @@ class Tools:
         spec = context.spec
         if spec is not None and spec.tool and _effect(context, spec) not in self._actions:
             raise NotPermitted(f"{spec.name} is not permitted here: the setting `tools` is {self._permitted!r}")
+        if spec is not None and spec.direction is Direction.BOTH and context.size:
+            raise InvalidRequest(f"{spec.name} has no body when it comes from a client")
 
 
 def _effect(context: Context, spec: RequestSpec) -> Action:

@@ -50,13 +50,18 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
         return None
     timeout = core.settings.cluster.request_timeout
     if spec.poll is not None:
-        wait = max(command.integer(spec.poll), 0)
-        if wait > _MAX_POLL_MS:
-            wait = _MAX_POLL_MS
-            if "Signature" not in context.fields:
-                context.fields[spec.poll] = str(wait)
-        timeout += wait / 1000
+        timeout += limit_poll(context, spec.poll) / 1000
     return core.backend.request(broker, spec, command, timeout, context.channel)
+
+
+def limit_poll(context: Context, field: str) -> int:
+    """Return the duration of a long poll in ms, and limit it in the request's field."""
+    wait = max(context.command.integer(field), 0)
+    if wait > _MAX_POLL_MS:
+        wait = _MAX_POLL_MS
+        if "Signature" not in context.fields:
+            context.fields[field] = str(wait)
+    return wait
 
 
 # Requests that name no broker: from Java clients before 4.9.5, and from the Go and C++ clients.

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from proxy.core.advertised_listeners import ListenerRoutes
@@ -23,7 +24,7 @@ from proxy.core.events.request import of_request
 from proxy.settings.model import Settings
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
-from remoting.requests import REQUESTS
+from remoting.requests import REQUESTS, RequestSpec
 from remoting.tasks import spawn
 
 _log = logging.getLogger("gantry.messaging")
@@ -34,6 +35,18 @@ Handling = Callable[["Messaging", Context], Awaitable[RemotingCommand] | None]
 # Serve handles a request that has passed the checks; a gate wraps it and may delay or reject the request.
 Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
 Gate = Callable[[Context, Serve], Awaitable[RemotingCommand] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """A way to the core beside the clients' listeners, with the same checks, gate, budget and observers.
+
+    requests: rows of the served requests. serve: serves a request that has passed the checks, in place of the core's
+    handlers. A drain does not wait for its requests.
+    """
+
+    requests: Mapping[int, RequestSpec]
+    serve: Serve
 
 
 class Messaging:
@@ -70,16 +83,20 @@ class Messaging:
         self.observers = list(observers)
         self._listeners = listeners
 
-    def handle(self, channel: Channel, command: RemotingCommand) -> Reply | None:
+    def handle(self, channel: Channel, command: RemotingCommand, entrance: Entrance | None = None) -> Reply | None:
         """Handle one request. For a oneway request, return None or a future whose result is meaningless.
 
         Raises RemotingError if the request is rejected at once.
         """
-        context = Context(channel, command, REQUESTS.get(command.code), time.monotonic())
+        requests = REQUESTS if entrance is None else entrance.requests
+        context = Context(channel, command, requests.get(command.code), time.monotonic())
         try:
             for check in self._checks:
                 check(context)
-            if self.gate is None:
+            if entrance is not None:
+                serve = entrance.serve
+                handling = serve(context) if self.gate is None else self.gate(context, serve)
+            elif self.gate is None:
                 handling = self._handlers.get(context.code, self._forward)(self, context)
             else:
                 handling = self.gate(context, self._serve)
@@ -96,14 +113,14 @@ class Messaging:
         reply = as_future(handling)
         self.budget.used += context.memory
         self.in_flight.add(context)
-        if context.spec is None or context.spec.poll is None:
-            self.active_requests += 1
-        reply.add_done_callback(partial(self._done, context))
+        active = entrance is None and (context.spec is None or context.spec.poll is None)
+        self.active_requests += active
+        reply.add_done_callback(partial(self._done, context, active))
         if context.spec is not None and context.spec.poll is not None:
             polls = channel.session.polls
             polls.add(reply)
             reply.add_done_callback(polls.discard)
-            if may_end_poll(context):
+            if entrance is None and may_end_poll(context):
                 self.drain.watch(reply)
         return reply
 
@@ -121,11 +138,10 @@ class Messaging:
             for listener in self._listeners:
                 listener(self, change)
 
-    def _done(self, context: Context, reply: Reply) -> None:
+    def _done(self, context: Context, active: bool, reply: Reply) -> None:
         self.budget.used -= context.memory
         self.in_flight.discard(context)
-        if context.spec is None or context.spec.poll is None:
-            self.active_requests -= 1
+        self.active_requests -= active
         if reply.cancelled():
             self._observe(context, RemotingError.code)
             return

@@ -46,3 +46,14 @@ class RemotingChannel(RemotingConnection):
         session = self.session
         version = version_text(session.version) if session.version else None
         return Identity(session.client_id, session.language or None, version)
+
+
+class BrokerChannel(RemotingChannel):
+    """A client that is connected to the embedded broker itself, such as another replica, which has no use for GO_AWAY.
+
+    Its connection may serve several clients, as a broker's connections do.
+    """
+
+    __slots__ = ()
+
+    supports_go_away = False

@@ -1,4 +1,8 @@
-"""The listener of the embedded broker: name server and broker at one address, for official clients and tools."""
+"""A listener for the embedded broker alone: name server and broker at one address, without the proxy's checks.
+
+It is the private socket of the other workers, whose clients have passed the checks there. Clients, tools and other
+replicas use the listener of `proxy.frontends.listeners.broker_listener`.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -15,7 +19,7 @@ from protocol_negotiation.rejection import Http1Rejector
 from protocol_negotiation.tls import TlsMode
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
-from proxy.core.remoting_channel import RemotingChannel
+from proxy.core.remoting_channel import BrokerChannel
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.embedded.broker.request import Reply
 from remoting.command import RemotingCommand
@@ -30,15 +34,11 @@ _IDLE_TIMEOUT = 120.0
 _IDLE_CHECK_INTERVAL = 5.0
 # Seconds for the rest of an unfinished frame; see RemotingConnection.check_unfinished_frame.
 _FRAME_TIMEOUT = 30.0
+# The clients of a connection have passed the limits in their own process.
+_LIMITS = Limits(requests=1_000_000, polls=1_000_000, request_bytes=2**40)
 # Seconds for connections to close at the end, and between checks.
 _CLOSE_TIMEOUT = 1.0
 _POLL_INTERVAL = 0.01
-
-
-class BrokerChannel(RemotingChannel):
-    """A client that is connected to the broker's own listener."""
-
-    __slots__ = ()
 
 
 def push_via(relay: Push) -> Push:
@@ -71,7 +71,7 @@ class Server:
         self.channels: set[BrokerChannel] = set()
         # gRPC clients belong to the proxy: here they are rejected as an unknown protocol.
         handlers: Handlers = {Protocol.REMOTING: self._accept, Protocol.HTTP1: Http1Rejector}
-        options = ListenerOptions(name="embedded", address=address, tls_mode=TlsMode.DISABLED)
+        options = ListenerOptions(name="embedded", address=address, tls_mode=TlsMode.DISABLED, unix_mode=0o600)
         self._listener = Listener(options, handlers, None, _ignore_outcome)
 
     @property
@@ -101,7 +101,7 @@ class Server:
             self._close_idle()
 
     def _accept(self, peer: Peer) -> BrokerChannel:
-        channel = BrokerChannel(self._wheel, cast(Handler, self._handle), self._closed, peer, Limits())
+        channel = BrokerChannel(self._wheel, cast(Handler, self._handle), self._closed, peer, _LIMITS)
         self.channels.add(channel)
         return channel
 

@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 from collections import Counter
+from dataclasses import replace
 
 from protocol_negotiation.advertised_address import in_container, reachability_warning
 from protocol_negotiation.connection import OnOutcome, Rejectors
@@ -15,6 +16,9 @@ from proxy.settings.listen import ListenSettings
 from proxy.settings.model import Settings
 
 _log = logging.getLogger("gantry")
+
+# The name of the embedded broker's listener in metrics, logs and traffic rules.
+BROKER_LISTENER = "embedded"
 
 
 class Listeners:
@@ -91,6 +95,16 @@ class Listeners:
             if warning is not None:
                 _log.warning("%s", warning)
             _log.info("listening on %s", ", ".join(map(str, listener.addresses)))
+
+
+def broker_listener(
+    address: str, settings: Settings, handlers: Handlers, rejectors: Rejectors, on_outcome: OnOutcome
+) -> Listener:
+    """Return the listener of the embedded broker. It has the limits of a clients' listener, and no TLS."""
+    item = ListenSettings(address=address, name=BROKER_LISTENER, tls=False)
+    # Only one process has the broker.
+    options = replace(_options(item, settings, with_tls=False), reuse_port=False)
+    return Listener(options, handlers, None, on_outcome, rejectors)
 
 
 def _options(item: ListenSettings, settings: Settings, *, with_tls: bool) -> ListenerOptions:

@@ -5,6 +5,8 @@ Connections are asyncio protocols; anyio only provides sleeps and time limits he
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import anyio
@@ -12,13 +14,14 @@ import anyio
 from protocol_negotiation.peer import Peer
 from proxy.core import connections, membership
 from proxy.core.connections import ConnectionListener
-from proxy.core.messaging import Messaging
-from proxy.core.remoting_channel import RemotingChannel
+from proxy.core.messaging import Entrance, Messaging
+from proxy.core.remoting_channel import BrokerChannel, RemotingChannel
 from proxy.settings.limits import LimitSettings
 from proxy.traffic_rules.name_mapping import NameMapping
-from proxy.traffic_rules.namespaced_channel import NamespacedChannel
+from proxy.traffic_rules.namespaced_channel import NamespacedBrokerChannel, NamespacedChannel
 from remoting.connection import CloseCause, Handler, RemotingConnection
 from remoting.flow_control import Limits
+from remoting.requests import REQUESTS
 from remoting.tasks import spawn_quietly
 from remoting.timeout_wheel import TimeoutWheel
 
@@ -48,6 +51,8 @@ class RemotingFrontend:
         names: Callable[[Peer], NameMapping | None],
     ) -> None:
         self.channels: set[RemotingChannel] = set()
+        # Connections to the embedded broker itself.
+        self.broker_channels: set[RemotingChannel] = set()
         self.on_protocol_error: Callable[[Peer, str, bytes], None] | None = None
         self._core = core
         self._wheel = wheel
@@ -70,11 +75,45 @@ class RemotingFrontend:
             channel = RemotingChannel(self._wheel, handler, self._closed, peer, self._limits)
         else:
             channel = NamespacedChannel(self._wheel, handler, self._closed, peer, self._limits, names)
-        channel.on_protocol_error = self.on_protocol_error
         self.channels.add(channel)
+        return self._opened(channel)
+
+    def accept_at_broker(
+        self, entrance: Entrance, on_close: Callable[[RemotingChannel], None], peer: Peer
+    ) -> RemotingChannel:
+        """Return the protocol of a new connection to the embedded broker.
+
+        Its requests pass the same checks as those of other clients, but the broker serves them and knows its members.
+        """
+        names = self._names(peer)
+        closed = partial(self._broker_channel_closed, on_close)
+        channel: RemotingChannel
+        if names is None:
+            handler = cast(Handler, partial(self._core.handle, entrance=entrance))
+            channel = BrokerChannel(self._wheel, handler, closed, peer, self._limits)
+        else:
+            # Names in requests of other codes cannot be rewritten.
+            entrance = replace(entrance, requests=REQUESTS)
+            handler = cast(Handler, partial(self._core.handle, entrance=entrance))
+            channel = NamespacedBrokerChannel(self._wheel, handler, closed, peer, self._limits, names)
+        self.broker_channels.add(channel)
+        return self._opened(channel)
+
+    def _opened(self, channel: RemotingChannel) -> RemotingChannel:
+        channel.on_protocol_error = self.on_protocol_error
         if self._connection_listeners:
             connections.notify(self._connection_listeners, connections.opened("remoting", channel))
         return channel
+
+    def _broker_channel_closed(
+        self, on_close: Callable[[RemotingChannel], None], connection: RemotingConnection
+    ) -> None:
+        channel = cast(RemotingChannel, connection)
+        self.broker_channels.discard(channel)
+        self._core.end_polls(channel)
+        if self._connection_listeners:
+            connections.notify(self._connection_listeners, connections.remoting_closed(channel))
+        on_close(channel)
 
     def _closed(self, connection: RemotingConnection) -> None:
         channel = cast(RemotingChannel, connection)
@@ -95,7 +134,7 @@ class RemotingFrontend:
             frame_timeout = self._core.settings.limits.frame_timeout
             await anyio.sleep(min(_SWEEP_INTERVAL, idle_timeout / 2))
             now = loop.time()
-            for channel in list(self.channels):
+            for channel in (*self.channels, *self.broker_channels):
                 # A client that waits for a long poll sends nothing.
                 if now - channel.read_at > idle_timeout and not channel.in_flight:
                     channel.close(CloseCause.IDLE)
@@ -121,6 +160,19 @@ class RemotingFrontend:
             channel.close(CloseCause.DRAIN)
         with anyio.move_on_after(_CLOSE_TIMEOUT):
             while self.channels or self._leaving:
+                await anyio.sleep(_POLL_INTERVAL)
+
+    async def close_broker_channels(self) -> None:
+        """Stop reading the connections to the embedded broker, answer their requests and close them, with a timeout."""
+        for channel in self.broker_channels:
+            channel.pause()
+        with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+            while any(len(channel.session.polls) < channel.in_flight for channel in self.broker_channels):
+                await anyio.sleep(_POLL_INTERVAL)
+        for channel in list(self.broker_channels):
+            channel.close(CloseCause.DRAIN)
+        with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+            while self.broker_channels:
                 await anyio.sleep(_POLL_INTERVAL)
 
 

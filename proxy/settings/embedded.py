@@ -17,8 +17,8 @@ class EmbeddedSettings(SettingsTable):
     directory: Path | None = Field(None, description="data directory; default: no embedded broker")
     listen: FixedPortAddress | None = Field(
         None,
-        description="host:port of a combined name server and broker, for clients and tools that bypass the proxy; "
-        "default: none",
+        description="host:port of a combined name server and broker, for tools, other replicas and clients without "
+        "the proxy, under the same limits and rules; default: none",
     )
     advertise: IpAddress | None = Field(
         None, description="ip:port in that name server's routes and in message ids; default: the address of `listen`"

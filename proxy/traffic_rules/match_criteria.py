@@ -36,7 +36,7 @@ _LOOKUPS = frozenset({RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID}
 # Without these a client cannot join its group, so that only a rule that names them covers them.
 _REGISTRATIONS = frozenset({RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.LITE_SUBSCRIPTION_CTL})
 DATA_REQUESTS = _LOOKUPS | frozenset(
-    spec.code
+    RequestCode(spec.code)
     for spec in REQUESTS.values()
     if spec.action in (Action.PUB, Action.SUB)
     and spec.direction is not Direction.BROKER
@@ -105,7 +105,7 @@ class Match(Table):
         if not self.actions:
             return default
         return frozenset(
-            spec.code
+            RequestCode(spec.code)
             for spec in REQUESTS.values()
             if spec.action.value in self.actions
             and spec.direction is not Direction.BROKER

@@ -6,7 +6,7 @@ from functools import partial
 from typing import cast
 
 from protocol_negotiation.peer import Peer
-from proxy.core.remoting_channel import RemotingChannel
+from proxy.core.remoting_channel import BrokerChannel, RemotingChannel
 from proxy.traffic_rules import name_rewriting
 from proxy.traffic_rules.name_mapping import NameMapping
 from proxy.traffic_rules.name_rewriting import NameRewriting
@@ -63,3 +63,9 @@ class NamespacedChannel(RemotingChannel):
         except RemotingError:
             return
         super().oneway(rewritten)
+
+
+class NamespacedBrokerChannel(NamespacedChannel, BrokerChannel):
+    """A namespaced client that is connected to the embedded broker itself."""
+
+    __slots__ = ()

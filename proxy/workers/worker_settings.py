@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 
 from protocol_negotiation.peer import HostPort
+from proxy.backends.embedded_node import worker_socket
 from proxy.settings.embedded import EmbeddedSettings
 from proxy.settings.loading import ConfigError, Sources
 from proxy.settings.model import Settings
-
-# The loopback address for each address that means all interfaces.
-_LOCAL = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def check_workers(settings: Settings) -> None:
@@ -57,13 +55,7 @@ def of_worker(settings: Settings, number: int) -> Settings:
         changes["embedded"] = EmbeddedSettings()
         # The same as for clients of the first worker.
         changes["tools"] = settings.permitted_tools
-        changes["cluster"] = settings.cluster.model_copy(update={"namesrv": [_broker(settings)]})
+        changes["cluster"] = settings.cluster.model_copy(
+            update={"namesrv": [worker_socket(settings.embedded.directory)]}
+        )
     return settings.model_copy(update=changes)
-
-
-def _broker(settings: Settings) -> str:
-    """Return the address of the first worker's broker for the other workers."""
-    listen = settings.embedded.listen
-    assert listen is not None
-    address = HostPort.parse(listen)
-    return str(HostPort(_LOCAL.get(address.host, address.host), address.port))

@@ -8,6 +8,7 @@ from functools import partial
 
 import anyio
 
+from protocol_negotiation.peer import UNIX_PREFIX
 from proxy.backends.cluster.membership import Membership
 from proxy.backends.cluster.name_servers import NameServers
 from proxy.backends.cluster.replica_selector import Reader, ReplicaSelector, reader
@@ -57,6 +58,9 @@ class ClusterBackend:
         )
         self._table: dict[str, Replicas] = {}
         self._servers: dict[tuple[str, int, bool], ServerConnection] = {}
+        # Behind a Unix socket is one process, an embedded broker with its name server; its routes have its TCP address.
+        namesrv = settings.namesrv[0] if settings.namesrv else ""
+        self._socket = namesrv if namesrv.startswith(UNIX_PREFIX) else None
         self._membership = Membership(self._new_server, self._addresses, push)
         self.selector = ReplicaSelector(self._loop.time)
         self._refreshing: asyncio.Task[None] | None = None
@@ -359,7 +363,15 @@ class ClusterBackend:
     def _new_server(
         self, address: str, handler: Handler, on_lost: Callable[[ServerConnection], None] | None
     ) -> ServerConnection:
-        return ServerConnection(address, self._wheel, handler, self._settings.connect_timeout, on_lost, self._upstreams)
+        return ServerConnection(
+            address,
+            self._wheel,
+            handler,
+            self._settings.connect_timeout,
+            on_lost,
+            self._upstreams,
+            dial=self._socket,
+        )
 
     def _close_unlisted_servers(self) -> None:
         """Close connections without in-flight requests to addresses that no name server lists any more."""

@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+from protocol_negotiation.peer import HostPort
 from proxy.observability.metrics.upstream import UpstreamCounts
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, Handler, RemotingConnection
@@ -50,6 +51,8 @@ class Upstream(RemotingConnection):
 class ServerConnection:
     """Requests to one address over one connection, in order.
 
+    dial: address to connect to instead, host:port or unix:/path.
+
     Requests wait while the connection is being established. If that fails, the request was certainly not served, and
     its `unreachable` callback, if given, takes it over.
     """
@@ -62,8 +65,10 @@ class ServerConnection:
         connect_timeout: float,
         on_lost: Callable[["ServerConnection"], None] | None = None,
         upstreams: UpstreamCounts | None = None,
+        dial: str | None = None,
     ) -> None:
         self.address = address
+        self._dialled = HostPort.parse(dial or address)
         self._wheel = wheel
         self._handler = handler
         self._connect_timeout = connect_timeout
@@ -151,14 +156,16 @@ class ServerConnection:
                     _log.exception("sending a request to %s failed", self.address)
 
     async def _open(self) -> RemotingConnection:
-        host, _, port = self.address.rpartition(":")
-        loop = asyncio.get_running_loop()
+        loop, address = asyncio.get_running_loop(), self._dialled
+
+        def upstream() -> Upstream:
+            return Upstream(self._wheel, self._handler, self._lost, name=self.address, limits=_LIMITS)
+
         async with asyncio.timeout(self._connect_timeout):
-            _, connection = await loop.create_connection(
-                lambda: Upstream(self._wheel, self._handler, self._lost, name=self.address, limits=_LIMITS),
-                host.strip("[]"),
-                int(port),
-            )
+            if address.is_unix:
+                _, connection = await loop.create_unix_connection(upstream, address.unix_path)
+            else:
+                _, connection = await loop.create_connection(upstream, address.host, address.port)
         self._upstreams.opened(connection)
         return connection
 

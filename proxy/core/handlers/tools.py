@@ -17,14 +17,12 @@ from remoting.errors import ConsumerNotOnline, InvalidRequest, RemotingError
 async def query_client(core: Messaging, context: Context) -> RemotingCommand:
     """Send the request to the client if it is connected here, else to a broker at which it is registered.
 
-    CONSUME_MESSAGE_DIRECTLY names a message, which only its broker adds: a body from a client is never relayed to
-    another client as a message.
+    CONSUME_MESSAGE_DIRECTLY names a message, which only its broker adds. The check `Tools` rejects a body: one from a
+    client is never relayed to another client as a message.
     """
     client_id, group = context.fields["clientId"], context.fields["consumerGroup"]
     member = core.registry.find(client_id, Role.CONSUMER, group)
     needs_broker = context.code == RequestCode.CONSUME_MESSAGE_DIRECTLY
-    if context.command.body:
-        raise InvalidRequest(f"{context.known_spec.name} has no body when it comes from a client")
     if not needs_broker and member is not None and member.channel is not None:
         request = commands.request(context.code, dict(context.fields))
         return await member.channel.request(request, CLIENT_TIMEOUT)

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from proxy.core.channel import Channel
-from proxy.core.heartbeat import parse
+from proxy.core.heartbeat import check_groups, parse
 from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused
@@ -27,6 +27,7 @@ def heartbeat(broker: Broker, request: Request) -> Answer:
     data = load_object(request.command.body)
     keep = bool(data.get("withoutSub")) and bool(data.get("heartbeatFingerprint"))
     client = Client(beat.client_id, request.command.language, request.command.version, request.now)
+    check_groups(broker.members.groups_after(channel, beat.client_id, beat.producers, beat.consumers))
     changed = False
     for group, consumer in beat.consumers.items():
         changed |= _join(broker, group, channel, client, consumer.data, keep)

@@ -3,7 +3,8 @@
 Sans-io: times are arguments, and the channels to notify are return values.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,13 +50,15 @@ class Members:
     def __init__(self) -> None:
         self.consumers: dict[str, Consumers] = {}
         self.producers: dict[str, dict[Channel, Client]] = {}
+        # Groups of each client of a channel; a replica's channel has many clients.
+        self._group_counts: dict[Channel, Counter[str]] = {}
         self._turn = 0
 
     # Joins.
 
     def add_producer(self, group: str, channel: Channel, client: Client) -> None:
         """Add a client to a producer group."""
-        self.producers.setdefault(group, {})[channel] = client
+        self._join(self.producers.setdefault(group, {}), channel, client)
 
     def add_consumer(self, group: str, channel: Channel, client: Client, data: Mapping[str, Any], keep: bool) -> bool:
         """Add a client to a consumer group with its ConsumerData; return whether that changes the group.
@@ -66,23 +69,49 @@ class Members:
         consumers.consume_type = str(data.get("consumeType") or "")
         consumers.message_model = str(data.get("messageModel") or "")
         consumers.from_where = str(data.get("consumeFromWhere") or "")
-        joined = channel not in consumers.clients
-        consumers.clients[channel] = client
+        joined = self._join(consumers.clients, channel, client)
         return (not keep and _subscribe(consumers, data)) or joined
 
+    def _join(self, clients: dict[Channel, Client], channel: Channel, client: Client) -> bool:
+        """Add a client to a group's clients; return whether its channel is new among them."""
+        former = self._leave(clients, channel)
+        clients[channel] = client
+        self._group_counts.setdefault(channel, Counter())[client.client_id] += 1
+        return former is None
+
+    def groups_after(self, channel: Channel, client_id: str, producers: Iterable[str], consumers: Iterable[str]) -> int:
+        """Return the number of groups of a client after it has joined these."""
+        new = sum(channel not in self.producers.get(group, ()) for group in producers)
+        for group in consumers:
+            members = self.consumers.get(group)
+            new += members is None or channel not in members.clients
+        return new + self._group_counts.get(channel, Counter())[client_id]
+
     # Leaves.
+
+    def _leave(self, clients: dict[Channel, Client], channel: Channel) -> Client | None:
+        """Remove a channel from a group's clients; return its client."""
+        client = clients.pop(channel, None)
+        if client is not None:
+            counts = self._group_counts[channel]
+            counts[client.client_id] -= 1
+            if not counts[client.client_id]:
+                del counts[client.client_id]
+                if not counts:
+                    del self._group_counts[channel]
+        return client
 
     def remove_producer(self, group: str, channel: Channel) -> None:
         """Remove a client from a producer group."""
         clients = self.producers.get(group, {})
-        clients.pop(channel, None)
+        self._leave(clients, channel)
         if not clients:
             self.producers.pop(group, None)
 
     def remove_consumer(self, group: str, channel: Channel) -> bool:
         """Remove a client from a consumer group; return whether it was a member."""
         consumers = self.consumers.get(group)
-        if consumers is None or consumers.clients.pop(channel, None) is None:
+        if consumers is None or self._leave(consumers.clients, channel) is None:
             return False
         if not consumers.clients:
             del self.consumers[group]

@@ -11,7 +11,7 @@ import pytest
 from protocol_negotiation.peer import HostPort
 from proxy.__main__ import main
 from proxy.app import App
-from proxy.backends.embedded_node import broker_address, broker_settings, store_options
+from proxy.backends.embedded_node import broker_address, broker_settings, store_options, worker_socket
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.store import StoreLocked
@@ -234,6 +234,15 @@ def test_broker_address_of_a_wildcard_is_one_ip_address() -> None:
     found = broker_address(Settings(listen=[":8080"]))
     assert found.ip is not None
     assert found.port == 8080
+
+
+def test_socket_of_the_workers_has_a_short_path(tmp_path: Path) -> None:
+    assert worker_socket(Path("/data")) == "unix:/data/workers.sock"
+    directory = tmp_path / ("x" * 120)
+    directory.mkdir()
+    long = worker_socket(directory)
+    assert len(long) < 100
+    assert Path(long.removeprefix("unix:")).parent.samefile(directory)
 
 
 # The demo.

@@ -60,6 +60,16 @@ async def test_thread_stacks_need_permission_to_change(permitted: str, stacks: s
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("code", [RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY])
+async def test_a_client_cannot_add_a_body_to_a_request_to_another_client(code: RequestCode) -> None:
+    command = complete(REQUESTS[code])
+    Tools("all")(Context(FakeChannel(), command, REQUESTS[code], 0.0))
+    command.body = b"a message"
+    with pytest.raises(InvalidRequest, match="has no body when it comes from a client"):
+        Tools("all")(Context(FakeChannel(), command, REQUESTS[code], 0.0))
+
+
+@pytest.mark.anyio
 async def test_poll_with_a_large_body_is_rejected() -> None:
     command = complete(REQUESTS[RequestCode.PULL_MESSAGE])
     command.body = b"x" * (64 * 1024 + 1)

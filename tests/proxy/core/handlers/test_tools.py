@@ -3,7 +3,7 @@ import pytest
 from proxy.core.client_registry import ConsumerData, Member
 from remoting import command as commands
 from remoting.command import RemotingCommand
-from remoting.errors import ConsumerNotOnline, InvalidRequest, RemotingError, ServiceUnavailable
+from remoting.errors import ConsumerNotOnline, RemotingError, ServiceUnavailable
 from tests.proxy.fakes import FakeBackend, FakeChannel, stage
 from tests.proxy.messages import heartbeat, request
 
@@ -34,16 +34,6 @@ async def test_local_client_receives_the_request() -> None:
         (RUNNING_INFO, tool.fields, b"")
     ]
     assert (other.requests, on.backend.sent) == ([], [])
-
-
-@pytest.mark.parametrize("code", [RUNNING_INFO, DIRECTLY])
-async def test_body_of_a_client_is_never_relayed(code: int) -> None:
-    on = stage(FakeBackend(names=["broker-a"]))
-    client = FakeChannel()
-    await on.ask(heartbeat("c1", {"g": []}), client)
-    with pytest.raises(InvalidRequest):
-        await on.ask(request(code, b"a message", clientId="c1", consumerGroup="g", brokerName="broker-a"))
-    assert (client.requests, on.backend.sent) == ([], [])
 
 
 @pytest.mark.parametrize(("fields", "broker"), [({"brokerName": "broker-b"}, "broker-b"), ({}, "broker-a")])

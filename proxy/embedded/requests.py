@@ -1,0 +1,50 @@
+"""The request table of the embedded broker's own listener.
+
+It serves the requests of the proxy's table, those that another replica sends to brokers and name servers, and those of
+operators' tools, under the same setting `tools`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from proxy.embedded.broker.codes import ToolCode
+from remoting.codes import RequestCode
+from remoting.requests import INTERNAL_REQUESTS, REQUESTS, Action, RequestSpec
+
+# Requests by which another replica finds brokers and queries topics and groups for its clients. The other internal
+# requests of a replica are those of its admin API.
+_OF_REPLICAS = frozenset(
+    (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
+)
+_ACTIONS = {
+    ToolCode.UPDATE_AND_CREATE_TOPIC_LIST: Action.CREATE,
+    ToolCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Action.CREATE,
+    ToolCode.PUT_KV_CONFIG: Action.UPDATE,
+    ToolCode.CLONE_GROUP_OFFSET: Action.UPDATE,
+    ToolCode.CLEAN_EXPIRED_CONSUMEQUEUE: Action.UPDATE,
+    ToolCode.CLEAN_UNUSED_TOPIC: Action.UPDATE,
+    ToolCode.SET_MESSAGE_REQUEST_MODE: Action.UPDATE,
+    ToolCode.DELETE_KV_CONFIG: Action.DELETE,
+    ToolCode.DELETE_SUBSCRIPTIONGROUP: Action.DELETE,
+}
+# Ext fields with a topic and a group.
+_NAMES: dict[ToolCode, tuple[str | None, str | None]] = {
+    ToolCode.GET_PRODUCER_CONNECTION_LIST: (None, "producerGroup"),
+    ToolCode.DELETE_SUBSCRIPTIONGROUP: (None, "groupName"),
+    ToolCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: ("topic", "group"),
+    ToolCode.CLONE_GROUP_OFFSET: ("topic", "destGroup"),
+    ToolCode.QUERY_SUBSCRIPTION_BY_CONSUMER: ("topic", "group"),
+}
+
+
+def _tool_row(code: ToolCode) -> RequestSpec:
+    topic, group = _NAMES.get(code, (None, None))
+    return RequestSpec(code, _ACTIONS.get(code, Action.GET), topic=topic, group=group, tool=True, rip55=False)
+
+
+# Rows of the served requests. A code of both tables has the proxy's row.
+BROKER_REQUESTS: Mapping[int, RequestSpec] = {
+    **{int(code): _tool_row(code) for code in ToolCode},
+    **{code: replace(row, tool=code not in _OF_REPLICAS) for code, row in INTERNAL_REQUESTS.items()},
+    **REQUESTS,
+}
