@@ -180,9 +180,20 @@ def _has_uvloop() -> bool:
     return True
 
 
+class _Version(argparse.Action):
+    """Print the version. It is looked up only then: the metadata of packages takes long to read."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"gantry {version('rocketmq-gantry')}")  # noqa: T201  # a command's output
+        parser.exit()
+
+
 def command_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(prog="gantry", description="One access point for every RocketMQ client.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=COMMAND_PARSER)
     serve = commands.add_parser("serve", help="serve clients until SIGTERM")
     serve.add_argument(

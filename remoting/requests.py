@@ -337,6 +337,16 @@ _ROWS = (
         rip55=False,
     ),
     RequestSpec(
+        _C.DELETE_SUBSCRIPTIONGROUP,
+        Action.DELETE,
+        _fields("groupName"),
+        topic=None,
+        group="groupName",
+        repeatable=True,
+        tool=True,
+        rip55=False,
+    ),
+    RequestSpec(
         _C.GET_CONSUME_STATS,
         Action.GET,
         _fields("consumerGroup"),

@@ -36,13 +36,15 @@ def _commands(prefix: str, parser: argparse.ArgumentParser) -> Iterator[str]:
         if command.add_help:
             text = command.description or helps.get(name, "")
             yield f"## `{prefix} {name}`\n\n{sentence(text)}\n\n{_arguments(command)}"
+            yield from _commands(f"{prefix} {name}", command)
 
 
 def _arguments(command: argparse.ArgumentParser) -> str:
     rows = [
         (_name(action), _help(action))
         for action in command._actions
-        if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS
+        if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
+        and action.help != argparse.SUPPRESS
     ]
     return table(("argument", "description"), rows)
 

@@ -32,10 +32,10 @@ async def _stats(shell: Shell, topic: str, count: int) -> dict[str, Any]:
     """Return the topic once all messages are in its queues, a moment after the responses to the sends."""
 
     async def counted() -> bool:
-        return bool((await _ok(shell, "topics", topic, "--json")).object["messages"] == count)
+        return bool((await _ok(shell, "topics", "show", topic, "--json")).object["messages"] == count)
 
     await wait_until(counted, f"{count} messages")
-    return (await _ok(shell, "topics", topic, "--json")).object
+    return (await _ok(shell, "topics", "show", topic, "--json")).object
 
 
 def _bodies(done: Done) -> list[str]:
@@ -82,18 +82,18 @@ async def test_groups_are_listed_and_reset(gantry: Gantry) -> None:
         for queue in (0, 1):
             fields = {"consumerGroup": group, "topic": topic, "queueId": queue, "commitOffset": 5}
             await member.get(15, member.named(fields))
-        shown = (await _ok(shell, "groups", group, "--json")).object
+        shown = (await _ok(shell, "groups", "show", group, "--json")).object
         assert [item["client"] for item in shown["members"]] == [member.client_id]
         offsets = {item["queue"]: item["offset"] for item in shown["queues"] if item["topic"] == topic}
         assert (shown["lag"], offsets) == (0, {0: 5, 1: 5})
 
     async def left() -> bool:
-        return not (await _ok(shell, "groups", group, "--json")).object["members"]
+        return not (await _ok(shell, "groups", "show", group, "--json")).object["members"]
 
     # Without members, the brokers of these tests leave the reset to the tool.
     await wait_until(left, "the member's departure")
     await _ok(shell, "groups", "reset", group, "--topic", topic, "--to", "earliest")
-    assert (await _ok(shell, "groups", group, "--json")).object["lag"] == 10
+    assert (await _ok(shell, "groups", "show", group, "--json")).object["lag"] == 10
     assert group in (await _ok(shell, "groups")).out
 
 
@@ -101,7 +101,7 @@ async def test_a_topic_is_deleted(gantry: Gantry) -> None:
     shell = Shell(gantry.address)
     topic = await _topic(shell, "doomed", "FIFO")
     await _ok(shell, "send", topic, "x", "--group", "g")
-    await _ok(shell, "topics", "delete", topic)
-    error_text = await asyncio.to_thread(shell.refused, "topics", topic)
+    await _ok(shell, "topics", "delete", topic, "--yes")
+    error_text = await asyncio.to_thread(shell.refused, "topics", "show", topic)
     assert error_text.startswith(f"there is no topic {topic}; ")
     assert (await asyncio.to_thread(shell.refused, "send", topic, "x")).startswith(f"there is no topic {topic}; ")

@@ -185,11 +185,14 @@ async def test_a_tool_creates_inspects_and_deletes_a_topic(gantry: Gantry) -> No
 
 @covers(
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     RequestCode.GET_CONSUME_STATS,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
 )
-async def test_a_tool_creates_a_group_reads_its_progress_and_resets_it(cluster: Cluster, gantry: Gantry) -> None:
+async def test_a_tool_creates_a_group_reads_its_progress_resets_and_deletes_it(
+    cluster: Cluster, gantry: Gantry
+) -> None:
     topic, group = await create_topic(cluster.broker, "progress"), unique("made")
     async with Client(gantry.address) as tool, Client(gantry.address) as consumer:
         config = {"groupName": group, "consumeMessageOrderly": True, "retryMaxTimes": 3}
@@ -214,3 +217,6 @@ async def test_a_tool_creates_a_group_reads_its_progress_and_resets_it(cluster: 
         # These brokers leave resets to the members.
         push = await consumer.push(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
         assert push.fields["group"] == group
+        await tool.get(RequestCode.DELETE_SUBSCRIPTIONGROUP, tool.named({"groupName": group, "cleanOffset": True}))
+        table = json(await tool.get(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {"bname": BROKER}))
+        assert group not in table["subscriptionGroupTable"]

@@ -93,7 +93,7 @@ BROKER: dict[int, Handler] = {
     _C.GET_ALL_TOPIC_CONFIG: configuration.topic_configs,
     _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: configuration.create_group,
     _T.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: configuration.create_groups,
-    _T.DELETE_SUBSCRIPTIONGROUP: configuration.delete_group,
+    _C.DELETE_SUBSCRIPTIONGROUP: configuration.delete_group,
     _C.GET_SUBSCRIPTIONGROUP_CONFIG: configuration.group_config,
     _C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: configuration.group_configs,
     _C.GET_TOPIC_STATS_INFO: consumer_progress.topic_stats,

@@ -2,7 +2,10 @@
 
 import base64
 import binascii
+import gzip
 import os
+import sys
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +27,9 @@ from pydantic import (
 from proxy.tools.cli.client import CommandError
 
 VERSION = 1
-_COMPRESSED = ".zst"
+_ZSTD = ".zst"
+_GZIP = ".gz"
+STDOUT = Path("-")
 _HEAD = "gantry-export"
 
 
@@ -145,20 +150,33 @@ class Writer:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Writer]:
-    """Write a new file, compressed by its suffix; it appears under its name when complete."""
+    """Write a new file, compressed by its suffix; it appears under its name when complete. The path - is stdout."""
+    if path == STDOUT:
+        yield Writer(sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         with unfinished.open("wb") as file:
-            if path.suffix == _COMPRESSED:
-                with zstandard.ZstdCompressor().stream_writer(file, closefd=False) as compressed:
-                    yield Writer(cast(BinaryIO, compressed))
-            else:
-                yield Writer(file)
+            with _compressed(path.suffix, file) as compressed:
+                yield Writer(compressed)
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def _compressed(suffix: str, file: BinaryIO) -> Iterator[BinaryIO]:
+    if suffix == _ZSTD:
+        with zstandard.ZstdCompressor().stream_writer(file, closefd=False) as compressed:
+            yield cast(BinaryIO, compressed)
+    elif suffix == _GZIP:
+        with gzip.GzipFile("", "wb", fileobj=file) as compressed:
+            yield cast(BinaryIO, compressed)
+    else:
+        yield file
 
 
 def read(path: Path) -> Iterator[tuple[int, Line]]:
@@ -172,8 +190,8 @@ def read(path: Path) -> Iterator[tuple[int, Line]]:
                     raise CommandError(f"{path}, line {number}: there is more behind the end")
                 line = _parse(path, number, text)
                 yield number, line
-    except zstandard.ZstdError as error:
-        raise CommandError(f"{path}, after line {number}: not zstd data: {error}") from None
+    except (zstandard.ZstdError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise CommandError(f"{path}, after line {number}: not {path.suffix[1:]} data: {error}") from None
     if not isinstance(line, End):
         raise CommandError(f"{path}, after line {number}: the file has no end; it was cut off")
 
@@ -181,11 +199,14 @@ def read(path: Path) -> Iterator[tuple[int, Line]]:
 @contextmanager
 def _opened(path: Path) -> Iterator[Iterator[bytes]]:
     with path.open("rb") as file:
-        if path.suffix != _COMPRESSED:
+        if path.suffix == _ZSTD:
+            with zstandard.ZstdDecompressor().stream_reader(file) as plain:
+                yield _split(cast(BinaryIO, plain))
+        elif path.suffix == _GZIP:
+            with gzip.GzipFile(fileobj=file) as plain:
+                yield iter(plain)
+        else:
             yield file
-            return
-        with zstandard.ZstdDecompressor().stream_reader(file) as plain:
-            yield _split(cast(BinaryIO, plain))
 
 
 def _split(file: BinaryIO) -> Iterator[bytes]:

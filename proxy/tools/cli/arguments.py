@@ -50,6 +50,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def count(text: str) -> int:
+    """Parse a whole number from 0 on."""
+    if not text.isascii() or not text.isdecimal():
+        raise ArgumentTypeError(f"not a number from 0 on: {text!r}")
+    return int(text)
+
+
 def pair(text: str) -> tuple[str, str]:
     """Parse `name=value`."""
     name, separator, value = text.partition("=")

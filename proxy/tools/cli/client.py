@@ -23,6 +23,8 @@ _ATTEMPTS = 6
 _PAUSE = 0.05
 # Seconds for the server's part of the close over TLS.
 _CLOSE_TIMEOUT = 1.0
+# Content type and major version of a TLS record with an alert (RFC 8446, section 5.1).
+_TLS_ALERT = b"\x15\x03"
 _BUSY = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL))
 
 
@@ -78,8 +80,7 @@ class Client:
             except RequestTimeout:
                 raise CommandError(f"{self.endpoint} did not answer {code.name} within {self._timeout:g} s") from None
             except ConnectionLost:
-                hint = "" if self._remoting.received_bytes else "; does it want TLS (--tls)?"
-                raise CommandError(f"{self.endpoint} closed the connection{hint}") from None
+                raise CommandError(self._loss()) from None
             if reply.code == ResponseCode.SUCCESS or reply.code in accept:
                 return reply
             if reply.code not in _BUSY or attempt + 1 == attempts:
@@ -87,6 +88,17 @@ class Client:
             await asyncio.sleep(pause)
             pause *= 2
         raise AssertionError("the last attempt returns or raises")
+
+    def _loss(self) -> str:
+        """Describe the loss of the connection by the bytes that the server sent."""
+        first = self._remoting.first_bytes
+        if first.startswith(b"HTTP/"):
+            return f"{self.endpoint} speaks HTTP, not RocketMQ's protocol; is it the address of the admin API?"
+        if first.startswith(_TLS_ALERT) or not first:
+            return f"{self.endpoint} closed the connection; does it want TLS (--tls)?"
+        if self._remoting.closed_by_protocol_error:
+            return f"{self.endpoint} does not speak RocketMQ's protocol"
+        return f"{self.endpoint} closed the connection"
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the topic's route. Raises CommandError if the topic does not exist."""
@@ -141,12 +153,23 @@ def _connect_errors(options: argparse.Namespace) -> Iterator[None]:
         raise CommandError(
             f"the certificate of {options.endpoint} is not trusted ({error.verify_message}); see --ca and --insecure"
         ) from None
-    except (OSError, ssl.SSLError) as error:
+    except (ConnectionError, ssl.SSLError) as error:
+        hint = (
+            "; if it serves no TLS, leave out --tls"
+            if _wants_tls(options) and not isinstance(error, ConnectionRefusedError)
+            else ""
+        )
+        raise CommandError(f"cannot connect to {options.endpoint}: {_reason(error)}{hint}") from None
+    except OSError as error:
         raise CommandError(f"cannot connect to {options.endpoint}: {_reason(error)}") from None
 
 
+def _wants_tls(options: argparse.Namespace) -> bool:
+    return bool(options.tls or options.ca or options.insecure)
+
+
 def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
-    if not (options.tls or options.ca or options.insecure):
+    if not _wants_tls(options):
         return None
     try:
         context = ssl.create_default_context(cafile=options.ca)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from proxy.tools.cli import catalogue, messages, reading
-from proxy.tools.cli.archive import VERSION, Writer, writing
+from proxy.tools.cli.archive import STDOUT, VERSION, Writer, writing
 from proxy.tools.cli.arguments import Filter
 from proxy.tools.cli.catalogue import Configurations
 from proxy.tools.cli.client import Client, CommandError, connected
@@ -22,7 +22,7 @@ _KEPT = (
 async def run(options: argparse.Namespace) -> int:
     async with connected(options) as client:
         topics = _selected(await catalogue.topics(client, system=True), await catalogue.topics(client), options.topics)
-        groups = _selected(await catalogue.groups(client, system=True), await catalogue.groups(client), options.groups)
+        groups = await _groups(client, topics, options)
         with writing(options.output) as writer:
             writer.write({"kind": "gantry-export", "version": VERSION, "created": datetime.now(UTC).isoformat()})
             for name, item in topics.items():
@@ -33,6 +33,8 @@ async def run(options: argparse.Namespace) -> int:
                 await _messages(client, list(topics), writer)
             counts = {f"{kind}s": count for kind, count in writer.counts.items()}
             writer.write({"kind": "end", **counts})
+    if options.output == STDOUT:
+        return 0
     output = Output(options.json)
     if output.json:
         output.dump({"file": str(options.output), **counts})
@@ -55,6 +57,21 @@ def _selected(
         if name not in known:
             raise CommandError(f"there is no {name} to export")
     return {name: known[name] for name in wanted}
+
+
+async def _groups(
+    client: Client, topics: dict[str, Configurations], options: argparse.Namespace
+) -> dict[str, Configurations]:
+    """Return the groups to export: with --topics alone those that have offsets in one of the topics."""
+    usual = await catalogue.groups(client)
+    if options.groups is None and options.topics is not None:
+        rows = await catalogue.gather_bounded(catalogue.progress(client, name, item) for name, item in usual.items())
+        return {
+            name: item
+            for (name, item), offsets in zip(usual.items(), rows, strict=True)
+            if any(row.key.topic in topics for row in offsets)
+        }
+    return _selected(await catalogue.groups(client, system=True), usual, options.groups)
 
 
 def _topic(name: str, configurations: Configurations) -> dict[str, Any]:

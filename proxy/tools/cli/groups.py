@@ -1,37 +1,63 @@
 """`gantry groups`."""
 
 import argparse
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from proxy.operations.offset_table import QueueOffsets
 from proxy.tools.cli import catalogue, reading
 from proxy.tools.cli.arguments import EARLIEST, LATEST, Start
 from proxy.tools.cli.catalogue import Configurations
 from proxy.tools.cli.client import Client, CommandError, UsageError, connected
+from proxy.tools.cli.confirmation import confirm
 from proxy.tools.cli.output import Output
+from proxy.tools.cli.reading import Queue
 from remoting.codes import RequestCode, ResponseCode, version_text
+from remoting.routes import TopicRoute
 
 _TO_THE_END = -1
+# SubscriptionGroupConfig of a new group: RocketMQ's defaults, which brokers do not add themselves.
+_DEFAULTS: dict[str, object] = {
+    "consumeEnable": True,
+    "consumeFromMinEnable": True,
+    "consumeBroadcastEnable": True,
+    "consumeMessageOrderly": False,
+    "retryQueueNums": 1,
+    "retryMaxTimes": 16,
+    "brokerId": 0,
+    "whichBrokerWhenConsumeSlowly": 1,
+    "notifyConsumerIdsChangedEnable": True,
+    "groupSysFlag": 0,
+    "consumeTimeoutMinute": 15,
+}
 _NO_MEMBERS = frozenset((int(ResponseCode.CONSUMER_NOT_ONLINE),))
 
 
 async def run(options: argparse.Namespace) -> int:
     output = Output(options.json)
-    reset = options.words[:1] == ["reset"]
-    if not reset and (options.topic or options.to):
-        raise UsageError("--topic and --to belong to: gantry groups reset NAME")
     async with connected(options) as client:
-        match options.words:
-            case []:
+        match options.action:
+            case "list":
                 await _list(client, output, options.all)
-            case ["reset", name] if options.topic and options.to:
-                await _reset(client, output, name, options.topic, options.to)
-            case ["reset", *_]:
-                raise UsageError("gantry groups reset NAME --topic TOPIC --to earliest|latest|TIME")
-            case [name]:
-                await _show(client, output, name)
-            case _:
-                raise UsageError(f"not a command: gantry groups {' '.join(options.words)}")
+            case "show":
+                await _show(client, output, options.name)
+            case "create":
+                await _create(client, options)
+                _done(output, "created", options.name)
+            case "update":
+                await _update(client, options)
+                _done(output, "updated", options.name)
+            case "delete":
+                configurations = await _configurations(client, options.name)
+                confirm(options, f"delete consumer group {options.name} with its offsets?")
+                await _delete(client, options.name, configurations)
+                _done(output, "deleted", options.name)
+            case "reset":
+                await _reset(client, output, options)
     return 0
 
 
@@ -76,9 +102,7 @@ def _described(name: str, configurations: Configurations, queues: list[QueueOffs
 
 
 async def _show(client: Client, output: Output, name: str) -> None:
-    configurations = (await catalogue.groups(client, system=True)).get(name)
-    if configurations is None:
-        raise CommandError(f"there is no consumer group {name}; `gantry groups` lists them")
+    configurations = await _configurations(client, name)
     queues = await catalogue.progress(client, name, configurations)
     members = await catalogue.members(client, name)
     described = _described(name, configurations, queues)
@@ -110,23 +134,114 @@ async def _show(client: Client, output: Output, name: str) -> None:
     output.table(("TOPIC", "BROKER", "QUEUE", "OFFSET", "END", "LAG"), [tuple(item.values()) for item in details])
 
 
-async def _reset(client: Client, output: Output, group: str, topic: str, to: Start) -> None:
-    route = await client.route(topic)
-    if group not in await catalogue.groups(client, system=True):
-        raise CommandError(f"there is no consumer group {group}; `gantry groups` lists them")
-    timestamp = to.time if to.time is not None else {EARLIEST: 0, LATEST: _TO_THE_END}[str(to.edge)]
-    for broker in route.readable():
-        fields = {"topic": topic, "group": group, "timestamp": timestamp, "isForce": True, "bname": broker}
-        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-        reply = await client.ask(code, fields, accept=_NO_MEMBERS)
-        if reply.code != ResponseCode.SUCCESS:
-            # A broker that leaves the reset to the members, of which there are none (useServerSideResetOffset=false).
-            for queue in reading.queues_of(route):
-                if queue.broker == broker:
-                    offset = await reading.begin_at(client, queue, to)
-                    commit = {**queue.fields, "consumerGroup": group, "commitOffset": offset}
-                    await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+async def _configurations(client: Client, name: str) -> Configurations:
+    """Return the group's configuration at each broker. Raises CommandError if the group does not exist."""
+    configurations = (await catalogue.groups(client, system=True)).get(name)
+    if configurations is None:
+        raise CommandError(f"there is no consumer group {name}; `gantry groups` lists them")
+    return configurations
+
+
+async def _create(client: Client, options: argparse.Namespace) -> None:
+    if options.name in await catalogue.groups(client, system=True):
+        raise CommandError(f"consumer group {options.name} exists; `gantry groups update` changes it")
+    for broker in await client.brokers():
+        await _put(client, broker, {**_DEFAULTS, "groupName": options.name, **_changes(options)})
+
+
+async def _update(client: Client, options: argparse.Namespace) -> None:
+    changes = _changes(options)
+    if not changes:
+        raise UsageError("nothing to change: give --fifo, --retries or --enabled")
+    for broker, current in (await _configurations(client, options.name)).items():
+        # Without attributes, which brokers expect as changes.
+        kept = {key: value for key, value in current.items() if key != "attributes"}
+        await _put(client, broker, {**kept, **changes})
+
+
+def _changes(options: argparse.Namespace) -> dict[str, object]:
+    """Return the fields of SubscriptionGroupConfig that the options set."""
+    fields = {
+        "consumeMessageOrderly": options.fifo,
+        "retryMaxTimes": options.retries,
+        "consumeEnable": options.enabled,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+async def _put(client: Client, broker: str, configuration: dict[str, object]) -> None:
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    await client.ask(code, {"bname": broker}, orjson.dumps(configuration))
+
+
+async def _delete(client: Client, name: str, brokers: Iterable[str]) -> None:
+    for broker in brokers:
+        fields = {"groupName": name, "cleanOffset": True, "bname": broker}
+        await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+
+
+def _done(output: Output, what: str, name: str) -> None:
     if output.json:
-        output.dump({"group": group, "topic": topic, "done": "reset"})
+        output.dump({"group": name, "done": what})
     else:
-        output.line(f"consumer group {group} ", ("reset", "green"), f" in topic {topic}")
+        output.line(f"consumer group {name} ", (what, "green"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A reset of one queue. current: offset of the group, None if it has none there."""
+
+    queue: Queue
+    current: int | None
+    target: int
+
+
+async def _reset(client: Client, output: Output, options: argparse.Namespace) -> None:
+    group, topic = options.name, options.topic
+    route = await client.route(topic)
+    configurations = await _configurations(client, group)
+    members = await catalogue.members(client, group)
+    moves = await _moves(client, group, configurations, route, options.to)
+    if members:
+        _warn(f"consumer group {group} has {len(members)} members; they continue at the new offsets")
+    if not options.dry_run:
+        for broker in route.readable():
+            await _reset_at(client, broker, group, options.to, [move for move in moves if move.queue.broker == broker])
+    done = "would be reset" if options.dry_run else "reset"
+    if output.json:
+        queues = [
+            {"broker": move.queue.broker, "queue": move.queue.number, "from": move.current, "to": move.target}
+            for move in moves
+        ]
+        output.dump({"group": group, "topic": topic, "done": done, "members": len(members), "queues": queues})
+        return
+    output.line(f"consumer group {group} ", (done, "green"), f" in topic {topic}")
+    output.table(
+        ("BROKER", "QUEUE", "FROM", "TO"),
+        [(move.queue.broker, move.queue.number, move.current, move.target) for move in moves],
+    )
+
+
+async def _moves(client: Client, group: str, brokers: Iterable[str], route: TopicRoute, to: Start) -> list[_Move]:
+    """Return the change of each queue."""
+    offsets = {Queue(*row.key): row.consumed for row in await catalogue.progress(client, group, brokers)}
+    queues = reading.queues_of(route)
+    targets = await catalogue.gather_bounded(reading.begin_at(client, queue, to) for queue in queues)
+    return [_Move(queue, offsets.get(queue), target) for queue, target in zip(queues, targets, strict=True)]
+
+
+async def _reset_at(client: Client, broker: str, group: str, to: Start, moves: list[_Move]) -> None:
+    topic = moves[0].queue.topic
+    timestamp = to.time if to.time is not None else {EARLIEST: 0, LATEST: _TO_THE_END}[str(to.edge)]
+    fields = {"topic": topic, "group": group, "timestamp": timestamp, "isForce": True, "bname": broker}
+    reply = await client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields, accept=_NO_MEMBERS)
+    if reply.code == ResponseCode.SUCCESS:
+        return
+    # A broker that leaves the reset to the members, of which there are none (useServerSideResetOffset=false).
+    for move in moves:
+        commit = {**move.queue.fields, "consumerGroup": group, "commitOffset": move.target}
+        await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"gantry: warning: {text}\n")

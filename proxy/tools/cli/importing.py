@@ -37,8 +37,15 @@ _OF_BROKERS = frozenset(
 
 async def run(options: argparse.Namespace) -> int:
     # A first pass without effects: a file with an invalid line changes nothing.
-    total = sum(isinstance(line, MessageLine) for _, line in archive.read(options.file))
+    messages_by_queue: dict[Queue, MessageLine] = {}
+    total = 0
+    for _, line in archive.read(options.file):
+        if isinstance(line, MessageLine):
+            messages_by_queue[Queue(line.topic, line.broker, line.queue)] = line
+            total += 1
     async with connected(options) as client:
+        if not options.into_source:
+            await _refuse_source(client, messages_by_queue)
         counts = await _Import(client, options).run(total)
     output = Output(options.json)
     if output.json:
@@ -48,6 +55,27 @@ async def run(options: argparse.Namespace) -> int:
         done = f"{counts['topics']:,} topics, {counts['groups']:,} groups, {counts['messages']:,} messages"
         output.line("imported ", (done, "green"), f" from {options.file}{there}")
     return 0
+
+
+async def _refuse_source(client: Client, last_messages: dict[Queue, MessageLine]) -> None:
+    """Raise CommandError if a queue still has the message that the file has from it: it would be there twice."""
+    for queue, line in last_messages.items():
+        if line.stored and await _holds(client, queue, line):
+            raise CommandError(
+                f"{queue.topic} at {queue} is where these messages were exported from, and all of them would be there "
+                "twice; --into-source imports them all the same"
+            )
+
+
+async def _holds(client: Client, queue: Queue, line: MessageLine) -> bool:
+    if queue.broker not in await client.brokers():
+        return False
+    missing = frozenset((int(ResponseCode.TOPIC_NOT_EXIST),))
+    reply = await client.ask(RequestCode.GET_MAX_OFFSET, queue.fields, accept=missing)
+    if reply.code != ResponseCode.SUCCESS or reply.integer("offset") <= line.offset:
+        return False
+    found = await Reader(client, queue, line.offset, Filter()).page()
+    return any(item.queue_offset == line.offset and item.store_timestamp == line.stored for item in found)
 
 
 @contextmanager

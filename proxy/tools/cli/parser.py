@@ -4,13 +4,15 @@ import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from proxy.tools.cli import arguments
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
+# The default of an option that leaves the namespace as it is.
+_UNSET = argparse.SUPPRESS
 _ENDPOINT = "127.0.0.1:8080"
 _TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
 
@@ -26,12 +28,15 @@ _RECEIVE = (
     f"if no message arrives for --wait. {_TIME}"
 )
 _TAIL = f"Print messages of a topic without consuming them. {_POINT}"
-_TOPICS = "List topics; with NAME, show the message queues of a topic; create or delete a topic."
-_GROUPS = f"List consumer groups; with NAME, show members and queues of a group; reset its offsets. {_POINT}"
+_TOPICS = "List topics, show the message queues of a topic, create, change or delete one. Without ACTION: list."
+_GROUPS = (
+    "List consumer groups, show members and queues of a group, create, change or delete one, reset its offsets. "
+    "Without ACTION: list."
+)
 _EXPORT = (
     "Write topics, consumer groups with their offsets, and messages to a file. The file has one JSON object per line: "
     "a header with the version of the format, topics, groups, the messages of each queue in order, and a trailer with "
-    "counts. It is compressed if its name ends in .zst."
+    "counts. It is compressed if its name ends in .zst or .gz."
 )
 _IMPORT = (
     "Create topics, groups and messages from the file of an export. Existing topics and groups are changed to match. "
@@ -52,7 +57,8 @@ class _Intermixed(argparse.ArgumentParser):
         self, args: list[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Do as ArgumentParser.parse_known_args does."""
-        if self._inside:
+        # argparse cannot intermix the arguments of a command with subcommands.
+        if self._inside or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
         self._inside = True
         try:
@@ -75,25 +81,37 @@ def add_commands(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None
         _add_common(command)
 
 
-def _add_common(command: argparse.ArgumentParser) -> None:
+def _add_common(command: argparse.ArgumentParser, default: object = None) -> None:
+    """Add the options of all clients. default: _UNSET where a parser above has them with their defaults."""
+
+    def initial(value: object) -> Any:
+        return value if default is None else default
+
     common = command.add_argument_group("connection and output")
     common.add_argument(
         "--endpoint",
-        default=os.environ.get("GANTRY_ENDPOINT", _ENDPOINT),
+        default=initial(os.environ.get("GANTRY_ENDPOINT", _ENDPOINT)),
         metavar="HOST:PORT",
         help=f"address of Gantry (default: $GANTRY_ENDPOINT, or else {_ENDPOINT})",
     )
-    common.add_argument("--tls", action="store_true", help="connect with TLS")
-    common.add_argument("--ca", type=Path, metavar="FILE", help="CA certificates to trust, in PEM; implies --tls")
-    common.add_argument("--insecure", action="store_true", help="connect with TLS without verifying the certificate")
+    flags = {"action": "store_true", "default": initial(False)}
+    common.add_argument("--tls", **flags, help="connect with TLS")
+    common.add_argument(
+        "--ca",
+        type=Path,
+        default=initial(None),
+        metavar="FILE",
+        help="CA certificates to trust, in PEM; implies --tls",
+    )
+    common.add_argument("--insecure", **flags, help="connect with TLS without verifying the certificate")
     common.add_argument(
         "--timeout",
         type=arguments.duration,
-        default=10.0,
+        default=initial(10.0),
         metavar="TIME",
         help="timeout of the connection and of each response (default: 10s)",
     )
-    common.add_argument("--json", action="store_true", help="print one JSON object per line")
+    common.add_argument("--json", **flags, help="print one JSON object per line")
 
 
 def _send(command: argparse.ArgumentParser) -> None:
@@ -189,41 +207,160 @@ def _tail(command: argparse.ArgumentParser) -> None:
     command.add_argument("--follow", action="store_true", help="continue with new messages until Ctrl-C")
 
 
+def _all_topics(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--all", action="store_true", default=_UNSET, help="include system, retry and dead-letter topics"
+    )
+
+
+def _topic_name(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", metavar="NAME", help="name of the topic")
+
+
+def _create_topic(command: argparse.ArgumentParser) -> None:
+    _topic_name(command)
+    command.add_argument(
+        "--type", choices=_TYPES, default="NORMAL", type=str.upper, help="message type (default: NORMAL)"
+    )
+    command.add_argument(
+        "--queues", type=arguments.positive, default=8, metavar="N", help="message queues on each broker (default: 8)"
+    )
+
+
+def _update_topic(command: argparse.ArgumentParser) -> None:
+    _topic_name(command)
+    command.add_argument("--type", choices=_TYPES, type=str.upper, help="new message type")
+    command.add_argument("--queues", type=arguments.positive, metavar="N", help="message queues on each broker")
+
+
+def _delete_topic(command: argparse.ArgumentParser) -> None:
+    _topic_name(command)
+    _confirmed(command)
+
+
+def _confirmed(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
+
+
+def _all_groups(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--all", action="store_true", default=_UNSET, help="include system groups")
+
+
+def _group_name(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", metavar="NAME", help="name of the consumer group")
+
+
+def _group_configuration(command: argparse.ArgumentParser) -> None:
+    _group_name(command)
+    command.add_argument(
+        "--fifo",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="deliver in order: one unacknowledged message per queue or message group",
+    )
+    command.add_argument(
+        "--retries", type=arguments.count, metavar="N", help="redeliveries before a message is a dead letter"
+    )
+    command.add_argument(
+        "--enabled", action=argparse.BooleanOptionalAction, default=None, help="let the group consume (default)"
+    )
+
+
+def _delete_group(command: argparse.ArgumentParser) -> None:
+    _group_name(command)
+    _confirmed(command)
+
+
+def _reset_group(command: argparse.ArgumentParser) -> None:
+    _group_name(command)
+    command.add_argument("--topic", required=True, metavar="TOPIC", help="topic of the offsets")
+    command.add_argument(
+        "--to",
+        required=True,
+        type=arguments.target,
+        metavar="earliest|latest|TIME",
+        help="new position of the group",
+    )
+    command.add_argument("--dry-run", action="store_true", help="print the new offsets without a change")
+
+
+# Action, summary, description, arguments.
+_Actions = tuple[tuple[str, str, str, Callable[[argparse.ArgumentParser], None]], ...]
+
+_TOPIC_ACTIONS: _Actions = (
+    ("list", "list topics", "List topics with type, queues and messages.", _all_topics),
+    ("show", "show the queues of a topic", "Show a topic and its message queues.", _topic_name),
+    (
+        "create",
+        "create a topic",
+        "Create a topic on every broker. Fails if the topic exists. Example: gantry topics create orders --type FIFO",
+        _create_topic,
+    ),
+    (
+        "update",
+        "change a topic",
+        "Change the given properties of a topic, and leave the others. "
+        "Example: gantry topics update orders --queues 16",
+        _update_topic,
+    ),
+    (
+        "delete",
+        "delete a topic with its messages",
+        "Delete a topic with all its messages. Asks for confirmation. Example: gantry topics delete orders --yes",
+        _delete_topic,
+    ),
+)
+_GROUP_ACTIONS: _Actions = (
+    ("list", "list consumer groups", "List consumer groups with members, topics and lag.", _all_groups),
+    ("show", "show members and queues of a group", "Show members, offsets and lag of a consumer group.", _group_name),
+    (
+        "create",
+        "create a group",
+        "Create a consumer group on every broker. Fails if the group exists. "
+        "Example: gantry groups create billing --fifo --retries 5",
+        _group_configuration,
+    ),
+    (
+        "update",
+        "change a group",
+        "Change the given properties of a consumer group, and leave the others. "
+        "Example: gantry groups update billing --no-enabled",
+        _group_configuration,
+    ),
+    (
+        "delete",
+        "delete a group with its offsets",
+        "Delete a consumer group and its offsets. Asks for confirmation.",
+        _delete_group,
+    ),
+    (
+        "reset",
+        "move the offsets of a group",
+        f"Move a consumer group to another position in a topic. {_POINT} "
+        "Example: gantry groups reset billing --topic orders --to 10m --dry-run",
+        _reset_group,
+    ),
+)
+
+
 def _topics(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "words",
-        nargs="*",
-        metavar="[NAME] | create NAME | delete NAME",
-        help="without a name: list topics; with a name: show its queues",
-    )
-    command.add_argument(
-        "--type", choices=_TYPES, default="NORMAL", type=str.upper, help="create: message type (default: NORMAL)"
-    )
-    command.add_argument(
-        "--queues",
-        type=arguments.positive,
-        default=8,
-        metavar="N",
-        help="create: message queues on each broker (default: 8)",
-    )
-    command.add_argument("--all", action="store_true", help="include system, retry and dead-letter topics")
+    _all_topics(command)
+    _add_actions(command, _TOPIC_ACTIONS)
 
 
 def _groups(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "words",
-        nargs="*",
-        metavar="[NAME] | reset NAME",
-        help="without a name: list groups; with a name: show its members and queues",
-    )
-    command.add_argument("--topic", metavar="TOPIC", help="reset: topic of the offsets")
-    command.add_argument(
-        "--to",
-        type=arguments.target,
-        metavar="earliest|latest|TIME",
-        help="reset: new position of the group",
-    )
-    command.add_argument("--all", action="store_true", help="include system groups")
+    _all_groups(command)
+    _add_actions(command, _GROUP_ACTIONS)
+
+
+def _add_actions(command: argparse.ArgumentParser, actions: _Actions) -> None:
+    """Add the actions of a command. Its common options may stand before and after the action."""
+    parsers = command.add_subparsers(dest="action", metavar="ACTION", parser_class=_Intermixed)
+    command.set_defaults(action="list", all=False)
+    for name, summary, description, fill in actions:
+        action = parsers.add_parser(name, help=summary, description=description)
+        fill(action)
+        _add_common(action, default=_UNSET)
 
 
 def _export(command: argparse.ArgumentParser) -> None:
@@ -231,7 +368,10 @@ def _export(command: argparse.ArgumentParser) -> None:
         "--topics", nargs="*", metavar="TOPIC", help="topics to export; without a name: none (default: all)"
     )
     command.add_argument(
-        "--groups", nargs="*", metavar="G", help="groups to export; without a name: none (default: all)"
+        "--groups",
+        nargs="*",
+        metavar="G",
+        help="groups to export; without a name: none (default: all, or those with offsets in --topics)",
     )
     command.add_argument(
         "--messages",
@@ -244,13 +384,18 @@ def _export(command: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         required=True,
-        metavar="FILE.jsonl[.zst]",
-        help="file to write; an existing one is replaced",
+        metavar="FILE.jsonl[.zst|.gz]",
+        help="file to write; an existing one is replaced; - writes to stdout",
     )
 
 
 def _import(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", type=Path, metavar="FILE", help="file of an export")
+    command.add_argument(
+        "--into-source",
+        action="store_true",
+        help="import even if the messages are still in the queues that they were exported from",
+    )
 
 
 # Name, summary for `gantry --help`, description for the command's own help, and arguments.
@@ -258,8 +403,8 @@ _COMMANDS: tuple[tuple[str, str, str, Callable[[argparse.ArgumentParser], None]]
     ("send", "send messages", _SEND, _send),
     ("receive", "receive and acknowledge messages as a member of a consumer group", _RECEIVE, _receive),
     ("tail", "print messages of a topic without consuming them", _TAIL, _tail),
-    ("topics", "list, show, create and delete topics", _TOPICS, _topics),
-    ("groups", "list and show consumer groups, and reset their offsets", _GROUPS, _groups),
+    ("topics", "list, show, create, change and delete topics", _TOPICS, _topics),
+    ("groups", "list, show, create, change and delete consumer groups, and reset their offsets", _GROUPS, _groups),
     ("export", "write topics, groups and messages to a file", _EXPORT, _export),
     ("import", "create topics, groups and messages from a file", _IMPORT, _import),
 )

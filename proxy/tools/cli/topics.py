@@ -1,14 +1,17 @@
 """`gantry topics`."""
 
 import argparse
+from collections.abc import Iterable
 from typing import Any
 
 from proxy.tools.cli import catalogue
 from proxy.tools.cli.catalogue import Configurations, QueueStats
 from proxy.tools.cli.client import Client, CommandError, UsageError, connected
+from proxy.tools.cli.confirmation import confirm
 from proxy.tools.cli.output import Output, clock
 from remoting.codes import RequestCode
 from remoting.messages import Permission
+from remoting.routes import TopicRoute
 
 _BOTH_WAYS = int(Permission.READ | Permission.WRITE)
 
@@ -16,21 +19,22 @@ _BOTH_WAYS = int(Permission.READ | Permission.WRITE)
 async def run(options: argparse.Namespace) -> int:
     output = Output(options.json)
     async with connected(options) as client:
-        match options.words:
-            case []:
+        match options.action:
+            case "list":
                 await _list(client, output, options.all)
-            case ["create" | "delete"]:
-                raise UsageError(f"which topic? gantry topics {options.words[0]} NAME")
-            case [name]:
-                await _show(client, output, name)
-            case ["create", name]:
-                await create(client, name, options.type, options.queues)
-                _done(output, "created", name)
-            case ["delete", name]:
-                await _delete(client, name)
-                _done(output, "deleted", name)
-            case _:
-                raise UsageError(f"not a command: gantry topics {' '.join(options.words)}")
+            case "show":
+                await _show(client, output, options.name)
+            case "create":
+                await _create(client, options)
+                _done(output, "created", options.name)
+            case "update":
+                await _update(client, options)
+                _done(output, "updated", options.name)
+            case "delete":
+                route = await client.route(options.name)
+                confirm(options, f"delete topic {options.name} with all its messages?")
+                await _delete(client, options.name, route)
+                _done(output, "deleted", options.name)
     return 0
 
 
@@ -59,10 +63,16 @@ def _summary(name: str, configurations: Configurations, queues: list[QueueStats]
     }
 
 
-async def _show(client: Client, output: Output, name: str) -> None:
+async def _configurations(client: Client, name: str) -> Configurations:
+    """Return the topic's configuration at each broker. Raises CommandError if the topic does not exist."""
     configurations = (await catalogue.topics(client, system=True)).get(name)
     if configurations is None:
         raise CommandError(f"there is no topic {name}; `gantry topics` lists them")
+    return configurations
+
+
+async def _show(client: Client, output: Output, name: str) -> None:
+    configurations = await _configurations(client, name)
     queues = await catalogue.topic_stats(client, name, configurations)
     summary = _summary(name, configurations, queues)
     if output.json:
@@ -89,10 +99,34 @@ async def _show(client: Client, output: Output, name: str) -> None:
     )
 
 
+async def _create(client: Client, options: argparse.Namespace) -> None:
+    name = options.name
+    if name in await catalogue.topics(client, system=True):
+        raise CommandError(f"topic {name} exists; `gantry topics update` changes it")
+    await create(client, name, options.type, options.queues)
+
+
+async def _update(client: Client, options: argparse.Namespace) -> None:
+    if options.type is None and options.queues is None:
+        raise UsageError("nothing to change: give --type or --queues")
+    current = await _configurations(client, options.name)
+    kind = options.type or catalogue.message_type(current).partition("/")[0]
+    for broker, item in current.items():
+        readable, writable = (options.queues or int(item[key]) for key in ("readQueueNums", "writeQueueNums"))
+        await create(client, options.name, kind, writable, readable, int(item["perm"]), brokers=(broker,))
+
+
 async def create(
-    client: Client, name: str, kind: str, queues: int, readable: int | None = None, permission: int = _BOTH_WAYS
+    client: Client,
+    name: str,
+    kind: str,
+    queues: int,
+    readable: int | None = None,
+    permission: int = _BOTH_WAYS,
+    *,
+    brokers: Iterable[str] | None = None,
 ) -> None:
-    """Create or change the topic at every broker. Raises CommandError."""
+    """Create or change the topic at the brokers (None: all). Raises CommandError."""
     fields = {
         "topic": name,
         "defaultTopic": "TBW102",
@@ -104,12 +138,11 @@ async def create(
         "order": False,
         "attributes": f"+message.type={kind}",
     }
-    for broker in await client.brokers():
+    for broker in await client.brokers() if brokers is None else brokers:
         await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**fields, "bname": broker})
 
 
-async def _delete(client: Client, name: str) -> None:
-    route = await client.route(name)
+async def _delete(client: Client, name: str, route: TopicRoute) -> None:
     for broker in route.brokers:
         await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name, "bname": broker})
     await client.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": name})

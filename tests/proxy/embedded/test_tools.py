@@ -136,7 +136,7 @@ async def test_groups_are_created_changed_and_deleted(harness: BrokerHarness) ->
     assert group is not None
     assert group.priority_factor == 7
     assert "g" in orjson.loads(harness.get(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)["subscriptionGroupTable"]
-    harness.get(ToolCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": True})
+    harness.get(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": True})
     assert harness.broker.groups.get("g") is None
     off = {"groupName": "g", "consumeEnable": False}
     harness.get(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, orjson.dumps(off))

@@ -119,8 +119,8 @@ class Shell:
             process.kill()
             process.communicate()
 
-    def on_terminal(self, *words: object, env: Mapping[str, str] | None = None) -> Done:
-        """Run a command on a terminal; `out` has all that it shows."""
+    def on_terminal(self, *words: object, typed: bytes = b"", env: Mapping[str, str] | None = None) -> Done:
+        """Run a command on a terminal with typed input; `out` has all that it shows."""
         main, other = pty.openpty()
         process = subprocess.Popen(
             [*COMMAND, *map(str, words)],
@@ -131,6 +131,7 @@ class Shell:
             env=environment(self.endpoint, {"COLUMNS": "120", **(env or {})}),
         )
         os.close(other)
+        os.write(main, typed)
         shown = bytearray()
         deadline = time.monotonic() + LIMIT
         try:

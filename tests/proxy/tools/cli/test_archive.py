@@ -1,3 +1,4 @@
+import gzip
 import json
 import time
 from collections.abc import Iterator
@@ -73,7 +74,9 @@ def test_import_restores_an_export(shell: Shell, other: Shell, exported: Path) -
         assert all(_ORIGIN in message["properties"] for message in theirs)
     [fifo] = [item for item in other.ok("topics", "--json").objects if item["topic"] == "archive-fifo"]
     assert (fifo["type"], fifo["queues"]) == ("FIFO", 2)
-    assert other.ok("groups", "halfway", "--json").object == shell.ok("groups", "halfway", "--json").object
+    assert (
+        other.ok("groups", "show", "halfway", "--json").object == shell.ok("groups", "show", "halfway", "--json").object
+    )
     # A second import sends nothing; the imported topic can be exported, and so on.
     again = other.ok("import", exported).out
     assert "0 messages from" in again
@@ -85,8 +88,8 @@ def test_interrupted_import_continues(shell: Shell, other: Shell, exported: Path
     with other.following("import", exported) as importing:
         deadline = time.monotonic() + LIMIT
         while (
-            other.run("topics", "archive", "--json").out.find('"messages":0,') >= 0
-            or not other.run("topics", "archive", "--json").out
+            other.run("topics", "show", "archive", "--json").out.find('"messages":0,') >= 0
+            or not other.run("topics", "show", "archive", "--json").out
         ):
             assert time.monotonic() < deadline
         importing.kill()
@@ -106,6 +109,38 @@ def test_export_compressed_by_suffix(shell: Shell, other: Shell, exported: Path,
     cut = tmp_path / "cut.jsonl.zst"
     cut.write_bytes(file.read_bytes()[:-100])
     assert str(cut) in other.refused("import", cut)
+
+
+def test_export_to_gzip_and_to_stdout(shell: Shell, other: Shell, exported: Path, tmp_path: Path) -> None:
+    file = tmp_path / "small.jsonl.gz"
+    shell.ok("export", "--topics", "archive-fifo", "--groups", "-o", file)
+    plain = gzip.decompress(file.read_bytes()).splitlines()
+    printed = shell.ok("export", "--topics", "archive-fifo", "--groups", "-o", "-").out.splitlines()
+    assert [line.encode() for line in printed[1:]] == plain[1:]
+    other.ok("import", file)
+    assert len(messages_of(other, "archive-fifo")) == 60
+    cut = tmp_path / "cut.jsonl.gz"
+    cut.write_bytes(file.read_bytes()[:-100])
+    assert str(cut) in other.refused("import", cut)
+
+
+def test_export_of_topics_includes_only_their_groups(shell: Shell, exported: Path) -> None:
+    def groups(topic: str) -> list[str]:
+        lines = shell.ok("export", "--topics", topic, "--no-messages", "-o", "-").objects
+        return [line["group"] for line in lines if line["kind"] == "group"]
+
+    assert groups("archive") == ["halfway"]
+    assert groups("archive-fifo") == []
+
+
+def test_import_into_the_source_is_refused(shell: Shell, exported: Path, tmp_path: Path) -> None:
+    topic, file = shell.topic("archive-same"), tmp_path / "same.jsonl"
+    shell.ok("send", topic, "x", "--count", 10)
+    shell.ok("export", "--topics", topic, "-o", file)
+    assert "--into-source imports them all the same" in shell.refused("import", file)
+    assert len(messages_of(shell, topic)) == 10
+    shell.ok("import", file, "--into-source")
+    assert len(messages_of(shell, topic)) == 20
 
 
 def test_export_without_messages(shell: Shell, exported: Path, tmp_path: Path) -> None:

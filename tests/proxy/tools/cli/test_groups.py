@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 def _state(shell: Shell, group: str) -> tuple[int, list[int]]:
     """Return the lag of the group, and its offset in each queue."""
-    shown = shell.ok("groups", group, "--json").object
+    shown = shell.ok("groups", "show", group, "--json").object
     return shown["lag"], [item["offset"] for item in shown["queues"]]
 
 
@@ -31,7 +31,7 @@ def test_groups_are_listed_and_shown(shell: Shell) -> None:
     assert line.split() == ["listed", "-", "16", "0", topic, "4"]
     [listed] = [item for item in shell.ok("groups", "--json").objects if item["group"] == "listed"]
     assert (listed["topics"], listed["lag"], listed["members"], listed["fifo"]) == ([topic], 4, 0, False)
-    detail = shell.ok("groups", "listed").out
+    detail = shell.ok("groups", "show", "listed").out
     assert detail.startswith("listed  0 members, in any order, 4 messages behind\n")
     assert re.search(rf"^{topic} +broker-a +0 +5 +7 +2$", detail, re.MULTILINE)
     assert _state(shell, "listed") == (4, [5, 5])
@@ -46,11 +46,11 @@ async def test_group_members_are_shown(gantry: Gantry, shell: Shell) -> None:
     topic = await asyncio.to_thread(shell.topic, "groups-members")
     async with Client(gantry.address, "client-1") as client:
         await client.heartbeat({"members": [topic]})
-        shown = (await asyncio.to_thread(shell.ok, "groups", "members", "--json")).object
+        shown = (await asyncio.to_thread(shell.ok, "groups", "show", "members", "--json")).object
         [member] = shown["members"]
         assert (member["client"], member["address"]) == ("client-1", client.local_address)
         assert (member["language"], member["version"]) == ("JAVA", "5.3.4")
-        assert "client-1" in (await asyncio.to_thread(shell.ok, "groups", "members")).out
+        assert "client-1" in (await asyncio.to_thread(shell.ok, "groups", "show", "members")).out
 
 
 def test_group_reset_moves_offsets(shell: Shell) -> None:
@@ -59,20 +59,54 @@ def test_group_reset_moves_offsets(shell: Shell) -> None:
     time.sleep(0.01)
     shell.ok("send", topic, "x", "--count", 4)
     words = ("groups", "reset", "moved", "--topic", topic, "--to")
-    assert shell.ok(*words, "earliest").out == f"consumer group moved reset in topic {topic}\n"
+    assert shell.ok(*words, "earliest").out.startswith(f"consumer group moved reset in topic {topic}\n")
     assert _state(shell, "moved") == (14, [0, 0])
     shell.ok(*words, "latest")
     assert _state(shell, "moved") == (0, [7, 7])
-    assert shell.ok(*words, middle, "--json").object == {"group": "moved", "topic": topic, "done": "reset"}
+    done = shell.ok(*words, middle, "--json").object
+    assert (done["group"], done["topic"], done["done"]) == ("moved", topic, "reset")
     assert _state(shell, "moved") == (4, [5, 5])
     # The group continues from that offset.
     assert len(shell.ok("receive", topic, "--group", "moved", "--max", 4, "--json").objects) == 4
 
 
-def test_what_is_refused(shell: Shell) -> None:
+def test_dry_run_of_a_reset_changes_nothing(shell: Shell) -> None:
+    topic = _consumed(shell, "groups-dry", "dry")
+    words = ("groups", "reset", "dry", "--topic", topic, "--to", "earliest", "--dry-run")
+    done = shell.ok(*words, "--json").object
+    assert done["done"] == "would be reset"
+    assert [(queue["from"], queue["to"]) for queue in done["queues"]] == [(5, 0), (5, 0)]
+    assert re.search(r"^broker-a +1 +5 +0$", shell.ok(*words).out, re.MULTILINE)
+    assert _state(shell, "dry") == (0, [5, 5])
+
+
+async def test_reset_warns_of_members(gantry: Gantry, shell: Shell) -> None:
+    topic = await asyncio.to_thread(shell.topic, "groups-warned")
+    async with Client(gantry.address) as client:
+        await client.heartbeat({"warned": [topic]})
+        words = ("groups", "reset", "warned", "--topic", topic, "--to", "latest", "--dry-run")
+        done = await asyncio.to_thread(shell.run, *words)
+    assert done.status == 0
+    assert "consumer group warned has 1 members" in done.err
+
+
+def test_group_is_created_changed_and_deleted(shell: Shell) -> None:
+    assert shell.ok("groups", "create", "whole", "--fifo", "--retries", 5).out == "consumer group whole created\n"
+    shown = shell.ok("groups", "show", "whole", "--json").object
+    assert (shown["fifo"], shown["retries"], shown["enabled"]) == (True, 5, True)
+    assert shell.refused("groups", "create", "whole").startswith("consumer group whole exists; ")
+    shell.ok("groups", "update", "whole", "--no-enabled")
+    shown = shell.ok("groups", "show", "whole", "--json").object
+    assert (shown["fifo"], shown["retries"], shown["enabled"]) == (True, 5, False)
+    assert shell.refused("groups", "update", "whole", status=2).startswith("nothing to change: ")
+    shell.ok("groups", "delete", "whole", "--yes")
+    assert shell.refused("groups", "show", "whole").startswith("there is no consumer group whole; ")
+
+
+def test_invalid_group_commands_are_refused(shell: Shell) -> None:
     topic = shell.topic("groups-refused")
-    assert shell.refused("groups", "nobody").startswith("there is no consumer group nobody; ")
-    missing = shell.refused("groups", "reset", "nobody", "--topic", topic, "--to", "latest")
-    assert missing.startswith("there is no consumer group nobody; ")
-    assert shell.refused("groups", "reset", "nobody", status=2).startswith("gantry groups reset NAME --topic")
-    assert shell.refused("groups", "nobody", "--topic", topic, status=2).startswith("--topic and --to belong to")
+    assert shell.refused("groups", "show", "missing").startswith("there is no consumer group missing; ")
+    refusal = shell.refused("groups", "reset", "missing", "--topic", topic, "--to", "latest")
+    assert refusal.startswith("there is no consumer group missing; ")
+    assert shell.run("groups", "reset", "missing").status == 2
+    assert shell.run("groups", "show", "missing", "--topic", topic).status == 2

@@ -14,7 +14,7 @@ def _bodies(found: list[dict[str, Any]]) -> list[str]:
 
 
 def _lag(shell: Shell, group: str) -> int:
-    lag: int = shell.ok("groups", group, "--json").object["lag"]
+    lag: int = shell.ok("groups", "show", group, "--json").object["lag"]
     return lag
 
 

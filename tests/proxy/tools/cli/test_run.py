@@ -5,7 +5,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import trustme
@@ -39,6 +41,32 @@ def test_silent_server_is_one_sentence() -> None:
         endpoint = f"{HOST}:{silent.getsockname()[1]}"
         told = Shell(endpoint).refused("topics", "--timeout", "1s")
     assert told == f"{endpoint} did not answer GET_ROUTEINFO_BY_TOPIC within 1 s"
+
+
+def test_http_server_is_named() -> None:
+    with socket.create_server((HOST, 0)) as server:
+        Thread(target=_refuse_as_http, args=(server,), daemon=True).start()
+        endpoint = f"{HOST}:{server.getsockname()[1]}"
+        refusal = Shell(endpoint).refused("topics", "--timeout", "5s")
+    assert refusal == f"{endpoint} speaks HTTP, not RocketMQ's protocol; is it the address of the admin API?"
+
+
+def _refuse_as_http(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n")
+
+
+def test_tls_at_a_plain_port_is_named(shell: Shell) -> None:
+    refusal = shell.refused("topics", "--tls")
+    assert refusal.startswith(f"cannot connect to {shell.endpoint}: ")
+    assert refusal.endswith("if it serves no TLS, leave out --tls")
+
+
+def test_version_is_printed() -> None:
+    done = subprocess.run([sys.executable, "-m", "proxy", "--version"], capture_output=True, cwd=ROOT, text=True)
+    assert (done.returncode, done.stdout) == (0, f"gantry {version('rocketmq-gantry')}\n")
 
 
 def test_endpoint_flag_overrides_the_environment(shell: Shell) -> None:

@@ -91,7 +91,7 @@ def test_send_ten_thousand_shows_progress(shell: Shell) -> None:
         rf"10,000 messages \(3,000,000 bytes\) sent to {topic} in [\d.]+ s: [\d,]+/s, p50 [\d.]+ ms, p99 [\d.]+ ms",
         plain,
     ), plain[-500:]
-    assert shell.ok("topics", topic, "--json").object["messages"] == 10_000
+    assert shell.ok("topics", "show", topic, "--json").object["messages"] == 10_000
 
 
 def test_send_json_prints_a_summary(shell: Shell) -> None:
@@ -101,7 +101,7 @@ def test_send_json_prints_a_summary(shell: Shell) -> None:
     # The twentieth is sent 0.95 s after the first.
     assert summary["seconds"] >= 0.95
     assert 0 < summary["p50_ms"] <= summary["p99_ms"]
-    assert shell.ok("topics", topic, "--json").object["messages"] == 20
+    assert shell.ok("topics", "show", topic, "--json").object["messages"] == 20
 
 
 def test_send_ctrl_c_prints_a_summary(shell: Shell) -> None:
@@ -114,7 +114,7 @@ def test_send_ctrl_c_prints_a_summary(shell: Shell) -> None:
         done = sending.interrupt()
     assert (done.status, done.err) == (130, "")
     # One may have been in flight.
-    assert 0 <= shell.ok("topics", topic, "--json").object["messages"] - done.object["sent"] <= 1
+    assert 0 <= shell.ok("topics", "show", topic, "--json").object["messages"] - done.object["sent"] <= 1
 
 
 def test_send_bulk_error_is_one_sentence(shell: Shell) -> None:

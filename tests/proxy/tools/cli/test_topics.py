@@ -15,15 +15,15 @@ def test_topic_is_created_listed_shown_and_deleted(shell: Shell) -> None:
     [listed] = [item for item in shell.ok("topics", "--json").objects if item["topic"] == "made"]
     assert (listed["type"], listed["queues"], listed["messages"]) == ("FIFO", 3, 1200)
     assert listed["updated"] > 0
-    detail = shell.ok("topics", "made").out
+    detail = shell.ok("topics", "show", "made").out
     assert detail.startswith("made  FIFO, 1,200 messages in 3 queues\n")
     assert re.search(r"^broker-a +0 +0 +400 +400 +\d\d:", detail, re.MULTILINE)
-    shown = shell.ok("topics", "made", "--json").object
+    shown = shell.ok("topics", "show", "made", "--json").object
     assert [(item["queue"], item["first"], item["end"], item["messages"]) for item in shown["queues"]] == [
         (number, 0, 400, 400) for number in range(3)
     ]
-    assert shell.ok("topics", "delete", "made", "--json").object == {"topic": "made", "done": "deleted"}
-    assert shell.refused("topics", "made").startswith("there is no topic made; ")
+    assert shell.ok("topics", "delete", "made", "--yes", "--json").object == {"topic": "made", "done": "deleted"}
+    assert shell.refused("topics", "show", "made").startswith("there is no topic made; ")
     assert "made" not in [item["topic"] for item in shell.ok("topics", "--json").objects]
 
 
@@ -34,8 +34,40 @@ def test_system_topics_are_listed_on_request(shell: Shell) -> None:
     assert {"broker-a", "DefaultCluster"} <= every - names
 
 
-def test_what_is_refused(shell: Shell) -> None:
+def test_invalid_topic_commands_are_refused(shell: Shell) -> None:
     assert "characters" in shell.refused("topics", "create", "not a topic")
-    assert shell.refused("topics", "delete", "nowhere").startswith("there is no topic nowhere; ")
-    assert shell.refused("topics", "create", status=2) == "which topic? gantry topics create NAME"
-    assert shell.refused("topics", "make", "x", "y", status=2) == "not a command: gantry topics make x y"
+    assert shell.refused("topics", "delete", "nowhere", "--yes").startswith("there is no topic nowhere; ")
+    assert shell.refused("topics", "update", "nowhere", "--queues", 2).startswith("there is no topic nowhere; ")
+    for words in (("create",), ("made",), ("make", "x", "y")):
+        done = shell.run("topics", *words)
+        assert (done.status, done.out) == (2, "")
+        assert done.err.startswith("usage: gantry topics ")
+
+
+def test_create_does_not_change_an_existing_topic(shell: Shell) -> None:
+    topic = shell.topic("kept", kind="FIFO", queues=3)
+    assert shell.refused("topics", "create", topic) == "topic kept exists; `gantry topics update` changes it"
+    shown = shell.ok("topics", "show", topic, "--json").object
+    assert (shown["type"], len(shown["queues"])) == ("FIFO", 3)
+
+
+def test_update_changes_only_the_given_properties(shell: Shell) -> None:
+    topic = shell.topic("changed", kind="FIFO", queues=3)
+    assert shell.ok("topics", "update", topic, "--queues", 5).out == "topic changed updated\n"
+    shown = shell.ok("topics", "show", topic, "--json").object
+    assert (shown["type"], len(shown["queues"])) == ("FIFO", 5)
+    assert shell.refused("topics", "update", topic, status=2).startswith("nothing to change: ")
+
+
+def test_delete_asks_first(shell: Shell) -> None:
+    topic = shell.topic("asked")
+    assert shell.refused("topics", "delete", topic, status=2).endswith("There is no terminal to ask: give --yes")
+    assert shell.on_terminal("topics", "delete", topic, typed=b"n\n").status == 1
+    assert shell.ok("topics", "show", topic, "--json").object["topic"] == topic
+    assert shell.on_terminal("topics", "delete", topic, typed=b"y\n").status == 0
+    assert shell.refused("topics", "show", topic).startswith("there is no topic asked; ")
+
+
+def test_common_options_may_stand_before_the_action(shell: Shell) -> None:
+    assert Shell("127.0.0.1:1").run("topics", "--endpoint", shell.endpoint, "list", "--json").status == 0
+    assert shell.ok("topics", "--json", "--all", "list").out == shell.ok("topics", "list", "--all", "--json").out
