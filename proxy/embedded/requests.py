@@ -25,12 +25,10 @@ _ACTIONS = {
     ToolCode.CLEAN_UNUSED_TOPIC: Action.UPDATE,
     ToolCode.SET_MESSAGE_REQUEST_MODE: Action.UPDATE,
     ToolCode.DELETE_KV_CONFIG: Action.DELETE,
-    ToolCode.DELETE_SUBSCRIPTIONGROUP: Action.DELETE,
 }
 # Ext fields with a topic and a group.
 _NAMES: dict[ToolCode, tuple[str | None, str | None]] = {
     ToolCode.GET_PRODUCER_CONNECTION_LIST: (None, "producerGroup"),
-    ToolCode.DELETE_SUBSCRIPTIONGROUP: (None, "groupName"),
     ToolCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: ("topic", "group"),
     ToolCode.CLONE_GROUP_OFFSET: ("topic", "destGroup"),
     ToolCode.QUERY_SUBSCRIPTION_BY_CONSUMER: ("topic", "group"),

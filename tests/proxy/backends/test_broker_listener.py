@@ -68,7 +68,7 @@ _CHANGES: dict[int, dict[str, object]] = {
         "topicFilterType": "SINGLE_TAG",
     },
     C.DELETE_TOPIC_IN_BROKER: {"topic": "t"},
-    ToolCode.DELETE_SUBSCRIPTIONGROUP: {"groupName": "g"},
+    C.DELETE_SUBSCRIPTIONGROUP: {"groupName": "g"},
     ToolCode.PUT_KV_CONFIG: {"namespace": "n", "key": "k", "value": "v"},
     ToolCode.CLONE_GROUP_OFFSET: {"srcGroup": "g", "destGroup": "h", "topic": "t"},
     ToolCode.SET_MESSAGE_REQUEST_MODE: {},
