@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import ssl
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from weakref import WeakSet
 
 from protocol_negotiation.address_limit import AddressLimit, source_of
 from protocol_negotiation.detect import Protocol
+from protocol_negotiation.handshake_failure import LOST, TIMEOUT, explain
 from protocol_negotiation.handshake_queue import HandshakeQueue
 from protocol_negotiation.negotiation import HandOver, Negotiation, Outcome, Policy, Refused, StartTls
 from protocol_negotiation.options import ListenerOptions
@@ -182,7 +182,7 @@ class Connection(asyncio.Protocol):
             self._successor.connection_lost(exc)
         elif self._handshaking:
             reason = f"the connection was lost in the handshake: {exc or 'closed'}"
-            self._conclude(Refused(Outcome.TLS_FAILED, reason, _LOST))
+            self._conclude(Refused(Outcome.TLS_FAILED, reason, LOST))
         else:
             self._conclude(Refused(Outcome.CLOSED, "the client closed the connection"))
 
@@ -268,7 +268,7 @@ class Connection(asyncio.Protocol):
         if self._waiting:
             self.shed("too many TLS handshakes before the deadline")
         elif self._handshaking:
-            self._refuse(Refused(Outcome.TLS_FAILED, "the handshake was not finished before the deadline", _TIMEOUT))
+            self._refuse(Refused(Outcome.TLS_FAILED, "the handshake was not finished before the deadline", TIMEOUT))
         else:
             self._refuse(self._negotiation.expired())
 
@@ -365,7 +365,8 @@ class Connection(asyncio.Protocol):
                 ssl_shutdown_timeout=timeout,
             )
         except (OSError, RuntimeError) as error:
-            self._refuse(Refused(Outcome.TLS_FAILED, str(error) or type(error).__name__, _cause(error)))
+            cause, reason = explain(error)
+            self._refuse(Refused(Outcome.TLS_FAILED, reason, cause))
             return
         if not self._concluded:
             self._encrypted(transport)
@@ -379,7 +380,7 @@ class Connection(asyncio.Protocol):
     def _encrypted(self, transport: asyncio.Transport | None) -> None:
         ssl_object = transport.get_extra_info("ssl_object") if transport is not None else None
         if transport is None or ssl_object is None:
-            self._refuse(Refused(Outcome.TLS_FAILED, "the connection was lost in the handshake", _LOST))
+            self._refuse(Refused(Outcome.TLS_FAILED, "the connection was lost in the handshake", LOST))
             return
         self._transport = transport
         self._tls = negotiated_tls(ssl_object)
@@ -398,17 +399,6 @@ class Connection(asyncio.Protocol):
             self._listener.loop.call_exception_handler(
                 {"message": "hand-over after a TLS handshake failed", "exception": error, "transport": self._outer}
             )
-
-
-# Causes of failed handshakes without an error of OpenSSL.
-_LOST, _TIMEOUT = "lost", "timeout"
-
-
-def _cause(error: OSError | RuntimeError) -> str:
-    """Return OpenSSL's reason of a failure, one of a few hundred words."""
-    if isinstance(error, ssl.SSLError):
-        return (error.reason or "unknown").lower()
-    return _LOST if isinstance(error, ConnectionError) else "unknown"
 
 
 _UNIDENTIFIED = asyncio.Protocol()

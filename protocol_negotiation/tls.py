@@ -1,12 +1,45 @@
 """TLS of a listener: modes, files, and the context of new connections."""
 
+import hashlib
+import hmac
 import ssl
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
+from protocol_negotiation import openssl_context
+from protocol_negotiation.certificates import host_names
+from protocol_negotiation.tls_files import (
+    ContextSource,
+    Refresh,
+    TlsError,
+    check_readable,
+    load_authorities,
+    load_certificate,
+    load_revocations,
+    ticket_epoch,
+)
 from protocol_negotiation.tls_peer import remember_server_name
+
+__all__ = [
+    "DEFAULT_CIPHERS",
+    "ClientAuth",
+    "KeyPair",
+    "MinimumVersion",
+    "Refresh",
+    "SessionTickets",
+    "TlsError",
+    "TlsFiles",
+    "TlsMode",
+    "TlsOptions",
+    "TlsSource",
+    "server_context",
+]
+
+# TLS 1.2: forward secrecy and authenticated encryption only, as HTTP/2 requires (RFC 9113 section 9.2.2).
+DEFAULT_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 class TlsMode(StrEnum):
@@ -25,24 +58,72 @@ class ClientAuth(StrEnum):
     REQUIRED = "required"
 
 
-class TlsError(Exception):
-    """The TLS files are invalid; the message names the file."""
+class MinimumVersion(StrEnum):
+    """The earliest accepted version of TLS."""
+
+    TLS_1_2 = "1.2"
+    TLS_1_3 = "1.3"
+
+
+class SessionTickets(StrEnum):
+    """Keys of session tickets: the same in all workers, of each worker, or no resumption."""
+
+    SHARED = "shared"
+    SEPARATE = "separate"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate with its chain, its key, and the names for which it is used; without names, those it contains."""
+
+    certificate: Path
+    key: Path
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """Versions and algorithms. Empty `curves` are OpenSSL's default.
+
+    ticket_secret: secret that all workers have, for shared session tickets; None without other workers.
+    """
+
+    minimum_version: MinimumVersion = MinimumVersion.TLS_1_2
+    ciphers: str = DEFAULT_CIPHERS
+    curves: tuple[str, ...] = ()
+    tickets: SessionTickets = SessionTickets.SHARED
+    ticket_secret: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files: the certificate with its chain, its key, and the authorities of client certificates."""
+    """PEM files: the certificate with its chain, its key, the authorities and revocation lists of client certificates.
+
+    additional: certificates for other server names (SNI); their keys have the same password. crl_chain: whether the
+    revocation lists of all authorities of a chain are required, not only that of the client certificate's issuer.
+    """
 
     certificate: Path
     key: Path
     key_password: str | None = field(default=None, repr=False)
     client_ca: Path | None = None
     client_auth: ClientAuth = ClientAuth.NONE
+    additional: tuple[KeyPair, ...] = ()
+    crl: Path | None = None
+    crl_chain: bool = False
+    options: TlsOptions = TlsOptions()
+
+    @property
+    def key_pairs(self) -> tuple[KeyPair, ...]:
+        """All certificates, the default first."""
+        return KeyPair(self.certificate, self.key), *self.additional
 
     @property
     def paths(self) -> tuple[Path, ...]:
         """All files that are read."""
-        return tuple(path for path in (self.certificate, self.key, self.client_ca) if path is not None)
+        pairs = (path for pair in self.key_pairs for path in (pair.certificate, pair.key))
+        return *pairs, *(path for path in (self.client_ca, self.crl) if path is not None)
 
 
 _VERIFY_MODES = {
@@ -50,112 +131,120 @@ _VERIFY_MODES = {
     ClientAuth.OPTIONAL: ssl.CERT_OPTIONAL,
     ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
 }
+VERSIONS = {
+    MinimumVersion.TLS_1_2: ssl.TLSVersion.TLSv1_2,
+    MinimumVersion.TLS_1_3: ssl.TLSVersion.TLSv1_3,
+}
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """Return a server context: TLS 1.2 or later, ALPN h2 if the client offers it.
+    """Return a server context that selects the certificate by SNI, with ALPN h2 if the client offers it.
 
-    Clients without ALPN, such as remoting clients, or with other protocols are accepted. Blocks, because it reads
-    files. Raises TlsError.
+    Clients without ALPN, such as remoting clients, or with other protocols are accepted, as are unknown server names,
+    which get the first certificate. Blocks, because it reads files. Raises TlsError.
     """
+    if files.client_auth is not ClientAuth.NONE and files.client_ca is None:
+        raise TlsError(f"client_auth is {files.client_auth}, which needs client_ca")
     for path in files.paths:
-        _check_readable(path)
+        check_readable(path)
+    contexts = [_context(files, pair) for pair in files.key_pairs]
+    default = contexts[0]
+    _set_tickets(default, files)
+    if files.additional:
+        default.sni_callback = _select_by_name(files.key_pairs[1:], contexts[1:])
+    else:
+        default.sni_callback = remember_server_name
+    return default
+
+
+def _context(files: TlsFiles, pair: KeyPair) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = VERSIONS[files.options.minimum_version]
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_alpn_protocols(["h2"])
-    context.sni_callback = remember_server_name
-    _load_certificate(context, files)
-    _load_client_authorities(context, files)
+    load_certificate(context, pair.certificate, pair.key, files.key_password)
+    if files.client_ca is not None:
+        load_authorities(context, files.client_ca)
+        if files.crl is not None:
+            load_revocations(context, files.crl, chain=files.crl_chain)
+    context.verify_mode = _VERIFY_MODES[files.client_auth]
+    _set_algorithms(context, files.options)
     return context
 
 
-def _check_readable(path: Path) -> None:
+def _set_algorithms(context: ssl.SSLContext, options: TlsOptions) -> None:
     try:
-        with path.open("rb"):
-            pass
-    except OSError as error:
-        raise TlsError(f"{path}: {error.strerror}") from error
-
-
-def _load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
-    try:
-        # Without a callback, OpenSSL would prompt for the password of an encrypted key on the terminal, and block.
-        context.load_cert_chain(files.certificate, files.key, lambda: files.key_password or "")
-    except (OSError, ValueError) as error:
-        raise TlsError(f"{files.certificate} with {files.key}: {_reason(error)}") from error
-
-
-def _load_client_authorities(context: ssl.SSLContext, files: TlsFiles) -> None:
-    if files.client_auth is not ClientAuth.NONE and files.client_ca is None:
-        raise TlsError(f"client_auth is {files.client_auth}, which needs client_ca")
-    if files.client_ca is not None:
+        context.set_ciphers(options.ciphers)
+    except ssl.SSLError:
+        raise TlsError(f"ciphers: OpenSSL knows no cipher in {options.ciphers!r}") from None
+    if options.curves:
         try:
-            context.load_verify_locations(files.client_ca)
-        except (OSError, ValueError) as error:
-            raise TlsError(f"{files.client_ca}: {_reason(error)}") from error
-    context.verify_mode = _VERIFY_MODES[files.client_auth]
+            applied = openssl_context.set_curves(context, options.curves)
+        except ValueError as error:
+            raise TlsError(f"curves: {error}") from None
+        if not applied:
+            raise TlsError("curves: this Python interpreter can set one curve only")
 
 
-def _reason(error: Exception) -> str:
-    # Some failures of OpenSSL, such as a wrong key password, have no reason.
-    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
-    return str(reason).replace("_", " ").lower()
+def _set_tickets(context: ssl.SSLContext, files: TlsFiles) -> None:
+    """Set the ticket keys of a context; a certificate selected by SNI does not change them.
 
-
-class Refresh(StrEnum):
-    """Result of `TlsSource.refresh`; the values are metric labels."""
-
-    UNCHANGED = "unchanged"
-    RELOADED = "reloaded"
-    FAILED = "failed"
-
-
-_Stamp = tuple[tuple[int, int, int, int], ...]
-
-
-class TlsSource:
-    """The current context of a set of TLS files.
-
-    The constructor reads the files and raises TlsError. `context` is for new connections; established connections
-    keep theirs. `error` is the error of the last refresh, if it failed.
+    Each change of the files changes the keys, so that a session begun before, with a client certificate that may be
+    revoked since, is not resumed.
     """
-
-    __slots__ = ("_stamp", "context", "error", "files")
-
-    def __init__(self, files: TlsFiles) -> None:
-        self.files = files
-        self.error: TlsError | None = None
-        self._stamp = _stamp(files.paths)
-        self.context = server_context(files)
-
-    def refresh(self) -> Refresh:
-        """Create a new context if any file has changed; to be called periodically.
-
-        On failure, the last valid context stays, `error` is set, and the next call retries. Blocks, because it reads
-        files: on an event loop, call it in a thread.
-        """
-        try:
-            # Before the files are read, so that the next call detects a change in between.
-            stamp = _stamp(self.files.paths)
-            if stamp == self._stamp and self.error is None:
-                return Refresh.UNCHANGED
-            self.context = server_context(self.files)
-        except TlsError as error:
-            self.error = error
-            return Refresh.FAILED
-        self._stamp, self.error = stamp, None
-        return Refresh.RELOADED
+    options = files.options
+    if options.tickets is SessionTickets.OFF:
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+        openssl_context.disable_session_cache(context)
+    elif options.tickets is SessionTickets.SHARED and options.ticket_secret is not None:
+        openssl_context.set_ticket_keys(context, _ticket_keys(options.ticket_secret, files))
 
 
-def _stamp(paths: Iterable[Path]) -> _Stamp:
-    return tuple(_stamp_of(path) for path in paths)
-
-
-def _stamp_of(path: Path) -> tuple[int, int, int, int]:
+def _ticket_keys(secret: bytes, files: TlsFiles) -> bytes:
+    """Return keys that are equal in all workers with the secret and equal files, and change with `ticket_epoch`."""
+    content = hashlib.sha256(repr((files, ticket_epoch())).encode())
     try:
-        # Follows links, because Kubernetes updates a mounted secret by replacing the link to its directory.
-        stat = path.stat()
+        for path in files.paths:
+            content.update(hashlib.sha256(path.read_bytes()).digest())
     except OSError as error:
-        raise TlsError(f"{path}: {error.strerror}") from error
-    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+        raise TlsError(f"{error.filename}: {error.strerror}") from error
+    blocks = (hmac.digest(secret, content.digest() + bytes([number]), "sha256") for number in range(3))
+    return b"".join(blocks)[: openssl_context.TICKET_KEYS_SIZE]
+
+
+def _select_by_name(pairs: Sequence[KeyPair], contexts: Sequence[ssl.SSLContext]) -> Any:
+    """Return a callback that selects the context of the server name, and remembers the name."""
+    by_name: dict[str, ssl.SSLContext] = {}
+    for pair, context in zip(pairs, contexts, strict=True):
+        for name in pair.names or host_names(pair.certificate):
+            by_name.setdefault(name.lower().rstrip("."), context)
+
+    def select(connection: Any, server_name: str | None, context: ssl.SSLContext) -> None:
+        remember_server_name(connection, server_name, context)
+        selected = None if server_name is None else find_name(by_name, server_name)
+        if selected is not None:
+            connection.context = selected
+
+    return select
+
+
+def find_name(by_name: Mapping[str, ssl.SSLContext], server_name: str) -> ssl.SSLContext | None:
+    """Return the context of a name, or of the wildcard for its first label (RFC 6125 section 6.4.3); None if neither
+    exists."""
+    name = server_name.lower().rstrip(".")
+    return by_name.get(name) or by_name.get(f"*.{name.partition('.')[2]}")
+
+
+class TlsSource(ContextSource[TlsFiles]):
+    """The current context of a listener's TLS files."""
+
+    __slots__ = ()
+
+    def create(self, files: TlsFiles) -> ssl.SSLContext:
+        """Return a new context. Raises TlsError."""
+        return server_context(files)
+
+    def _new_stamp(self) -> Any:
+        shared = self.files.options.ticket_secret is not None
+        return super()._new_stamp(), ticket_epoch() if shared else 0

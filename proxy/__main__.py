@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from proxy.tools import extensions
+from proxy.tools.cert import arguments as cert
 from proxy.tools.cli.parser import COMMAND_NAMES, COMMAND_PARSER, add_commands
 from proxy.tools.doctor import arguments as doctor
 
@@ -40,6 +42,10 @@ def main(arguments: list[str] | None = None) -> int:
         from proxy.tools.cli.run import run as run_command
 
         return run_command(options)
+    if options.command == "cert":
+        from proxy.tools.cert.command import run as run_cert
+
+        return run_cert(options)
     if options.command == "doctor":
         from proxy.tools.doctor.command import run
 
@@ -66,7 +72,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         from proxy.settings.loading import ConfigError, Sources, check_backend
         from proxy.tools.demo import welcome
         from proxy.traffic_rules.parsing import RulesError
-        from proxy.workers.supervisor import supervise
+        from proxy.workers.supervisor import TICKET_SECRET, supervise
         from proxy.workers.worker_settings import WorkerSources, check_workers, of_worker
 
     try:
@@ -88,7 +94,8 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
             settings = of_worker(settings, number)
             sources = WorkerSources(sources.file, sources.flags, number)
         loop = {"use_uvloop": _has_uvloop()}
-        anyio.run(_serve, settings, sources, greet, number, descriptor, backend_options=loop)
+        secret = bytes.fromhex(os.environ.pop(TICKET_SECRET, "")) or None
+        anyio.run(_serve, settings, sources, greet, number, descriptor, secret, backend_options=loop)
     except (OSError, TlsError, StorageError, TrafficError, RulesError) as error:
         _log.error("%s", error)
         return 1
@@ -101,13 +108,14 @@ async def _serve(
     greet: Callable[["App", str | None], None],
     number: int,
     descriptor: int | None,
+    ticket_secret: bytes | None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; `descriptor` connects worker `number` to its parent, None without workers."""
     with _without_garbage_collection():
         from proxy.app import App
         from proxy.workers.control import controlled
 
-    app = App(settings, sources, number)
+    app = App(settings, sources, number, ticket_secret)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.rules.reload_soon)
     async with controlled(descriptor, app.metrics.snapshot, number, settings.workers) as control:
         app.admin.join(control.rpc)
@@ -223,6 +231,7 @@ def command_parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(namesrv=None, workers=1, worker=None)
     doctor.register(commands)
+    cert.register(commands)
     for command in (serve, demo):
         command.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
         command.add_argument(

@@ -21,7 +21,6 @@ from protocol_negotiation.listener import Listener
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
 from protocol_negotiation.rejection import Http1Rejector
-from protocol_negotiation.tls import Refresh, TlsSource
 from proxy.admin.http.admin_api import AdminApi
 from proxy.backends.cluster.backend import ClusterBackend
 from proxy.backends.embedded_node import Node
@@ -37,6 +36,7 @@ from proxy.core.push_relay import relay
 from proxy.core.remoting_channel import RemotingChannel
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.frontends import http_health
+from proxy.frontends.certificates import Certificates
 from proxy.frontends.grpc_frontend import GrpcFrontend
 from proxy.frontends.listeners import Listeners, broker_listener
 from proxy.frontends.remoting_frontend import RemotingFrontend
@@ -73,10 +73,16 @@ class App:
     Raises StorageError (proxy.embedded.store) if the embedded broker's directory cannot be opened, TrafficError
     (proxy.observability.records.errors) if traffic records cannot be kept as the settings ask, RulesError
     (proxy.traffic_rules.parsing) if the traffic rules are invalid. worker: number of this process among several
-    workers.
+    workers. ticket_secret: secret of all workers, for TLS session tickets that each of them accepts.
     """
 
-    def __init__(self, settings: Settings, sources: Sources | None = None, worker: int = 0) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        sources: Sources | None = None,
+        worker: int = 0,
+        ticket_secret: bytes | None = None,
+    ) -> None:
         self.settings = settings
         self._worker = worker
         self._name = settings.replica or socket.gethostname()
@@ -111,8 +117,8 @@ class App:
         self.admin = AdminApi(self.admin_services)
         self.remoting.on_protocol_error = self.admin_services.events.undecodable
         self.admin_grpc = self._new_admin_grpc()
-        tls_files = settings.tls.files
-        self._tls = None if tls_files is None else TlsSource(tls_files)
+        self.certificates = Certificates(settings, ticket_secret)
+        self.metrics.add(self.certificates.read)
         self._listeners = self._new_listeners()
         self._heartbeat_sync: HeartbeatSync | None = None
         # Last, so that no later failure leaves a store open.
@@ -121,7 +127,7 @@ class App:
         directory = settings.embedded.directory
         self._node = None if directory is None else Node(settings, directory, push)
         self.backend: ClusterBackend | EmbeddedBackend = (
-            ClusterBackend(settings.cluster, self._wheel, push, self.metrics.upstreams)
+            ClusterBackend(settings.cluster, self._wheel, push, self.metrics.upstreams, self.certificates.cluster)
             if self._node is None
             else self._node.backend
         )
@@ -205,7 +211,7 @@ class App:
                 Protocol.HTTP1: http_health.handler(self.admin_services.health),
             },
             {protocol: partial(reject, protocol) for protocol in (Protocol.REMOTING, Protocol.GRPC)},
-            self._tls,
+            self.certificates.listeners,
             self._on_negotiated,
         )
         self.metrics.negotiations.failures += listeners.tls_failures
@@ -291,7 +297,7 @@ class App:
     def _background_tasks(self) -> Iterator[Callable[[], Coroutine[Any, Any, None]]]:
         yield self.backend.run
         yield self.remoting.run
-        yield self._reload_certificates
+        yield self.certificates.run
         yield self.grpc.run
         yield self.rules.run
         yield self.admin.run
@@ -321,11 +327,6 @@ class App:
         if self._heartbeat_sync is not None:
             with anyio.move_on_after(_FLUSH_TIMEOUT), contextlib.suppress(RemotingError):
                 await self._heartbeat_sync.flush()
-
-    async def _reload_certificates(self) -> None:
-        while self._tls is not None:
-            await anyio.sleep(self.settings.tls.reload_interval)
-            await self.refresh_certificates()
 
     # The interface of operations (proxy.operations.replica.Replica).
 
@@ -364,14 +365,11 @@ class App:
         self.remoting.apply(settings.limits)
         self.core.budget.limit = settings.limits.total_bytes
         self.admin_services.log_levels.configured(settings.log_level)
-        files = settings.tls.files
-        if self._tls is not None and files is not None:
-            self._tls.files = files
+        self.certificates.apply(settings)
 
     async def refresh_certificates(self) -> None:
         """Load the TLS certificate files if they have changed."""
-        if self._tls is not None and await anyio.to_thread.run_sync(self._tls.refresh) is Refresh.FAILED:
-            _log.error("the changed TLS certificate is not usable, the former one stays in use: %s", self._tls.error)
+        await self.certificates.refresh()
 
     # Events.
 

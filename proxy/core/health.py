@@ -21,6 +21,7 @@ class Aspect(StrEnum):
     BACKEND = "backend"
     NAME_SERVERS = "name_servers"
     BROKERS = "brokers"
+    CERTIFICATES = "certificates"
     DRAIN = "drain"
     FORCED = "forced"
 

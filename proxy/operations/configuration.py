@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import anyio.to_thread
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_jsonable_python
 
 from protocol_negotiation.tls import TlsError, server_context
@@ -14,6 +14,7 @@ from proxy.operations.replica import Replica
 from proxy.operations.values import Comparable, Reply
 from proxy.settings.loading import ConfigError, Sources, check_backend
 from proxy.settings.model import Settings
+from proxy.settings.tls import TlsSettings
 
 _log = logging.getLogger("gantry.admin")
 
@@ -30,10 +31,17 @@ RUN_TIME = (
     "limits.",
     "log_level",
     "tls.certificate",
+    "tls.certificates",
+    "tls.ciphers",
     "tls.client_auth",
     "tls.client_ca",
+    "tls.crl",
+    "tls.crl_chain",
+    "tls.curves",
     "tls.key",
     "tls.key_password",
+    "tls.minimum_version",
+    "tls.session_tickets",
 )
 # Exceptions: listeners and the gRPC server keep the values that they were created with.
 _FIXED = ("limits.handshakes", "limits.idle_timeout", "limits.negotiation_timeout", "limits.negotiations")
@@ -125,7 +133,7 @@ class Configuration:
         changed = [key for key in new if new[key] != old.get(key)]
         applicable = [key for key in changed if self._may_change(key)]
         if any(key.startswith("tls.") for key in applicable):
-            await _check_certificates(changed_settings)
+            await _check_certificates(_with(self._replica.settings, changed_settings, applicable))
         if applicable and not dry_run:
             await self._apply(changed_settings, applicable)
             self._origins = {**self._origins, **{key: origins.get(key, "default") for key in applicable}}
@@ -161,6 +169,11 @@ class Configuration:
 
 async def _check_certificates(settings: Settings) -> None:
     """Raise InvalidConfiguration if the TLS files are not usable."""
+    try:
+        # With the values of settings that need a restart, the changed ones may not be valid.
+        TlsSettings.model_validate(dict(settings.tls))
+    except ValidationError as error:
+        raise InvalidConfiguration([f"tls: {problem['msg']}" for problem in error.errors()]) from None
     files = settings.tls.files
     if files is None:
         raise InvalidConfiguration(["tls.certificate: turning TLS off needs a restart"])

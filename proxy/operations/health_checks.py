@@ -12,7 +12,7 @@ def look(replica: Replica) -> list[Check]:
     """Return all checks, without forced failures."""
     backend = replica.backend
     behind = _cluster(backend) if isinstance(backend, ClusterBackend) else _storage(replica)
-    return [_listeners(replica), *behind, _drain(replica)]
+    return [_listeners(replica), *behind, _certificates(replica), _drain(replica)]
 
 
 def _listeners(replica: Replica) -> Check:
@@ -21,6 +21,12 @@ def _listeners(replica: Replica) -> Check:
     if not closed or replica.core.drain.announced:
         return Check(Aspect.LISTENERS, "pass")
     return Check(Aspect.LISTENERS, "fail", f"not listening on {', '.join(closed)}")
+
+
+def _certificates(replica: Replica) -> Check:
+    # A warning: clients without TLS and open connections still work.
+    problems = replica.certificates.problems()
+    return Check(Aspect.CERTIFICATES, "warn" if problems else "pass", "; ".join(problems))
 
 
 def _drain(replica: Replica) -> Check:

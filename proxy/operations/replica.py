@@ -10,6 +10,7 @@ from proxy.core.connections import ConnectionListener
 from proxy.core.messaging import Messaging
 from proxy.core.remoting_channel import RemotingChannel
 from proxy.embedded.backend import EmbeddedBackend
+from proxy.frontends.certificates import Certificates
 from proxy.frontends.grpc_frontend import GrpcFrontend
 from proxy.observability.metrics import Metrics
 from proxy.settings.model import Settings
@@ -23,6 +24,7 @@ class Replica(Protocol):
     registry: ClientRegistry
     metrics: Metrics
     grpc: GrpcFrontend
+    certificates: Certificates
     connection_listeners: list[ConnectionListener]
     backend: ClusterBackend | EmbeddedBackend
 

@@ -62,7 +62,7 @@ def _keys(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def check_backend(settings: Settings) -> None:
-    """Check that the settings name either a cluster or an embedded broker. Raises ConfigError."""
+    """Check that the settings name either a cluster or an embedded broker, and TLS that it has. Raises ConfigError."""
     cluster, directory = settings.cluster.namesrv, settings.embedded.directory
     if cluster and directory is not None:
         raise ConfigError(
@@ -74,6 +74,14 @@ def check_backend(settings: Settings) -> None:
             "no backend: set the cluster's name servers in cluster.namesrv (--namesrv HOST:PORT), "
             "or the embedded broker's directory in embedded.directory (--embedded DIR)"
         )
+    if settings.cluster_tls.unused:
+        keys = ", ".join(f"cluster_tls.{key}" for key in settings.cluster_tls.unused)
+        raise ConfigError(
+            f"{keys}: cluster_tls.enabled is false, so connections to the cluster would be in plain text: "
+            "set it to true, or remove the other keys"
+        )
+    if directory is not None and settings.cluster_tls.enabled:
+        raise ConfigError("cluster_tls.enabled needs cluster.namesrv: the embedded broker is in this process")
     if directory is None and settings.embedded.listen is not None:
         raise ConfigError("embedded.listen needs embedded.directory (--embedded DIR)")
 

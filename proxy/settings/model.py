@@ -16,7 +16,7 @@ from proxy.settings.listen import Listeners, ListenSettings
 from proxy.settings.logs import LogSettings
 from proxy.settings.metrics import MetricsSettings
 from proxy.settings.replication import SyncSettings
-from proxy.settings.tls import TlsSettings
+from proxy.settings.tls import ClusterTlsSettings, TlsSettings
 from proxy.settings.tracing import TraceSettings
 from proxy.settings.traffic_records import TrafficSettings
 from proxy.settings.traffic_rules import RulesSettings
@@ -39,6 +39,7 @@ class Settings(BaseSettings):
     replica: str = Field("", description="name of this replica in shared memberships; default: the host name")
     tls: TlsSettings = TlsSettings()
     cluster: ClusterSettings = ClusterSettings()
+    cluster_tls: ClusterTlsSettings = ClusterTlsSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     limits: LimitSettings = LimitSettings()
     grpc: GrpcSettings = GrpcSettings()

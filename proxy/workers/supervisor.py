@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import logging
+import os
+import secrets
 import signal
 import socket
 import sys
@@ -41,6 +43,9 @@ _SCRAPE_TIMEOUT = 5.0
 _GRACE = 15.0
 # Unread bytes of a worker above which it gets no more requests.
 _MAX_UNREAD = 2**20
+
+# Environment variable of workers: a secret that they share, for TLS session tickets.
+TICKET_SECRET = "_GANTRY_TICKET_SECRET"
 
 WORKERS = Family(
     "gantry_workers", family.Kind.GAUGE, "Worker processes by state: serving clients, or down.", ("state",)
@@ -309,4 +314,5 @@ def _status_name(status: int) -> str:
 
 async def supervise(settings: Settings, arguments: Sequence[str]) -> int:
     """Run workers with the arguments of this program; see `Supervisor.run`."""
+    os.environ[TICKET_SECRET] = secrets.token_hex(32)
     return await Supervisor(settings, (sys.executable, "-m", "proxy", *arguments)).run()

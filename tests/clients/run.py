@@ -192,6 +192,7 @@ def _tls(directory: Path) -> str:
     authority.cert_pem.write_to_path(directory / _AUTHORITY)
     chain, key = directory / "chain.pem", directory / "key.pem"
     certificate.private_key_pem.write_to_path(key)
+    key.chmod(0o600)
     for number, part in enumerate(certificate.cert_chain_pems):
         part.write_to_path(chain, append=bool(number))
     return f"""

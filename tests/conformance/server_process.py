@@ -117,5 +117,6 @@ def _issue(directory: Path) -> tuple[Path, Path, Path]:
     issued = ca.issue_cert(SERVER_NAME)
     certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
     key.write_bytes(issued.private_key_pem.bytes())
+    key.chmod(0o600)
     authority.write_bytes(ca.cert_pem.bytes())
     return certificate, key, authority

@@ -16,8 +16,9 @@ from tests.paths import ROOT
 FILE = ROOT / "deploy" / "gantry.toml"
 # A setting or a table that is commented out.
 _COMMENTED = re.compile(r"# (\[.*\]|\w+ = \S.*|\[\[.*\]\] .*)")
-# A list of tables in the model; in the file it is an inline list whose keys are settings of their own.
-DEFAULTS: dict[str, Any] = {item.key: item.default for item in settings() if item.key != "listen.advertise_rules"}
+# Lists of tables in the model; in the file their keys are settings of their own.
+_LISTS = ("listen.advertise_rules", "tls.certificates")
+DEFAULTS: dict[str, Any] = {item.key: item.default for item in settings() if item.key not in _LISTS}
 # The short form of a listener is its address.
 DEFAULTS["listen"] = [item["address"] for item in DEFAULTS["listen"]]
 

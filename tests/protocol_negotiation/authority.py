@@ -23,6 +23,7 @@ class Authority:
         certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         key.write_bytes(issued.private_key_pem.bytes())
+        key.chmod(0o600)
         client_ca = self.ca_file if client_auth is not ClientAuth.NONE else None
         return TlsFiles(certificate, key, None, client_ca, client_auth)
 

@@ -104,6 +104,7 @@ def certify(folder: Path) -> tuple[dict[str, Path], ssl.SSLContext]:
     files["certificate"].write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
     (folder / "authority.pem").write_bytes(authority.cert_pem.bytes())
     files["key"].write_bytes(issued.private_key_pem.bytes())
+    files["key"].chmod(0o600)
     context = ssl.create_default_context()
     authority.configure_trust(context)
     return files, context

@@ -9,6 +9,7 @@ from functools import partial
 import anyio
 
 from protocol_negotiation.peer import UNIX_PREFIX
+from protocol_negotiation.tls_client import ClientTlsSource
 from proxy.backends.cluster.membership import Membership
 from proxy.backends.cluster.name_servers import NameServers
 from proxy.backends.cluster.replica_selector import Reader, ReplicaSelector, reader
@@ -46,13 +47,19 @@ class ClusterBackend:
     """The backend for a RocketMQ cluster. Call `start`, then `run` in a task while it is in use, then `close`."""
 
     def __init__(
-        self, settings: ClusterSettings, wheel: TimeoutWheel, push: Push, upstreams: UpstreamCounts | None = None
+        self,
+        settings: ClusterSettings,
+        wheel: TimeoutWheel,
+        push: Push,
+        upstreams: UpstreamCounts | None = None,
+        tls: ClientTlsSource | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._settings = settings
         self._wheel = wheel
         self._upstreams = UpstreamCounts() if upstreams is None else upstreams
-        self._name_servers = NameServers(settings.namesrv, wheel, settings.connect_timeout, self._upstreams)
+        self._tls = tls
+        self._name_servers = NameServers(settings.namesrv, wheel, settings.connect_timeout, self._upstreams, tls)
         self._routes = RouteCache(
             self._name_servers.route, self._loop.time, settings.route_refresh, settings.route_idle
         )
@@ -371,6 +378,7 @@ class ClusterBackend:
             on_lost,
             self._upstreams,
             dial=self._socket,
+            tls=self._tls,
         )
 
     def _close_unlisted_servers(self) -> None:

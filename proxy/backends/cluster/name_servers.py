@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+from protocol_negotiation.tls_client import ClientTlsSource
 from proxy.backends.cluster.server_connection import ServerConnection
 from proxy.observability.metrics.upstream import UpstreamCounts
 from remoting import command as commands
@@ -24,10 +25,15 @@ class NameServers:
     """All name servers of a cluster. They do not communicate, so each may lack brokers that another one lists."""
 
     def __init__(
-        self, addresses: Sequence[str], wheel: TimeoutWheel, timeout: float, upstreams: UpstreamCounts | None = None
+        self,
+        addresses: Sequence[str],
+        wheel: TimeoutWheel,
+        timeout: float,
+        upstreams: UpstreamCounts | None = None,
+        tls: ClientTlsSource | None = None,
     ) -> None:
         self._servers = [
-            ServerConnection(address, wheel, _refuse, timeout, upstreams=upstreams) for address in addresses
+            ServerConnection(address, wheel, _refuse, timeout, upstreams=upstreams, tls=tls) for address in addresses
         ]
         self._timeout = timeout
 

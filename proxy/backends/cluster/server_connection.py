@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable
 
+from protocol_negotiation import handshake_failure
 from protocol_negotiation.peer import HostPort
+from protocol_negotiation.tls_client import ClientTlsSource
 from proxy.observability.metrics.upstream import UpstreamCounts
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, Handler, RemotingConnection
@@ -66,6 +69,7 @@ class ServerConnection:
         on_lost: Callable[["ServerConnection"], None] | None = None,
         upstreams: UpstreamCounts | None = None,
         dial: str | None = None,
+        tls: ClientTlsSource | None = None,
     ) -> None:
         self.address = address
         self._dialled = HostPort.parse(dial or address)
@@ -74,6 +78,7 @@ class ServerConnection:
         self._connect_timeout = connect_timeout
         self._on_lost = on_lost
         self._upstreams = UpstreamCounts() if upstreams is None else upstreams
+        self._tls = tls
         # The open connection, or None.
         self.connection: RemotingConnection | None = None
         self._waiting: deque[Callable[[RemotingConnection | None], None]] = deque()
@@ -143,7 +148,7 @@ class ServerConnection:
         except (OSError, TimeoutError) as error:
             self.failed_at = asyncio.get_running_loop().time()
             self._upstreams.failed += 1
-            _log.warning("cannot connect to %s: %s", self.address, str(error) or "timed out")
+            _log.warning("cannot connect to %s: %s", self.address, self._failure(error))
         finally:
             self._dialling = None
             self.connection = connection
@@ -156,7 +161,7 @@ class ServerConnection:
                     _log.exception("sending a request to %s failed", self.address)
 
     async def _open(self) -> RemotingConnection:
-        loop, address = asyncio.get_running_loop(), self._dialled
+        loop, address, tls = asyncio.get_running_loop(), self._dialled, self._tls
 
         def upstream() -> Upstream:
             return Upstream(self._wheel, self._handler, self._lost, name=self.address, limits=_LIMITS)
@@ -164,10 +169,26 @@ class ServerConnection:
         async with asyncio.timeout(self._connect_timeout):
             if address.is_unix:
                 _, connection = await loop.create_unix_connection(upstream, address.unix_path)
-            else:
+            elif tls is None:
                 _, connection = await loop.create_connection(upstream, address.host, address.port)
+            else:
+                _, connection = await loop.create_connection(
+                    upstream,
+                    address.host,
+                    address.port,
+                    ssl=tls.context,
+                    server_hostname=tls.server_name or address.host,
+                )
         self._upstreams.opened(connection)
         return connection
+
+    def _failure(self, error: OSError | TimeoutError) -> str:
+        """Return the text of a failed attempt to connect; count a failed TLS handshake."""
+        if not isinstance(error, ssl.SSLError):
+            return str(error) or "timed out"
+        cause, text = handshake_failure.explain(error)
+        self._upstreams.tls_failures[cause] += 1
+        return text
 
     def _lost(self, connection: RemotingConnection) -> None:
         self._upstreams.closed(connection)

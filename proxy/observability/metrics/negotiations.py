@@ -17,7 +17,8 @@ HANDSHAKES = Family("gantry_tls_handshakes", Kind.COUNTER, "Completed TLS handsh
 FAILED_HANDSHAKES = Family(
     "gantry_tls_failures",
     Kind.COUNTER,
-    "Failed TLS handshakes, by reason: OpenSSL's, `lost` if the client disconnected, or `timeout`.",
+    "Failed TLS handshakes, by reason: OpenSSL's, a client certificate's problem, `lost` if the client disconnected, "
+    "or `timeout`.",
     ("reason",),
 )
 

@@ -15,6 +15,12 @@ CLOSED = Family(
     ("cause",),
 )
 FAILED = Family("gantry_upstream_dial_failures", Kind.COUNTER, "Failed attempts to connect to a broker or name server.")
+TLS_FAILURES = Family(
+    "gantry_upstream_tls_failures",
+    Kind.COUNTER,
+    "Failed TLS handshakes with brokers and name servers, by OpenSSL's reason or the certificate's problem.",
+    ("reason",),
+)
 BYTES = Family(
     "gantry_upstream_bytes",
     Kind.COUNTER,
@@ -26,10 +32,14 @@ _SUMS = ("received_bytes", "sent_bytes", "answers", "undecodable")
 
 
 class UpstreamCounts:
-    """Counts of upstream connections, and sums of their own counts. failed: number of failed attempts to connect."""
+    """Counts of upstream connections, and sums of their own counts. failed: number of failed attempts to connect.
+
+    tls_failures: number of those that failed in the TLS handshake, by cause.
+    """
 
     def __init__(self) -> None:
         self.failed = 0
+        self.tls_failures: Counter[str] = Counter()
         self._opened = 0
         self._closed: Counter[str] = Counter()
         self._open: set[RemotingConnection] = set()
@@ -65,4 +75,5 @@ class UpstreamCounts:
         yield OPENED, {(): self._opened}
         yield CLOSED, {(cause,): count for cause, count in self._closed.items()}
         yield FAILED, {(): self.failed}
+        yield TLS_FAILURES, {(cause,): count for cause, count in self.tls_failures.items()}
         yield BYTES, {("in",): self._sum("received_bytes"), ("out",): self._sum("sent_bytes")}

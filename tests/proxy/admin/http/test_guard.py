@@ -297,6 +297,7 @@ def certified(authority: trustme.CA, folder: Path, name: str = "server") -> dict
     files = {"certificate": folder / f"{name}.pem", "key": folder / f"{name}.key"}
     files["certificate"].write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
     files["key"].write_bytes(issued.private_key_pem.bytes())
+    files["key"].chmod(0o600)
     return {key: str(file) for key, file in files.items()}
 
 
@@ -356,6 +357,7 @@ async def test_changed_certificate_is_used_without_a_restart(authority: trustme.
 async def test_invalid_certificate_is_an_error_at_startup(tmp_path: Path) -> None:
     """The error is reported before clients are served."""
     (tmp_path / "file").write_text("no certificate")
+    (tmp_path / "file").chmod(0o600)
     files = {"certificate": tmp_path / "file", "key": tmp_path / "file"}
     with pytest.raises(TlsError, match="file with"):
         App(Settings(listen=["127.0.0.1:0"], embedded={"directory": tmp_path / "b"}, admin=files))

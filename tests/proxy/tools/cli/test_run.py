@@ -131,6 +131,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, P
     authority = trustme.CA()
     issued = authority.issue_cert("localhost", HOST)
     issued.private_key_pem.write_to_path(str(directory / "key.pem"))
+    (directory / "key.pem").chmod(0o600)
     with (directory / "cert.pem").open("wb") as file:
         file.writelines(blob.bytes() for blob in issued.cert_chain_pems)
     authority.cert_pem.write_to_path(str(directory / "ca.pem"))

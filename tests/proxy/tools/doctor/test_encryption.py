@@ -24,6 +24,7 @@ def certify(
     files = {"certificate": folder / "server.pem", "key": folder / "server.key", "authority": folder / "ca.pem"}
     files["certificate"].write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
     files["key"].write_bytes(issued.private_key_pem.bytes())
+    files["key"].chmod(0o600)
     files["authority"].write_bytes(authority.cert_pem.bytes())
     return files
 

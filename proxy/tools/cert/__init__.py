@@ -1,0 +1,1 @@
+"""`gantry cert`: a certificate authority for development, and certificates that it issues."""
