@@ -192,7 +192,12 @@ def _test_pop_offsets(data: bytes) -> None:
 
 # Filters.
 
-_MESSAGES = ({}, {"a": "1", "b": "x", "c": "true"}, {"a": "", "b": "9" * 400, "c": "-1e9"}, {"a": "NaN", "TAGS": "t"})
+_MESSAGES: tuple[dict[str, str], ...] = (
+    {},
+    {"a": "1", "b": "x", "c": "true"},
+    {"a": "", "b": "9" * 400, "c": "-1e9"},
+    {"a": "NaN", "TAGS": "t"},
+)
 
 
 def _test_filter(data: bytes) -> None:
