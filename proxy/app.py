@@ -34,6 +34,7 @@ from proxy.core.handlers import HANDLERS
 from proxy.core.messaging import Messaging
 from proxy.core.push_relay import relay
 from proxy.core.remoting_channel import RemotingChannel
+from proxy.core.signing import Signer
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.frontends import http_health
 from proxy.frontends.certificates import Certificates
@@ -49,6 +50,7 @@ from proxy.observability.metrics.transactions import CountedTransactions
 from proxy.operations.services import AdminServices
 from proxy.replication.heartbeat_sync import HeartbeatSync
 from proxy.replication.sync_topic import SyncTopic
+from proxy.settings.cluster import ClientSignatures
 from proxy.settings.loading import Sources
 from proxy.settings.model import Settings
 from proxy.traffic_rules.engine import RuleEngine
@@ -94,6 +96,7 @@ class App:
         self.registry = ClientRegistry(settings.client_expiry)
         self.tracing = self._new_tracing()
         self.core = self._new_core()
+        self.core.signer = self._new_signer()
         self.rules = RuleEngine(self.core, settings.rules, self.metrics)
         # Notified of every client connection, remoting or gRPC.
         self.connection_listeners: list[ConnectionListener] = [
@@ -127,7 +130,14 @@ class App:
         directory = settings.embedded.directory
         self._node = None if directory is None else Node(settings, directory, push)
         self.backend: ClusterBackend | EmbeddedBackend = (
-            ClusterBackend(settings.cluster, self._wheel, push, self.metrics.upstreams, self.certificates.cluster)
+            ClusterBackend(
+                settings.cluster,
+                self._wheel,
+                push,
+                self.metrics.upstreams,
+                self.certificates.cluster,
+                self.core.signer,
+            )
             if self._node is None
             else self._node.backend
         )
@@ -159,6 +169,12 @@ class App:
             (membership.notify, self._count_change, self._announce_change),
             ListenerRoutes(),
         )
+
+    def _new_signer(self) -> Signer | None:
+        """Return the signer of requests to brokers; None if all signatures pass unchanged and Gantry has none."""
+        cluster = self.settings.cluster
+        credentials, resigns = cluster.credentials, cluster.client_signatures is ClientSignatures.CHECK
+        return Signer(credentials, resigns=resigns) if credentials is not None or resigns else None
 
     def _new_recorder(self) -> "Recorder | None":
         """Return the recorder of traffic records, if configured. Raises TrafficError."""

@@ -18,6 +18,7 @@ from remoting.command import RemotingCommand
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
 SECURITY_TOKEN = "SecurityToken"
+SIGNATURE_FIELDS = (ACCESS_KEY, SIGNATURE, SECURITY_TOKEN)
 
 # Clients up to 4.9.3 add this field of QUERY_MESSAGE after they have signed the request.
 _UNSIGNED_FIELD = "_UNIQUE_KEY_QUERY"

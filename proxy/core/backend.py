@@ -47,7 +47,7 @@ class Backend(Protocol):
     def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> Coroutine[Any, Any, None]:
         """Register the client as a member of its groups at these brokers, with its session's last heartbeat.
 
-        Returns when each broker has answered or failed.
+        Returns when each broker has answered or failed. Raises NotPermitted if brokers denied it and none accepted it.
         """
 
     def unregister(

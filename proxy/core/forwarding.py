@@ -8,12 +8,13 @@ from proxy.core.context import Context
 from proxy.core.membership import touch
 from proxy.core.messaging import Messaging, Reply
 from remoting import command as commands
-from remoting import pop, properties
+from remoting import messages, pop, properties
 from remoting.batch_ack import BatchAckBody
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import BrokerNotNamed, TopicNotExist
+from remoting.errors import BrokerNotNamed, InvalidRequest, TopicNotExist
 from remoting.ids import RecallHandle
+from remoting.names import RETRY_PREFIX
 from remoting.requests import SEND_FIELD_NAMES
 from remoting.routes import TopicRoute
 
@@ -126,21 +127,62 @@ _BROKER_OF_HANDLE: dict[int, Callable[[Context], str | None]] = {
 # Changes to requests that a broker would otherwise misread because they come through a proxy.
 
 
-def _use_broker_clock(_: Messaging, context: Context) -> None:
+def _use_broker_clock(core: Messaging, context: Context) -> None:
     """Set bornTime to 0: a broker that compares it with its own clock would end the poll early."""
-    if "Signature" not in context.fields:
+    if core.may_change(context):
         context.fields["bornTime"] = "0"
 
 
 def _set_born_host(core: Messaging, context: Context) -> None:
-    """Store the producer's address in a property: the broker only sees ours. Signed requests stay unchanged."""
-    if not core.settings.born_host or "Signature" in context.fields:
+    """Store the producer's address in a property: the broker only sees ours. Raises InvalidRequest.
+
+    Signed requests stay unchanged, but must not contain another address. gRPC clients set the property by the API.
+    """
+    if not core.settings.born_host:
         return
     name = SEND_FIELD_NAMES[context.code].properties
     text = context.fields.get(name, "")
-    if properties.BORN_HOST not in text and len(text) < _MAX_PROPERTIES_LENGTH:
-        context.fields[name] = properties.append(text, properties.BORN_HOST, context.channel.session.address)
+    address = context.channel.session.address
+    if properties.BORN_HOST in text and not _may_name_born_host(context, properties.get(text, properties.BORN_HOST)):
+        if not core.may_change(context):
+            raise _forged_born_host(context)
+        pairs = properties.decode(text)
+        del pairs[properties.BORN_HOST]
+        text = context.fields[name] = properties.encode(pairs)
+    if properties.BORN_HOST not in text and len(text) < _MAX_PROPERTIES_LENGTH and core.may_change(context):
+        context.fields[name] = properties.append(text, properties.BORN_HOST, address)
 
+
+def _check_born_hosts(core: Messaging, context: Context) -> None:
+    """Reject a batch with messages that contain another address than the producer's. Raises InvalidRequest."""
+    command = context.command
+    if not core.settings.born_host or _BORN_HOST not in command.body:
+        return
+    for message in messages.iterate_batch(command.body):
+        if not _may_name_born_host(context, properties.get(message.properties, properties.BORN_HOST)):
+            raise _forged_born_host(context)
+
+
+def _may_name_born_host(context: Context, host: str | None) -> bool:
+    """Return whether a message may have this address of its producer.
+
+    A message that a consumer sends back for a retry has the address of its first producer.
+    """
+    return (
+        host is None
+        or host == context.channel.session.address
+        or not context.channel.signs
+        or (context.topic or "").startswith(RETRY_PREFIX)
+    )
+
+
+def _forged_born_host(context: Context) -> InvalidRequest:
+    return InvalidRequest(
+        f"the property {properties.BORN_HOST} is not the client's address {context.channel.session.address}"
+    )
+
+
+_BORN_HOST = properties.BORN_HOST.encode()
 
 _ADAPTATIONS: dict[int, Callable[[Messaging, Context], None]] = {
     RequestCode.POP_MESSAGE: _use_broker_clock,
@@ -148,4 +190,5 @@ _ADAPTATIONS: dict[int, Callable[[Messaging, Context], None]] = {
     RequestCode.NOTIFICATION: _use_broker_clock,
     RequestCode.SEND_MESSAGE: _set_born_host,
     RequestCode.SEND_MESSAGE_V2: _set_born_host,
+    RequestCode.SEND_BATCH_MESSAGE: _check_born_hosts,
 }

@@ -12,6 +12,7 @@ class GrpcChannel(Client):
     protocol: ChannelProtocol = "grpc"
     # Each rpc is observed as a whole by the gRPC frontend.
     observed = False
+    signs = False
 
     def __init__(self, client_id: str, peer: Peer) -> None:
         super().__init__(client_id, peer, TELEMETRY_PUSH)

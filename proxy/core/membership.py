@@ -6,6 +6,7 @@ are notified of the change.
 """
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Collection, Iterable
 
@@ -17,6 +18,7 @@ from proxy.core.messaging import Messaging
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from remoting.errors import NotPermitted
 from remoting.names import RETRY_PREFIX
 from remoting.routes import TopicRoute
 from remoting.tasks import spawn_quietly
@@ -28,6 +30,8 @@ _REPETITION_SECONDS = 5.0
 
 async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     """HEART_BEAT: record the client's groups and register it at its brokers before answering.
+
+    Raises NotPermitted if the brokers deny it, which also ends its membership.
 
     The answer does not offer heartbeats without subscriptions (HEART_BEAT V2): a broker that restarts between two of
     them would miss the subscriptions, and its client does not notice the restart behind a proxy.
@@ -66,7 +70,11 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     session.known_brokers |= brokers
     session.registered_brokers |= targets
     # With its present groups: it may have left one of them meanwhile.
-    await _register(core, channel, current.groups, targets)
+    try:
+        await _register(core, channel, current.groups, targets)
+    except NotPermitted:
+        await leave(core, channel)
+        raise
     core.changed(changes)
     return commands.success()
 
@@ -84,7 +92,13 @@ def touch(core: Messaging, channel: Channel, brokers: Iterable[str]) -> None:
     member = core.registry.member(channel)
     if targets and member is not None and session.heartbeat is not None:
         session.registered_brokers |= targets
-        spawn_quietly(_register(core, channel, member.groups, targets))
+        spawn_quietly(_register_in_background(core, channel, member.groups, targets))
+
+
+async def _register_in_background(core: Messaging, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
+    # Its next heartbeat is answered with the brokers' denial.
+    with contextlib.suppress(NotPermitted):
+        await _register(core, channel, groups, brokers)
 
 
 async def _register(core: Messaging, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
@@ -126,6 +140,8 @@ async def leave(
         # Brokers that restart receive this heartbeat: it must not contain the left groups.
         session.heartbeat = session.heartbeat.copy()
         session.heartbeat.body = heartbeats.without(session.heartbeat.body, leaving)
+        if core.signer is not None:
+            core.signer.sign_changed(session.heartbeat)
     # The group's members query the brokers when they are notified, so the brokers come first.
     await core.backend.unregister(channel, leaving, unregister_command)
     core.changed(changes)

@@ -21,6 +21,7 @@ from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.context import Context
 from proxy.core.events import Observer, notify
 from proxy.core.events.request import of_request
+from proxy.core.signing import Signer
 from proxy.settings.model import Settings
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
@@ -80,6 +81,8 @@ class Messaging:
         self._checks: tuple[Check, ...] = (*checks, self.budget, self.drain)
         # Wraps the handling of all requests while traffic rules are active.
         self.gate: Gate | None = None
+        # Signs requests to brokers, if Gantry has credentials.
+        self.signer: Signer | None = None
         self.observers = list(observers)
         self._listeners = listeners
 
@@ -123,6 +126,10 @@ class Messaging:
             if entrance is None and may_end_poll(context):
                 self.drain.watch(reply)
         return reply
+
+    def may_change(self, context: Context) -> bool:
+        """Return whether a request may be changed: not if the client's signature of it goes to the brokers."""
+        return "Signature" not in context.fields or (self.signer is not None and self.signer.resigns)
 
     def end_polls(self, channel: Channel) -> None:
         """Cancel the in-flight long polls of a channel that has closed, which releases their share of the budget."""

@@ -21,6 +21,7 @@ class RemotingChannel(RemotingConnection):
     supports_go_away = True
     producers_represented = False
     leave_cause = "unregistered"
+    signs = True
 
     peer: Peer
 

@@ -55,6 +55,8 @@ def _cluster(backend: ClusterBackend) -> Iterator[Check]:
         yield Check(Aspect.BACKEND, "pass")
     if lost:
         yield Check(Aspect.BROKERS, "warn", f"cannot be reached: {', '.join(sorted(lost))}")
+    elif backend.denied_by:
+        yield Check(Aspect.BROKERS, "warn", f"deny Gantry's own requests: {', '.join(sorted(backend.denied_by))}")
     else:
         yield Check(Aspect.BROKERS, "pass")
 

@@ -36,6 +36,7 @@ class Operator:
     supports_go_away = False
     producers_represented = False
     leave_cause = "unregistered"
+    signs = False
 
     def __init__(self) -> None:
         self.peer = Peer(_ADDRESS, _ADDRESS)

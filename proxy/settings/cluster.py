@@ -1,8 +1,20 @@
 """Settings of the RocketMQ cluster behind the proxy (table `cluster`)."""
 
-from pydantic import Field
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import Field, model_validator
 
 from proxy.settings.field_types import RemoteAddresses, SettingsTable
+from remoting.signature import Credentials
+
+
+class ClientSignatures(StrEnum):
+    """The judge of the requests that remoting clients have signed, and their signature towards the brokers."""
+
+    PASS = "pass"
+    CHECK = "check"
+    BOTH = "both"
 
 
 class ClusterSettings(SettingsTable):
@@ -15,4 +27,41 @@ class ClusterSettings(SettingsTable):
         10.0, gt=0, description="timeout of a request to a broker in seconds; long polls have their own"
     )
     route_refresh: float = Field(10.0, gt=0, description="seconds between refreshes of routes and brokers")
+    access_key: str | None = Field(
+        None, min_length=1, description="user of Gantry's own requests to brokers; default: they are not signed"
+    )
+    secret_key: str | None = Field(None, min_length=1, repr=False, description="secret of access_key")
+    secret_key_file: Path | None = Field(None, description="file with the secret of access_key; replaces secret_key")
+    client_signatures: ClientSignatures = Field(
+        ClientSignatures.BOTH,
+        description="requests that remoting clients have signed: pass (brokers judge them, and Gantry those that "
+        "it answers itself), check (Gantry judges them, and replaces the signature by its own, or removes it without "
+        "access_key), both (Gantry judges them, and their signatures go to the brokers where nothing is changed)",
+    )
     route_idle: float = Field(300.0, gt=0, description="seconds without use after which a cached route is dropped")
+
+    @model_validator(mode="after")
+    def _check_credentials(self) -> "ClusterSettings":
+        if (self.access_key is None) != (self.secret_key is None and self.secret_key_file is None):
+            raise ValueError("access_key needs secret_key or secret_key_file, and they need access_key")
+        return self
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """Gantry's credentials towards brokers; None without. Raises ValueError if the file cannot be used."""
+        if self.access_key is None:
+            return None
+        secret = self.secret_key if self.secret_key_file is None else self._read_secret(self.secret_key_file)
+        assert secret is not None
+        return Credentials(self.access_key, secret)
+
+    @staticmethod
+    def _read_secret(file: Path) -> str:
+        try:
+            secret = file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise ValueError(f"secret_key_file {file}: {reason}") from None
+        if not secret:
+            raise ValueError(f"secret_key_file {file} is empty")
+        return secret

@@ -62,7 +62,10 @@ def _keys(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def check_backend(settings: Settings) -> None:
-    """Check that the settings name either a cluster or an embedded broker, and TLS that it has. Raises ConfigError."""
+    """Check that the settings name either a cluster or an embedded broker, and TLS and a secret that it has.
+
+    Raises ConfigError.
+    """
     cluster, directory = settings.cluster.namesrv, settings.embedded.directory
     if cluster and directory is not None:
         raise ConfigError(
@@ -82,6 +85,10 @@ def check_backend(settings: Settings) -> None:
         )
     if directory is not None and settings.cluster_tls.enabled:
         raise ConfigError("cluster_tls.enabled needs cluster.namesrv: the embedded broker is in this process")
+    try:
+        _ = settings.cluster.credentials
+    except ValueError as error:
+        raise ConfigError(f"cluster.{error}") from None
     if directory is None and settings.embedded.listen is not None:
         raise ConfigError("embedded.listen needs embedded.directory (--embedded DIR)")
 

@@ -16,14 +16,13 @@ from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.requests import REQUESTS, SEND_FIELD_NAMES
 from remoting.routes import TopicRoute
+from remoting.signature import SIGNATURE_FIELDS
 from remoting.tasks import spawn_quietly
 
 # Property of every copy, with the rule's name. Messages that have it are not copied again.
 MIRRORED = "GANTRY_MIRROR"
 # Seconds that a broker has to store a copy.
 _TIMEOUT = 3.0
-# Credentials sign the original request only.
-_CREDENTIALS = ("AccessKey", "Signature", "SecurityToken")
 
 
 class Outcome(StrEnum):
@@ -102,7 +101,8 @@ def _copy(rule: Mirror, original: RemotingCommand) -> RemotingCommand | None:
         body = marked
     elif properties.get(text, MIRRORED) is not None or int(flag) & messages.TRANSACTION_MASK:
         return None
-    fields = {name: value for name, value in original.fields.items() if name not in _CREDENTIALS}
+    # The signature is the original request's only.
+    fields = {name: value for name, value in original.fields.items() if name not in SIGNATURE_FIELDS}
     fields[names.properties] = properties.append(text, MIRRORED, rule.name)
     fields[names.topic] = rule.to
     copy = commands.request(original.code, fields, body)

@@ -52,6 +52,7 @@ class FakeChannel:
     supports_go_away: bool = True
     producers_represented: bool = False
     leave_cause: str = "unregistered"
+    signs: bool = True
     requests: list[RemotingCommand] = field(default_factory=list)
     oneways: list[RemotingCommand] = field(default_factory=list)
     pauses: int = 0

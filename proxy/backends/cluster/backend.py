@@ -18,11 +18,12 @@ from proxy.backends.cluster.server_connection import Reply, ServerConnection
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.client_registry import Groups
+from proxy.core.signing import Signer
 from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.upstream import UpstreamCounts
 from proxy.settings.cluster import ClusterSettings
 from remoting import command as commands
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, UnsupportedRequest
@@ -53,13 +54,17 @@ class ClusterBackend:
         push: Push,
         upstreams: UpstreamCounts | None = None,
         tls: ClientTlsSource | None = None,
+        signer: Signer | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._settings = settings
         self._wheel = wheel
         self._upstreams = UpstreamCounts() if upstreams is None else upstreams
         self._tls = tls
-        self._name_servers = NameServers(settings.namesrv, wheel, settings.connect_timeout, self._upstreams, tls)
+        self._signer = signer
+        self._name_servers = NameServers(
+            settings.namesrv, wheel, settings.connect_timeout, self._upstreams, tls, signer
+        )
         self._routes = RouteCache(
             self._name_servers.route, self._loop.time, settings.route_refresh, settings.route_idle
         )
@@ -68,9 +73,11 @@ class ClusterBackend:
         # Behind a Unix socket is one process, an embedded broker with its name server; its routes have its TCP address.
         namesrv = settings.namesrv[0] if settings.namesrv else ""
         self._socket = namesrv if namesrv.startswith(UNIX_PREFIX) else None
-        self._membership = Membership(self._new_server, self._addresses, push)
+        self._membership = Membership(self._new_server, self._addresses, push, signer)
         self.selector = ReplicaSelector(self._loop.time)
         self._refreshing: asyncio.Task[None] | None = None
+        # Addresses of the brokers that deny Gantry's own requests.
+        self.denied_by: set[str] = set()
         # By broker name, the time in seconds at which no name server listed it.
         self._unknown: dict[str, float] = {}
 
@@ -144,7 +151,11 @@ class ClusterBackend:
         former, self._table = self._table, {**unlisted, **table}
         for name, replicas in table.items():
             addresses = former[name].addresses.values() if name in former else ()
-            self._membership.register_at_new_addresses(name, set(replicas.addresses.values()).difference(addresses))
+            new = set(replicas.addresses.values()).difference(addresses)
+            self._membership.register_at_new_addresses(name, new)
+            if self._signer is not None:
+                for address in new:
+                    self._verify_identity(address)
 
     def _is_live(self, replicas: Replicas) -> bool:
         connected = {address for (address, *_), server in self._servers.items() if server.connection is not None}
@@ -173,6 +184,8 @@ class ClusterBackend:
     def request(
         self, broker: str, spec: RequestSpec, command: RemotingCommand, timeout: float, channel: Channel | None
     ) -> Reply:
+        if self._signer is not None:
+            self._signer.sign_outgoing(channel, command)
         future: Reply = self._loop.create_future()
         replicas = self._table.get(broker)
         if replicas is None:
@@ -188,6 +201,8 @@ class ClusterBackend:
         if replicas is None:
             spawn_quietly(self._oneway_unknown(broker, spec, command, channel))
             return
+        if self._signer is not None:
+            self._signer.sign_outgoing(channel, command)
         server = self._server_for(self.selector.select(replicas, spec, command)[0], channel, spec)
         server.oneway(command)
         if server.connection is not None and server.connection.congested and channel is not None:
@@ -345,6 +360,18 @@ class ClusterBackend:
             "event",
             self._routes.counts,
         )
+        if self._signer is not None:
+            metrics.counter(
+                "gantry_signed_requests",
+                "Requests to brokers signed with Gantry's credentials, by their origin (gantry, client).",
+                "origin",
+                self._signer.counts,
+            )
+        metrics.gauge(
+            "gantry_brokers_denying",
+            "Broker addresses that deny Gantry's own requests.",
+            lambda: len(self.denied_by),
+        )
         metrics.gauge("gantry_routes", "Topics in the route cache.", lambda: len(self._routes))
 
     def _addresses(self, broker: str) -> Iterable[str]:
@@ -385,6 +412,7 @@ class ClusterBackend:
         """Close connections without in-flight requests to addresses that no name server lists any more."""
         listed = {address for replicas in self._table.values() for address in replicas.addresses.values()}
         self.selector.keep_failures(listed)
+        self.denied_by &= listed
         for key in [key for key in self._servers if key[0] not in listed]:
             server = self._servers[key]
             if server.connection is None or not server.connection.pending:
@@ -395,9 +423,32 @@ class ClusterBackend:
         for server in self._servers.values():
             connection = server.connection
             if connection is not None and now - connection.read_at > _KEEPALIVE / 2:
-                heartbeat = commands.request(RequestCode.HEART_BEAT, body=_KEEPALIVE_BODY)
-                reply = connection.request(heartbeat, _KEEPALIVE_TIMEOUT)
-                reply.add_done_callback(lambda done: done.cancelled() or done.exception())
+                self._send_keepalive(server)
+
+    def _send_keepalive(self, server: ServerConnection) -> None:
+        heartbeat = commands.request(RequestCode.HEART_BEAT, body=_KEEPALIVE_BODY)
+        if self._signer is not None:
+            self._signer.sign(heartbeat)
+        reply: Reply = self._loop.create_future()
+        reply.add_done_callback(partial(self._note_identity, server.address))
+        server.request(heartbeat, _KEEPALIVE_TIMEOUT, reply)
+
+    def _verify_identity(self, address: str) -> None:
+        """Let a new broker check Gantry's credentials before clients depend on them."""
+        self._send_keepalive(self._server_for(address, None, REQUESTS[RequestCode.HEART_BEAT]))
+
+    def _note_identity(self, address: str, reply: Reply) -> None:
+        """Log if a broker accepts Gantry's own requests no longer, or again."""
+        if reply.cancelled() or reply.exception() is not None:
+            return
+        denied = reply.result().code == ResponseCode.NO_PERMISSION
+        if denied and address not in self.denied_by:
+            _log.error(
+                "the broker %s denies Gantry's own requests: check cluster.access_key and its secret: %s",
+                address,
+                reply.result().remark,
+            )
+        (self.denied_by.add if denied else self.denied_by.discard)(address)
 
 
 def _refuse(_: RemotingConnection, command: RemotingCommand) -> None:

@@ -8,6 +8,7 @@ connections close and the brokers drop its members at once.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from functools import partial
 
 from proxy.backends.cluster.membership_connections import MembershipConnection, MembershipConnections
@@ -16,10 +17,12 @@ from proxy.backends.cluster.server_connection import Reply, ServerConnection
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.client_registry import INNER_PRODUCER, Groups, Role
+from proxy.core.signing import Signer
 from remoting import command as commands
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
+from remoting.errors import NotPermitted
 from remoting.tasks import spawn_quietly
 
 _log = logging.getLogger("gantry.membership")
@@ -32,6 +35,18 @@ _CONNECTION_TIMEOUT = 10.0
 # name servers report its return (`register_at_new_addresses`).
 _RETRY_DELAY = 1.0
 _MAX_RETRIES = 120
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """Result of a membership request: whether it reached the broker, and its answer. denial: the broker's remark."""
+
+    reached: bool
+    accepted: bool = False
+    denial: str | None = None
+
+
+_UNREACHED, _UNANSWERED, _ACCEPTED = _Result(False), _Result(True), _Result(True, accepted=True)
 
 
 class Registration:
@@ -52,7 +67,7 @@ class Membership:
     """Registers clients at brokers, with the last heartbeat of their sessions.
 
     new_server: makes the connection to an address. addresses: returns a broker's addresses, masters and slaves. push:
-    receives the brokers' requests to clients.
+    receives the brokers' requests to clients. signer: signs the requests, if Gantry has credentials.
     """
 
     def __init__(
@@ -60,10 +75,12 @@ class Membership:
         new_server: Callable[[str, Handler, Callable[[ServerConnection], None]], ServerConnection],
         addresses: Callable[[str], Iterable[str]],
         push: Push,
+        signer: Signer | None = None,
     ) -> None:
         self._new_server = new_server
         self._addresses = addresses
         self._push = push
+        self._signer = signer
         self._connections = MembershipConnections()
         # By address and number of the membership connection.
         self._servers: dict[tuple[str, int], ServerConnection] = {}
@@ -71,7 +88,10 @@ class Membership:
         self._retrying: set[tuple[str, int]] = set()
 
     async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
-        """Send the client's heartbeat to these brokers; return when each has answered or failed."""
+        """Send the client's heartbeat to these brokers; return when each has answered or failed.
+
+        Raises NotPermitted if brokers denied it and none accepted it.
+        """
         registration = self._registrations.setdefault(channel, Registration())
         async with registration.lock:
             if channel.closed:
@@ -87,7 +107,12 @@ class Membership:
                 await self._unregister_from(former, channel, _groups(former, channel), None)
                 brokers = registration.brokers
             targets = [(name, address) for name in sorted(brokers) for address in self._addresses(name)]
-            await asyncio.gather(*(self._register_at(channel, connection, name, address) for name, address in targets))
+            results = await asyncio.gather(
+                *(self._register_at(channel, connection, name, address) for name, address in targets)
+            )
+        denials = [result.denial for result in results if result.denial is not None]
+        if denials and not any(result.accepted for result in results):
+            raise NotPermitted(denials[0])
 
     async def unregister(
         self, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None = None
@@ -121,21 +146,28 @@ class Membership:
         """The number of connections to brokers that carry memberships."""
         return len(self._servers)
 
-    async def _register_at(self, channel: Channel, connection: MembershipConnection, broker: str, address: str) -> bool:
+    async def _register_at(
+        self, channel: Channel, connection: MembershipConnection, broker: str, address: str
+    ) -> _Result:
         """Send a client's heartbeat to a broker; retry in the background if it cannot be reached."""
         heartbeat = channel.session.heartbeat
-        if heartbeat is None or await self._send(self._server(broker, address, connection), heartbeat):
-            return True
-        self._retry_later(broker, connection, address)
-        return False
+        if heartbeat is None:
+            return _UNANSWERED
+        result = await self._send(self._server(broker, address, connection), heartbeat, channel)
+        if not result.reached:
+            self._retry_later(broker, connection, address)
+        return result
 
-    async def _send(self, server: ServerConnection, command: RemotingCommand) -> bool:
-        """Send one membership request; return whether it has reached the broker.
+    async def _send(self, server: ServerConnection, command: RemotingCommand, channel: Channel | None) -> _Result:
+        """Send one membership request of a client (None: of Gantry for it).
 
         Waits for a slow broker's reply only up to _REPLY_TIMEOUT: sending the request again would slow it further.
         """
         future: Reply = asyncio.get_running_loop().create_future()
-        server.request(command.copy_with_response(), _CONNECTION_TIMEOUT, future)
+        request = command.copy_with_response()
+        if self._signer is not None:
+            self._signer.sign_outgoing(channel, request)
+        server.request(request, _CONNECTION_TIMEOUT, future)
         name = RequestCode(command.code).name
         await asyncio.wait((future,), timeout=_REPLY_TIMEOUT)
         if not future.done():
@@ -146,14 +178,16 @@ class Membership:
             # A sent request stays pending: if the broker sends nothing until its timeout, the connection is closed.
             future.add_done_callback(lambda late: late.cancelled() or late.exception())
             _log.debug("%s has not answered %s within %.0f s", server.address, name, _REPLY_TIMEOUT)
-            return reached
+            return _UNANSWERED if reached else _UNREACHED
         if (error := future.exception()) is not None:
             _log.debug("%s did not reach %s: %s", name, server.address, error)
-            return False
+            return _UNREACHED
         reply = future.result()
         if reply.code != 0:
             _log.warning("%s rejected %s: %s", server.address, name, reply.remark)
-        return True
+        if reply.code == ResponseCode.NO_PERMISSION:
+            return _Result(reached=True, denial=reply.remark or f"{server.address} permits no {name}")
+        return _ACCEPTED if reply.code == 0 else _UNANSWERED
 
     async def _unregister_from(
         self,
@@ -163,11 +197,12 @@ class Membership:
         unregister_command: RemotingCommand | None,
     ) -> None:
         requests = [unregister_command] if unregister_command is not None else _unregister_commands(channel, groups)
+        sender = channel if unregister_command is not None else None
         # Only over open connections: a broker that has lost its connection has dropped the members by itself.
         servers = [
             server for (_, number), server in self._servers.items() if number == connection.number and server.connection
         ]
-        await asyncio.gather(*(self._send(server, request) for request in requests for server in servers))
+        await asyncio.gather(*(self._send(server, request, sender) for request in requests for server in servers))
         # Only after the replies: brokers handle HEART_BEAT and UNREGISTER_CLIENT on different threads, so the next
         # client in this slot might be removed instead.
         if self._connections.release(connection, channel, groups):
@@ -235,7 +270,7 @@ class Membership:
             # It may have left or moved while this waited for the lock.
             if channel.closed or self._connections.connection_of(channel) is not connection:
                 return True
-            return await self._register_at(channel, connection, broker, address)
+            return (await self._register_at(channel, connection, broker, address)).reached
 
     # Requests of brokers to clients.
 

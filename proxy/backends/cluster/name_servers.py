@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from protocol_negotiation.tls_client import ClientTlsSource
 from proxy.backends.cluster.server_connection import ServerConnection
+from proxy.core.signing import Signer
 from proxy.observability.metrics.upstream import UpstreamCounts
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
@@ -31,11 +32,13 @@ class NameServers:
         timeout: float,
         upstreams: UpstreamCounts | None = None,
         tls: ClientTlsSource | None = None,
+        signer: Signer | None = None,
     ) -> None:
         self._servers = [
             ServerConnection(address, wheel, _refuse, timeout, upstreams=upstreams, tls=tls) for address in addresses
         ]
         self._timeout = timeout
+        self._signer = signer
 
     @property
     def connections(self) -> Sequence[ServerConnection]:
@@ -110,7 +113,11 @@ class NameServers:
 
     async def _ask(self, server: ServerConnection, code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
         future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
-        server.request(commands.request(code, dict(fields)), self._timeout, future)
+        command = commands.request(code, dict(fields))
+        if self._signer is not None:
+            # RocketMQ's own name servers do not check it.
+            self._signer.sign(command)
+        server.request(command, self._timeout, future)
         return await future
 
 

@@ -24,6 +24,8 @@ async def consumer_list(core: Messaging, context: Context) -> RemotingCommand:
     group = context.fields["consumerGroup"]
     client_ids = core.registry.consumer_ids(group)
     reply = await _ask_broker(core, context)
+    if reply is not None and reply.code == ResponseCode.NO_PERMISSION:
+        return reply
     if reply is not None and reply.code == ResponseCode.SUCCESS:
         client_ids |= set(load_object(reply.body).get("consumerIdList") or ())
     if client_ids:
@@ -38,6 +40,8 @@ async def consumer_connections(core: Messaging, context: Context) -> RemotingCom
     group = context.fields["consumerGroup"]
     members = core.registry.members(Role.CONSUMER, group)
     reply = await _ask_broker(core, context)
+    if reply is not None and reply.code == ResponseCode.NO_PERMISSION:
+        return reply
     if reply is not None and reply.code == ResponseCode.SUCCESS:
         connections = load_object(reply.body)
     elif members:

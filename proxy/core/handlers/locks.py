@@ -72,6 +72,11 @@ def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCo
     # Other fields are dropped: each part of the request repeats these.
     common = {name: body[name] for name in _BODY_FIELDS if name in body}
     timeout = core.settings.cluster.request_timeout
+    # A part needs a new signature. For a member of the group, it is Gantry's: the brokers have accepted its heartbeat,
+    # which needs the same permissions.
+    member = core.registry.member(context.channel)
+    locks_own_group = member is not None and body.get("consumerGroup") in member.groups.consumers
+    signer = core.signer if locks_own_group else None
     replies = []
     for broker, share in by_broker.items():
         if len(by_broker) == 1:
@@ -80,5 +85,7 @@ def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCo
         else:
             part = commands.request(context.code, dict(context.fields), orjson.dumps({**common, "mqSet": share}))
             part.fields["bname"] = broker
+            if signer is not None:
+                signer.sign_changed(part)
         replies.append(core.backend.request(broker, context.known_spec, part, timeout, context.channel))
     return replies

@@ -202,7 +202,7 @@ async def test_born_host_is_added_to_the_properties(code: int, name: str, known:
 @pytest.mark.parametrize(
     ("fields", "settings"),
     [
-        ({"i": "__BORNHOST\x011.2.3.4:5\x02"}, None),
+        ({"i": "__BORNHOST\x01192.0.2.7:50000\x02"}, None),
         ({"i": "TAGS\x01a\x02", "Signature": "s"}, None),
         ({"i": "TAGS\x01a\x02"}, Settings(born_host=False)),
     ],

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from proxy.backends.cluster.backend import ClusterBackend
+from proxy.core.signing import Signer
 from proxy.settings.cluster import ClusterSettings
 from remoting import command as commands
 from remoting.codes import RequestCode
@@ -109,12 +110,14 @@ class Cluster:
         self.table.setdefault(name, {})[str(number)] = server.address
         return server
 
-    async def backend(self, *namesrv: str, push: Any = None, **settings: Any) -> ClusterBackend:
+    async def backend(
+        self, *namesrv: str, push: Any = None, signer: Signer | None = None, **settings: Any
+    ) -> ClusterBackend:
         """Start a backend in front of the cluster, by default with one name server."""
         if not namesrv:
             namesrv = ((await self.name_server()).address,)
         wheel = TimeoutWheel(asyncio.get_running_loop().time)
-        backend = ClusterBackend(ClusterSettings(namesrv=list(namesrv), **settings), wheel, push)
+        backend = ClusterBackend(ClusterSettings(namesrv=list(namesrv), **settings), wheel, push, signer=signer)
         self.backends.append(backend)
         await backend.start()
         return backend

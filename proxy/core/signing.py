@@ -1,0 +1,54 @@
+"""Signatures of the requests to brokers and name servers, as Gantry's own user.
+
+Brokers that check permissions accept signed requests only. A remoting client signs its own: they travel on unchanged,
+and the brokers judge them. Gantry signs its own requests, those that stand for gRPC clients' rpcs, and those that it
+had to change.
+"""
+
+from proxy.core.channel import Channel
+from remoting.command import RemotingCommand
+from remoting.signature import SIGNATURE, SIGNATURE_FIELDS, Credentials, sign
+
+
+class Signer:
+    """Signs requests as one user.
+
+    credentials: None to remove signatures instead, for brokers without access control. resigns: whether Gantry signs
+    also the requests that clients have signed. vouches: whether it signs the requests of remoting clients without a
+    signature, because it has authenticated their senders. counts: number of signed requests, by their origin.
+    """
+
+    def __init__(self, credentials: Credentials | None, *, resigns: bool = False, vouches: bool = False) -> None:
+        self._credentials = credentials
+        self.resigns = resigns
+        self._vouches = vouches
+        self.counts = {"gantry": 0, "client": 0}
+
+    def sign(self, command: RemotingCommand) -> None:
+        """Sign a request of Gantry itself. The command gets its own ext fields: observers see the client's."""
+        self.counts["gantry"] += 1
+        self._sign(command)
+
+    def sign_outgoing(self, channel: Channel | None, command: RemotingCommand) -> None:
+        """Sign a request that a channel sends to a broker (None: Gantry itself), unless the client's own stands."""
+        if channel is None or not channel.signs:
+            self.counts["gantry"] += 1
+        elif self.resigns or (self._vouches and SIGNATURE not in command.fields):
+            self.counts["client"] += 1
+        else:
+            return
+        self._sign(command)
+
+    def sign_changed(self, command: RemotingCommand) -> None:
+        """Sign a client's request that was changed, if the client had signed it."""
+        if SIGNATURE in command.fields:
+            self.counts["client"] += 1
+            self._sign(command)
+
+    def _sign(self, command: RemotingCommand) -> None:
+        command.fields = command.header["extFields"] = dict(command.fields)
+        if self._credentials is not None:
+            sign(command, self._credentials)
+        else:
+            for name in SIGNATURE_FIELDS:
+                command.fields.pop(name, None)

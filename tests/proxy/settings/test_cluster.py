@@ -1,0 +1,43 @@
+from pathlib import Path
+
+import pytest
+
+from proxy.settings.loading import ConfigError, check_backend
+from tests.proxy.settings.conftest import Load
+
+
+def test_credentials_are_of_the_settings_or_the_file(loaded: Load, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("sesame\n")
+    assert loaded("").cluster.credentials is None
+    for settings in (
+        loaded(f"[cluster]\naccess_key = 'gantry'\nsecret_key_file = '{file}'"),
+        loaded("[cluster]\naccess_key = 'gantry'", {"CLUSTER__SECRET_KEY": "sesame"}),
+    ):
+        credentials = settings.cluster.credentials
+        assert credentials is not None
+        assert (credentials.access_key, credentials.secret_key) == ("gantry", "sesame")
+        assert "sesame" not in f"{settings!r} {settings.cluster!r} {credentials!r}"
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("access_key = 'gantry'", "secret_key_file"),
+        ("secret_key = 'sesame'", "access_key"),
+        ("client_signatures = 'sometimes'", "client_signatures"),
+    ],
+)
+def test_incomplete_credentials_are_rejected(loaded: Load, toml: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(f"[cluster]\n{toml}")
+    assert "cluster" in str(caught.value)
+    assert message in str(caught.value)
+    assert "sesame" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("file", "message"), [("/absent", "No such file"), ("/dev/null", "is empty")])
+def test_unusable_secret_file_is_rejected_before_the_start(loaded: Load, file: str, message: str) -> None:
+    settings = loaded(f"[cluster]\nnamesrv = 'a:1'\naccess_key = 'gantry'\nsecret_key_file = '{file}'")
+    with pytest.raises(ConfigError, match=rf"cluster\.secret_key_file {file}.*{message}"):
+        check_backend(settings)
