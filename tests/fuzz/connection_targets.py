@@ -108,12 +108,16 @@ def _reencoded(command: commands.RemotingCommand, encoding: SerializeType) -> co
 # HTTP/2.
 
 
+def _pair(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    return name, value
+
+
 def _test_hpack(data: bytes) -> None:
     """Blocks of a connection decode as in the library hpack, and encoded fields decode to themselves.
 
     The input is a sequence of blocks, each after a byte with its length.
     """
-    ours: Decoder[tuple[bytes, bytes]] = Decoder(lambda name, value: (name, value), max_list_size=1 << 20)
+    ours = Decoder(_pair, max_list_size=1 << 20)
     theirs = hpack.Decoder(max_header_list_size=1 << 24)
     position = 0
     while position < len(data):
@@ -126,7 +130,7 @@ def _test_hpack(data: bytes) -> None:
         except ConnectionFault:
             return
         assert fields == [(bytes(name), bytes(value)) for name, value in theirs.decode(block, raw=True)]
-        again: Decoder[tuple[bytes, bytes]] = Decoder(lambda name, value: (name, value), max_list_size=1 << 20)
+        again = Decoder(_pair, max_list_size=1 << 20)
         assert again.decode(Encoder().fields(fields))[0] == fields
 
 

@@ -5,7 +5,7 @@ from proxy.embedded.broker.errors import refusal
 from proxy.embedded.broker.long_polls import LongPoll
 from proxy.embedded.broker.popping import retry_topics
 from proxy.embedded.broker.pulling import consuming_group, readable_topic
-from proxy.embedded.broker.queues import Status, fetch
+from proxy.embedded.broker.queues import READ_SIZE, Status, fetch
 from proxy.embedded.broker.request import Answer, Request, java_bool
 from proxy.embedded.broker.topics import Topic
 from remoting import command as commands
@@ -79,10 +79,11 @@ def peek(broker: Broker, request: Request) -> Answer:
     for name, number in queues:
         offset = _offset(broker, name, group.name, number)
         remaining += _remaining(broker, name, group.name, number)
-        if len(records) < count:
-            fetched = fetch(broker.store, name, number, offset, count - len(records), None)
+        room = READ_SIZE - sum(map(len, records))
+        if len(records) < count and room > 0:
+            fetched = fetch(broker.store, name, number, offset, count - len(records), None, room)
             if fetched.status in {Status.OFFSET_TOO_SMALL, Status.OFFSET_OVERFLOW_BADLY}:
-                fetched = fetch(broker.store, name, number, fetched.next_offset, count - len(records), None)
+                fetched = fetch(broker.store, name, number, fetched.next_offset, count - len(records), None, room)
             records += fetched.records
     # There is no receipt handle, but its fields are present with zeros.
     fields = {"restNum": str(remaining), "popTime": "0", "invisibleTime": "0", "reviveQid": "0"}

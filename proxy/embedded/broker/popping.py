@@ -12,7 +12,7 @@ from proxy.embedded.broker.groups import Group
 from proxy.embedded.broker.long_polls import LongPoll
 from proxy.embedded.broker.pop_checkpoints import Checkpoint
 from proxy.embedded.broker.pulling import consuming_group, readable_topic
-from proxy.embedded.broker.queues import Fetched, Status, fetch
+from proxy.embedded.broker.queues import READ_SIZE, Fetched, Status, fetch
 from proxy.embedded.broker.request import Answer, Request
 from proxy.embedded.broker.topics import Topic
 from remoting import command as commands
@@ -59,7 +59,12 @@ class _PopState:
 
     @property
     def full(self) -> bool:
-        return len(self.records) >= self.count
+        return len(self.records) >= self.count or self.room <= 0
+
+    @property
+    def room(self) -> int:
+        """Bytes of messages that the response may still take."""
+        return READ_SIZE - sum(map(len, self.records))
 
 
 def pop_messages(broker: Broker, request: Request) -> Answer:
@@ -182,11 +187,15 @@ def _take_queue(broker: Broker, state: _PopState, topic: Topic, queue_id: int) -
     if state.full:
         state.remaining += max(broker.store.bounds(topic.name, queue_id)[1] - offset, 0)
         return
-    fetched = fetch(broker.store, topic.name, queue_id, offset, state.count - len(state.records), state.filter)
+    fetched = fetch(
+        broker.store, topic.name, queue_id, offset, state.count - len(state.records), state.filter, state.room
+    )
     if fetched.status in _OUT_OF_BOUNDS:
         offset = fetched.next_offset
         broker.offsets.commit(topic.name, state.group.name, queue_id, offset)
-        fetched = fetch(broker.store, topic.name, queue_id, offset, state.count - len(state.records), state.filter)
+        fetched = fetch(
+            broker.store, topic.name, queue_id, offset, state.count - len(state.records), state.filter, state.room
+        )
     state.remaining += max(fetched.max_offset - fetched.next_offset, 0)
     if fetched.records:
         if state.order:

@@ -7,7 +7,7 @@ from proxy.embedded.broker.errors import Forbidden, ForbiddenType, Refused
 from proxy.embedded.broker.filters import Filter, Subscription, new_filter
 from proxy.embedded.broker.groups import Group
 from proxy.embedded.broker.long_polls import LongPoll
-from proxy.embedded.broker.queues import MAX_READ_SIZE, Fetched, Status, fetch
+from proxy.embedded.broker.queues import READ_SIZE, Fetched, Status, fetch
 from proxy.embedded.broker.request import Answer, Request
 from proxy.embedded.broker.sending import known_group
 from proxy.embedded.broker.topics import Topic
@@ -129,7 +129,7 @@ def _read(
         if reset is not None:
             return Fetched(Status.OFFSET_RESET, reset, *broker.store.bounds(topic.name, queue_id))
     size = request.number("maxMsgBytes", 0)
-    return fetch(broker.store, topic.name, queue_id, offset, count, message_filter, size if size > 0 else MAX_READ_SIZE)
+    return fetch(broker.store, topic.name, queue_id, offset, count, message_filter, size if size > 0 else READ_SIZE)
 
 
 def _code(status: Status, offset: int) -> ResponseCode:

@@ -15,8 +15,10 @@ _log = logging.getLogger("gantry.embedded")
 _MIN_SCANNED = 800
 # Tags examined at once.
 _TAG_PAGE = 256
-# Maximum size of one response in bytes.
-MAX_READ_SIZE = 64 * 1024 * 1024
+# Maximum size of the messages in one response in bytes, unless the first one is larger.
+READ_SIZE = 4 * 1024 * 1024
+# The same if the client requests more. Clients reject frames over 16 MiB.
+_MAX_READ_SIZE = 15 * 1024 * 1024
 _QUEUE_OFFSET = slice(20, 28)
 _STORE_TIMES = (56, 68)
 
@@ -54,9 +56,9 @@ def fetch(
     offset: int,
     count: int,
     message_filter: Filter | None,
-    size: int = MAX_READ_SIZE,
+    size: int = READ_SIZE,
 ) -> Fetched:
-    """Return at max_offset `count` messages from a queue offset on, of about `size` bytes."""
+    """Return at most `count` messages from a queue offset on, of at most `size` bytes unless the first is larger."""
     min_offset, max_offset = store.bounds(topic, queue_id)
     if max_offset == 0:
         empty = Status.NO_MESSAGE_IN_QUEUE if queue_id in store.queues(topic) else Status.NO_MATCHED_LOGIC_QUEUE
@@ -68,7 +70,7 @@ def fetch(
     if offset > max_offset:
         return Fetched(Status.OFFSET_OVERFLOW_BADLY, max_offset, min_offset, max_offset)
     fetched = Fetched(Status.NO_MATCHED_MESSAGE, offset, min_offset, max_offset)
-    size = max(min(size, MAX_READ_SIZE), 100)
+    size = max(min(size, _MAX_READ_SIZE), 100)
     limit = offset + max(_MIN_SCANNED, count)
     while not fetched.records and fetched.next_offset < min(max_offset, limit):
         _read_some(store, topic, queue_id, count, message_filter, size, fetched)

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from functools import lru_cache
 
-from proxy.embedded.broker.sql.comparison import Value, sign
+from proxy.embedded.broker.sql.comparison import EvaluationError, Value, sign
 from proxy.embedded.broker.sql.expressions import (
     LITERALS,
     Evaluate,
@@ -142,7 +142,11 @@ class _Parser:
         if low.constant and high.constant:
             if low.value is None or high.value is None:
                 raise BodyError("the filter has BETWEEN with NULL")
-            if sign(high.value, low.value) < 0:
+            try:
+                order = sign(high.value, low.value)
+            except EvaluationError:
+                raise BodyError("the filter has BETWEEN with limits that cannot be compared") from None
+            if order < 0:
                 raise BodyError("the filter has BETWEEN with a lower limit above the upper one")
         return conjunction([comparison(left, low, _ORDERS[">="]), comparison(left, high, _ORDERS["<="])])
 
