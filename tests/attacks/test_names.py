@@ -68,20 +68,20 @@ async def test_sends_to_1000_new_topics_create_few(replica: Gantry) -> None:
 
 @pytest.mark.parametrize("kind", ["topics of routes", "topics of pulls", "brokers", "groups"])
 async def test_unknown_names_in_each_request_cost_little(replica: Gantry, kind: str) -> None:
+    templates: dict[str, tuple[int, dict[str, object], str]] = {
+        "topics of routes": (RequestCode.GET_ROUTEINFO_BY_TOPIC, {}, "topic"),
+        "topics of pulls": (RequestCode.PULL_MESSAGE, pull_fields("", "group"), "topic"),
+        "brokers": (RequestCode.GET_MAX_OFFSET, queue_fields("orders"), "bname"),
+        "groups": (RequestCode.GET_CONSUMER_LIST_BY_GROUP, {}, "consumerGroup"),
+    }
+    code, fields, varying = templates[kind]
     names = [f"{unique('unknown')}-{number}" for number in range(_REQUESTS)]
-    requests: dict[str, tuple[int, dict[str, object]]] = {}
-    for name in names:
-        requests[name] = {
-            "topics of routes": (int(RequestCode.GET_ROUTEINFO_BY_TOPIC), {"topic": name}),
-            "topics of pulls": (int(RequestCode.PULL_MESSAGE), pull_fields(name, "group")),
-            "brokers": (int(RequestCode.GET_MAX_OFFSET), queue_fields("orders", bname=name)),
-            "groups": (int(RequestCode.GET_CONSUMER_LIST_BY_GROUP), {"consumerGroup": name}),
-        }[kind]
+    requests: list[tuple[int, dict[str, object]]] = [(int(code), fields | {varying: name}) for name in names]
     async with (
         observed(replica.address, replica.pid, unique("good")) as observation,
         Client(replica.address) as attacker,
     ):
-        codes = await _ask_all(attacker, list(requests.values()))
+        codes = await _ask_all(attacker, requests)
     assert ResponseCode.SUCCESS not in codes
     observation.check(growth=32)
 
