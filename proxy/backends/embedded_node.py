@@ -45,6 +45,9 @@ class Node:
         self.store = DurableStore(directory, wall_clock, store_options(embedded))
         broker = broker_settings(embedded, broker_address(settings))
         self.backend = EmbeddedBackend(broker, self.store, push_via(push), close_silent=close_silent)
+        credentials = embedded.super_credentials
+        if credentials is not None:
+            self.backend.broker.users.add_super_user(credentials.access_key, credentials.secret_key)
         self.entrance = Entrance(BROKER_REQUESTS, self._serve)
         # The socket of the other workers.
         self.workers: Server | None = None

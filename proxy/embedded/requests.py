@@ -25,6 +25,15 @@ _ACTIONS = {
     ToolCode.CLEAN_UNUSED_TOPIC: Action.UPDATE,
     ToolCode.SET_MESSAGE_REQUEST_MODE: Action.UPDATE,
     ToolCode.DELETE_KV_CONFIG: Action.DELETE,
+    ToolCode.AUTH_CREATE_USER: Action.CREATE,
+    ToolCode.AUTH_UPDATE_USER: Action.UPDATE,
+    ToolCode.AUTH_DELETE_USER: Action.DELETE,
+    # The responses have passwords, with which everything can be changed.
+    ToolCode.AUTH_GET_USER: Action.UPDATE,
+    ToolCode.AUTH_LIST_USER: Action.UPDATE,
+    ToolCode.AUTH_CREATE_ACL: Action.CREATE,
+    ToolCode.AUTH_UPDATE_ACL: Action.UPDATE,
+    ToolCode.AUTH_DELETE_ACL: Action.DELETE,
 }
 # Ext fields with a topic and a group.
 _NAMES: dict[ToolCode, tuple[str | None, str | None]] = {

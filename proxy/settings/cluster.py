@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from proxy.settings.field_types import RemoteAddresses, SettingsTable
+from proxy.settings.field_types import RemoteAddresses, SettingsTable, read_secret
 from remoting.signature import Credentials
 
 
@@ -51,17 +51,4 @@ class ClusterSettings(SettingsTable):
         """Gantry's credentials towards brokers; None without. Raises ValueError if the file cannot be used."""
         if self.access_key is None:
             return None
-        secret = self.secret_key if self.secret_key_file is None else self._read_secret(self.secret_key_file)
-        assert secret is not None
-        return Credentials(self.access_key, secret)
-
-    @staticmethod
-    def _read_secret(file: Path) -> str:
-        try:
-            secret = file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise ValueError(f"secret_key_file {file}: {reason}") from None
-        if not secret:
-            raise ValueError(f"secret_key_file {file} is empty")
-        return secret
+        return Credentials(self.access_key, read_secret(self.secret_key, self.secret_key_file, "secret_key_file"))

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from proxy.settings.field_types import FixedPortAddress, IpAddress, SettingsTable
+from proxy.settings.field_types import FixedPortAddress, IpAddress, SettingsTable, read_secret
+from remoting.signature import Credentials
 
 # Clients keep state for each queue of a topic.
 _MAX_QUEUES = 1024
@@ -56,3 +57,21 @@ class EmbeddedSettings(SettingsTable):
     )
     transaction_interval: float = Field(30.0, gt=0, description="seconds between checks of an open transaction")
     transaction_checks: int = Field(15, ge=1, description="maximum number of checks of an open transaction")
+    super_user: str | None = Field(
+        None, min_length=1, description="user that may do everything, created at the start if it does not exist"
+    )
+    super_secret: str | None = Field(None, min_length=1, repr=False, description="secret of a new super_user")
+    super_secret_file: Path | None = Field(None, description="file with that secret; replaces super_secret")
+
+    @model_validator(mode="after")
+    def _check_super_user(self) -> "EmbeddedSettings":
+        if (self.super_user is None) != (self.super_secret is None and self.super_secret_file is None):
+            raise ValueError("super_user needs super_secret or super_secret_file, and they need super_user")
+        return self
+
+    @property
+    def super_credentials(self) -> Credentials | None:
+        """The first user with its secret; None without. Raises ValueError if the file cannot be used."""
+        if self.super_user is None:
+            return None
+        return Credentials(self.super_user, read_secret(self.super_secret, self.super_secret_file, "super_secret_file"))

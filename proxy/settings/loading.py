@@ -86,9 +86,12 @@ def check_backend(settings: Settings) -> None:
     if directory is not None and settings.cluster_tls.enabled:
         raise ConfigError("cluster_tls.enabled needs cluster.namesrv: the embedded broker is in this process")
     try:
+        table = "cluster"
         _ = settings.cluster.credentials
+        table = "embedded"
+        _ = settings.embedded.super_credentials
     except ValueError as error:
-        raise ConfigError(f"cluster.{error}") from None
+        raise ConfigError(f"{table}.{error}") from None
     if directory is None and settings.embedded.listen is not None:
         raise ConfigError("embedded.listen needs embedded.directory (--embedded DIR)")
 

@@ -30,6 +30,7 @@ from proxy.embedded.broker.request import Answer, Reply, Request, java_bool
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.broker.topics import Topics
 from proxy.embedded.broker.transactions import Transactions
+from proxy.embedded.broker.user_table import Users
 from proxy.embedded.store import Corrupt, StorageFailed, StorageFull, Store
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
@@ -81,6 +82,7 @@ class Broker:
         self.offsets = Offsets(store.table("offsets"), store.table("resets"))
         self.request_modes = store.table("modes")
         self.kv_config = store.table("kv")
+        self.users = Users(store.table("users"), store.table("acls"))
         self.members = Members()
         self.locks = QueueLocks(settings.lock_timeout)
         self.pipeline = AppendPipeline(settings, store, self.message_appended)

@@ -21,6 +21,7 @@ from proxy.embedded.broker import (
     routing,
     runtime_info,
     sending,
+    users,
 )
 from proxy.embedded.broker.broker import Broker, Handler
 from proxy.embedded.broker.codes import ToolCode
@@ -115,6 +116,16 @@ BROKER: dict[int, Handler] = {
     _T.CLEAN_UNUSED_TOPIC: runtime_info.clean,
     _T.GET_BROKER_RUNTIME_INFO: runtime_info.runtime,
     _T.GET_BROKER_CONFIG: runtime_info.config,
+    _T.AUTH_CREATE_USER: users.create_user,
+    _T.AUTH_UPDATE_USER: users.update_user,
+    _T.AUTH_DELETE_USER: users.delete_user,
+    _T.AUTH_GET_USER: users.get_user,
+    _T.AUTH_LIST_USER: users.list_users,
+    _T.AUTH_CREATE_ACL: users.put_acl,
+    _T.AUTH_UPDATE_ACL: users.put_acl,
+    _T.AUTH_DELETE_ACL: users.delete_acl,
+    _T.AUTH_GET_ACL: users.get_acl,
+    _T.AUTH_LIST_ACL: users.list_acls,
 }
 
 

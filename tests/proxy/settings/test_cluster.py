@@ -41,3 +41,16 @@ def test_unusable_secret_file_is_rejected_before_the_start(loaded: Load, file: s
     settings = loaded(f"[cluster]\nnamesrv = 'a:1'\naccess_key = 'gantry'\nsecret_key_file = '{file}'")
     with pytest.raises(ConfigError, match=rf"cluster\.secret_key_file {file}.*{message}"):
         check_backend(settings)
+
+
+def test_embedded_super_user_needs_a_readable_secret(loaded: Load, tmp_path: Path) -> None:
+    table = f"[embedded]\ndirectory = '{tmp_path}'\nsuper_user = 'admin'\n"
+    with pytest.raises(ConfigError, match="super_secret_file"):
+        loaded(table)
+    with pytest.raises(ConfigError, match=r"embedded\.super_secret_file /absent"):
+        check_backend(loaded(f"{table}super_secret_file = '/absent'"))
+    settings = loaded(f"{table}super_secret = 'sesame'")
+    credentials = settings.embedded.super_credentials
+    assert credentials is not None
+    assert (credentials.access_key, credentials.secret_key) == ("admin", "sesame")
+    assert "sesame" not in f"{settings!r}"
