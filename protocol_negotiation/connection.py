@@ -58,6 +58,8 @@ class ListenerState:
     # Weak, so that a connection has no cost and no reference after its hand-over.
     transports: "WeakSet[asyncio.BaseTransport]" = field(default_factory=WeakSet)
     next_sweep: float = 0.0
+    # The reason for which new connections are refused.
+    refusal: str | None = None
     rejection_second: int = 0
     rejections: int = 0
 
@@ -156,6 +158,9 @@ class Connection(asyncio.Protocol):
         self._sender = socket_address(transport.get_extra_info("peername"))
         self._local = socket_address(transport.get_extra_info("sockname"))
         self._negotiation = Negotiation(listener.policy, self._sender)
+        if listener.refusal is not None:
+            self._refuse(Refused(Outcome.OVERLOAD, listener.refusal))
+            return
         if not listener.admit(self._outer):
             self._refuse(Refused(Outcome.OVERLOAD, f"{listener.options.max_connections} connections are open"))
             return

@@ -71,6 +71,11 @@ class Listener:
         """The number of open connections, handed over or not. Iterates over them all, so not for hot paths."""
         return self._state.open_connections() if self._state is not None else 0
 
+    def refuse(self, reason: str | None) -> None:
+        """Close new connections at once, with this reason in the log; None: accept them again."""
+        if self._state is not None:
+            self._state.refusal = reason
+
     async def start(self) -> None:
         """Bind the sockets and accept connections. Raises OSError if an address is in use or cannot be bound."""
         if self._servers:

@@ -8,14 +8,15 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.to_thread
 
+from grpc_gateway.server import GrpcConnection
 from protocol_negotiation.detect import Protocol
 from protocol_negotiation.listener import Listener
 from protocol_negotiation.negotiation import Outcome
@@ -26,6 +27,7 @@ from proxy.backends.cluster.backend import ClusterBackend
 from proxy.backends.embedded_node import Node
 from proxy.core import membership
 from proxy.core.advertised_listeners import ListenerRoutes
+from proxy.core.channel import Channel
 from proxy.core.checks import Tools, well_formed
 from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.connections import ConnectionListener
@@ -48,6 +50,9 @@ from proxy.observability.metrics.core_gauges import register as register_core_ga
 from proxy.observability.metrics.server_push import CountedPush
 from proxy.observability.metrics.transactions import CountedTransactions
 from proxy.operations.services import AdminServices
+from proxy.overload import overload_metrics
+from proxy.overload.holders import Connection
+from proxy.overload.monitor import Overload
 from proxy.replication.heartbeat_sync import HeartbeatSync
 from proxy.replication.sync_topic import SyncTopic
 from proxy.settings.cluster import ClientSignatures
@@ -97,6 +102,7 @@ class App:
         self.tracing = self._new_tracing()
         self.core = self._new_core()
         self.core.signer = self._new_signer()
+        self.overload = self._new_overload()
         self.rules = RuleEngine(self.core, settings.rules, self.metrics)
         # Notified of every client connection, remoting or gRPC.
         self.connection_listeners: list[ConnectionListener] = [
@@ -107,7 +113,12 @@ class App:
         self.traffic = self._new_recorder()
         # Frontends and admin API.
         self.grpc = GrpcFrontend(
-            self.core, settings, self.metrics, self.connection_listeners, self.rules.resource_names
+            self.core,
+            settings,
+            self.metrics,
+            self.connection_listeners,
+            self.rules.resource_names,
+            self.overload.watch,
         )
         self.remoting = RemotingFrontend(
             self.core,
@@ -115,6 +126,7 @@ class App:
             settings.limits,
             self.connection_listeners,
             lambda peer: self.rules.names(peer, "remoting"),
+            self.overload.watch,
         )
         self.admin_services = AdminServices(self, sources)
         self.admin = AdminApi(self.admin_services)
@@ -176,6 +188,29 @@ class App:
         credentials, resigns = cluster.credentials, cluster.client_signatures is ClientSignatures.CHECK
         return Signer(credentials, resigns=resigns) if credentials is not None or resigns else None
 
+    def _new_overload(self) -> Overload:
+        def connections() -> Iterator[Connection]:
+            yield from self.remoting.channels
+            yield from self.remoting.broker_channels
+            for connection in self.grpc.server.connections:
+                # grpcio limits the memory of its own connections.
+                if isinstance(connection, GrpcConnection):
+                    yield connection
+
+        def channels(connection: Connection) -> Sequence[Channel]:
+            if isinstance(connection, RemotingChannel):
+                return (connection,)
+            return cast(Sequence[Channel], self.grpc.clients.of(connection))
+
+        def refuse_connections(reason: str | None) -> None:
+            self._listeners.refuse(reason)
+            if self._broker_listener is not None:
+                self._broker_listener.refuse(reason)
+
+        return Overload(
+            self.settings.limits, self.settings.workers, self.core.budget, connections, channels, refuse_connections
+        )
+
     def _new_recorder(self) -> "Recorder | None":
         """Return the recorder of traffic records, if configured. Raises TrafficError."""
         if self.settings.traffic.directory is None:
@@ -235,6 +270,7 @@ class App:
 
     def _register_metrics(self) -> None:
         register_core_gauges(self.metrics, self.core)
+        overload_metrics.register(self.metrics, self.overload, self.core)
         if isinstance(self.backend, ClusterBackend):
             self.backend.watch(self.metrics)
         if self.tracing is not None:
@@ -266,6 +302,7 @@ class App:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         """Start all parts, the clients' listeners last; `stack` releases them in reverse order."""
+        stack.callback(self.overload.close)
         stack.enter_context(ticking(self._wheel))
         stack.enter_context(self.metrics.running())
         if self.traffic is not None:
@@ -312,6 +349,7 @@ class App:
 
     def _background_tasks(self) -> Iterator[Callable[[], Coroutine[Any, Any, None]]]:
         yield self.backend.run
+        yield self.overload.run
         yield self.remoting.run
         yield self.certificates.run
         yield self.grpc.run
@@ -379,7 +417,7 @@ class App:
         """Apply settings, which may differ only in those that can change at run time."""
         self.settings = self.core.settings = settings
         self.remoting.apply(settings.limits)
-        self.core.budget.limit = settings.limits.total_bytes
+        self.overload.apply(settings.limits)
         self.admin_services.log_levels.configured(settings.log_level)
         self.certificates.apply(settings)
 

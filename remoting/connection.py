@@ -17,13 +17,14 @@ from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, FrameError, HeaderError, InvalidRequest, RemotingError
 from remoting.flow_control import DEFAULT_LIMITS, FlowControl, Limits
 from remoting.frame import MAX_FRAME, Frame, FrameDecoder
+from remoting.memory_watch import LARGE
 from remoting.pending_request import LostHandler, PendingRequest
 from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.remoting")
 
-# Bytes per second at which a frame that takes longer than the timeout has to arrive.
-_MIN_FRAME_RATE = 16 * 1024
+# Bytes per second at which a frame that takes longer than the timeout has to arrive, and at which a peer has to read.
+_MIN_RATE = 16 * 1024
 
 # Handles a request of the peer: returns a future of the response, or None if there is no response.
 Handler = Callable[["RemotingConnection", RemotingCommand], "asyncio.Future[RemotingCommand] | None"]
@@ -38,6 +39,7 @@ class CloseCause(StrEnum):
     PROTOCOL = "protocol"
     SLOW_READER = "slow_reader"
     UNFINISHED_FRAME = "unfinished_frame"
+    OVERLOAD = "overload"
     DRAIN = "drain"
     OPERATOR = "operator"
     UNRESPONSIVE = "unresponsive"
@@ -58,10 +60,12 @@ class RemotingConnection(FlowControl):
     __slots__ = (
         "_backlog",
         "_decoder",
+        "_held",
         "_opaque",
         "_out",
         "_pending",
         "_unfinished",
+        "_unread",
         "answers",
         "cause",
         "handler",
@@ -97,6 +101,10 @@ class RemotingConnection(FlowControl):
         self._decoder = FrameDecoder(limits.frame)
         # Number of the unfinished frame, a time in seconds of the loop's clock, and its size in bytes at that time.
         self._unfinished: tuple[int, float, int] | None = None
+        # Its bytes in `memory`.
+        self._held = 0
+        # While the peer does not read: a time in seconds of the loop's clock, and the bytes that it had taken then.
+        self._unread: tuple[float, int] | None = None
         # Frames that were received while reads were paused.
         self._backlog: list[Frame] = []
         self._pending: dict[int, PendingRequest] = {}
@@ -107,6 +115,11 @@ class RemotingConnection(FlowControl):
     def pending(self) -> int:
         """The number of sent requests without a response."""
         return len(self._pending)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The number of bytes of requests that have arrived in part, or wait for requests in flight."""
+        return self._decoder.buffered + sum(len(body) + len(header) for _, header, body in self._backlog)
 
     # Transport callbacks.
 
@@ -124,12 +137,15 @@ class RemotingConnection(FlowControl):
             self._process(frames)
         if failure is not None and self.cause is None:
             self._protocol_error(failure, data)
+        if self._decoder.buffered != self._held:
+            self._count_unfinished()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.closed:
             return
         self.closed = True
         self.congested = False
+        self._discard_requests()
         if self.cause is None:
             self.cause = CloseCause.PEER if error is None else CloseCause.RESET
         self.resume_sources()
@@ -139,10 +155,22 @@ class RemotingConnection(FlowControl):
         for request in pending.values():
             self._lose(request)
 
+    def _count_unfinished(self) -> None:
+        """Update the share of this connection in the bytes of unfinished requests."""
+        held, self._held = self._held, self._decoder.buffered
+        self.memory.hold(self._held - held)
+
+    def _discard_requests(self) -> None:
+        """Release the memory of requests that have not been handled."""
+        self._backlog = []
+        if self._held:
+            self._decoder.clear()
+            self._count_unfinished()
+
     def check_unfinished_frame(self, timeout: float) -> None:
         """Close the connection if its unfinished frame arrives too slowly; to be called every few seconds.
 
-        A frame must be complete, or grow by _MIN_FRAME_RATE, within each `timeout` seconds, so that a large frame over
+        A frame must be complete, or grow by _MIN_RATE, within each `timeout` seconds, so that a large frame over
         a slow link is not cut off. Time during which reads are paused does not count.
         """
         decoder = self._decoder
@@ -156,11 +184,32 @@ class RemotingConnection(FlowControl):
         _, since, size_before = self._unfinished
         if now - since < timeout:
             return
-        if size - size_before >= _MIN_FRAME_RATE * (now - since):
+        if size - size_before >= _MIN_RATE * (now - since):
             self._unfinished = (frame, now, size)
             return
         _log.warning("%s: an unfinished frame of %d bytes arrives too slowly", self.name, size)
         self.abort(CloseCause.UNFINISHED_FRAME)
+
+    def check_unread_responses(self, timeout: float) -> None:
+        """Close the connection if the peer has read less than _MIN_RATE within `timeout` seconds while responses wait.
+
+        To be called every few seconds.
+        """
+        if not self.congested:
+            self._unread = None
+            return
+        now, taken = self.loop.time(), self.sent_bytes - self.unread_bytes
+        if self._unread is None:
+            self._unread = (now, taken)
+            return
+        since, taken_before = self._unread
+        if now - since < timeout:
+            return
+        if taken - taken_before >= _MIN_RATE * (now - since):
+            self._unread = (now, taken)
+            return
+        _log.warning("%s: %d bytes of responses are not read", self.name, self.unread_bytes)
+        self.abort(CloseCause.SLOW_READER)
 
     # Requests of the peer.
 
@@ -180,7 +229,7 @@ class RemotingConnection(FlowControl):
             self.loop.call_soon(self._process_backlog)
 
     def _process_backlog(self) -> None:
-        if self._full_since is None and self._backlog and not self.closed:
+        if self._full_since is None and self._backlog and not self.closed and not self.congested:
             frames, self._backlog = self._backlog, []
             self.resume()
             self._process(frames)
@@ -354,11 +403,15 @@ class RemotingConnection(FlowControl):
         out.append(header)
         if body:
             out.append(body)
+            if len(body) >= LARGE:
+                # At once, so that the transport knows how much the peer has not read.
+                self.memory.move(len(body))
+                self._flush()
 
     def _flush(self) -> None:
         transport, out = self.transport, self._out
         self._out = []
-        if self.closed or transport is None:
+        if self.closed or transport is None or not out:
             return
         data = out[0] if len(out) == 1 else b"".join(out)
         self.sent_bytes += len(data)
@@ -387,6 +440,11 @@ class RemotingConnection(FlowControl):
             self.cause = cause
         if self.transport is not None:
             self.transport.abort()
+
+    def shed(self) -> None:
+        """Close the connection at once and release its memory, of which the process has too little."""
+        self.abort(CloseCause.OVERLOAD)
+        self._discard_requests()
 
 
 def _response_of(reply: "asyncio.Future[RemotingCommand]") -> RemotingCommand:

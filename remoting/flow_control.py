@@ -2,7 +2,8 @@
 
 1. A connection is not read while its peer has too many in-flight requests, by number or by bytes. Long polls raise the
    number, because a consumer of many queues could send nothing else otherwise.
-2. A connection is not read while its peer does not read its responses. Past a hard limit, it is closed.
+2. A connection is not read while its peer does not read its responses. Past a hard limit, it is closed, and also if
+   the peer reads too slowly for too long.
 3. A source whose requests are written to a congested connection is not read until that connection has drained.
 """
 
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from remoting.frame import MAX_FRAME
+from remoting.memory_watch import UNWATCHED, MemoryWatch
 from remoting.timeout_wheel import TimeoutWheel
 
 # Seconds at the limit of in-flight requests after which they are treated as long polls.
@@ -45,7 +47,7 @@ class Limits:
     polls: int = 4096
     request_bytes: int = 32 * 1024 * 1024
     buffer: int = 1024 * 1024
-    hard_buffer: int = 128 * 1024 * 1024
+    hard_buffer: int = 32 * 1024 * 1024
     frame: int = MAX_FRAME
 
 
@@ -55,7 +57,8 @@ DEFAULT_LIMITS = Limits()
 class FlowControl(asyncio.Protocol):
     """Read and write limits of a connection; base class of `RemotingConnection`.
 
-    `congested` is true while the transport's write buffer is over `Limits.buffer`; `pauses` counts the pauses of reads.
+    `congested` is true while the transport's write buffer is over `Limits.buffer`; `pauses` counts the pauses of reads;
+    `memory` counts bytes over all connections.
     """
 
     __slots__ = (
@@ -71,6 +74,7 @@ class FlowControl(asyncio.Protocol):
         "congested",
         "limits",
         "loop",
+        "memory",
         "pauses",
         "transport",
     )
@@ -82,6 +86,7 @@ class FlowControl(asyncio.Protocol):
         self.closed = False
         self.congested = False
         self.pauses = 0
+        self.memory: MemoryWatch = UNWATCHED
         self._wheel = wheel
         self._in_flight = self._in_flight_bytes = 0
         self._request_limit = limits.requests
@@ -97,6 +102,16 @@ class FlowControl(asyncio.Protocol):
         """The number of the peer's requests without a response."""
         return self._in_flight
 
+    @property
+    def in_flight_bytes(self) -> int:
+        """The memory of the peer's requests without a response, in bytes."""
+        return self._in_flight_bytes
+
+    @property
+    def unread_bytes(self) -> int:
+        """The number of bytes that were written and that the socket has not taken."""
+        return 0 if self.transport is None or self.closed else self.transport.get_write_buffer_size()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not inherit from asyncio.Transport.
         self.transport = cast(asyncio.Transport, transport)
@@ -110,6 +125,7 @@ class FlowControl(asyncio.Protocol):
         self.congested = False
         self.resume()
         self.resume_sources()
+        self._on_capacity()
 
     # Reads.
 

@@ -28,34 +28,37 @@ _SERIALIZE_TYPE_LIMIT = 2 << 24
 class FrameDecoder:
     """Splits a byte stream into frames. After a `FrameError`, it must not be fed again.
 
-    `partial_frames` counts the frames that arrived in more than one chunk, with the last one, if it is unfinished.
+    buffered: bytes of the unfinished frame; 0 if there is none. partial_frames: number of frames that arrived in more
+    than one chunk, with the last one, if it is unfinished.
     """
 
-    __slots__ = ("_buffer", "_max_frame", "_missing", "partial_frames")
+    __slots__ = ("_buffer", "_max_frame", "_missing", "buffered", "partial_frames")
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self._buffer = bytearray()
         self._max_frame = max_frame
         # Bytes until the next frame can be complete, so that a large frame that arrives in many chunks is parsed once.
         self._missing = 0
+        self.buffered = 0
         self.partial_frames = 0
-
-    @property
-    def buffered(self) -> int:
-        """The number of bytes of the unfinished frame; 0 if there is none."""
-        return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that the next chunk completes, in order. Raises FrameError."""
-        if not self._buffer:
+        if not self.buffered:
             return self._split(data)
         self._buffer += data
         self._missing -= len(data)
         if self._missing > 0:
+            self.buffered = len(self._buffer)
             return []
         data = bytes(self._buffer)
-        self._buffer.clear()
+        self.clear()
         return self._split(data, carried=True)
+
+    def clear(self) -> None:
+        """Discard the unfinished frame and release its memory."""
+        self._buffer.clear()
+        self.buffered = 0
 
     def _split(self, data: bytes, carried: bool = False) -> list[Frame]:
         """Return the frames in `data` and buffer the rest; `carried`: data begins with a frame that was unfinished."""
@@ -84,6 +87,7 @@ class FrameDecoder:
         if start < end:
             self.partial_frames += not (carried and start == 0)
             self._buffer += data[start:] if start else data
+            self.buffered = end - start
         return frames
 
 

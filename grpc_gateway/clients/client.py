@@ -64,6 +64,8 @@ class Client:
 
     # Clients are asked to leave by HTTP/2 GOAWAY, never by a response code.
     supports_go_away = False
+    # Each rpc limits the unread responses of its own connection.
+    unread_bytes = 0
 
     def __init__(self, client_id: str, peer: Peer, push: Push) -> None:
         self.client_id = client_id

@@ -44,6 +44,7 @@ class CloseCause(StrEnum):
     PROTOCOL = "protocol"
     ABUSE = "abuse"
     UNRESPONSIVE = "unresponsive"
+    OVERLOAD = "overload"
     DRAIN = "drain"
     OPERATOR = "operator"
     LOCAL = "local"
@@ -76,6 +77,7 @@ class Http2Channel(asyncio.Protocol):
         self.spent = 0
         self._backlog = BacklogQueue(self.loop) if backlog is None else backlog
         self._backlogged = False
+        self._paused = False
         self._sender = self.http2.sender
         self._timeouts = timeouts
         self._transport: asyncio.Transport | None = None
@@ -157,10 +159,23 @@ class Http2Channel(asyncio.Protocol):
         return False
 
     def _resume_reading(self) -> None:
-        """Read again, unless the socket is full or received frames wait."""
+        """Read again, unless the socket is full, received frames wait, or the owner has paused reads."""
         transport = self._transport
-        if transport is not None and not transport.is_closing() and not self.congested and not self._backlogged:
+        if transport is not None and not transport.is_closing() and self.reading:
             transport.resume_reading()
+
+    def pause(self) -> None:
+        """Stop reading until `resume` is called."""
+        self._paused = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Undo `pause`."""
+        self._paused = False
+        # The peer could not answer a ping meanwhile.
+        self._read_at = self.loop.time()
+        self._resume_reading()
 
     def eof_received(self) -> None:
         """End all streams: a peer that has closed its side cannot widen windows or cancel requests.
@@ -283,8 +298,8 @@ class Http2Channel(asyncio.Protocol):
 
     @property
     def reading(self) -> bool:
-        """Whether the transport is read: the socket is not full, and no received frames wait."""
-        return not self.congested and not self._backlogged
+        """Whether the transport is read: the socket is not full, no received frames wait, and reads are not paused."""
+        return not self.congested and not self._backlogged and not self._paused
 
     @property
     def open_streams(self) -> int:
@@ -297,6 +312,17 @@ class Http2Channel(asyncio.Protocol):
     @property
     def sent_bytes(self) -> int:
         return self._written
+
+    @property
+    def unread_bytes(self) -> int:
+        """The number of bytes of responses that wait for the peer's windows or its socket."""
+        transport = self._transport
+        return self._sender.waiting + (0 if transport is None or self.closed else transport.get_write_buffer_size())
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The number of received bytes of requests that are deferred."""
+        return sum(stream.unread for stream in self._deferred)
 
     @property
     def read_at(self) -> float:
@@ -337,6 +363,8 @@ class Http2Channel(asyncio.Protocol):
             self.abort(CloseCause.UNRESPONSIVE)
 
     def _check_silence(self, now: float, timeouts: Timeouts) -> None:
+        if self._paused:
+            return
         if self.http2.pinged_at is not None:
             if now - self.http2.pinged_at > timeouts.ping_timeout:
                 self.abort(CloseCause.UNRESPONSIVE)

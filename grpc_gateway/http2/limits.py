@@ -35,7 +35,7 @@ class Limits:
     ping_strikes: int = 2
     stream_buffer: int = 64 * 1024
     connection_buffer: int = 4 * 1024 * 1024
-    hard_buffer: int = 128 * 1024 * 1024
+    hard_buffer: int = 32 * 1024 * 1024
     settings_timeout: float = 20.0
     stall_timeout: float = 60.0
     frame_timeout: float = 30.0

@@ -5,19 +5,22 @@ from collections.abc import Callable
 import grpc
 
 from grpc_gateway.http2.backlog import BacklogQueue
-from grpc_gateway.http2.channel import Http2Channel
+from grpc_gateway.http2.channel import CloseCause, Http2Channel
 from grpc_gateway.http2.errors import ErrorCode
 from grpc_gateway.http2.stream import Stream
 from grpc_gateway.server import handlers
 from grpc_gateway.server.deadlines import Deadlines
 from grpc_gateway.server.http_rejection import HttpRejection
 from grpc_gateway.server.methods import Registry
-from grpc_gateway.server.open_calls import OpenCalls
+from grpc_gateway.server.open_calls import MemoryWatch, OpenCalls
 from grpc_gateway.server.request import Request, parsed_request
 from grpc_gateway.server.request_reader import LARGE_REQUEST
 from grpc_gateway.server.server_call import ServerCall
 from grpc_gateway.server.server_options import ServerOptions
 from protocol_negotiation.peer import Peer
+
+# Bytes of memory that a call takes until its handler ends: stream, context, task.
+_CALL_MEMORY = 16 * 1024
 
 
 class GrpcConnection(Http2Channel):
@@ -32,9 +35,10 @@ class GrpcConnection(Http2Channel):
         on_open: "Callable[[GrpcConnection], None]",
         on_close: "Callable[[GrpcConnection], None]",
         backlog: BacklogQueue,
+        memory: MemoryWatch | None = None,
     ) -> None:
         super().__init__(peer, options.limits, options.timeouts, backlog)
-        self.open_calls = OpenCalls(options, deadlines)
+        self.open_calls = OpenCalls(options, deadlines, memory)
         self._options = options
         self._methods = methods
         self._notify_open = on_open
@@ -52,6 +56,28 @@ class GrpcConnection(Http2Channel):
         else:
             self.open_calls.restart_timeouts(now)
         super().check(now)
+
+    @property
+    def held_request_bytes(self) -> int:
+        """The memory of calls that have not ended, in bytes, without their request messages."""
+        return len(self.open_calls) * _CALL_MEMORY
+
+    @property
+    def held_response_bytes(self) -> int:
+        """The bytes of responses that wait for the client, in handlers, windows and socket."""
+        return self.unread_bytes + self.open_calls.response_bytes
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The bytes of requests that have not arrived in full, or are large."""
+        return super().unfinished_bytes + self.open_calls.request_bytes
+
+    def shed(self) -> None:
+        """Close the connection in the next turn of the event loop, because the process has too little memory.
+
+        This turn may be handling one of its requests.
+        """
+        self.loop.call_soon(self.abort if self.unread_bytes else self.end, CloseCause.OVERLOAD)
 
     def on_stream_change(self, stream: Stream) -> None:
         call = stream.call

@@ -1,7 +1,7 @@
 """Calls of one connection, and the resources that they share."""
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -9,6 +9,13 @@ from grpc_gateway.http2.stream import Stream
 from grpc_gateway.server.deadlines import Deadlines
 from grpc_gateway.server.rpc_status import RpcError
 from grpc_gateway.server.server_options import MIN_REQUEST_RATE, ServerOptions
+
+
+class MemoryWatch(Protocol):
+    """Counts the bytes of requests over all connections."""
+
+    def hold(self, difference: int) -> None:
+        """Add to the bytes of requests that have not arrived in full, or are large."""
 
 
 class OpenCalls:
@@ -19,6 +26,8 @@ class OpenCalls:
     request_bytes: bytes of requests, as `ServerOptions.max_request_bytes` bounds them.
     unfinished: streams whose request message has not arrived in full, with the time at which it began.
     deadlines: those of all calls of the server.
+    response_bytes: bytes of messages that handlers hold until the client has read those before them.
+    memory: counts the bytes of requests over all connections, or None.
     """
 
     __slots__ = (
@@ -27,13 +36,17 @@ class OpenCalls:
         "calls",
         "cancelled_handlers",
         "deadlines",
+        "memory",
         "options",
         "request_bytes",
+        "response_bytes",
         "unfinished",
     )
 
-    def __init__(self, options: ServerOptions, deadlines: Deadlines) -> None:
+    def __init__(self, options: ServerOptions, deadlines: Deadlines, memory: MemoryWatch | None = None) -> None:
         self.options = options
+        self.memory = memory
+        self.response_bytes = 0
         self.deadlines = deadlines
         self.calls: set[Any] = set()
         self.cancelled_handlers: set[asyncio.Future[Any]] = set()
@@ -50,6 +63,8 @@ class OpenCalls:
     def account(self, difference: int) -> None:
         """Add to `request_bytes`. Raises RpcError if that exceeds the limit."""
         self.request_bytes += difference
+        if self.memory is not None:
+            self.memory.hold(difference)
         if self.request_bytes > self.options.max_request_bytes:
             raise RpcError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, "the requests of this connection exceed their limit in bytes"

@@ -12,6 +12,7 @@ from grpc_gateway.http2.channel import CloseCause
 from grpc_gateway.server.connection import GrpcConnection
 from grpc_gateway.server.deadlines import Deadlines
 from grpc_gateway.server.methods import Registry
+from grpc_gateway.server.open_calls import MemoryWatch
 from grpc_gateway.server.rpc_status import CODES
 from grpc_gateway.server.server_options import DEFAULT_OPTIONS, ServerOptions
 from protocol_negotiation.peer import Peer
@@ -42,6 +43,8 @@ class Server:
     ) -> None:
         self.options = options
         self.connections: set[GrpcConnection] = set()
+        # Counts the bytes of requests of connections that are opened from now on.
+        self.memory: MemoryWatch | None = None
         self.loop = asyncio.get_running_loop()
         self._methods = Registry()
         self._deadlines = Deadlines(self.loop, options.deadline_tick)
@@ -75,6 +78,7 @@ class Server:
             self._connection_opened,
             self._connection_closed,
             self._backlog,
+            self.memory,
         )
 
     def _connection_opened(self, connection: GrpcConnection) -> None:

@@ -95,6 +95,10 @@ class Channel(Protocol):
     def peer(self) -> Peer:
         """The client's connection: addresses, listener, TLS."""
 
+    @property
+    def unread_bytes(self) -> int:
+        """The number of bytes of responses that the client has not read, as far as its frontend does not limit them."""
+
     def request(self, command: RemotingCommand, timeout: float) -> "asyncio.Future[RemotingCommand]":
         """Send a request to the client; the future raises the errors of `RemotingConnection.request`."""
 

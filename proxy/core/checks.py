@@ -1,6 +1,7 @@
 """Checks: functions that run before a request is handled and reject it by raising its error."""
 
 import asyncio
+import math
 from collections.abc import Callable
 
 from proxy.core.context import Context
@@ -110,12 +111,20 @@ def may_end_poll(context: Context) -> bool:
 
 
 class Budget:
-    """Rejects requests while all in-flight requests occupy more than `limit` bytes (`RemotingCommand.memory`)."""
+    """Rejects requests while all in-flight requests occupy more than `limit` bytes (`Context.memory`).
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    limit: None: no limit. on_full: called with a request over the limit; rejects it by raising Overloaded.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self.limit: float = math.inf if limit is None else limit
         self.used = 0
+        self.on_full: Callable[[Context], None] = self.reject
 
     def __call__(self, context: Context) -> None:
         if self.used > self.limit:
-            raise Overloaded(f"{self.used} bytes of requests are in flight; try again later")
+            self.on_full(context)
+
+    def reject(self, _: Context) -> None:
+        """Raise Overloaded."""
+        raise Overloaded(f"{self.used} bytes of requests are in flight; try again later")

@@ -14,6 +14,10 @@ class Trace(Protocol):
         """End the trace: the request was answered with this response code."""
 
 
+# Bytes of memory that a request takes until it is answered, beside its command: contexts, futures, a task.
+REQUEST_MEMORY = 8 * 1024
+
+
 class Context:
     """One in-flight request.
 
@@ -32,7 +36,7 @@ class Context:
         self.spec = spec
         self.started = started
         self.size = len(command.body)
-        self.memory = command.memory
+        self.memory = command.memory + REQUEST_MEMORY
         self.sent: float | None = None
         self.broker: str | None = None
         self.trace: Trace | None = None

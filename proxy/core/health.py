@@ -22,6 +22,7 @@ class Aspect(StrEnum):
     NAME_SERVERS = "name_servers"
     BROKERS = "brokers"
     CERTIFICATES = "certificates"
+    MEMORY = "memory"
     DRAIN = "drain"
     FORCED = "forced"
 

@@ -23,6 +23,7 @@ from proxy.core.events import Observer, notify
 from proxy.core.events.request import of_request
 from proxy.core.signing import Signer
 from proxy.settings.model import Settings
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.requests import REQUESTS, RequestSpec
@@ -149,6 +150,8 @@ class Messaging:
         self.budget.used -= context.memory
         self.in_flight.discard(context)
         self.active_requests -= active
+        if not active and context.code in _PULLS and context.channel.unread_bytes > self.settings.limits.unread:
+            _drop_messages(context, reply)
         if reply.cancelled():
             self._observe(context, RemotingError.code)
             return
@@ -168,6 +171,22 @@ class Messaging:
                 _log.exception("ending a span failed")
         if context.channel.observed:
             notify(self.observers, of_request, context, code, reply, time.monotonic())
+
+
+# A pull only reads: the client can repeat it. Popped messages are released instead (`handlers/pop.py`).
+_PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+
+
+def _drop_messages(context: Context, reply: Reply) -> None:
+    """Let the client repeat a pull, instead of keeping messages for a client that does not read."""
+    if reply.cancelled() or reply.exception() is not None:
+        return
+    result = reply.result()
+    if result.code == ResponseCode.SUCCESS:
+        result.code = result.header["code"] = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+        result.header["remark"] = "the client has not read its responses"
+        result.fields["nextBeginOffset"] = context.fields.get("queueOffset", "0")
+        result.body = b""
 
 
 def as_future(handling: Awaitable[RemotingCommand]) -> Reply:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from protocol_negotiation.peer import Peer
 from proxy.core.channel import ChannelProtocol, Identity, Session
+from proxy.core.context import REQUEST_MEMORY
 from remoting.codes import version_text
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import RemotingError
@@ -41,6 +42,18 @@ class RemotingChannel(RemotingConnection):
     def on_decode_error(self, error: RemotingError, data: bytes) -> None:
         if self.on_protocol_error is not None:
             self.on_protocol_error(self.peer, str(error), data)
+
+    @property
+    def held_request_bytes(self) -> int:
+        """The memory of requests in flight, and of the last heartbeat, in bytes."""
+        heartbeat = self.session.heartbeat
+        known = 0 if heartbeat is None else heartbeat.memory
+        return self.in_flight_bytes + self.in_flight * REQUEST_MEMORY + known
+
+    @property
+    def held_response_bytes(self) -> int:
+        """The bytes of responses that the client has not read."""
+        return self.unread_bytes
 
     @property
     def identity(self) -> Identity:

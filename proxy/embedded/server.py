@@ -35,7 +35,7 @@ _IDLE_CHECK_INTERVAL = 5.0
 # Seconds for the rest of an unfinished frame; see RemotingConnection.check_unfinished_frame.
 _FRAME_TIMEOUT = 30.0
 # The clients of a connection have passed the limits in their own process.
-_LIMITS = Limits(requests=1_000_000, polls=1_000_000, request_bytes=2**40)
+_LIMITS = Limits(requests=1_000_000, polls=1_000_000, request_bytes=2**40, hard_buffer=2**40)
 # Seconds for connections to close at the end, and between checks.
 _CLOSE_TIMEOUT = 1.0
 _POLL_INTERVAL = 0.01

@@ -41,6 +41,7 @@ from proxy.replication.renewal_sync import RenewalSync
 from proxy.replication.sync_topic import SyncTopic
 from proxy.settings.model import Settings
 from remoting.errors import RemotingError
+from remoting.memory_watch import MemoryWatch
 
 _log = logging.getLogger("gantry.grpc")
 
@@ -73,6 +74,7 @@ class GrpcFrontend:
         metrics: Metrics,
         connection_listeners: Sequence[ConnectionListener] = (),
         names: Callable[[Peer], NameMapping | None] = lambda _: None,
+        memory: MemoryWatch | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         grpc_settings = settings.grpc
@@ -91,6 +93,8 @@ class GrpcFrontend:
         self.server: Server | GrpcioServer = make_server(
             grpc_settings.server_options(settings.limits.idle_timeout), on_open=self._opened, on_close=self._closed
         )
+        if isinstance(self.server, Server):
+            self.server.memory = memory
         self._connection_listeners = connection_listeners
         self._clock = loop.time
         self._health = health.aio.HealthServicer()

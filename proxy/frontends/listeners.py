@@ -74,6 +74,11 @@ class Listeners:
             ]
         )
 
+    def refuse(self, reason: str | None) -> None:
+        """Close new connections at once, with this reason in the log; None: accept them again."""
+        for listener in self._listeners:
+            listener.refuse(reason)
+
     async def close(self) -> None:
         """Stop accepting connections."""
         for listener in self._listeners:

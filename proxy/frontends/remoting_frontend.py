@@ -21,6 +21,7 @@ from proxy.traffic_rules.name_mapping import NameMapping
 from proxy.traffic_rules.namespaced_channel import NamespacedBrokerChannel, NamespacedChannel
 from remoting.connection import CloseCause, Handler, RemotingConnection
 from remoting.flow_control import Limits
+from remoting.memory_watch import UNWATCHED, MemoryWatch
 from remoting.requests import REQUESTS
 from remoting.tasks import spawn_quietly
 from remoting.timeout_wheel import TimeoutWheel
@@ -39,7 +40,7 @@ class RemotingFrontend:
     """The open remoting connections of a replica.
 
     names: returns the name mapping of a client's connection, or None. on_protocol_error: called with the peer, the
-    reason and the bytes of a frame that cannot be decoded.
+    reason and the bytes of a frame that cannot be decoded. memory: counts the bytes that all connections hold.
     """
 
     def __init__(
@@ -49,10 +50,12 @@ class RemotingFrontend:
         limits: LimitSettings,
         connection_listeners: Sequence[ConnectionListener],
         names: Callable[[Peer], NameMapping | None],
+        memory: MemoryWatch = UNWATCHED,
     ) -> None:
         self.channels: set[RemotingChannel] = set()
         # Connections to the embedded broker itself.
         self.broker_channels: set[RemotingChannel] = set()
+        self._memory = memory
         self.on_protocol_error: Callable[[Peer, str, bytes], None] | None = None
         self._core = core
         self._wheel = wheel
@@ -101,6 +104,7 @@ class RemotingFrontend:
 
     def _opened(self, channel: RemotingChannel) -> RemotingChannel:
         channel.on_protocol_error = self.on_protocol_error
+        channel.memory = self._memory
         if self._connection_listeners:
             connections.notify(self._connection_listeners, connections.opened("remoting", channel))
         return channel
@@ -132,6 +136,7 @@ class RemotingFrontend:
         while True:
             idle_timeout = self._core.settings.limits.idle_timeout
             frame_timeout = self._core.settings.limits.frame_timeout
+            unread_timeout = self._core.settings.limits.unread_timeout
             await anyio.sleep(min(_SWEEP_INTERVAL, idle_timeout / 2))
             now = loop.time()
             for channel in (*self.channels, *self.broker_channels):
@@ -140,6 +145,7 @@ class RemotingFrontend:
                     channel.close(CloseCause.IDLE)
                 else:
                     channel.check_unfinished_frame(frame_timeout)
+                    channel.check_unread_responses(unread_timeout)
             membership.expire(self._core, now)
 
     async def finish_requests(self, timeout: float) -> None:

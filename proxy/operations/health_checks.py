@@ -6,13 +6,14 @@ from proxy.backends.cluster.backend import ClusterBackend
 from proxy.core.health import Aspect, Check
 from proxy.operations.broker_links import reachable
 from proxy.operations.replica import Replica
+from proxy.overload.monitor import Level
 
 
 def look(replica: Replica) -> list[Check]:
     """Return all checks, without forced failures."""
     backend = replica.backend
     behind = _cluster(backend) if isinstance(backend, ClusterBackend) else _storage(replica)
-    return [_listeners(replica), *behind, _certificates(replica), _drain(replica)]
+    return [_listeners(replica), *behind, _memory(replica), _certificates(replica), _drain(replica)]
 
 
 def _listeners(replica: Replica) -> Check:
@@ -27,6 +28,15 @@ def _certificates(replica: Replica) -> Check:
     # A warning: clients without TLS and open connections still work.
     problems = replica.certificates.problems()
     return Check(Aspect.CERTIFICATES, "warn" if problems else "pass", "; ".join(problems))
+
+
+def _memory(replica: Replica) -> Check:
+    overload = replica.overload
+    if overload.level is Level.NORMAL:
+        return Check(Aspect.MEMORY, "pass")
+    if overload.level is Level.SOFT:
+        return Check(Aspect.MEMORY, "warn", f"connections that hold much are not read: {overload.usage()}")
+    return Check(Aspect.MEMORY, "fail", f"load is shed: {overload.usage()}")
 
 
 def _drain(replica: Replica) -> Check:

@@ -37,6 +37,7 @@ class Operator:
     producers_represented = False
     leave_cause = "unregistered"
     signs = False
+    unread_bytes = 0
 
     def __init__(self) -> None:
         self.peer = Peer(_ADDRESS, _ADDRESS)

@@ -13,6 +13,7 @@ from proxy.embedded.backend import EmbeddedBackend
 from proxy.frontends.certificates import Certificates
 from proxy.frontends.grpc_frontend import GrpcFrontend
 from proxy.observability.metrics import Metrics
+from proxy.overload.monitor import Overload
 from proxy.settings.model import Settings
 
 
@@ -21,6 +22,7 @@ class Replica(Protocol):
 
     settings: Settings
     core: Messaging
+    overload: Overload
     registry: ClientRegistry
     metrics: Metrics
     grpc: GrpcFrontend

@@ -37,12 +37,38 @@ class LimitSettings(SettingsTable):
         32 * 2**20, gt=0, description="memory of in-flight requests per connection in bytes before reads pause"
     )
     buffer: int = Field(2**20, gt=0, description="unsent responses per connection in bytes before reads pause")
+    unread: int = Field(
+        8 * 2**20,
+        gt=0,
+        description="unsent responses per connection in bytes above which it gets no more messages: pulls are answered"
+        " with the request to pull again, popped messages are released",
+    )
+    unread_timeout: float = Field(
+        60.0,
+        gt=0,
+        description="seconds in which a remoting client with more unsent responses than `buffer` must read 16 KiB a"
+        " second, before its connection is closed",
+    )
     hard_buffer: int = Field(
-        128 * 2**20, gt=0, description="unsent responses in bytes at which the connection is closed"
+        32 * 2**20, gt=0, description="unsent responses in bytes at which the connection is closed"
     )
     frame: int = Field(16 * 2**20, ge=4096, le=2**24, description="maximum remoting frame size in bytes")
-    total_bytes: int = Field(
-        2**30,
+    memory: int | None = Field(
+        None,
+        ge=128 * 2**20,
+        description="memory of the process in bytes, for all workers together: at 75 % of it reads pause and caches"
+        " shrink, at 87.5 % load is shed; default: 80 % of the container's limit (control group), or of the physical"
+        " memory",
+    )
+    total_bytes: int | None = Field(
+        None,
         gt=0,
-        description="memory of in-flight requests of all connections in bytes before SYSTEM_BUSY is returned",
+        description="memory of in-flight requests of all connections in bytes before SYSTEM_BUSY is returned; default:"
+        " a quarter of `memory`",
+    )
+    unfinished_bytes: int | None = Field(
+        None,
+        gt=0,
+        description="bytes of requests of all connections that have not arrived in full, above which the connections"
+        " with the most and oldest are closed; default: a quarter of `memory`",
     )

@@ -56,6 +56,7 @@ class FakeChannel:
     requests: list[RemotingCommand] = field(default_factory=list)
     oneways: list[RemotingCommand] = field(default_factory=list)
     pauses: int = 0
+    unread_bytes: int = 0
     session: Session = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""POP_MESSAGE, POP_LITE_MESSAGE: messages popped for a client that has disconnected are released at once."""
+"""POP_MESSAGE, POP_LITE_MESSAGE: messages for a client that has disconnected or does not read are released at once."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ _RELEASED_INVISIBLE_MS = "1000"
 
 
 def pop_message(core: Messaging, context: Context) -> Reply | None:
-    """Forward the request; if the client has disconnected when messages arrive, release them for other consumers.
+    """Forward the request; if the client has disconnected or does not read when messages arrive, release them.
 
     A broker detects a disconnected client by its connection, but only sees the proxy's connection.
     """
@@ -40,7 +40,8 @@ def pop_message(core: Messaging, context: Context) -> Reply | None:
 
 def _deliver(core: Messaging, context: Context, reply: Reply, popped: Reply) -> None:
     error = None if popped.cancelled() else popped.exception()
-    waiting = not reply.done() and not context.channel.closed
+    unread = context.channel.unread_bytes > core.settings.limits.unread
+    waiting = not reply.done() and not context.channel.closed and not unread
     released = not waiting and not popped.cancelled() and error is None and popped.result().code == ResponseCode.SUCCESS
     if released:
         spawn_quietly(_release(core, context, popped.result()))
@@ -48,7 +49,8 @@ def _deliver(core: Messaging, context: Context, reply: Reply, popped: Reply) -> 
         return
     if released:
         # A gRPC client that has terminated may still read: it must not receive messages that are delivered again.
-        reply.set_result(commands.response(ResponseCode.PULL_NOT_FOUND, remark="the client has disconnected"))
+        remark = "the client has not read its responses" if unread else "the client has disconnected"
+        reply.set_result(commands.response(ResponseCode.PULL_NOT_FOUND, remark=remark))
     elif popped.cancelled():
         reply.cancel()
     elif error is not None:
@@ -65,12 +67,12 @@ async def _release(core: Messaging, context: Context, popped: RemotingCommand) -
             broker = single_broker(core, context, (await core.backend.route(topic)).brokers)
         deliveries = _popped_messages(context, topic, popped, broker)
     except RemotingError as error:
-        _log.warning("messages popped for a disconnected client stay invisible until their time is up: %s", error)
+        _log.warning("messages popped for a client that cannot take them stay invisible for their time: %s", error)
         return
     spec, timeout = REQUESTS[RequestCode.CHANGE_MESSAGE_INVISIBLETIME], core.settings.cluster.request_timeout
     requests = [_release_request(topic, group, delivery, broker) for delivery in deliveries]
     await asyncio.gather(*(core.backend.request(broker, spec, request, timeout, None) for request in requests))
-    _log.info("released %d messages popped for a disconnected client of group %s", len(requests), group)
+    _log.info("released %d messages popped for a client of group %s that cannot take them", len(requests), group)
 
 
 def _popped_messages(context: Context, topic: str, reply: RemotingCommand, broker: str) -> list[PoppedMessage]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.core.context import Context
+from proxy.core.context import REQUEST_MEMORY, Context
 from proxy.core.messaging import Messaging
 from proxy.settings.limits import LimitSettings
 from proxy.settings.model import Settings
@@ -116,9 +116,9 @@ async def test_active_requests_counts_requests_other_than_polls() -> None:
 
 async def test_requests_over_the_byte_budget_are_rejected() -> None:
     backend = FakeBackend(pending=[])
-    on = stage(backend, Settings(limits=LimitSettings(total_bytes=100)))
+    on = stage(backend, Settings(limits=LimitSettings(total_bytes=2 * REQUEST_MEMORY + 100)))
     waiting = [on.core.handle(FakeChannel(), _sized(size)) for size in (60, 60)]
-    assert on.core.budget.used == 120
+    assert on.core.budget.used == 2 * REQUEST_MEMORY + 120
     with pytest.raises(Overloaded):
         on.core.handle(FakeChannel(), _sized(1))
     assert on.observed == [("SEND_MESSAGE_V2", 2)]
@@ -140,7 +140,7 @@ async def test_polls_end_with_their_channel() -> None:
     assert waiting is not None
     on.core.end_polls(gone)
     await settle()
-    assert (ended.cancelled(), waiting.done(), on.core.budget.used) == (True, False, 0)
+    assert (ended.cancelled(), waiting.done(), on.core.budget.used) == (True, False, REQUEST_MEMORY)
     assert not gone.session.polls
     waiting.cancel()
 

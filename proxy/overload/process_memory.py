@@ -1,0 +1,48 @@
+"""The memory of this process: its size, and the release of freed memory to the system."""
+
+import ctypes
+import gc
+import os
+from collections.abc import Callable
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class ProcessMemory:
+    """Reads the anonymous resident memory, which is what a container's limit kills for; it takes 5 µs."""
+
+    def __init__(self) -> None:
+        try:
+            self._file: int | None = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._file = None
+        self._trim = _malloc_trim()
+
+    def read(self) -> int:
+        """Return the bytes; 0 if the system does not report them."""
+        if self._file is None:
+            return 0
+        fields = os.pread(self._file, 128, 0).split()
+        return (int(fields[1]) - int(fields[2])) * _PAGE
+
+    def trim(self) -> None:
+        """Return freed memory to the system, which glibc's malloc otherwise keeps. Takes about 0.1 ms per MiB."""
+        # Exceptions and transports of closed connections refer to each other.
+        gc.collect(1)
+        if self._trim is not None:
+            self._trim(0)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _malloc_trim() -> Callable[[int], object] | None:
+    """Return glibc's malloc_trim(3); None with another C library."""
+    try:
+        trim: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError):
+        return None
+    return trim
