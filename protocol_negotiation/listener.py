@@ -143,6 +143,8 @@ class Listener:
         if self.options.unix_mode is not None:
             # Before it listens, so that no one connects who may not.
             os.chmod(path, self.options.unix_mode)
+        # Before listen(2), connections are refused.
+        os.chmod(path, self.options.socket_mode)
         status = os.stat(path)
         self._socket_file = (path, status.st_dev, status.st_ino)
         return bound

@@ -5,7 +5,6 @@ context is the first field of CPython's SSLContext object (PySSLContext in Modul
 `_VERSIONS`; other interpreters do not support these options.
 """
 
-import ctypes
 import functools
 import ssl
 import sys
@@ -30,33 +29,34 @@ def _find_control() -> _Control | None:
         return None
     try:
         import _ssl
+        import ctypes
 
         # Of the library of the module, or of the program if the module is built in.
         library = ctypes.PyDLL(getattr(_ssl, "__file__", None))
         control, options = library.SSL_CTX_ctrl, library.SSL_CTX_get_options
         clear_errors = library.ERR_clear_error
-    except (ImportError, OSError, AttributeError):
+    except (ImportError, OSError, AttributeError, MemoryError):
         return None
     control.restype = ctypes.c_long
     control.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_char_p)
     options.restype, options.argtypes = ctypes.c_uint64, (ctypes.c_void_p,)
     clear_errors.restype, clear_errors.argtypes = None, ()
+
+    def address(context: ssl.SSLContext) -> int | None:
+        # object.__basicsize__ is the size of an object's head.
+        return ctypes.c_void_p.from_address(id(context) + object.__basicsize__).value
+
     probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    if options(_address(probe)) != int(probe.options) & 0xFFFF_FFFF_FFFF_FFFF:
+    if options(address(probe)) != int(probe.options) & 0xFFFF_FFFF_FFFF_FFFF:
         return None
 
     def call(context: ssl.SSLContext, command: int, number: int, data: bytes | None) -> int:
-        result = cast(int, control(_address(context), command, number, data))
+        result = cast(int, control(address(context), command, number, data))
         # A failure must not become the reason of a later one.
         clear_errors()
         return result
 
     return call
-
-
-def _address(context: ssl.SSLContext) -> int | None:
-    # object.__basicsize__ is the size of an object's head.
-    return ctypes.c_void_p.from_address(id(context) + object.__basicsize__).value
 
 
 def supported() -> bool:

@@ -22,6 +22,7 @@ class ListenerOptions:
             sockets and trusted proxies without a PROXY header are exempt.
         max_negotiations: maximum number of connections in negotiation; above it, the oldest one is closed.
         max_handshakes: maximum number of concurrent TLS handshakes; further ones wait.
+        socket_mode: permissions of a Unix socket; to connect, a process must be able to write.
         unix_mode: permissions of a Unix socket's file; None: as the umask says.
     """
 
@@ -38,6 +39,7 @@ class ListenerOptions:
     max_negotiations: int = 4096
     max_handshakes: int = 256
     reuse_port: bool = False
+    socket_mode: int = 0o600
     unix_mode: int | None = None
 
     def __post_init__(self) -> None:

@@ -69,6 +69,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         from proxy.embedded.store import StorageError
         from proxy.observability import logs
         from proxy.observability.records.errors import TrafficError
+        from proxy.settings.data_directories import open_to_others
         from proxy.settings.loading import ConfigError, Sources, check_backend
         from proxy.tools.demo import welcome
         from proxy.traffic_rules.parsing import RulesError
@@ -84,6 +85,11 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         print(f"gantry: {error}", file=sys.stderr)  # noqa: T201  # logging is not set up yet
         return 2
     logs.configure(settings.logs, settings.log_level, worker=None if options.worker is None else options.worker[0])
+    # Data files hold messages, and names of topics and clients.
+    os.umask(os.umask(0o077) | 0o077)
+    if not settings.workers > 1 or options.worker is None:
+        for text in open_to_others(settings):
+            _log.warning("%s", text)
     _raise_file_limit()
     try:
         if settings.workers > 1 and options.worker is None:

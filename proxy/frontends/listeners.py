@@ -126,6 +126,7 @@ def _options(item: ListenSettings, settings: Settings, *, with_tls: bool) -> Lis
         max_negotiations=settings.limits.negotiations,
         max_handshakes=settings.limits.handshakes,
         reuse_port=settings.workers > 1,
+        socket_mode=int(item.socket_mode, 8),
     )
 
 

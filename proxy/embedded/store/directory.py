@@ -13,9 +13,9 @@ _FORMAT_FILE = "format"
 
 
 def create(directory: Path, files: Files) -> None:
-    """Create a directory that survives a crash, unless it exists."""
+    """Create a private directory that survives a crash, unless it exists."""
     if not directory.is_dir():
-        directory.mkdir(parents=True)
+        directory.mkdir(mode=0o700, parents=True)
         files.sync_directory(directory.parent)
 
 
@@ -23,7 +23,7 @@ class DirectoryLock:
     """A lock on the directory from construction to `release`, or to the end of the process. Raises StoreLocked."""
 
     def __init__(self, directory: Path) -> None:
-        self._file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -13,7 +13,7 @@ class Files:
 
     def create(self, path: Path) -> int:
         """Create a file and open it for reading and writing."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def open(self, path: Path, writable: bool = False) -> int:
         return os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
