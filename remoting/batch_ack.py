@@ -14,6 +14,8 @@ from remoting.pop_offset_info import Retry, parse_integer, parse_retry
 
 # Far above the few hundred messages that one checkpoint can span.
 _MAX_BIT_SET_BYTES = 64 * 1024
+# Maximum number of messages that one body acknowledges. Clients and proxies acknowledge those of a few pops.
+_MAX_MESSAGES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,10 @@ class BatchAck:
     def queue_offsets(self) -> Iterator[int]:
         """Yield the queue offsets of the messages, ascending."""
         for index, byte in enumerate(_bit_set_bytes(self.bits)):
-            for bit in range(8):
-                if byte >> bit & 1:
-                    yield self.start_offset + 8 * index + bit
+            if byte:
+                for bit in range(8):
+                    if byte >> bit & 1:
+                        yield self.start_offset + 8 * index + bit
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,10 @@ class BatchAckBody:
         acks = value.get("acks") or []
         if not isinstance(acks, list):
             raise BodyError("the acks of a batch ack are not a list")
-        return cls(_text(value, "brokerName"), tuple(map(_decode_ack, acks)))
+        body = cls(_text(value, "brokerName"), tuple(map(_decode_ack, acks)))
+        if sum(ack.bits.bit_count() for ack in body.acks) > _MAX_MESSAGES:
+            raise BodyError(f"a batch ack of more than {_MAX_MESSAGES} messages")
+        return body
 
     def encode(self) -> bytes:
         """Encode the body with the short names that Java writes."""
