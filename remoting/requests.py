@@ -11,6 +11,8 @@ from enum import IntEnum, StrEnum
 
 from remoting import send_message
 from remoting.codes import RequestCode
+from remoting.permissions import NEEDS, Needs
+from remoting.permissions import Action as Action
 from remoting.send_message import SendFieldNames
 
 
@@ -20,18 +22,6 @@ class Direction(StrEnum):
     CLIENT = "client"  # a client or tool
     BROKER = "broker"  # a broker; relayed to a client
     BOTH = "both"
-
-
-class Action(StrEnum):
-    """Effect of a request on its topic and group, in the terms of RocketMQ's ACL 2.0."""
-
-    PUB = "Pub"
-    SUB = "Sub"
-    GET = "Get"
-    CREATE = "Create"
-    UPDATE = "Update"
-    DELETE = "Delete"
-    ANY = "Any"
 
 
 class ReplicaChoice(StrEnum):
@@ -62,6 +52,7 @@ class RequestSpec:
         rip55: whether RIP-55 lists the code.
         name: the code's name in metrics and logs.
         names: the ext fields with the topic and the group.
+        needs: permissions that the request needs; None for requests that no client may send.
     """
 
     code: IntEnum
@@ -81,10 +72,12 @@ class RequestSpec:
 
     name: str = field(init=False)
     names: tuple[str, ...] = field(init=False)
+    needs: Needs | None = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.code.name)
         object.__setattr__(self, "names", tuple(name for name in (self.topic, self.group) if name is not None))
+        object.__setattr__(self, "needs", NEEDS.get(self.code))
 
 
 def _fields(names: str) -> frozenset[str]:

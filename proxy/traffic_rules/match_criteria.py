@@ -84,7 +84,7 @@ class Match(Table):
     groups: Globs = Field(
         (), description="groups by their broker-side names, globs; the group of a gRPC producer is its topic"
     )
-    actions: tuple[Literal["Pub", "Sub", "Get", "Create", "Update", "Delete", "Any"], ...] = Field(
+    actions: tuple[Literal["Pub", "Sub", "Get", "List", "Create", "Update", "Delete", "Any"], ...] = Field(
         (), description="actions of the request table"
     )
     requests: tuple[Annotated[RequestCode, BeforeValidator(_request_code)], ...] = Field(
