@@ -98,9 +98,9 @@ fuzz: install
 	$(BIN)/python -m tests.fuzz.run
 
 lock: install
-	$(BIN)/uv pip compile --quiet --generate-hashes --extra dev --extra tracing --extra analytics --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --generate-hashes --extra dev --extra tracing --extra tokens --extra analytics --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header pyproject.toml -o requirements.lock
 	# What the image is built with: what runs, at the same versions, and what builds.
-	$(BIN)/uv pip compile --quiet --generate-hashes --extra tracing --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header -c requirements.lock pyproject.toml -o deploy/requirements.lock
+	$(BIN)/uv pip compile --quiet --generate-hashes --extra tracing --extra tokens --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header -c requirements.lock pyproject.toml -o deploy/requirements.lock
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header -c requirements.lock deploy/build.in -o deploy/build.lock
 
 # Spark, DuckDB and pandas over 1, 10 and 100 million generated records.

@@ -11,7 +11,13 @@ from remoting.topic_group_config import GroupConfig, TopicConfig
 
 
 class Core(Protocol):
-    """Serves remoting commands of gRPC clients, and caches routes, topic and group configurations."""
+    """Serves remoting commands of gRPC clients, and caches routes, topic and group configurations.
+
+    own: the sender of the gateway's own requests, for `Client.principal`.
+    """
+
+    @property
+    def own(self) -> Any: ...
 
     def handle(self, channel: Any, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
         """Serve a command of a gRPC client. Raises RemotingError, directly or by the future; None for a oneway."""

@@ -23,6 +23,7 @@ from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.name_mapping import NameMapping
+from grpc_gateway.permissions import RPC_PERMISSIONS, Guard, Unauthorized
 from grpc_gateway.producing.recall_service import RecallService
 from grpc_gateway.producing.send_service import SendService
 from grpc_gateway.producing.transaction_service import TransactionService
@@ -49,9 +50,16 @@ class MessagingService(MessagingServiceServicer):
     """All rpcs of apache.rocketmq.v2.MessagingService."""
 
     def __init__(
-        self, core: Core, clients: ClientTable, renewal: Renewal, options: GatewayOptions, observe: Observer
+        self,
+        core: Core,
+        clients: ClientTable,
+        renewal: Renewal,
+        options: GatewayOptions,
+        observe: Observer,
+        guard: Guard | None = None,
     ) -> None:
         self._clients = clients
+        self._guard = guard
         self._observe = observe
         self._route_service = RouteService(core)
         self._send_service = SendService(core, options)
@@ -65,7 +73,7 @@ class MessagingService(MessagingServiceServicer):
         # Before the lifecycle, so that the deliveries of a departed client are returned before it is unregistered.
         clients.departure_listeners.append(renewal.client_departed)
         self.client_lifecycle = ClientLifecycle(core, clients, options)
-        self.telemetry = Telemetry(core, clients, self.client_lifecycle, options, observe)
+        self.telemetry = Telemetry(core, clients, self.client_lifecycle, options, observe, guard)
 
     # Producing.
 
@@ -192,6 +200,11 @@ class MessagingService(MessagingServiceServicer):
 
     # Common to all rpcs.
 
+    def _check(self, guard: Guard, name: str, rpc: Rpc, request: Any) -> None:
+        # A heartbeat without a client id is a health check, which has no effect.
+        if rpc.client.client_id:
+            guard.require(rpc.client.principal, RPC_PERMISSIONS[name](request), rpc.peer, name)
+
     async def _unary(
         self,
         name: str,
@@ -209,11 +222,15 @@ class MessagingService(MessagingServiceServicer):
             name_mapping = rpc.client.name_mapping
             if name_mapping is not None:
                 name_mapping.map_request(request)
+            if self._guard is not None:
+                self._check(self._guard, name, rpc, request)
             if rpc.client.paused and name not in _NEVER_PAUSED:
                 await rpc.client.wait_until_resumed()
             response = await work(rpc, request)
         except Exception as error:
             response = _error_response(name, kind, error)
+            if isinstance(error, Unauthorized) and error.delay:
+                await asyncio.sleep(error.delay)
         if name_mapping is not None:
             name_mapping.map_response(response)
         self._observe(name, rpc or anonymous_rpc(context), request, response.status.code, started)  # type: ignore[attr-defined]
@@ -237,6 +254,8 @@ class MessagingService(MessagingServiceServicer):
             name_mapping = rpc.client.name_mapping
             if name_mapping is not None:
                 name_mapping.map_request(request)
+            if self._guard is not None:
+                self._check(self._guard, name, rpc, request)
             async with aclosing(work(rpc, request)) as responses:
                 async for response in responses:
                     if name_mapping is not None:
@@ -248,6 +267,8 @@ class MessagingService(MessagingServiceServicer):
             code = failure.status.code  # type: ignore[attr-defined]
             if code == Code.TOO_MANY_REQUESTS:
                 await asyncio.sleep(_THROTTLE_DELAY)
+            elif isinstance(error, Unauthorized) and error.delay:
+                await asyncio.sleep(error.delay)
             if name_mapping is not None:
                 name_mapping.map_response(failure)
             yield failure

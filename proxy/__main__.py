@@ -66,6 +66,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
     # Imported here: the other commands do not need these, and most take less time than the imports.
     with _without_garbage_collection():
         from protocol_negotiation.tls import TlsError
+        from proxy.auth.sources.source import AuthError
         from proxy.embedded.store import StorageError
         from proxy.observability import logs
         from proxy.observability.records.errors import TrafficError
@@ -102,7 +103,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         loop = {"use_uvloop": _has_uvloop()}
         secret = bytes.fromhex(os.environ.pop(TICKET_SECRET, "")) or None
         anyio.run(_serve, settings, sources, greet, number, descriptor, secret, backend_options=loop)
-    except (OSError, TlsError, StorageError, TrafficError, RulesError) as error:
+    except (OSError, TlsError, StorageError, TrafficError, RulesError, AuthError) as error:
         _log.error("%s", error)
         return 1
     return 0

@@ -23,12 +23,14 @@ from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
 from protocol_negotiation.rejection import Http1Rejector
 from proxy.admin.http.admin_api import AdminApi
+from proxy.auth import assembly, auth_metrics
+from proxy.auth.audit import to_file
 from proxy.backends.cluster.backend import ClusterBackend
 from proxy.backends.embedded_node import Node
 from proxy.core import membership
 from proxy.core.advertised_listeners import ListenerRoutes
 from proxy.core.channel import Channel
-from proxy.core.checks import Tools, well_formed
+from proxy.core.checks import Check, Tools, well_formed
 from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.connections import ConnectionListener
 from proxy.core.forwarding import forward
@@ -43,6 +45,7 @@ from proxy.frontends.certificates import Certificates
 from proxy.frontends.grpc_frontend import GrpcFrontend
 from proxy.frontends.listeners import Listeners, broker_listener
 from proxy.frontends.remoting_frontend import RemotingFrontend
+from proxy.frontends.revocation import Revocation
 from proxy.observability import metrics as prometheus
 from proxy.observability import request_logs
 from proxy.observability.metrics import Metrics
@@ -79,8 +82,9 @@ class App:
 
     Raises StorageError (proxy.embedded.store) if the embedded broker's directory cannot be opened, TrafficError
     (proxy.observability.records.errors) if traffic records cannot be kept as the settings ask, RulesError
-    (proxy.traffic_rules.parsing) if the traffic rules are invalid. worker: number of this process among several
-    workers. ticket_secret: secret of all workers, for TLS session tickets that each of them accepts.
+    (proxy.traffic_rules.parsing) if the traffic rules are invalid, AuthError (proxy.auth.sources.source) if users and
+    policies cannot be loaded. worker: number of this process among several workers. ticket_secret: secret of all
+    workers, for TLS session tickets that each of them accepts.
     """
 
     def __init__(
@@ -100,6 +104,8 @@ class App:
         )
         self.registry = ClientRegistry(settings.client_expiry)
         self.tracing = self._new_tracing()
+        # None while authentication is off.
+        self.authority = assembly.authority(settings.auth)
         self.core = self._new_core()
         self.core.signer = self._new_signer()
         self.overload = self._new_overload()
@@ -119,6 +125,7 @@ class App:
             self.connection_listeners,
             self.rules.resource_names,
             self.overload.watch,
+            None if self.authority is None else assembly.grpc_guard(settings.auth, self.authority),
         )
         self.remoting = RemotingFrontend(
             self.core,
@@ -127,7 +134,10 @@ class App:
             self.connection_listeners,
             lambda peer: self.rules.names(peer, "remoting"),
             self.overload.watch,
+            None if self.authority is None else self.authority.of_command,
         )
+        if self.authority is not None:
+            Revocation(self.core, self.authority, lambda: self.channels, self.grpc.clients)
         self.admin_services = AdminServices(self, sources)
         self.admin = AdminApi(self.admin_services)
         self.remoting.on_protocol_error = self.admin_services.events.undecodable
@@ -170,7 +180,9 @@ class App:
     def _new_core(self) -> Messaging:
         transactions = CountedTransactions(forward)
         self.metrics.add(transactions.read)
-        checks = (well_formed, Tools(self.settings.permitted_tools))
+        checks: tuple[Check, ...] = (well_formed, Tools(self.settings.permitted_tools))
+        if self.authority is not None:
+            checks = (well_formed, self.authority, *checks[1:])
         return Messaging(
             self.settings,
             self.registry,
@@ -277,6 +289,8 @@ class App:
             self.metrics.counter(
                 "gantry_spans", "Spans of sampled requests and deliveries, by kind.", "kind", self.tracing.spans
             )
+        if self.authority is not None:
+            self.metrics.add(partial(auth_metrics.read, self.authority))
         if self._node is not None:
             self._node.watch(self.metrics)
 
@@ -305,6 +319,8 @@ class App:
         stack.callback(self.overload.close)
         stack.enter_context(ticking(self._wheel))
         stack.enter_context(self.metrics.running())
+        audit = self.settings.auth
+        stack.enter_context(to_file(audit.audit, audit.audit_size, audit.audit_files))
         if self.traffic is not None:
             self.traffic.start()
             stack.push_async_callback(self.traffic.close)
@@ -352,6 +368,7 @@ class App:
         yield self.overload.run
         yield self.remoting.run
         yield self.certificates.run
+        yield self._reload_users
         yield self.grpc.run
         yield self.rules.run
         yield self.admin.run
@@ -381,6 +398,15 @@ class App:
         if self._heartbeat_sync is not None:
             with anyio.move_on_after(_FLUSH_TIMEOUT), contextlib.suppress(RemotingError):
                 await self._heartbeat_sync.flush()
+
+    async def _reload_users(self) -> None:
+        while self.authority is not None:
+            await anyio.sleep(self.settings.auth.reload_interval)
+            try:
+                await self.authority.refresh()
+            except Exception:
+                # An internal error must not stop this task: permissions could no longer be revoked.
+                _log.exception("users and policies cannot be checked for changes")
 
     # The interface of operations (proxy.operations.replica.Replica).
 

@@ -42,6 +42,7 @@ class CloseCause(StrEnum):
     OVERLOAD = "overload"
     DRAIN = "drain"
     OPERATOR = "operator"
+    REVOKED = "revoked"
     UNRESPONSIVE = "unresponsive"
     LOCAL = "local"
 

@@ -54,7 +54,9 @@ class UnsupportedRequest(RemotingError):
 
 
 class NotPermitted(RemotingError):
-    """The configuration does not permit the request."""
+    """The request is not permitted. delay: seconds until the response is sent."""
+
+    delay = 0.0
 
     code = ResponseCode.NO_PERMISSION
 

@@ -104,7 +104,7 @@ _CLUSTER = Needs((Need(ResourceKind.CLUSTER, None, (Action.GET, Action.LIST)),))
 _DELETE_TOPIC = Needs((_topic(Action.DELETE),))
 _ANY_USER = Needs()
 
-NEEDS: Mapping[RequestCode, Needs] = {
+NEEDS: Mapping[int, Needs] = {
     # Sending.
     _C.SEND_MESSAGE: _SEND,
     _C.SEND_MESSAGE_V2: _SEND_V2,
@@ -155,6 +155,7 @@ NEEDS: Mapping[RequestCode, Needs] = {
     _C.DELETE_TOPIC_IN_BROKER: _DELETE_TOPIC,
     _C.DELETE_TOPIC_IN_NAMESRV: _DELETE_TOPIC,
     _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Needs(body=BodyFormat.GROUP_CONFIG),
+    _C.DELETE_SUBSCRIPTIONGROUP: Needs((_group(Action.DELETE, field="groupName"),)),
     _C.GET_CONSUME_STATS: Needs((_group(Action.GET),)),
     _C.INVOKE_BROKER_TO_RESET_OFFSET: Needs((_topic(Action.UPDATE), _group(Action.UPDATE, field="group"))),
     # For thread stacks `proxy.auth.resources` demands more.

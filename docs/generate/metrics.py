@@ -1,6 +1,7 @@
 """The metrics reference: every metric with its kind, labels and HELP text, from the families of live replicas."""
 
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from docs.generate import markdown
@@ -28,6 +29,7 @@ async def families() -> dict[str, Family]:
     found = {family.series_name: family for family in (WORKERS, EXITS)}
     with tempfile.TemporaryDirectory() as folder:
         everything: dict[str, Any] = {
+            "auth": {"users": _empty_file(folder)},
             "embedded": {"directory": folder},
             "traffic": {"directory": f"{folder}/traffic"},
             "admin": {"grpc": "127.0.0.1:0"},
@@ -41,6 +43,12 @@ async def families() -> dict[str, Family]:
             if app.tracing is not None:
                 app.tracing.close()
     return found
+
+
+def _empty_file(folder: str) -> Path:
+    file = Path(folder, "users.toml")
+    file.touch(0o600)
+    return file
 
 
 async def page() -> str:

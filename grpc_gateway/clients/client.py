@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from grpc_gateway.clients.telemetry_stream import TelemetryStream
 from grpc_gateway.name_mapping import NameMapping
 from protocol_negotiation.peer import Peer
-from protos.apache.rocketmq.v2.definition_pb2 import ClientType, FilterExpression, Settings
+from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, FilterExpression, Settings
 from remoting.command import RemotingCommand
 from remoting.tasks import spawn
 
@@ -60,6 +60,8 @@ class Client:
     producers_represented: another channel registers its producer groups at the brokers.
     leave_cause: the cause if it leaves its groups.
     name_mapping: mapping of topic and group names; all names stored here are the brokers'.
+    principal: the sender of its calls, opaque here. user: that sender's name; "" while authentication is off. The same
+    client id of another user is another client.
     """
 
     # Clients are asked to leave by HTTP/2 GOAWAY, never by a response code.
@@ -72,6 +74,8 @@ class Client:
         self.peer = peer
         self.push = push
         self.name_mapping: NameMapping | None = None
+        self.principal: Any = None
+        self.user = ""
         self.language = ""
         self.version = ""
         self.last_call_at = 0.0
@@ -113,6 +117,11 @@ class Client:
         """End all telemetry streams without an error."""
         for stream in list(self._streams):
             stream.end()
+
+    def fail_streams(self, code: Code, text: str) -> None:
+        """End all telemetry streams with an error."""
+        for stream in list(self._streams):
+            stream.fail(code, text)
 
     # Topics seen in calls, for clients without settings.
 

@@ -7,6 +7,7 @@ from typing import Any
 from grpc_gateway.clients.client import Client
 from grpc_gateway.clients.rpc import Rpc, anonymous_rpc, peer_of
 from grpc_gateway.name_mapping import NameMapping
+from grpc_gateway.permissions import Guard
 from grpc_gateway.response_status import Refused
 from protocol_negotiation.peer import Peer
 from protos.apache.rocketmq.v2.definition_pb2 import Code
@@ -29,10 +30,11 @@ _EVICTION_INTERVAL = 1.0
 
 
 class ClientTable:
-    """Clients by id, host and name mapping: the same id on another host is another client.
+    """Clients by id, host, name mapping and user: the same id on another host or of another user is another client.
 
-    make: creates a client. departure_listeners: called with each client that has gone. name_mapping: returns the name
-    mapping of a connection's clients, None if their names are the brokers'.
+    make: creates a client. guard: authenticates the senders of rpcs; None: authentication is off. departure_listeners:
+    called with each client that has gone. name_mapping: returns the name mapping of a connection's clients, None if
+    their names are the brokers'.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class ClientTable:
         max_clients: int = _MAX_CLIENTS,
         per_connection: int = _MAX_PER_CONNECTION,
         name_mapping: Callable[[Peer], NameMapping | None] = lambda _: None,
+        guard: Guard | None = None,
     ) -> None:
         self.make = make
         self.departure_listeners: list[Callable[[Client], None]] = []
@@ -49,12 +52,17 @@ class ClientTable:
         self._max_clients = max_clients
         self._per_connection = per_connection
         self._name_mapping = name_mapping
-        self._clients: dict[tuple[str, str, NameMapping | None], Client] = {}
-        self._by_connection: dict[Any, dict[str, Client]] = {}
+        self._guard = guard
+        self._clients: dict[tuple[str, str, NameMapping | None, str], Client] = {}
+        # By connection, and by client id and user.
+        self._by_connection: dict[Any, dict[tuple[str, str], Client]] = {}
         self._next_eviction = 0.0
 
     def rpc(self, context: Any, name: str) -> Rpc:
-        """Return the rpc of this name in `context`, with its client. Raises Refused if the client id is missing."""
+        """Return the rpc of this name in `context`, with its client.
+
+        Raises Refused if the client id is missing or the sender is not authenticated.
+        """
         metadata = dict(context.invocation_metadata())
         client_id = metadata.get(CLIENT_ID)
         connection = getattr(context, "connection", None)
@@ -67,8 +75,12 @@ class ClientTable:
                 Code.CLIENT_ID_REQUIRED,
                 f"the metadata {CLIENT_ID} has {len(client_id)} characters; the maximum is {_MAX_ID_LENGTH}",
             )
+        principal, user = None, ""
+        if self._guard is not None:
+            principal = self._guard.authenticate(metadata, peer_of(context), name)
+            user = principal.user
         clients = self._by_connection.get(connection)
-        client = None if clients is None else clients.get(client_id)
+        client = None if clients is None else clients.get((client_id, user))
         if client is None:
             if clients is not None and len(clients) >= self._per_connection:
                 # Each client takes a place in the table and may cost connections to brokers.
@@ -76,11 +88,13 @@ class ClientTable:
                     Code.TOO_MANY_REQUESTS,
                     f"{len(clients)} clients use this connection, which is the maximum (grpc.clients_per_connection)",
                 )
-            client = self._find_or_add(client_id, peer_of(context))
+            client = self._find_or_add(client_id, peer_of(context), user)
             if connection is not None and not connection.closed:
                 self._connect(client, connection)
         elif connection is not None:
             client.peer = connection.peer
+        if principal is not None:
+            client.principal = principal
         client.last_call_at = self._clock()
         language, version = metadata.get(LANGUAGE, ""), metadata.get(VERSION, "")
         if client.language != language or client.version != version:
@@ -104,9 +118,9 @@ class ClientTable:
             return
         client.closed = True
         client.leave_cause = cause
-        self._clients.pop((client.client_id, client.peer.address.host, client.name_mapping), None)
+        self._clients.pop((client.client_id, client.peer.address.host, client.name_mapping, client.user), None)
         for connection in client.connections:
-            self._by_connection[connection].pop(client.client_id, None)
+            self._by_connection[connection].pop((client.client_id, client.user), None)
         client.end_streams()
         for listener in self.departure_listeners:
             listener(client)
@@ -121,19 +135,20 @@ class ClientTable:
     def __len__(self) -> int:
         return len(self._clients)
 
-    def _find_or_add(self, client_id: str, peer: Peer) -> Client:
+    def _find_or_add(self, client_id: str, peer: Peer, user: str) -> Client:
         name_mapping = self._name_mapping(peer)
-        key = (client_id, peer.address.host, name_mapping)
+        key = (client_id, peer.address.host, name_mapping, user)
         client = self._clients.get(key)
         if client is None:
             self._make_room()
             client = self._clients[key] = self.make(client_id, peer)
             client.name_mapping = name_mapping
+            client.user = user
         client.peer = peer
         return client
 
     def _connect(self, client: Client, connection: Any) -> None:
-        self._by_connection.setdefault(connection, {})[client.client_id] = client
+        self._by_connection.setdefault(connection, {})[client.client_id, client.user] = client
         client.connections.add(connection)
         client.disconnected_at = None
 

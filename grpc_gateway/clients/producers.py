@@ -144,6 +144,7 @@ class Producers:
             # Unique per replica, for a broker's list of clients.
             name = f"gantry-producers@{socket.gethostname()}@{os.getpid()}"
             channel = self._channel = self._make(name, _NO_PEER)
+            channel.principal = self._core.own
             channel.push = _TransactionCheckPush(self.check_transaction)
         for topic in sorted(removed):
             fields = {"clientID": channel.client_id, "producerGroup": topic}

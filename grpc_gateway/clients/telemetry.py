@@ -17,9 +17,11 @@ from grpc_gateway.clients.server_push import reply_nonce
 from grpc_gateway.clients.telemetry_stream import TelemetryStream
 from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.permissions import Guard, Unauthorized, settings_permissions
 from grpc_gateway.response_status import OK, Refused, status_from_error
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Language, Settings
 from protos.apache.rocketmq.v2.service_pb2 import ReconnectEndpointsCommand, TelemetryCommand
+from remoting.errors import RemotingError
 from remoting.tasks import spawn
 from remoting.topic_group_config import GroupConfig
 
@@ -44,7 +46,9 @@ class Telemetry:
         client_lifecycle: ClientLifecycle,
         options: GatewayOptions,
         observe: Observer,
+        guard: Guard | None = None,
     ) -> None:
+        self._guard = guard
         self._core = core
         self._clients = clients
         self._client_lifecycle = client_lifecycle
@@ -62,6 +66,9 @@ class Telemetry:
             rpc = self._clients.rpc(context, "Telemetry")
         except Refused as error:
             self._observe("Telemetry", anonymous_rpc(context), None, error.code, time.monotonic())
+            if isinstance(error, Unauthorized):
+                await asyncio.sleep(error.delay)
+                await context.abort(_grpc_code(error.code), f"{Code.Name(error.code)}: {error}")
             yield TelemetryCommand(status=status_from_error(error))
             return
         stream = TelemetryStream()
@@ -111,6 +118,7 @@ class Telemetry:
             if client.name_mapping is not None:
                 client.name_mapping.map_request(settings)
             check_settings(settings)
+            self._authorize(rpc, settings)
         except Refused as error:
             self._observe("Telemetry", rpc, None, error.code, started)
             self._reject_settings(client, stream, settings, error)
@@ -128,6 +136,14 @@ class Telemetry:
         self._send_settings(client, stream, config)
         self._client_lifecycle.settings_changed(client)
         self._observe("Telemetry", rpc, None, Code.OK, started)
+
+    def _authorize(self, rpc: Rpc, settings: Settings) -> None:
+        """Check the permissions on the settings' topics and group. Raises Refused."""
+        if self._guard is not None:
+            try:
+                self._guard.require(rpc.client.principal, settings_permissions(settings), rpc.peer, "Telemetry")
+            except RemotingError as error:
+                raise Refused(Code.FORBIDDEN, str(error)) from None
 
     def _reject_settings(self, client: Client, stream: TelemetryStream, settings: Settings, error: Refused) -> None:
         # A client with valid settings keeps using them.
@@ -184,5 +200,9 @@ _RECONNECT = TelemetryCommand(status=OK, reconnect_endpoints_command=ReconnectEn
 def _grpc_code(code: Code) -> grpc.StatusCode:
     if code == Code.TOO_MANY_REQUESTS:
         return grpc.StatusCode.RESOURCE_EXHAUSTED
+    if code == Code.UNAUTHORIZED:
+        return grpc.StatusCode.UNAUTHENTICATED
+    if code == Code.FORBIDDEN:
+        return grpc.StatusCode.PERMISSION_DENIED
     # Codes 4xxxx are client errors.
     return grpc.StatusCode.INVALID_ARGUMENT if code // 10_000 == 4 else grpc.StatusCode.INTERNAL

@@ -6,6 +6,7 @@ import math
 from typing import Literal, NamedTuple, Protocol
 
 from protocol_negotiation.peer import Peer
+from proxy.core.principal import Principal
 from remoting.command import RemotingCommand
 
 ChannelProtocol = Literal["remoting", "grpc"]
@@ -33,7 +34,7 @@ class Session:
     seconds at which it arrived.
     known_brokers: names of the brokers that routes have given to the client. registered_brokers: those of them at
     which the client was registered. query_turns: by topic, the index of the broker that answers the client's next
-    QUERY_MESSAGE without a broker name. polls: the replies of in-flight long polls.
+    QUERY_MESSAGE without a broker name. polls: the replies of in-flight long polls, each with its request's `Context`.
     """
 
     __slots__ = (
@@ -61,7 +62,7 @@ class Session:
         self.language = ""
         self.version = 0
         self.query_turns: dict[str, int] = {}
-        self.polls: set[asyncio.Future[RemotingCommand]] = set()
+        self.polls: dict[asyncio.Future[RemotingCommand], object] = {}
 
 
 class Channel(Protocol):
@@ -79,6 +80,8 @@ class Channel(Protocol):
     signs: bool
     # The `LeaveCause` (proxy/core/client_registry.py) if it unregisters.
     leave_cause: str
+    # The sender of the request that is being handed over. A remoting client signs each request.
+    principal: Principal
 
     def __hash__(self) -> int:
         """Hash by identity."""

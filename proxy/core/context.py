@@ -21,14 +21,30 @@ REQUEST_MEMORY = 8 * 1024
 class Context:
     """One in-flight request.
 
+    principal: the sender; only checked while authentication is on.
     size: bytes of its body. memory: estimate of the bytes that it occupies in memory. started, sent: in seconds of
     `time.monotonic`. broker, sent: None until the request is sent to a broker. trace: None unless it is sampled.
     """
 
-    __slots__ = ("broker", "channel", "code", "command", "fields", "memory", "sent", "size", "spec", "started", "trace")
+    __slots__ = (
+        "broker",
+        "channel",
+        "code",
+        "command",
+        "fields",
+        "memory",
+        "principal",
+        "sent",
+        "size",
+        "spec",
+        "started",
+        "trace",
+    )
 
     def __init__(self, channel: Channel, command: RemotingCommand, spec: RequestSpec | None, started: float) -> None:
         self.channel = channel
+        # The connection's next request may have another sender.
+        self.principal = channel.principal
         self.command = command
         # Forwarding overwrites the command's header.
         self.code = command.code

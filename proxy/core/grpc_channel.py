@@ -4,6 +4,7 @@ from grpc_gateway.clients.client import Client
 from grpc_gateway.clients.server_push import TELEMETRY_PUSH
 from protocol_negotiation.peer import Peer
 from proxy.core.channel import ChannelProtocol, Identity, Session
+from proxy.core.principal import UNAUTHENTICATED, Principal
 
 
 class GrpcChannel(Client):
@@ -14,8 +15,11 @@ class GrpcChannel(Client):
     observed = False
     signs = False
 
+    principal: Principal
+
     def __init__(self, client_id: str, peer: Peer) -> None:
         super().__init__(client_id, peer, TELEMETRY_PUSH)
+        self.principal = UNAUTHENTICATED
         self.session = Session(str(peer.address))
 
     @property

@@ -25,7 +25,7 @@ from proxy.core.signing import Signer
 from proxy.settings.model import Settings
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
+from remoting.errors import NotPermitted, RemotingError
 from remoting.requests import REQUESTS, RequestSpec
 from remoting.tasks import spawn
 
@@ -106,6 +106,8 @@ class Messaging:
                 handling = self.gate(context, self._serve)
         except RemotingError as error:
             self._observe(context, error.code)
+            if isinstance(error, NotPermitted) and error.delay:
+                return _delayed(error)
             raise
         except Exception:
             _log.exception("request %d of %s failed", context.code, channel.peer.address)
@@ -122,8 +124,8 @@ class Messaging:
         reply.add_done_callback(partial(self._done, context, active))
         if context.spec is not None and context.spec.poll is not None:
             polls = channel.session.polls
-            polls.add(reply)
-            reply.add_done_callback(polls.discard)
+            polls[reply] = context
+            reply.add_done_callback(polls.__delitem__)
             if entrance is None and may_end_poll(context):
                 self.drain.watch(reply)
         return reply
@@ -187,6 +189,19 @@ def _drop_messages(context: Context, reply: Reply) -> None:
         result.header["remark"] = "the client has not read its responses"
         result.fields["nextBeginOffset"] = context.fields.get("queueOffset", "0")
         result.body = b""
+
+
+def _delayed(error: NotPermitted) -> Reply:
+    """Return a future that fails after the error's delay, so that guesses of secrets take long."""
+    loop = asyncio.get_running_loop()
+    reply: Reply = loop.create_future()
+    loop.call_later(error.delay, _fail, reply, error)
+    return reply
+
+
+def _fail(reply: Reply, error: Exception) -> None:
+    if not reply.done():
+        reply.set_exception(error)
 
 
 def as_future(handling: Awaitable[RemotingCommand]) -> Reply:

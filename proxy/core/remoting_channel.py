@@ -5,6 +5,7 @@ from collections.abc import Callable
 from protocol_negotiation.peer import Peer
 from proxy.core.channel import ChannelProtocol, Identity, Session
 from proxy.core.context import REQUEST_MEMORY
+from proxy.core.principal import UNAUTHENTICATED
 from remoting.codes import version_text
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import RemotingError
@@ -15,7 +16,7 @@ from remoting.timeout_wheel import TimeoutWheel
 class RemotingChannel(RemotingConnection):
     """A client's remoting connection with the core's session."""
 
-    __slots__ = ("on_protocol_error", "session")
+    __slots__ = ("on_protocol_error", "principal", "session")
 
     protocol: ChannelProtocol = "remoting"
     observed = True
@@ -36,6 +37,7 @@ class RemotingChannel(RemotingConnection):
     ) -> None:
         super().__init__(wheel, handler, on_close, peer, limits=limits)
         self.session = Session(str(peer.address))
+        self.principal = UNAUTHENTICATED
         # Called with the peer, the reason and the bytes of a frame that cannot be decoded.
         self.on_protocol_error: Callable[[Peer, str, bytes], None] | None = None
 

@@ -7,6 +7,7 @@ from protocol_negotiation.peer import HostPort, Peer
 from proxy.core.grpc_channel import GrpcChannel
 from proxy.core.messaging import Messaging
 from proxy.core.metadata_cache import MetadataCache
+from proxy.core.principal import OWN
 from remoting.command import RemotingCommand
 from remoting.routes import TopicRoute
 from remoting.topic_group_config import GroupConfig, TopicConfig
@@ -14,6 +15,8 @@ from remoting.topic_group_config import GroupConfig, TopicConfig
 
 class GrpcCore:
     """Implements `grpc_gateway.core.Core` with the messaging core, its backend and the metadata cache."""
+
+    own = OWN
 
     def __init__(self, core: Messaging, metadata: MetadataCache) -> None:
         self._core = core

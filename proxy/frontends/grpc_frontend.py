@@ -22,6 +22,7 @@ from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.grpcio_transport import GrpcioServer, Relay
 from grpc_gateway.name_mapping import NameMapping
+from grpc_gateway.permissions import Guard
 from grpc_gateway.server import GrpcConnection, Server
 from grpc_gateway.service import MessagingService
 from protocol_negotiation.peer import Peer
@@ -75,6 +76,7 @@ class GrpcFrontend:
         connection_listeners: Sequence[ConnectionListener] = (),
         names: Callable[[Peer], NameMapping | None] = lambda _: None,
         memory: MemoryWatch | None = None,
+        guard: Guard | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         grpc_settings = settings.grpc
@@ -82,13 +84,15 @@ class GrpcFrontend:
         self._core = core
         self.metadata = MetadataCache(lambda: core.backend)
         self.gateway = GrpcCore(core, self.metadata)
-        self.clients = ClientTable(GrpcChannel, per_connection=grpc_settings.clients_per_connection, name_mapping=names)
+        self.clients = ClientTable(
+            GrpcChannel, per_connection=grpc_settings.clients_per_connection, name_mapping=names, guard=guard
+        )
         # A new name at each start: this process does not hold the deliveries of a former one.
         replica = uuid.uuid4().hex[:12] if settings.shared else ""
         self.renewal = Renewal(self.gateway, options, loop.time, replica)
         self._renewals_topic = settings.sync.renewals if settings.shared else None
         self._renewal_sync: RenewalSync | None = None
-        self.service = MessagingService(self.gateway, self.clients, self.renewal, options, self._observe)
+        self.service = MessagingService(self.gateway, self.clients, self.renewal, options, self._observe, guard)
         make_server = GrpcioServer if grpc_settings.transport == "grpcio" else Server
         self.server: Server | GrpcioServer = make_server(
             grpc_settings.server_options(settings.limits.idle_timeout), on_open=self._opened, on_close=self._closed

@@ -15,10 +15,12 @@ from protocol_negotiation.peer import Peer
 from proxy.core import connections, membership
 from proxy.core.connections import ConnectionListener
 from proxy.core.messaging import Entrance, Messaging
+from proxy.core.principal import Principal
 from proxy.core.remoting_channel import BrokerChannel, RemotingChannel
 from proxy.settings.limits import LimitSettings
 from proxy.traffic_rules.name_mapping import NameMapping
 from proxy.traffic_rules.namespaced_channel import NamespacedBrokerChannel, NamespacedChannel
+from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, Handler, RemotingConnection
 from remoting.flow_control import Limits
 from remoting.memory_watch import UNWATCHED, MemoryWatch
@@ -41,6 +43,7 @@ class RemotingFrontend:
 
     names: returns the name mapping of a client's connection, or None. on_protocol_error: called with the peer, the
     reason and the bytes of a frame that cannot be decoded. memory: counts the bytes that all connections hold.
+    authenticate: returns the sender of a request, as the client sent it; None: authentication is off.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class RemotingFrontend:
         connection_listeners: Sequence[ConnectionListener],
         names: Callable[[Peer], NameMapping | None],
         memory: MemoryWatch = UNWATCHED,
+        authenticate: Callable[[RemotingCommand, Peer], Principal] | None = None,
     ) -> None:
         self.channels: set[RemotingChannel] = set()
         # Connections to the embedded broker itself.
@@ -62,6 +66,7 @@ class RemotingFrontend:
         self._limits = _connection_limits(limits)
         self._connection_listeners = connection_listeners
         self._names = names
+        self._authenticate = authenticate
         # Clients whose connections have closed and that are still being unregistered at the brokers.
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -103,6 +108,9 @@ class RemotingFrontend:
         return self._opened(channel)
 
     def _opened(self, channel: RemotingChannel) -> RemotingChannel:
+        if self._authenticate is not None:
+            # Before names are rewritten: the signature covers the client's.
+            channel.handler = cast(Handler, partial(_serve_authenticated, self._authenticate, channel.handler))
         channel.on_protocol_error = self.on_protocol_error
         channel.memory = self._memory
         if self._connection_listeners:
@@ -180,6 +188,16 @@ class RemotingFrontend:
         with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
             while self.broker_channels:
                 await anyio.sleep(_POLL_INTERVAL)
+
+
+def _serve_authenticated(
+    authenticate: Callable[[RemotingCommand, Peer], Principal],
+    handler: Handler,
+    channel: RemotingChannel,
+    command: RemotingCommand,
+) -> "asyncio.Future[RemotingCommand] | None":
+    channel.principal = authenticate(command, channel.peer)
+    return handler(channel, command)
 
 
 def _connection_limits(limits: LimitSettings) -> Limits:

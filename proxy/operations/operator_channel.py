@@ -7,6 +7,7 @@ from protocol_negotiation.peer import HostPort, Peer
 from proxy.core.channel import ChannelProtocol, Identity, Session
 from proxy.core.context import Context
 from proxy.core.messaging import Handling, Messaging
+from proxy.core.principal import OWN
 from remoting import command as commands
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, UnsupportedRequest
@@ -38,6 +39,7 @@ class Operator:
     leave_cause = "unregistered"
     signs = False
     unread_bytes = 0
+    principal = OWN
 
     def __init__(self) -> None:
         self.peer = Peer(_ADDRESS, _ADDRESS)

@@ -6,6 +6,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from proxy.settings.admin import AdminSettings
+from proxy.settings.auth import AuthSettings
 from proxy.settings.cluster import ClusterSettings
 from proxy.settings.embedded import EmbeddedSettings
 from proxy.settings.field_types import Address
@@ -38,6 +39,7 @@ class Settings(BaseSettings):
     )
     replica: str = Field("", description="name of this replica in shared memberships; default: the host name")
     tls: TlsSettings = TlsSettings()
+    auth: AuthSettings = AuthSettings()
     cluster: ClusterSettings = ClusterSettings()
     cluster_tls: ClusterTlsSettings = ClusterTlsSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()

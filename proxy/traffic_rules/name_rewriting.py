@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from proxy.core.channel import Channel
 from proxy.core.messaging import Reply
-from proxy.traffic_rules import json_bodies
 from proxy.traffic_rules.batches import is_batch
-from proxy.traffic_rules.json_bodies import NameReplacer
 from proxy.traffic_rules.name_mapping import ForeignName, NameMapping, is_shared
+from remoting import json_names as json_bodies
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ConsumerNotOnline, NotPermitted, RemotingError, UnsupportedRequest
+from remoting.json_names import NameReplacer
 from remoting.messages import StoredMessage
 from remoting.requests import REQUESTS, Action, Direction
 

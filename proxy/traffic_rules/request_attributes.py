@@ -5,7 +5,8 @@ from collections.abc import Hashable
 from protocol_negotiation.peer import Peer
 from proxy.core.channel import ChannelProtocol
 from proxy.core.context import Context
-from proxy.traffic_rules import batches, json_bodies
+from proxy.traffic_rules import batches
+from remoting import json_names as json_bodies
 from remoting.codes import RequestCode, version_text
 
 # Requests with topics and groups in their bodies, and whether the keys are abbreviated.

@@ -36,6 +36,7 @@ class FakeCore:
     ext fields and body of each command.
     """
 
+    own = "own"
     routes: dict[str, TopicRoute] = field(default_factory=dict)
     topics: dict[str, TopicConfig] = field(default_factory=dict)
     groups: dict[str, GroupConfig] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from proxy.core.context import Context
 from proxy.core.forwarding import forward
 from proxy.core.handlers import HANDLERS
 from proxy.core.messaging import Messaging
+from proxy.core.principal import OWN, Principal
 from proxy.settings.model import Settings
 from remoting import command as commands
 from remoting.command import RemotingCommand
@@ -53,6 +54,7 @@ class FakeChannel:
     producers_represented: bool = False
     leave_cause: str = "unregistered"
     signs: bool = True
+    principal: Principal = OWN
     requests: list[RemotingCommand] = field(default_factory=list)
     oneways: list[RemotingCommand] = field(default_factory=list)
     pauses: int = 0

@@ -210,7 +210,7 @@ async def test_over_the_budget_the_polls_of_the_largest_connection_end(clock: Cl
     polls = []
     for connection in (large, small):
         poll: asyncio.Future[RemotingCommand] = asyncio.Future()
-        connection.channel.session.polls.add(poll)
+        connection.channel.session.polls[poll] = None
         polls.append(poll)
     on.budget.used = 101 * MIB
     on.request()

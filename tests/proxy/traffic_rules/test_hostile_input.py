@@ -8,17 +8,17 @@ import pytest
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.core.context import Context
-from proxy.traffic_rules import json_bodies
 from proxy.traffic_rules.batches import count_messages, is_batch
 from proxy.traffic_rules.delayed_receives import max_wait
 from proxy.traffic_rules.evaluator import Evaluator
-from proxy.traffic_rules.json_bodies import NameReplacer
 from proxy.traffic_rules.parsing import RulesError, parse
 from proxy.traffic_rules.rate_limits import ActiveLimit
 from proxy.traffic_rules.rejection import GrpcRejector
+from remoting import json_names as json_bodies
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError
+from remoting.json_names import NameReplacer
 from remoting.messages import BatchMessage
 from remoting.requests import REQUESTS
 from tests.cluster.client import send_fields, v2

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Resource
-from proxy.traffic_rules import json_bodies
 from proxy.traffic_rules.grpc_resources import ResourceNames, steps
 from proxy.traffic_rules.name_mapping import ForeignName, NameMapping
 from proxy.traffic_rules.name_rewriting import BODY_FORMATS, PUSH_BODY_FORMATS
 from remoting import fastjson
+from remoting import json_names as json_bodies
 from remoting.errors import NotPermitted
 from remoting.requests import REQUESTS, Direction
 

@@ -41,7 +41,7 @@ class NameReplacer:
 
     def replace(self, value: Any, key: object = None) -> Any:
         """Return the value of `key` with its names replaced. Raises BodyError if it contains a reference."""
-        key = key.translate(_IGNORED_CHARACTERS).lower() if isinstance(key, str) else None
+        key = _normalised(key) if isinstance(key, str) else None
         if isinstance(value, dict):
             if _REFERENCE in value:
                 # Hidden from our parser by an escape; a broker would follow it.
@@ -61,6 +61,10 @@ class NameReplacer:
         return value
 
 
+def _normalised(key: str) -> str:
+    return key.translate(_IGNORED_CHARACTERS).lower()
+
+
 def replace_names(body: bytes, replacer: NameReplacer, *, client_request: bool = False) -> bytes:
     """Return a JSON body with its names replaced, in fastjson's dialect if JSON cannot express it.
 
@@ -74,8 +78,13 @@ def replace_names(body: bytes, replacer: NameReplacer, *, client_request: bool =
         return fastjson.dumps(document)
 
 
-def collect_names(body: bytes, abbreviated: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the distinct topics and groups in the JSON body of a client's request, in order. Raises BodyError."""
+def collect_names(
+    body: bytes, abbreviated: bool = False, omitted: str | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the distinct topics and groups in the JSON body of a client's request, in order. Raises BodyError.
+
+    omitted: a key of the document, in lower case, whose value is left out.
+    """
     topics: dict[str, None] = {}
     groups: dict[str, None] = {}
 
@@ -88,7 +97,14 @@ def collect_names(body: bytes, abbreviated: bool = False) -> tuple[tuple[str, ..
         return name
 
     keys = (ABBREVIATED_TOPICS, ABBREVIATED_GROUPS) if abbreviated else (TOPICS, GROUPS)
-    _replaced(body, NameReplacer(topic, group, *keys), fastjson.load_request)
+
+    def load(data: bytes) -> Any:
+        document = fastjson.load_request(data)
+        if omitted is not None and isinstance(document, dict):
+            return {key: value for key, value in document.items() if _normalised(key) != omitted}
+        return document
+
+    _replaced(body, NameReplacer(topic, group, *keys), load)
     return tuple(topics), tuple(groups)
 
 

@@ -1,0 +1,33 @@
+"""The authority that the settings describe."""
+
+from collections.abc import Sequence
+
+from proxy.auth.authority import Authority
+from proxy.auth.grpc_guard import ALL_ZONES, GrpcGuard
+from proxy.auth.sources import own_file
+from proxy.auth.sources.files import FileSource
+from proxy.auth.sources.source import Source
+from proxy.settings.auth import AuthSettings
+
+
+def authority(settings: AuthSettings, more: Sequence[Source] = ()) -> Authority | None:
+    """Return the authority, or None while authentication is off. Raises AuthError.
+
+    more: sources after those of the settings.
+    """
+    sources: list[Source] = []
+    if settings.users is not None:
+        sources.append(FileSource("users file", settings.users, own_file.parse))
+    if settings.plain_acl is not None:
+        # The import takes 20 ms.
+        from proxy.auth.sources import plain_acl
+
+        sources.append(FileSource("plain_acl", settings.plain_acl, plain_acl.parse, plain_acl.PATTERNS))
+    sources += more
+    return Authority(sources, anonymous=settings.anonymous == "allow") if sources else None
+
+
+def grpc_guard(settings: AuthSettings, authority: Authority) -> GrpcGuard:
+    """Return the guard of the gRPC gateway."""
+    zones = settings.zone_offsets
+    return GrpcGuard(authority, window=settings.date_window, zones=ALL_ZONES if zones is None else zones)

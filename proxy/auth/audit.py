@@ -1,0 +1,103 @@
+"""The audit log: denied requests and changes by tools, as JSON lines of the logger `gantry.audit`.
+
+The admin API logs its writes there, too. `to_file` writes the lines to a file of their own.
+"""
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+import orjson
+
+from proxy.core.principal import Principal
+
+_log = logging.getLogger("gantry.audit")
+
+# Lines about denied requests per second. Everyone who reaches a port can cause them.
+_LINES_PER_SECOND = 50
+# Characters of names that clients choose.
+_MAX_LENGTH = 128
+_FILE_MODE = 0o600
+
+
+class AuditLog:
+    """Logs denied requests and changes. `unlogged`: denied requests beyond the limit per second, by reason."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._second = 0
+        self._lines = 0
+        self.unlogged: Counter[str] = Counter()
+        # Independent of the level of other loggers.
+        _log.setLevel(logging.INFO)
+
+    def denied(self, principal: Principal, protocol: str, address: str, request: str, reason: str) -> None:
+        """Log a request that was denied."""
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._lines = second, 0
+            if self.unlogged:
+                _write({"event": "unlogged", "counts": dict(self.unlogged)})
+                self.unlogged.clear()
+        self._lines += 1
+        if self._lines > _LINES_PER_SECOND:
+            self.unlogged[reason if principal.failure is not None else "forbidden"] += 1
+            return
+        self._event("denied", principal, protocol, address, request, reason)
+
+    def changed(self, principal: Principal, protocol: str, address: str, request: str, resources: str) -> None:
+        """Log a permitted request that changes topics, groups, users or policies."""
+        self._event("changed", principal, protocol, address, request, resources)
+
+    def _event(self, event: str, principal: Principal, protocol: str, address: str, request: str, detail: str) -> None:
+        _write(
+            {
+                "event": event,
+                "user": _printable(principal.user[:_MAX_LENGTH]),
+                "method": principal.method,
+                "protocol": protocol,
+                "address": address,
+                "request": request,
+                "detail": _printable(detail[: 4 * _MAX_LENGTH]),
+            }
+        )
+
+
+def _printable(text: str) -> str:
+    """Return a text that can be encoded: clients may send halves of surrogate pairs."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _write(line: dict[str, object]) -> None:
+    _log.info("%s", orjson.dumps({"at": datetime.now(UTC), **line}, option=orjson.OPT_OMIT_MICROSECONDS).decode())
+
+
+class _PrivateFileHandler(RotatingFileHandler):
+    """Creates its files with a mode that only the owner can read."""
+
+    def _open(self):  # type: ignore[no-untyped-def]  # the base class has no public type for it
+        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _FILE_MODE)
+        return os.fdopen(descriptor, "a", encoding="utf-8")
+
+
+@contextmanager
+def to_file(path: Path | None, max_bytes: int, files: int) -> Iterator[None]:
+    """Write the audit log to a file, too, with this number of older files. Raises OSError."""
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handler = _PrivateFileHandler(path, maxBytes=max_bytes, backupCount=files)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    _log.addHandler(handler)
+    try:
+        yield
+    finally:
+        _log.removeHandler(handler)
+        handler.close()

@@ -1,0 +1,270 @@
+"""The authority: authenticates senders, and decides about each request before it is handled.
+
+The core calls it as one of its checks, the gRPC gateway with the permissions of each rpc.
+"""
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+
+from protocol_negotiation.peer import Peer
+from proxy.auth.audit import AuditLog
+from proxy.auth.certificates import certificate_names
+from proxy.auth.decision import decide
+from proxy.auth.failures import FailureDelays
+from proxy.auth.policy import ANONYMOUS_USER, Grants, Role, User
+from proxy.auth.resources import permissions
+from proxy.auth.sources.source import Source, find_user, grants
+from proxy.core.context import Context
+from proxy.core.principal import OWN, Failure, Method, Principal
+from remoting.command import RemotingCommand
+from remoting.errors import NotPermitted
+from remoting.permissions import Action, Permission
+from remoting.signature import ACCESS_KEY, SIGNATURE, SecretKey, verify
+
+# Principals and decisions that are remembered; either set is emptied when it is full.
+_MAX_PRINCIPALS = 10_000
+_MAX_DECISIONS = 100_000
+_CHANGES = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
+_UNAUTHENTICATED = "authentication failed: this listener needs valid credentials"
+
+
+class NotAuthenticated(NotPermitted):
+    """The sender is not authenticated. The text does not say why."""
+
+    def __init__(self, delay: float) -> None:
+        super().__init__(_UNAUTHENTICATED)
+        self.delay = delay
+
+
+class Forbidden(NotPermitted):
+    """An authenticated sender lacks a permission."""
+
+
+class Authority:
+    """Users, policies and decisions of a replica.
+
+    sources: the first that knows a user decides about it. anonymous: whether senders without a credential are the user
+    `anonymous`; else they are rejected. counts: requests by method and result. epoch: number of changes of users and
+    policies. change_listeners: called after each of them.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        anonymous: bool = False,
+        audit: AuditLog | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.sources = tuple(sources)
+        self.audit = AuditLog() if audit is None else audit
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.epoch = 0
+        self.change_listeners: list[Callable[[], None]] = []
+        self.failures = FailureDelays(clock)
+        # Verified against for users without a secret, so that the time does not show that.
+        self.no_key = SecretKey(secrets.token_hex())
+        self._anonymous = anonymous
+        self._principals: dict[tuple[str, Method, frozenset[str]], Principal] = {}
+        self._grants: dict[Principal, Grants] = {}
+        self._granted: set[tuple[object, ...]] = set()
+        self._certificates: dict[str, User] = {}
+        self._any_exempt = False
+        self._by_address = False
+        self._index()
+
+    # Users.
+
+    async def refresh(self) -> None:
+        """Look for changes of users and policies."""
+        changes = [await source.refresh() for source in self.sources]
+        if any(changes):
+            self.changed()
+
+    def changed(self) -> None:
+        """Use the changed users and policies from now on."""
+        self.epoch += 1
+        self._principals.clear()
+        self._grants.clear()
+        self._granted.clear()
+        self._index()
+        for listener in self.change_listeners:
+            listener()
+
+    def _index(self) -> None:
+        directories = [source.directory for source in self.sources]
+        users = [user for directory in reversed(directories) for user in directory.users.values()]
+        groups = [group for directory in directories for group in directory.groups.values()]
+        self._certificates = {name: user for user in users for name in user.certificates}
+        self._any_exempt = any(directory.exempt for directory in directories) or any(user.exempt for user in users)
+        policies = chain(*(user.policies for user in users), *(group.policies for group in groups))
+        self._by_address = self._any_exempt or any(policy.networks for policy in policies)
+
+    def user(self, name: str) -> User | None:
+        """Return a user."""
+        return find_user(self.sources, name)
+
+    def grants(self, principal: Principal) -> Grants:
+        """Return the role and policies of a principal."""
+        known = self._grants.get(principal)
+        if known is None:
+            known = _ALL if principal.method in _UNRESTRICTED else grants(self.sources, principal)
+            if len(self._grants) >= _MAX_PRINCIPALS:
+                self._grants.clear()
+            self._grants[principal] = known
+        return known
+
+    # Authentication.
+
+    def principal(self, user: str, method: Method, groups: frozenset[str] = frozenset()) -> Principal:
+        """Return the principal of an authenticated user."""
+        key = (user, method, groups)
+        principal = self._principals.get(key)
+        if principal is None:
+            if len(self._principals) >= _MAX_PRINCIPALS:
+                self._principals.clear()
+            principal = self._principals[key] = Principal(user, method, groups)
+        return principal
+
+    def of_command(self, command: RemotingCommand, peer: Peer) -> Principal:
+        """Return the sender of a remoting request: by its signature, else by the connection."""
+        name = command.fields.get(ACCESS_KEY)
+        if name is None and SIGNATURE not in command.fields:
+            return self.of_connection(peer)
+        if not name:
+            return Principal("", Method.SIGNATURE, failure=Failure.MALFORMED)
+        user = self.user(name)
+        if self._any_exempt and self._is_exempt(user, peer):
+            return self.principal(name, Method.ADDRESS)
+        if user is None or user.key is None:
+            # Takes as long as for a known user.
+            verify(command, self.no_key)
+            return Principal(name, Method.SIGNATURE, failure=Failure.UNKNOWN_USER)
+        if not verify(command, user.key):
+            return Principal(name, Method.SIGNATURE, failure=Failure.WRONG_SECRET)
+        if not user.enabled:
+            return Principal(name, Method.SIGNATURE, failure=Failure.DISABLED_USER)
+        return self.principal(name, Method.SIGNATURE)
+
+    def of_connection(self, peer: Peer) -> Principal:
+        """Return the sender of a request without a credential: by its client certificate, its address, or nothing."""
+        if self._any_exempt and self._is_exempt(None, peer):
+            return self.principal("", Method.ADDRESS)
+        certificate = None if peer.tls is None else peer.tls.certificate
+        if certificate is not None and self._certificates:
+            for name in certificate_names(certificate):
+                user = self._certificates.get(name)
+                if user is not None:
+                    if not user.enabled:
+                        return Principal(user.name, Method.CERTIFICATE, failure=Failure.DISABLED_USER)
+                    return self.principal(user.name, Method.CERTIFICATE)
+        if self._anonymous:
+            return self.principal(ANONYMOUS_USER, Method.ANONYMOUS)
+        if certificate is not None:
+            return Principal(certificate.subject, Method.CERTIFICATE, failure=Failure.UNKNOWN_USER)
+        return _NO_CREDENTIAL
+
+    def _is_exempt(self, user: User | None, peer: Peer) -> bool:
+        """Return whether ACL 1.0 exempts the source of a request, or of the user's requests."""
+        host = peer.address.host
+        if any(source.directory.exempt is not None and source.directory.exempt.cover(host) for source in self.sources):
+            return True
+        return user is not None and user.enabled and user.exempt is not None and user.exempt.cover(host)
+
+    # Decisions.
+
+    def __call__(self, context: Context) -> None:
+        """Decide about a request: a check of the core. Raises NotAuthenticated, Forbidden, BodyError."""
+        principal = context.principal
+        if principal is OWN:
+            return
+        spec = context.known_spec
+        needs, fields, host = spec.needs, context.fields, context.channel.peer.address.host
+        if principal.failure is not None:
+            raise self.reject(principal, context.channel.protocol, host, spec.name)
+        key: tuple[object, ...] | None = None
+        if needs is not None and needs.body is None:
+            key = (
+                principal,
+                context.code,
+                *[None if need.field is None else fields.get(need.field) for need in needs.fields],
+                host if self._by_address else None,
+                fields.get("jstackEnable"),
+            )
+            if key in self._granted:
+                self.counts[principal.method, "allowed"] += 1
+                return
+        needed = tuple(permissions(spec, fields, context.command.body))
+        self.require(principal, needed, context.channel.protocol, host, spec.name)
+        if spec.tool and any(not _CHANGES.isdisjoint(permission.actions) for permission in needed):
+            self.audit.changed(principal, context.channel.protocol, host, spec.name, _text(needed))
+        elif key is not None:
+            if len(self._granted) >= _MAX_DECISIONS:
+                self._granted.clear()
+            self._granted.add(key)
+
+    def require(
+        self, principal: Principal, needed: Iterable[Permission], protocol: str, host: str, request: str
+    ) -> None:
+        """Check that a sender has these permissions. Raises NotAuthenticated, Forbidden."""
+        if principal.failure is not None:
+            raise self.reject(principal, protocol, host, request)
+        denied = self.first_denied(principal, needed, host)
+        if denied is None:
+            self.counts[principal.method, "allowed"] += 1
+            return
+        permission, reason = denied
+        self.counts[principal.method, "forbidden"] += 1
+        text = _text((permission,))
+        self.audit.denied(principal, protocol, host, request, f"{text}: {reason}")
+        raise Forbidden(f"the user {principal.user} has no permission for {request}: {text}")
+
+    def first_denied(
+        self, principal: Principal, needed: Iterable[Permission], host: str
+    ) -> tuple[Permission, str] | None:
+        """Return the first permission that a sender lacks, with the reason; None if it has all."""
+        if principal is OWN:
+            return None
+        granted, source = self._granted, host if self._by_address else None
+        for permission in needed:
+            key = (principal, permission, source)
+            if key in granted:
+                continue
+            decision = decide(self.grants(principal), permission, host)
+            if not decision.allowed:
+                return permission, decision.reason
+            if len(granted) >= _MAX_DECISIONS:
+                granted.clear()
+            granted.add(key)
+        return None
+
+    def is_valid(self, principal: Principal) -> bool:
+        """Return whether a sender that was authenticated before still is, as far as users and groups show."""
+        if principal.failure is not None:
+            return False
+        if principal.method not in _BY_USER:
+            return True
+        user = self.user(principal.user)
+        return user is not None and user.enabled
+
+    def reject(self, principal: Principal, protocol: str, host: str, request: str) -> NotAuthenticated:
+        """Count and log a sender that is not authenticated, and return the error."""
+        assert principal.failure is not None
+        self.counts[principal.method, principal.failure.value] += 1
+        self.audit.denied(principal, protocol, host, request, principal.failure.value)
+        return NotAuthenticated(self.failures.fail(host))
+
+
+_UNRESTRICTED = frozenset({Method.ADDRESS, Method.OWN})
+_BY_USER = frozenset({Method.SIGNATURE, Method.CERTIFICATE, Method.PASSWORD})
+_ALL = Grants(Role.SUPER, ())
+_NO_CREDENTIAL = Principal("", Method.NONE, failure=Failure.NO_CREDENTIAL)
+
+
+def _text(needed: Iterable[Permission]) -> str:
+    return ", ".join(
+        f"{' or '.join(permission.actions)} on {permission.kind}:{permission.name or '*'}" for permission in needed
+    )

@@ -1,0 +1,57 @@
+"""The decision about a permission. Pure.
+
+The order is that of ACL 2.0: of the rules that apply, the one with the most specific pattern decides, and among equally
+specific ones a deny rule. Fallback rules are consulted only if no other rule applies. Without any rule the permission
+is denied.
+"""
+
+from dataclasses import dataclass
+
+from proxy.auth.policy import Grants, Policy, Role, parse_address
+from remoting.names import RETRY_PREFIX
+from remoting.permissions import Action, Permission, ResourceKind
+
+_READING = frozenset({Action.GET, Action.LIST})
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether a permission is granted. policy: the rule that decided; None if the role decided, or no rule applied."""
+
+    allowed: bool
+    reason: str
+    policy: Policy | None = None
+
+
+def decide(grants: Grants, permission: Permission, host: str) -> Decision:
+    """Return whether a principal with these grants, at this address, has a permission."""
+    if grants.role is Role.SUPER:
+        return _SUPER
+    kind, name, actions = effective(permission)
+    address = parse_address(host)
+    applicable = [policy for policy in grants.policies if policy.applies(kind, name, actions, address)]
+    for fallback in (False, True):
+        candidates = [policy for policy in applicable if policy.fallback is fallback]
+        if candidates:
+            policy = min(candidates, key=lambda policy: (*policy.pattern.generality, policy.allow))
+            return Decision(policy.allow, f"{policy} ({policy.origin})", policy)
+    if grants.role is Role.OPERATOR and not _READING.isdisjoint(actions):
+        return _OPERATOR
+    return _NO_RULE
+
+
+_SUPER = Decision(True, "the role super has every permission")
+_OPERATOR = Decision(True, "the role operator may read everything")
+_NO_RULE = Decision(False, "no rule applies")
+
+
+def effective(permission: Permission) -> Permission:
+    """Return the permission to decide about: consuming from a retry topic is a matter of its group.
+
+    Publishing to it is too, as in the official proxy: consumers of old clients send messages back themselves.
+    """
+    kind, name, actions = permission
+    if kind is not ResourceKind.TOPIC or not name.startswith(RETRY_PREFIX):
+        return permission
+    reading = tuple(action for action in actions if action not in (Action.PUB, Action.SUB))
+    return Permission(ResourceKind.GROUP, name.removeprefix(RETRY_PREFIX), (Action.SUB, *reading))

@@ -1,0 +1,104 @@
+"""The permissions that a request needs, from its row in the request table, its ext fields and its body."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from remoting.codes import RequestCode
+from remoting.json_names import collect_names
+from remoting.names import DEFAULT_TOPIC, RETRY_PREFIX
+from remoting.permissions import Action, BodyFormat, Need, Needs, Permission, ResourceKind
+from remoting.requests import RequestSpec
+
+# Bodies up to this size are parsed once and remembered: clients repeat their heartbeats and locks.
+_MAX_REMEMBERED = 8 * 1024
+
+
+class _BodyNeeds(NamedTuple):
+    """Actions on the topics and groups of a body. required: kinds of which it must name at least one."""
+
+    topics: tuple[Action, ...]
+    groups: tuple[Action, ...]
+    required: tuple[ResourceKind, ...] = (ResourceKind.GROUP,)
+
+
+_SUB = (Action.SUB,)
+_BOTH = (ResourceKind.TOPIC, ResourceKind.GROUP)
+_BODIES = {
+    BodyFormat.HEARTBEAT: _BodyNeeds(_SUB, _SUB, ()),
+    BodyFormat.BATCH_ACK: _BodyNeeds(_SUB, _SUB, _BOTH),
+    BodyFormat.LITE_SUBSCRIPTION: _BodyNeeds(_SUB, _SUB, _BOTH),
+    BodyFormat.CHECK_CLIENT: _BodyNeeds(_SUB, _SUB, _BOTH),
+    BodyFormat.QUEUE_LOCKS: _BodyNeeds(_SUB, _SUB),
+    BodyFormat.ASSIGNMENT: _BodyNeeds(_SUB, _SUB, _BOTH),
+    BodyFormat.GROUP_CONFIG: _BodyNeeds((), (Action.CREATE,)),
+}
+# The groups of producers need no permission: sending to a topic does.
+_PRODUCERS = "producerdataset"
+
+
+def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Iterator[Permission]:
+    """Yield the permissions that a request needs. Raises BodyError if its body cannot be read.
+
+    A request without an entry in the table, which only the embedded broker's own listener serves, needs its action on
+    the topic and the group that it names, or on the cluster.
+    """
+    needs = _derived(spec) if spec.needs is None else spec.needs
+    group = fields.get("consumerGroup", "")
+    for need in needs.fields:
+        name = fields.get(need.field, "") if need.field is not None else ""
+        if need.optional and not name:
+            continue
+        if spec.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and name == DEFAULT_TOPIC:
+            # Every producer of a topic that does not exist yet asks for it; it has no messages.
+            continue
+        yield Permission(need.kind, _popped_topic(name, group), _actions(need, fields))
+    if needs.body is not None:
+        read = _remembered if len(body) <= _MAX_REMEMBERED else _read
+        yield from read(needs.body, body)
+
+
+@lru_cache(None)
+def _derived(spec: RequestSpec) -> Needs:
+    actions = (Action.GET, Action.LIST) if spec.action is Action.GET else (spec.action,)
+    needs = [
+        Need(kind, field, actions)
+        for kind, field in ((ResourceKind.TOPIC, spec.topic), (ResourceKind.GROUP, spec.group))
+        if field is not None
+    ]
+    return Needs(tuple(needs) or (Need(ResourceKind.CLUSTER, None, actions),))
+
+
+def _actions(need: Need, fields: dict[str, str]) -> tuple[Action, ...]:
+    """Return the need's actions; thread stacks make a client work, so that requesting them counts as a change."""
+    return (Action.UPDATE,) if fields.get("jstackEnable", "").lower() == "true" else need.actions
+
+
+def _popped_topic(name: str, group: str) -> str:
+    """Return the topic of a retry topic of pop consumers (`%RETRY%group_topic`); all other names unchanged.
+
+    The group's own permission is checked as well. The name could also be the retry topic of a group `group_topic`; a
+    client with permissions on the group and on the topic is not stopped by that.
+    """
+    retry = RETRY_PREFIX + group
+    return name[len(retry) + 1 :] if group and name.startswith((retry + "_", retry + "+")) else name
+
+
+def _read(body_format: BodyFormat, body: bytes) -> tuple[Permission, ...]:
+    needs = _BODIES[body_format]
+    topics, groups = collect_names(
+        body, body_format is BodyFormat.BATCH_ACK, _PRODUCERS if body_format is BodyFormat.HEARTBEAT else None
+    )
+    result: list[Permission] = []
+    for kind, names, actions in (
+        (ResourceKind.TOPIC, topics, needs.topics),
+        (ResourceKind.GROUP, groups, needs.groups),
+    ):
+        if actions:
+            result += (Permission(kind, name, actions) for name in names)
+        if kind in needs.required and not names:
+            result.append(Permission(kind, "", actions))
+    return tuple(result)
+
+
+_remembered = lru_cache(1024)(_read)

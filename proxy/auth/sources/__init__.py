@@ -1,0 +1,1 @@
+"""Sources of users and policies."""

@@ -1,0 +1,88 @@
+"""Users and policies in files, which are loaded again when they change."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio.to_thread
+
+from proxy.auth.policy import Directory
+from proxy.auth.sources.source import AuthError
+
+_log = logging.getLogger("gantry.auth")
+
+# Permission bits that a file with secrets must not have: write by the group, and everything by others.
+_FORBIDDEN_MODE = 0o027
+_Stamp = tuple[tuple[str, int, int, int], ...] | str
+
+
+class FileSource:
+    """Users and policies of a file. Raises AuthError from the constructor.
+
+    parse: returns the directory of a text; raises ValueError. patterns: globs of the files, if the path is a
+    directory.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        parse: Callable[[list[tuple[str, str]]], Directory],
+        patterns: tuple[str, ...] = (),
+    ) -> None:
+        self.name = name
+        self.error: str | None = None
+        self._path = path
+        self._parse = parse
+        self._patterns = patterns
+        self._stamp, self.directory = self._load()
+
+    async def refresh(self) -> bool:
+        """Load the files again if they have changed; an unusable version is logged, and the former remains."""
+        stamp = await anyio.to_thread.run_sync(self._read_stamp)
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            self._stamp, self.directory = await anyio.to_thread.run_sync(self._load)
+        except AuthError as error:
+            self.error = str(error)
+            _log.error("changed users and policies are not usable, the former remain in force: %s", error)
+            return False
+        self.error = None
+        _log.info("loaded %d users from %s", len(self.directory.users), self._path)
+        return True
+
+    def _files(self) -> list[Path]:
+        if not self._patterns or not self._path.is_dir():
+            return [self._path]
+        return sorted({file for pattern in self._patterns for file in self._path.rglob(pattern)})
+
+    def _read_stamp(self) -> _Stamp:
+        try:
+            stats = [(str(file), file.stat()) for file in self._files()]
+        except OSError as error:
+            return str(error)
+        # The change time shows a changed mode.
+        return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns ^ stat.st_ctime_ns) for name, stat in stats)
+
+    def _load(self) -> tuple[_Stamp, Directory]:
+        stamp = self._read_stamp()
+        texts = []
+        for file in self._files():
+            try:
+                mode = file.stat().st_mode
+                if mode & _FORBIDDEN_MODE:
+                    raise AuthError(
+                        f"{file}: the mode {mode & 0o777:o} lets others read the secrets or the group change them: "
+                        f"chmod 600 {file}"
+                    )
+                texts.append((str(file), file.read_text(encoding="utf-8")))
+            except OSError as error:
+                raise AuthError(f"{file}: {error.strerror}") from None
+            except UnicodeDecodeError:
+                raise AuthError(f"{file}: not UTF-8 text") from None
+        try:
+            return stamp, self._parse(texts)
+        except ValueError as error:
+            raise AuthError(str(error)) from None

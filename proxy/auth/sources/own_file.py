@@ -1,0 +1,161 @@
+"""Gantry's own users file (TOML).
+
+    [users.alice]
+    secret = "…"                      # of the signatures of clients
+    groups = ["billing"]
+
+    [[users.alice.policies]]
+    resources = ["Topic:orders", "Group:billing-*"]
+    actions = ["Pub", "Sub"]
+
+    [[groups.billing.policies]]
+    …
+
+A policy may also have `effect = "deny"` and `sources`, networks.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+
+from proxy.auth.policy import (
+    Directory,
+    Group,
+    Pattern,
+    Policy,
+    Role,
+    User,
+    parse_actions,
+    parse_networks,
+)
+from remoting.signature import SecretKey
+
+# RocketMQ's own limit is six characters.
+MIN_SECRET_LENGTH = 6
+USER_NAME = r"^[A-Za-z0-9_.@-]{1,128}$"
+_VALUE_ERROR = "Value error, "
+
+
+def _texts(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Texts = Annotated[list[str], BeforeValidator(_texts)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PolicyTable(_Table):
+    """A policy: its actions on each of its resources."""
+
+    resources: Texts = Field(min_length=1)
+    actions: Texts = Field(min_length=1)
+    effect: Literal["allow", "deny"] = "allow"
+    sources: Texts = Field([])
+
+    @field_validator("resources")
+    @classmethod
+    def _check_resources(cls, texts: list[str]) -> list[str]:
+        for text in texts:
+            Pattern.parse(text)
+        return texts
+
+    @field_validator("actions")
+    @classmethod
+    def _check_actions(cls, texts: list[str]) -> list[str]:
+        parse_actions(texts)
+        return texts
+
+    @field_validator("sources")
+    @classmethod
+    def _check_sources(cls, texts: list[str]) -> list[str]:
+        parse_networks(texts)
+        return texts
+
+    def policies(self, origin: str) -> Iterable[Policy]:
+        """Yield the policy of each resource."""
+        for resource in self.resources:
+            yield Policy(
+                Pattern.parse(resource),
+                parse_actions(self.actions),
+                self.effect == "allow",
+                parse_networks(self.sources),
+                origin=origin,
+            )
+
+
+class _Owner(_Table):
+    role: Role = Role.NORMAL
+    policies: list[PolicyTable] = Field([])
+
+
+class UserTable(_Owner):
+    """A user."""
+
+    secret: str | None = Field(None, repr=False, min_length=MIN_SECRET_LENGTH)
+    password: str | None = Field(None, repr=False, pattern=r"^scrypt\$")
+    groups: Texts = Field([])
+    enabled: bool = True
+    certificates: Texts = Field([])
+
+
+class UsersFile(_Table):
+    """The users file."""
+
+    users: dict[Annotated[str, Field(pattern=USER_NAME)], UserTable] = Field({})
+    groups: dict[Annotated[str, Field(pattern=USER_NAME)], _Owner] = Field({})
+
+
+def parse(texts: list[tuple[str, str]]) -> Directory:
+    """Return the directory of users files, given by name and text. Raises ValueError without any secret."""
+    users: dict[str, User] = {}
+    groups: dict[str, Group] = {}
+    for file, text in texts:
+        content = read(file, text)
+        groups |= {
+            name: Group(name=name, role=table.role, policies=_policies(table, f"{file}: groups.{name}"))
+            for name, table in content.groups.items()
+        }
+        users |= {name: _user(name, table, file) for name, table in content.users.items()}
+    unknown = {(user.name, group) for user in users.values() for group in user.groups - groups.keys()}
+    for user_name, group_name in sorted(unknown):
+        raise ValueError(f"{users[user_name].origin}: users.{user_name}: there is no group {group_name!r}")
+    return Directory(users, groups)
+
+
+def read(file: str, text: str) -> UsersFile:
+    """Return the content of a users file. Raises ValueError without any secret."""
+    try:
+        return UsersFile.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{file}: {error}") from None
+    except ValidationError as error:
+        raise ValueError("\n".join(f"{file}: {_describe(item)}" for item in error.errors())) from None
+
+
+def _describe(error: Mapping[str, Any]) -> str:
+    key = ".".join(str(part) for part in error["loc"])
+    reason = {"extra_forbidden": "there is no such key"}.get(error["type"], error["msg"])
+    return f"{key}: {reason.removeprefix(_VALUE_ERROR)}"
+
+
+def _policies(table: _Owner, origin: str) -> tuple[Policy, ...]:
+    return tuple(policy for item in table.policies for policy in item.policies(origin))
+
+
+def _user(name: str, table: UserTable, file: str) -> User:
+    return User(
+        name=name,
+        key=None if table.secret is None else SecretKey(table.secret),
+        password=table.password,
+        role=table.role,
+        groups=frozenset(table.groups),
+        enabled=table.enabled,
+        policies=_policies(table, f"{file}: users.{name}"),
+        certificates=tuple(table.certificates),
+        origin=file,
+    )

@@ -1,0 +1,72 @@
+"""Settings of authentication and authorization (table `auth`)."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_settings import NoDecode
+
+from proxy.settings.field_types import SettingsTable, split_list
+
+_ZONE = re.compile(r"([+-])(\d{2}):(\d{2})")
+ANY_ZONE = "any"
+
+
+def _zones(texts: list[str]) -> list[str]:
+    for text in texts:
+        if text != ANY_ZONE and not _ZONE.fullmatch(text):
+            raise ValueError(f"a time zone is +HH:MM, -HH:MM or {ANY_ZONE}, not {text!r}")
+    return texts
+
+
+Texts = Annotated[list[str], BeforeValidator(split_list(";,")), NoDecode]
+
+
+class AuthSettings(SettingsTable):
+    """Users and policies of the clients' listeners. Authentication is on if there is a source of users."""
+
+    users: Path | None = Field(None, description="file with users, groups and policies (TOML), reloaded on change")
+    plain_acl: Path | None = Field(
+        None, description="plain_acl.yml of ACL 1.0, or a directory of such files, read as it is; reloaded on change"
+    )
+    anonymous: Literal["deny", "allow"] = Field(
+        "deny",
+        description="requests without a credential: deny; allow: the user `anonymous` of the users file sends them or, "
+        "without any source of users, everyone may do everything on every listener",
+    )
+    reload_interval: float = Field(1.0, gt=0, description="seconds between checks of users and policies for changes")
+    date_window: float = Field(
+        300.0, gt=0, description="seconds by which the signed time of a gRPC request may differ from this host's clock"
+    )
+    date_zones: Annotated[Texts, AfterValidator(_zones)] = Field(
+        [ANY_ZONE],
+        min_length=1,
+        description="time zones in which gRPC clients write that time, such as +08:00; any: all. The fewer zones, the "
+        "less often an intercepted signature is valid again",
+    )
+    audit: Path | None = Field(
+        None, description="file of the audit log, with denied requests and changes; default: only the log"
+    )
+    audit_size: int = Field(64 * 2**20, ge=2**16, description="size in bytes at which the audit file is rotated")
+    audit_files: int = Field(8, ge=1, description="rotated audit files that are kept")
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there is a source of users."""
+        return self.users is not None or self.plain_acl is not None
+
+    @property
+    def zone_offsets(self) -> Iterable[int] | None:
+        """The offsets of the time zones from UTC in seconds; None for all."""
+        if ANY_ZONE in self.date_zones:
+            return None
+        return [_offset(text) for text in self.date_zones]
+
+
+def _offset(text: str) -> int:
+    match = _ZONE.fullmatch(text)
+    assert match is not None
+    seconds = int(match[2]) * 3600 + int(match[3]) * 60
+    return -seconds if match[1] == "-" else seconds

@@ -1,0 +1,278 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.auth.authority import Authority, Forbidden, NotAuthenticated
+from proxy.auth.resources import permissions
+from proxy.core.context import Context
+from proxy.core.principal import OWN, Failure, Method
+from proxy.embedded.requests import BROKER_REQUESTS
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.errors import BodyError
+from remoting.permissions import NEEDS, Needs, ResourceKind
+from remoting.requests import INTERNAL_REQUESTS, REQUESTS, Direction
+from remoting.signature import Credentials
+from tests.proxy.auth.users import (
+    ALICE,
+    BOB,
+    IMPOSTOR,
+    ROOT,
+    STRANGER,
+    authority,
+    plain_authority,
+    signed,
+)
+from tests.proxy.fakes import FakeChannel, peer
+from tests.proxy.messages import complete, heartbeat, request
+
+MAKERS = {"own file": authority, "plain_acl": plain_authority}
+
+pytestmark = pytest.mark.anyio
+
+BODIES = {
+    RequestCode.HEART_BEAT: heartbeat("c1", {"g": ["orders", "%RETRY%g"]}, ["p"]).body,
+    RequestCode.LOCK_BATCH_MQ: b'{"consumerGroup":"g","mqSet":[{"topic":"orders","brokerName":"b","queueId":0}]}',
+    RequestCode.UNLOCK_BATCH_MQ: b'{"consumerGroup":"g","mqSet":[{"topic":"orders","brokerName":"b","queueId":0}]}',
+    RequestCode.CHECK_CLIENT_CONFIG: b'{"group":"g","subscriptionData":{"topic":"orders"}}',
+    RequestCode.QUERY_ASSIGNMENT: b'{"consumerGroup":"g","topic":"orders"}',
+    RequestCode.BATCH_ACK_MESSAGE: b'{"brokerName":"b","acks":[{"c":"g","t":"orders"}]}',
+    RequestCode.LITE_SUBSCRIPTION_CTL: b'{"subscriptionSet":[{"group":"g","topic":"orders"}]}',
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: b'{"groupName":"g"}',
+}
+_OPTIONAL_TOPIC = (RequestCode.END_TRANSACTION, RequestCode.VIEW_MESSAGE_BY_ID)
+# The requests of clients, not of tools.
+DATA = [spec for spec in REQUESTS.values() if spec.direction is not Direction.BROKER and not spec.tool]
+SERVED = [spec for spec in REQUESTS.values() if spec.direction is not Direction.BROKER]
+
+
+def command(code: int, **more: str) -> RemotingCommand:
+    named = {"topic": "orders"} if code in _OPTIONAL_TOPIC else {}
+    made = complete(REQUESTS[code], **{**named, **more})
+    made.body = BODIES.get(RequestCode(code), b"")
+    return made
+
+
+def ask(made: Authority, sent: RemotingCommand, address: str = "10.0.0.1:50000") -> None:
+    """Let the authority authenticate and decide, as the core does. Raises NotAuthenticated, Forbidden."""
+    channel = FakeChannel(peer(address))
+    channel.principal = made.of_command(sent, channel.peer)
+    made(Context(channel, sent, REQUESTS[sent.code], 0.0))
+
+
+def test_every_code_has_an_entry_and_none_is_superfluous() -> None:
+    assert NEEDS.keys() == {spec.code for spec in REQUESTS.values()}
+    assert all(spec.needs is None for spec in INTERNAL_REQUESTS.values())
+    # Everything else names a resource.
+    assert {spec.code for spec in SERVED if spec.needs == Needs()} == {RequestCode.UNREGISTER_CLIENT}
+
+
+@pytest.mark.parametrize("source", MAKERS)
+@pytest.mark.parametrize("code", [spec.code for spec in SERVED], ids=lambda code: RequestCode(code).name)
+def test_every_code_with_every_kind_of_credential(tmp_path: Path, source: str, code: int) -> None:
+    made = MAKERS[source](tmp_path)
+    for credentials in (None, STRANGER, IMPOSTOR):
+        with pytest.raises(NotAuthenticated, match="authentication failed"):
+            ask(made, signed(command(code), credentials))
+    if code == RequestCode.UNREGISTER_CLIENT:
+        ask(made, signed(command(code), BOB))
+    else:
+        with pytest.raises(Forbidden, match="the user bob-0001 has no permission"):
+            ask(made, signed(command(code), BOB))
+    if REQUESTS[code].tool:
+        with pytest.raises(Forbidden):
+            ask(made, signed(command(code), ALICE))
+    else:
+        # Twice: the second decision is remembered.
+        ask(made, signed(command(code), ALICE))
+        ask(made, signed(command(code), ALICE))
+    ask(made, signed(command(code), ROOT))
+
+
+@pytest.mark.parametrize("spec", DATA, ids=lambda spec: spec.name)
+def test_other_topics_and_groups_are_forbidden(tmp_path: Path, spec: Any) -> None:
+    made = authority(tmp_path)
+    ask(made, signed(command(spec.code), ALICE))
+    body = BODIES.get(spec.code, b"")
+    for good, bad in ((b'"orders"', b'"secret"'), (b'"g"', b'"other"')):
+        if good in body:
+            changed = command(spec.code)
+            changed.body = body.replace(good, bad)
+            with pytest.raises(Forbidden):
+                ask(made, signed(changed, ALICE))
+    for need in spec.needs.fields:
+        name = "secret" if need.kind is ResourceKind.TOPIC else "other"
+        for value in (name, "%RETRY%other", ""):
+            if need.optional and not value:
+                continue
+            with pytest.raises(Forbidden):
+                ask(made, signed(command(spec.code, **{need.field: value}), ALICE))
+
+
+def test_blank_and_missing_names_are_forbidden(tmp_path: Path) -> None:
+    made = authority(tmp_path)
+    for fields in ({}, {"topic": ""}, {"topic": "  "}):
+        blank = complete(REQUESTS[RequestCode.END_TRANSACTION], **fields)
+        with pytest.raises(Forbidden, match="Pub on Topic:"):
+            ask(made, signed(blank, ALICE))
+    with pytest.raises(Forbidden):
+        ask(made, signed(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=0), ALICE))
+
+
+def test_requests_of_the_embedded_brokers_own_listener_need_what_their_rows_say(tmp_path: Path) -> None:
+    made = authority(tmp_path)
+    for code, spec in BROKER_REQUESTS.items():
+        if spec.needs is None:
+            sent = signed(request(code, topic="orders"), BOB)
+            channel = FakeChannel()
+            channel.principal = made.of_command(sent, channel.peer)
+            with pytest.raises(Forbidden):
+                made(Context(channel, sent, spec, 0.0))
+
+
+def test_bodies_without_names_are_forbidden(tmp_path: Path) -> None:
+    made = authority(tmp_path)
+    for code in BODIES.keys() - {RequestCode.HEART_BEAT}:
+        empty = complete(REQUESTS[code])
+        empty.body = b"{}"
+        with pytest.raises(Forbidden):
+            ask(made, signed(empty, ALICE))
+
+
+def test_keys_of_bodies_are_found_as_brokers_find_them(tmp_path: Path) -> None:
+    made = authority(tmp_path)
+    for body in (
+        b'{"Consumer-DataSet":[{"Group_Name":"other"}]}',
+        b'{"consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"TOPIC":"secret"}]}]}',
+        b'{"consumerDataSet":[{"groupName":"g"}],"consumerdataset":[{"groupName":"other"}]}',
+    ):
+        with pytest.raises(Forbidden):
+            ask(made, signed(request(RequestCode.HEART_BEAT, body), ALICE))
+    # Producers need no permission on their groups: sending needs one on the topic.
+    ask(made, signed(heartbeat("c1", {}, ["any"]), BOB))
+
+
+def test_retry_topics_of_popped_messages_need_their_topic_and_group(tmp_path: Path) -> None:
+    made = authority(tmp_path)
+    for separator in "_+":
+        ask(made, signed(command(RequestCode.ACK_MESSAGE, topic=f"%RETRY%g{separator}orders"), ALICE))
+        with pytest.raises(Forbidden, match="Topic:secret"):
+            ask(made, signed(command(RequestCode.ACK_MESSAGE, topic=f"%RETRY%g{separator}secret"), ALICE))
+    with pytest.raises(Forbidden):
+        ask(made, signed(command(RequestCode.PULL_MESSAGE, topic="%RETRY%other"), ALICE))
+    ask(made, signed(command(RequestCode.PULL_MESSAGE, topic="%RETRY%g"), ALICE))
+
+
+def test_thread_stacks_need_more_than_running_information(tmp_path: Path) -> None:
+    policy = (
+        '[users.op-user]\nsecret = "secret-of-op"\n[[users.op-user.policies]]\nresources = "Group:g"\nactions = "Get"\n'
+    )
+    made = authority(tmp_path, policy)
+    operator = Credentials("op-user", "secret-of-op")
+    ask(made, signed(command(RequestCode.GET_CONSUMER_RUNNING_INFO), operator))
+    with pytest.raises(Forbidden, match="Update on Group:g"):
+        ask(made, signed(command(RequestCode.GET_CONSUMER_RUNNING_INFO, jstackEnable="true"), operator))
+
+
+def test_every_producer_may_ask_for_the_route_of_the_model_topic(tmp_path: Path) -> None:
+    made = authority(tmp_path)
+    ask(made, signed(command(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TBW102"), BOB))
+    with pytest.raises(NotAuthenticated):
+        ask(made, command(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TBW102"))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"AccessKey": ""},
+        {"Signature": "x"},
+        {"AccessKey": "alice-1"},
+        {"AccessKey": "alice-1", "Signature": ""},
+        {"AccessKey": "alice-1", "Signature": "é"},
+        {"AccessKey": "é\uffff", "Signature": "x"},
+    ],
+)
+def test_incomplete_signatures_are_rejected(tmp_path: Path, fields: dict[str, str]) -> None:
+    with pytest.raises(NotAuthenticated):
+        ask(authority(tmp_path), command(RequestCode.GET_MAX_OFFSET, **fields))
+
+
+def test_responses_do_not_say_which_half_is_wrong(tmp_path: Path) -> None:
+    made = authority(tmp_path)
+    texts = set()
+    for credentials in (None, STRANGER, IMPOSTOR):
+        with pytest.raises(NotAuthenticated) as raised:
+            ask(made, signed(command(RequestCode.GET_MAX_OFFSET), credentials))
+        texts.add(str(raised.value))
+    assert len(texts) == 1
+    assert dict(made.counts) == {
+        (Method.NONE, "no credential"): 1,
+        (Method.SIGNATURE, "unknown user"): 1,
+        (Method.SIGNATURE, "wrong secret"): 1,
+    }
+
+
+async def test_changes_of_users_apply_at_once(tmp_path: Path) -> None:
+    made = authority(tmp_path)
+    sent = signed(command(RequestCode.PULL_MESSAGE), ALICE)
+    ask(made, sent)
+    text = (tmp_path / "users.toml").read_text()
+    (tmp_path / "users.toml").write_text(text.replace('actions = ["Pub", "Sub"]', 'actions = ["Pub"]'))
+    await made.refresh()
+    with pytest.raises(Forbidden):
+        ask(made, sent)
+    (tmp_path / "users.toml").write_text(text.replace("[users.alice-1]", "[users.alice-1]\nenabled = false"))
+    await made.refresh()
+    with pytest.raises(NotAuthenticated):
+        ask(made, sent)
+    assert made.of_command(sent, peer()).failure is Failure.DISABLED_USER
+
+
+def test_anonymous_is_a_user_with_policies_of_its_own(tmp_path: Path) -> None:
+    text = '[[users.anonymous.policies]]\nresources = "Topic:orders"\nactions = "Pub"\n'
+    made = authority(tmp_path, text, anonymous=True)
+    ask(made, command(RequestCode.SEND_MESSAGE_V2))
+    with pytest.raises(Forbidden, match="the user anonymous"):
+        ask(made, command(RequestCode.PULL_MESSAGE))
+    # A wrong credential is not the same as none.
+    with pytest.raises(NotAuthenticated):
+        ask(made, signed(command(RequestCode.SEND_MESSAGE_V2), STRANGER))
+
+
+def test_addresses_that_acl_1_exempts(tmp_path: Path) -> None:
+    text = (
+        "globalWhiteRemoteAddresses: [10.0.0.*]\naccounts:\n"
+        "- {accessKey: carol-1, secretKey: secret-of-carol, whiteRemoteAddress: 10.9.9.9}"
+    )
+    made = plain_authority(tmp_path, text)
+    ask(made, command(RequestCode.PULL_MESSAGE), "10.0.0.1:1")
+    with pytest.raises(NotAuthenticated):
+        ask(made, command(RequestCode.PULL_MESSAGE), "10.0.1.1:1")
+    carol = Credentials("carol-1", "wrong")
+    ask(made, signed(command(RequestCode.PULL_MESSAGE), carol), "10.9.9.9:1")
+    with pytest.raises(NotAuthenticated):
+        ask(made, signed(command(RequestCode.PULL_MESSAGE), carol), "10.9.9.8:1")
+
+
+def test_own_requests_need_no_permission(tmp_path: Path) -> None:
+    made = authority(tmp_path)
+    channel = FakeChannel()
+    assert channel.principal is OWN
+    made(Context(channel, command(RequestCode.HEART_BEAT), REQUESTS[RequestCode.HEART_BEAT], 0.0))
+
+
+def test_unreadable_bodies_are_errors_of_the_request() -> None:
+    with pytest.raises(BodyError):
+        list(permissions(REQUESTS[RequestCode.HEART_BEAT], {}, b"{"))
+
+
+def test_sources_of_a_policy_are_checked_for_each_address(tmp_path: Path) -> None:
+    text = (
+        '[users.dora-1]\nsecret = "secret-of-dora"\n'
+        '[[users.dora-1.policies]]\nresources = "*"\nactions = "All"\nsources = "10.0.0.0/8"\n'
+    )
+    made, dora = authority(tmp_path, text), Credentials("dora-1", "secret-of-dora")
+    ask(made, signed(command(RequestCode.PULL_MESSAGE), dora), "10.0.0.1:1")
+    with pytest.raises(Forbidden):
+        ask(made, signed(command(RequestCode.PULL_MESSAGE), dora), "192.0.2.1:1")

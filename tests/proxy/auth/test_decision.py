@@ -1,0 +1,118 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.auth.decision import decide
+from proxy.auth.policy import Grants, Pattern, Policy, Role, parse_actions, parse_networks
+from remoting.permissions import Action, Permission, ResourceKind
+
+TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
+PUB_ORDERS = Permission(TOPIC, "orders", (Action.PUB,))
+
+
+def policy(
+    resource: str, actions: str = "Pub", allow: bool = True, sources: str = "", fallback: bool = False
+) -> Policy:
+    networks = parse_networks(filter(None, sources.split(",")))
+    return Policy(Pattern.parse(resource), parse_actions(actions.split(",")), allow, networks, fallback, "test")
+
+
+def allowed(policies: list[Policy], permission: Permission = PUB_ORDERS, host: str = "10.0.0.1") -> bool:
+    return decide(Grants(Role.NORMAL, tuple(policies)), permission, host).allowed
+
+
+def test_without_a_rule_everything_is_denied() -> None:
+    assert not allowed([])
+    assert decide(Grants(Role.NORMAL, ()), PUB_ORDERS, "").reason == "no rule applies"
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        (["Topic:orders"], True),
+        (["Topic:order*"], True),
+        (["Topic:*"], True),
+        (["*"], True),
+        (["Any:orders"], True),
+        (["Topic:order"], False),
+        (["Group:orders"], False),
+        (["Topic:*", "!Topic:orders"], False),
+        (["!Topic:*", "Topic:orders"], True),
+        (["!Topic:orders", "Topic:orders"], False),
+        (["Topic:ord*", "!Topic:orders*"], False),
+        (["!Topic:ord*", "Topic:orders*"], True),
+        (["!*", "Topic:*"], True),
+        (["*", "!Topic:*"], False),
+    ],
+)
+def test_the_most_specific_rule_decides_and_deny_wins_a_tie(rules: list[str], expected: bool) -> None:
+    policies = [policy(rule.removeprefix("!"), allow=not rule.startswith("!")) for rule in rules]
+    assert allowed(policies) is expected
+    assert allowed(policies[::-1]) is expected
+
+
+def test_actions_limit_a_rule_and_one_of_the_needed_actions_is_enough() -> None:
+    either = Permission(TOPIC, "orders", (Action.SUB, Action.GET))
+    assert not allowed([policy("Topic:orders", "Pub")], either)
+    assert allowed([policy("Topic:orders", "Get")], either)
+    assert allowed([policy("Topic:orders", "All")], either)
+
+
+def test_a_missing_name_is_covered_by_patterns_for_all_names_only() -> None:
+    unnamed = Permission(TOPIC, "", (Action.PUB,))
+    assert not allowed([policy("Topic:orders"), policy("Topic:o*")], unnamed)
+    assert allowed([policy("Topic:*")], unnamed)
+
+
+def test_a_rule_with_sources_applies_to_their_addresses_only() -> None:
+    rules = [policy("Topic:orders", sources="10.0.0.0/8,fd00::/8")]
+    assert allowed(rules, host="10.1.2.3")
+    assert allowed(rules, host="fd00::1")
+    assert not allowed(rules, host="192.0.2.1")
+    assert not allowed(rules, host="unix:")
+
+
+def test_fallback_rules_apply_only_without_another_rule() -> None:
+    default = policy("Topic:*", fallback=True)
+    assert allowed([default])
+    assert not allowed([default, policy("*", allow=False)])
+
+
+def test_roles() -> None:
+    create = Permission(TOPIC, "orders", (Action.CREATE,))
+    listing = Permission(CLUSTER, "", (Action.GET, Action.LIST))
+    assert decide(Grants(Role.SUPER, ()), create, "").allowed
+    assert decide(Grants(Role.OPERATOR, ()), listing, "").allowed
+    assert not decide(Grants(Role.OPERATOR, ()), create, "").allowed
+    assert not decide(Grants(Role.OPERATOR, ()), PUB_ORDERS, "").allowed
+    assert not decide(Grants(Role.NORMAL, ()), listing, "").allowed
+
+
+def test_a_retry_topic_is_a_matter_of_its_group() -> None:
+    rules = [policy("Group:billing", "Sub")]
+    for action in (Action.PUB, Action.SUB):
+        assert allowed(rules, Permission(TOPIC, "%RETRY%billing", (action,)))
+        assert not allowed(rules, Permission(TOPIC, "%RETRY%orders", (action,)))
+    assert not allowed([policy("Topic:*", "All")], Permission(TOPIC, "%RETRY%billing", (Action.SUB,)))
+
+
+@pytest.mark.parametrize("text", ["orders", "Topic:", "Queue:a", "Topic:a*b", "Topic:*a", ""])
+def test_invalid_patterns_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="resource"):
+        Pattern.parse(text)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["*", "Topic:*", "Topic:a*", "Topic:ab*", "Topic:ab", "Group:ab"]), st.booleans())
+    )
+)
+def test_decision_does_not_depend_on_the_order_of_rules(rules: list[tuple[str, bool]]) -> None:
+    policies = [policy(resource, allow=allow) for resource, allow in rules]
+    permission = Permission(TOPIC, "ab", (Action.PUB,))
+    assert allowed(policies, permission) is allowed(sorted(policies, key=str), permission)
+
+
+@pytest.mark.parametrize("text", ["*", "Topic:orders", "Topic:ord*", "Group:*", "Cluster:*"])
+def test_patterns_are_written_as_they_are_read(text: str) -> None:
+    assert str(Pattern.parse(text)) == text
