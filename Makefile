@@ -10,7 +10,7 @@ PARALLEL := --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder
 RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: install run test unit check docs analytics-demo analytics-package protos clients conformance bench bench-store \
+.PHONY: install run test unit check docs analytics-demo analytics-package protos clients limits conformance bench bench-store \
 	bench-analytics contract crash faults attacks fuzz lock clean
 .DEFAULT_GOAL := run
 
@@ -63,6 +63,10 @@ docs: install
 # The matrix of official clients through the one port; BACKEND=embedded runs it without a cluster.
 clients: install
 	$(BIN)/python -m tests.clients.run --backend $(BACKEND)
+
+# Limits, codes and texts of the official Java proxy and of Gantry side by side.
+limits: install
+	$(BIN)/python -m tests.official_limits.run
 
 # Outside judges of the gRPC transport (h2spec, grpc-go's interop client), with grpcio beside it.
 conformance: install

@@ -48,17 +48,22 @@ def encode_properties(message: Message, kind: properties.MessageType, now: float
     # Local variables, since each access to a field builds its value again.
     system = message.system_properties
     user, tag, keys, message_id = message.user_properties, system.tag, system.keys, system.message_id
-    pairs = _user_pairs(user, options) if user else []
+    texts: list[str] = []
+    pairs = _user_pairs(user, texts, options) if user else []
     if tag:
         validation.tag(tag)
+        texts.append(tag)
         pairs.append(f"{properties.TAGS}\x01{tag}\x02")
     if keys:
         validation.keys(keys)
+        texts += keys
         pairs.append(f"{properties.KEYS}\x01{' '.join(keys)}\x02")
-    if pairs:
-        _check_size("".join(pairs), options)
-    if not message_id or message_id.isspace() or validation.has_control(message_id):
-        raise Refused(Code.ILLEGAL_MESSAGE_ID, "message_id must not be blank or contain control characters")
+    if texts:
+        _check_size(texts, options)
+    if not message_id or message_id.isspace():
+        raise Refused(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
+    if validation.has_control(message_id):
+        raise Refused(Code.ILLEGAL_MESSAGE_ID, "message id cannot contain control character")
     pairs.append(f"{properties.UNIQ_CLIENT_MESSAGE_ID}\x01{message_id}\x02")
     if group := system.message_group:
         validation.message_group(group)
@@ -78,18 +83,18 @@ def encode_properties(message: Message, kind: properties.MessageType, now: float
 def encode_body(message: Message, options: GatewayOptions) -> tuple[bytes, int]:
     """Return the body as it is stored, and its bits of the sys flag. Raises Refused.
 
-    A gzip body is converted to zlib: RocketMQ has no gzip codec, and remoting consumers would read gzip as zlib.
+    A gzip body is converted to zlib: RocketMQ has no gzip codec, and remoting consumers would read gzip as zlib. A body
+    that is declared as gzip and is none is stored as it is, and so delivered.
     """
     body = message.body
     if not body:
-        raise Refused(Code.MESSAGE_BODY_EMPTY, "the message body is empty")
+        raise Refused(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if len(body) > options.max_body:
-        raise Refused(
-            Code.MESSAGE_BODY_TOO_LARGE, f"the message body has {len(body)} bytes; the maximum is {options.max_body}"
-        )
+        raise Refused(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {options.max_body}")
     if message.system_properties.body_encoding != _GZIP:
         return body, 0
-    return messages.compress(_gunzip(body, options.max_body), CompressionType.ZLIB)
+    plain = _gunzip(body, options.max_body)
+    return (body, 0) if plain is None else messages.compress(plain, CompressionType.ZLIB)
 
 
 def sys_flag(kind: properties.MessageType, body_flag: int) -> int:
@@ -97,56 +102,58 @@ def sys_flag(kind: properties.MessageType, body_flag: int) -> int:
     return body_flag | _PREPARED if kind is properties.MessageType.TRANSACTION else body_flag
 
 
-def _gunzip(body: bytes, max_size: int) -> bytes:
-    """Return a gzip body decompressed. The size limit also applies to it, since consumers decompress it too."""
+def _gunzip(body: bytes, max_size: int) -> bytes | None:
+    """Return a gzip body decompressed, or None if it is not valid or truncated.
+
+    The size limit also applies to it, since consumers decompress it too.
+    """
     codec = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
     try:
         plain = codec.decompress(body, max_size + 1)
     except zlib.error:
-        raise Refused(
-            Code.MESSAGE_CORRUPTED, "body_encoding is GZIP, but the message body is not valid gzip data"
-        ) from None
+        return None
     if len(plain) > max_size:
         raise Refused(
             Code.MESSAGE_BODY_TOO_LARGE, f"the decompressed message body is larger than the maximum of {max_size} bytes"
         )
-    if not codec.eof:
-        raise Refused(Code.MESSAGE_CORRUPTED, "the gzip message body is truncated")
-    return plain
+    return plain if codec.eof else None
 
 
-def _user_pairs(user: Any, options: GatewayOptions) -> list[str]:
+def _user_pairs(user: Any, texts: list[str], options: GatewayOptions) -> list[str]:
+    """Return the encoded user properties, and add their names and values to `texts`."""
     if len(user) > options.max_property_count:
         raise Refused(
-            Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"the message has {len(user)} user properties; the maximum is {options.max_property_count}",
+            Code.MESSAGE_PROPERTIES_TOO_LARGE, f"too many user properties, max is {options.max_property_count}"
         )
     pairs = []
     for name, value in user.items():
         if not name:
             raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, "the name of a user property must not be empty")
         if name in RESERVED_PROPERTIES:
-            raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the user property name {name} is reserved")
-        if validation.has_control(name) or validation.has_control(value):
-            raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, "a user property must not contain control characters")
+            raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
+        _check_characters("the key of property", name)
+        _check_characters("the value of property", value)
+        texts.append(name)
+        texts.append(value)
         # An empty value cannot be stored.
         if value:
             pairs.append(f"{name}\x01{value}\x02")
     return pairs
 
 
-def _check_size(text: str, options: GatewayOptions) -> None:
+def _check_size(texts: list[str], options: GatewayOptions) -> None:
+    """Check the size of names and values of the user properties, of tag and keys, without separators."""
     # A character has at most four bytes, so most texts need not be encoded.
-    if len(text) * 4 > options.max_properties and (size := len(text.encode())) > options.max_properties:
+    if len(text := "".join(texts)) * 4 > options.max_properties and len(text.encode()) > options.max_properties:
         raise Refused(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"user properties, tag and keys have {size} bytes; the maximum is {options.max_properties}",
+            f"the total size of user property is too large, max is {options.max_properties}",
         )
 
 
 def _check_characters(field: str, text: str) -> None:
     if validation.has_control(text):
-        raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"{field} must not contain control characters")
+        raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"{field} cannot contain control character")
 
 
 # Properties of the message types.
@@ -162,11 +169,13 @@ def _transaction_properties(message: Message, now: float, options: GatewayOption
     system = message.system_properties
     if system.HasField("orphaned_transaction_recovery_duration"):
         seconds = system.orphaned_transaction_recovery_duration.seconds
-        if not 0 <= seconds <= options.recovery_limit:
+        if seconds > options.recovery_limit:
             raise Refused(
                 Code.BAD_REQUEST,
-                f"orphaned_transaction_recovery_duration must be 0 to {options.recovery_limit:g} s, not {seconds} s",
+                f"the max transaction recovery time of message is too large, max is {options.recovery_limit:.0f}",
             )
+        if seconds < 0:
+            raise Refused(Code.BAD_REQUEST, f"the transaction recovery time must not be negative: {seconds} s")
         if seconds:
             pairs.append(f"{properties.CHECK_IMMUNITY_TIME_IN_SECONDS}\x01{seconds}\x02")
     return pairs
@@ -177,7 +186,7 @@ def _delay_properties(message: Message, now: float, options: GatewayOptions) -> 
     if due > (now + options.max_delay) * 1000:
         raise Refused(
             Code.ILLEGAL_DELIVERY_TIME,
-            f"delivery_timestamp must be at most {options.max_delay:g} s in the future; it is {due} ms since 1970",
+            f"the max delay time of message is too large, max is {options.max_delay * 1000:.0f}",
         )
     return [f"{properties.TIMER_DELIVER_MS}\x01{max(due, 1)}\x02"]
 

@@ -80,4 +80,4 @@ def combined_status(statuses: Iterable[Status]) -> Status:
     codes = {entry.code for entry in entries}
     if len(codes) > 1:
         return status(Code.MULTIPLE_RESULTS)
-    return entries[0] if entries else status(Code.INTERNAL_SERVER_ERROR, "the request has no entries")
+    return entries[0] if entries else status(Code.INTERNAL_SERVER_ERROR, "ack message result is empty")

@@ -25,6 +25,8 @@ class TransactionId:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse an id. Raises Refused (INVALID_TRANSACTION_ID)."""
+        if not text or text.isspace():
+            raise Refused(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
         try:
             raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode()
             version, broker, queue_offset, commit_log_offset, message_id = raw.split(" ")

@@ -1,4 +1,7 @@
-"""Validation of request fields. Each function raises Refused with the v2 code of the rule."""
+"""Validation of request fields. Each function raises Refused with the v2 code of the rule.
+
+Texts are those of the official proxy, because client code and test suites match on them.
+"""
 
 import unicodedata
 from collections.abc import Iterable
@@ -16,10 +19,12 @@ _CHARACTERS = frozenset("%|_-ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 _LITE_CHARACTERS = _CHARACTERS - {"%", "|"}
 _MAX_TOPIC_LENGTH = 127
 _MAX_GROUP_LENGTH = 120
-_MAX_MESSAGE_GROUP_BYTES = 63
+# The first size in UTF-8 that is too large.
+_MESSAGE_GROUP_BYTES = 64
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 # Characters of an invalid name that are shown in the error.
-_MAX_SHOWN = 80
+_MAX_SHOWN = 256
+_PATTERN = "^[%|a-zA-Z0-9_-]+$"
 
 # Caches of valid names: there are few, and each message needs one.
 _valid_topics: set[str] = set()
@@ -31,9 +36,7 @@ def topic(resource: Resource) -> str:
     """Return the name of a topic. Raises Refused (ILLEGAL_TOPIC)."""
     name = resource.name
     if name not in _valid_topics:
-        _check_name(name, "topic", _MAX_TOPIC_LENGTH, Code.ILLEGAL_TOPIC)
-        if is_system(name):
-            raise Refused(Code.ILLEGAL_TOPIC, f"topic {name} is a system topic")
+        _check_topic(name)
         _cache(_valid_topics, name)
     return name
 
@@ -42,9 +45,7 @@ def group(resource: Resource) -> str:
     """Return the name of a consumer group. Raises Refused (ILLEGAL_CONSUMER_GROUP)."""
     name = resource.name
     if name not in _valid_groups:
-        _check_name(name, "consumer group", _MAX_GROUP_LENGTH, Code.ILLEGAL_CONSUMER_GROUP)
-        if name.startswith(_SYSTEM_GROUP_PREFIX):
-            raise Refused(Code.ILLEGAL_CONSUMER_GROUP, f"consumer group {name} is a system group")
+        _check_group(name)
         _cache(_valid_groups, name)
     return name
 
@@ -60,13 +61,32 @@ def lite_topic(name: str, options: GatewayOptions) -> str:
     return name
 
 
-def _check_name(name: str, field: str, max_length: int, code: Code) -> None:
+def _check_topic(name: str) -> None:
+    text = ""
     if not name or name.isspace():
-        raise Refused(code, f"the {field} name is blank")
-    if len(name) > max_length:
-        raise Refused(code, f"the {field} name has {len(name)} characters; the maximum is {max_length}")
-    if not _CHARACTERS.issuperset(name):
-        raise Refused(code, f"the {field} name must have only the characters a-z A-Z 0-9 % | _ -: {name!r}")
+        text = "The specified topic is blank"
+    elif len(name) > _MAX_TOPIC_LENGTH:
+        text = f"The specified topic is longer than topic max length {_MAX_TOPIC_LENGTH}."
+    elif not _CHARACTERS.issuperset(name):
+        text = f"The specified topic[{name}] contains illegal characters, allowing only {_PATTERN}"
+    elif is_system(name):
+        text = "cannot access system topic"
+    if text:
+        raise Refused(Code.ILLEGAL_TOPIC, text)
+
+
+def _check_group(name: str) -> None:
+    text, shown = "", name[:_MAX_SHOWN]
+    if not name or name.isspace():
+        text = "the specified group is blank"
+    elif len(name) > _MAX_GROUP_LENGTH:
+        text = f"the specified group[{shown}] is longer than group max length: {_MAX_GROUP_LENGTH}."
+    elif not _CHARACTERS.issuperset(name):
+        text = f"the specified group[{shown}] contains illegal characters, allowing only {_PATTERN}"
+    elif name.startswith(_SYSTEM_GROUP_PREFIX):
+        text = "cannot use system consumer group"
+    if text:
+        raise Refused(Code.ILLEGAL_CONSUMER_GROUP, text)
 
 
 def _cache(names: set[str], name: str) -> None:
@@ -77,26 +97,30 @@ def _cache(names: set[str], name: str) -> None:
 
 def tag(text: str) -> None:
     """Check a message's tag. Raises Refused (ILLEGAL_MESSAGE_TAG)."""
-    if text and (text.isspace() or "|" in text or has_control(text)):
-        raise Refused(Code.ILLEGAL_MESSAGE_TAG, "tag must not be blank or contain | or control characters")
+    if "|" in text:
+        raise Refused(Code.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
+    _check_text("tag", text, Code.ILLEGAL_MESSAGE_TAG)
 
 
 def keys(texts: Iterable[str]) -> None:
     """Check a message's keys. Raises Refused (ILLEGAL_MESSAGE_KEY)."""
     for text in texts:
-        if text and (text.isspace() or has_control(text)):
-            raise Refused(Code.ILLEGAL_MESSAGE_KEY, "keys must not be blank or contain control characters")
+        _check_text("key", text, Code.ILLEGAL_MESSAGE_KEY)
 
 
 def message_group(text: str) -> None:
     """Check a message group. Raises Refused (ILLEGAL_MESSAGE_GROUP)."""
-    if text and (text.isspace() or has_control(text)):
-        raise Refused(Code.ILLEGAL_MESSAGE_GROUP, "message_group must not be blank or contain control characters")
-    if (size := len(text.encode())) > _MAX_MESSAGE_GROUP_BYTES:
-        raise Refused(
-            Code.ILLEGAL_MESSAGE_GROUP,
-            f"message_group has {size} bytes in UTF-8; the maximum is {_MAX_MESSAGE_GROUP_BYTES}",
-        )
+    _check_text("message group", text, Code.ILLEGAL_MESSAGE_GROUP)
+    if len(text.encode()) >= _MESSAGE_GROUP_BYTES:
+        raise Refused(Code.ILLEGAL_MESSAGE_GROUP, f"message group exceed the max size {_MESSAGE_GROUP_BYTES}")
+
+
+def _check_text(field: str, text: str, code: Code) -> None:
+    """Reject a text that is not empty, but blank or with control characters."""
+    if text.isspace():
+        raise Refused(code, f"{field} cannot be the char sequence of whitespace")
+    if has_control(text):
+        raise Refused(code, f"{field} cannot contain control character")
 
 
 def has_control(text: str) -> bool:
@@ -117,7 +141,6 @@ def invisible_duration(duration: Duration, minimum: float, options: GatewayOptio
     """
     value = milliseconds(duration)
     smallest, largest = int(minimum * 1000), int(options.max_invisible * 1000)
-    # Clients match on the wording of the official proxy.
     if value < smallest:
         raise Refused(Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {smallest}")
     if value > largest:
@@ -128,7 +151,7 @@ def invisible_duration(duration: Duration, minimum: float, options: GatewayOptio
 def polling_time(request: ReceiveMessageRequest, remaining: float | None, options: GatewayOptions) -> int:
     """Return the long polling time of a receive in ms: the requested one, limited by the options and the deadline.
 
-    remaining: seconds until the deadline. Raises Refused (ILLEGAL_POLLING_TIME) if no time is left.
+    remaining: seconds until the deadline. Raises Refused (ILLEGAL_POLLING_TIME) if it is too near for any long poll.
     """
     maximum, minimum = int(options.max_polling * 1000), int(options.min_polling * 1000)
     if request.HasField("long_polling_timeout"):
@@ -138,9 +161,9 @@ def polling_time(request: ReceiveMessageRequest, remaining: float | None, option
     if remaining is None:
         return polling
     available = int((remaining - options.polling_margin) * 1000)
-    if available <= 0:
+    if available <= 0 or remaining * 1000 < minimum:
         raise Refused(
             Code.ILLEGAL_POLLING_TIME,
-            f"the deadline is in {remaining:.3f} s; a receive needs more than {options.polling_margin:g} s",
+            "The deadline time remaining is not enough for polling, please check network condition",
         )
     return min(polling, available)

@@ -69,6 +69,8 @@ class ClientLifecycle:
             _check_health_check(request)
             return _HEARTBEAT_OK
         client_type = request.client_type or client.client_type
+        if client_type in CONSUMERS and request.group.name:
+            validation.group(request.group)
         registration = client.registration
         if (
             registration is None
@@ -83,8 +85,10 @@ class ClientLifecycle:
     async def terminate(self, rpc: Rpc, request: NotifyClientTerminationRequest) -> NotifyClientTerminationResponse:
         """Remove the client.
 
-        The request's group is ignored: a client has only one group, and Go's producers send an empty name.
+        The request's group is only checked: a client has only one group, and Go's producers send an empty name.
         """
+        if rpc.client.client_type in CONSUMERS and request.group.name:
+            validation.group(request.group)
         self._clients.remove(rpc.client)
         unregistering = self._unregistering.get(rpc.client)
         if unregistering is not None:

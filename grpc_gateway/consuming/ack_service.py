@@ -11,6 +11,7 @@ from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.consuming import settlement_commands
 from grpc_gateway.consuming.broker_clocks import BrokerClocks
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle
+from grpc_gateway.consuming.recent_acks import RecentAcks
 from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.consuming.settlement_status import settlement_error_status, settlement_status
 from grpc_gateway.core import Core
@@ -59,6 +60,7 @@ class AckService:
         self._renewal = renewal
         self._options = options
         self._clocks = clocks
+        self._acknowledged = RecentAcks()
 
     async def ack(self, rpc: Rpc, request: AckMessageRequest) -> AckMessageResponse:
         """Acknowledge deliveries, with a status for each. Raises Refused."""
@@ -158,6 +160,8 @@ class AckService:
             raise
         for item in items:
             item.status = status
+            if status.code == Code.OK:
+                self._acknowledged.add(group, item.handle.text)
             self._finish(group, topic, item.handle, item.newest, status)
         return True
 
@@ -166,12 +170,15 @@ class AckService:
     ) -> ChangeInvisibleDurationResponse:
         """Change a delivery's invisible duration, and return its new handle. Raises Refused.
 
-        A duration of 0 makes the message visible at once.
+        A duration of 0 makes the message visible at once. A delivery that was acknowledged at this replica is refused
+        with INVALID_RECEIPT_HANDLE, although brokers accept it.
         """
         topic, group = validation.topic(request.topic), validation.group(request.group)
         invisible = validation.invisible_duration(request.invisible_duration, 0, self._options)
         lite_topic = self._lite_topic(request)
         handle = ReceiptHandle.parse(request.receipt_handle)
+        if (group, handle.text) in self._acknowledged:
+            raise Refused(Code.INVALID_RECEIPT_HANDLE, "the message has been consumed already")
         used = await self._claim_newest(group, handle)
         command = settlement_commands.change_invisible_duration(
             group, topic, used, invisible, lite_topic, request.suspend

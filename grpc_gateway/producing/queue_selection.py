@@ -4,6 +4,7 @@ from functools import lru_cache
 
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
+from remoting.messages import Permission
 from remoting.properties import java_hash_code
 from remoting.routes import TopicRoute
 
@@ -23,7 +24,7 @@ class RoundRobin:
         self._positions: dict[str, int] = {}
 
     def next(self, route: TopicRoute, avoid: frozenset[str] = frozenset()) -> Queue:
-        """Return the next queue, if possible on another broker than those to avoid. Raises Refused (FORBIDDEN)."""
+        """Return the next queue, if possible on another broker than those to avoid. Raises Refused."""
         queues = _writable(route)
         position = self._positions.get(route.topic, 0)
         if len(self._positions) >= _MAX_TOPICS:
@@ -40,7 +41,7 @@ class RoundRobin:
 def queue_of_message_group(route: TopicRoute, message_group: str) -> Queue:
     """Return the queue of a message group. The official proxy selects the same, so both can serve one topic.
 
-    Raises Refused (FORBIDDEN).
+    Raises Refused.
     """
     queues = _writable(route)
     return queues[consistent_hash(message_group, len(queues))]
@@ -48,7 +49,10 @@ def queue_of_message_group(route: TopicRoute, message_group: str) -> Queue:
 
 def _writable(route: TopicRoute) -> tuple[Queue, ...]:
     if not route.writable:
-        raise Refused(Code.FORBIDDEN, f"topic {route.topic} has no writable queue")
+        if any(queues.write and queues.permission & Permission.WRITE for queues in route.queues):
+            # The official proxy refuses these with FORBIDDEN too, but another attempt may find the new master.
+            raise Refused(Code.HA_NOT_AVAILABLE, f"no broker with queues of topic {route.topic} has a master now")
+        raise Refused(Code.FORBIDDEN, "no writable queue")
     return route.writable
 
 

@@ -35,8 +35,8 @@ class RecallService:
                 )
         try:
             handle = RecallHandle.parse(request.recall_handle)
-        except BodyError as error:
-            raise Refused(Code.BAD_REQUEST, f"recall_handle is invalid: {error}") from None
+        except BodyError:
+            raise Refused(Code.BAD_REQUEST, "recall handle is invalid") from None
         command = commands.request(
             RequestCode.RECALL_MESSAGE,
             # Brokers require a producer group, and only store it in the recalling message.

@@ -44,7 +44,7 @@ class SendService:
         """Store the messages, and return an entry for each in the same order. Raises Refused, RemotingError."""
         messages = request.messages
         if not messages:
-            raise Refused(Code.MESSAGE_CORRUPTED, "the request has no messages")
+            raise Refused(Code.MESSAGE_CORRUPTED, "no message to send")
         if len(messages) > _MAX_MESSAGES:
             raise Refused(
                 Code.MESSAGE_BODY_TOO_LARGE, f"the request has {len(messages)} messages; the maximum is {_MAX_MESSAGES}"
@@ -60,7 +60,7 @@ class SendService:
             rpc.messages = 1
             return SendMessageResponse(status=entry.status, entries=(entry,))
         if any(message.topic != first.topic for message in messages):
-            raise Refused(Code.MESSAGE_CORRUPTED, "all messages of a request must have the same topic")
+            raise Refused(Code.MESSAGE_CORRUPTED, "topic in message is not same")
         # Encode all messages before the first is sent, so that an invalid one rejects the whole request.
         prepared = []
         for message in messages:
@@ -84,7 +84,7 @@ class SendService:
         if accepted_type is not kind and accepted_type not in _ANY_TYPE:
             raise Refused(
                 Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-                f"topic {topic} accepts {accepted_type} messages; the message is {kind}",
+                f"TopicMessageType validate failed, the expected type is {accepted_type}, but actual type is {kind}",
             )
         now = time.time()
         body, body_flag = encode_body(message, self._options)

@@ -101,7 +101,7 @@ class EmbeddedBackend:
         """Return the topic's route. Raises TopicNotExist."""
         route = self.cached_route(topic)
         if route is None:
-            raise TopicNotExist(f"no route info of topic {topic}")
+            raise TopicNotExist(f"No topic route info in name server for the topic: {topic}")
         return route
 
     async def brokers(self) -> Collection[str]:

@@ -55,7 +55,7 @@ class GrpcSettings(SettingsTable):
     validate_message_type: bool = Field(True, description="reject messages that do not match their topic's type")
     send_attempts: int = Field(3, ge=1, description="maximum attempts of a send, as advised to producers")
     min_polling: float = Field(
-        5.0, ge=0, description="minimum wait of a receive in seconds, unless its deadline is shorter"
+        5.0, ge=0, description="minimum wait of a receive in seconds; a receive with a nearer deadline is refused"
     )
     max_polling: float = Field(20.0, gt=0, description="maximum wait of a receive in seconds")
     polling_margin: float = Field(

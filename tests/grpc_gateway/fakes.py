@@ -66,7 +66,7 @@ class FakeCore:
 
     async def route(self, topic: str) -> TopicRoute:
         if topic not in self.routes:
-            raise TopicNotExist(f"no route info of topic {topic}")
+            raise TopicNotExist(f"No topic route info in name server for the topic: {topic}")
         return self.routes[topic]
 
     def cached_topic(self, topic: str) -> TopicConfig | None:

@@ -115,7 +115,11 @@ class FakeBackend:
 
     async def route(self, topic: str) -> TopicRoute:
         await asyncio.sleep(0)
-        found = self.cold.get(topic) or self.warm.get(topic) or TopicNotExist(f"no route info of topic {topic}")
+        found = (
+            self.cold.get(topic)
+            or self.warm.get(topic)
+            or TopicNotExist(f"No topic route info in name server for the topic: {topic}")
+        )
         if isinstance(found, Exception):
             raise found
         return found

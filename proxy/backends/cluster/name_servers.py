@@ -67,7 +67,7 @@ class NameServers:
         if routes:
             return merge_routes(routes)
         if any(isinstance(outcome, TopicNotExist) for outcome in outcomes):
-            raise TopicNotExist(f"no route info of topic {topic}")
+            raise TopicNotExist(f"No topic route info in name server for the topic: {topic}")
         reasons = "; ".join(map(str, outcomes))
         raise ServiceUnavailable(f"no name server returned the route of {topic}: {reasons}")
 
@@ -76,7 +76,7 @@ class NameServers:
         if reply.code == ResponseCode.SUCCESS:
             return parse(topic, reply.body)
         if reply.code == ResponseCode.TOPIC_NOT_EXIST:
-            raise TopicNotExist(f"no route info of topic {topic}")
+            raise TopicNotExist(f"No topic route info in name server for the topic: {topic}")
         raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
 
     async def brokers(self) -> dict[str, Replicas]:

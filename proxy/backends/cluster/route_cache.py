@@ -70,7 +70,7 @@ class RouteCache:
                 self.counts["hit"] += 1
                 return entry.route
             if now - entry.loaded < _UNKNOWN_SECONDS:
-                raise TopicNotExist(f"no route info of topic {topic}")
+                raise TopicNotExist(f"No topic route info in name server for the topic: {topic}")
         return await asyncio.shield(self._start(topic))
 
     def remove(self, topic: str) -> None:

@@ -48,7 +48,7 @@ def route(broker: Broker, request: Request) -> Answer:
     topic = request.text("topic")
     topic_route = route_of(broker, topic)
     if topic_route is None:
-        raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"no route info of topic {topic}")
+        raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}")
     standard = request.command.version >= STANDARD_JSON_VERSION or request.flag("acceptStandardJsonOnly")
     return commands.success(body=routes.encode(topic_route, lambda _: broker.settings.address, standard))
 

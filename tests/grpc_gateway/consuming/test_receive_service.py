@@ -145,9 +145,9 @@ async def test_batch_size_is_limited(size: int, expected: str) -> None:
         (10, 13.0, "10000"),
         (10, 8.0, "7000"),
         (1, None, "5000"),
-        (1, 4.0, "3000"),
+        (1, 5.5, "4500"),
         (40, 40.0, "20000"),
-        (20, 1.5, "500"),
+        (20, 5.0, "4000"),
     ],
 )
 async def test_polling_time_is_limited_by_options_and_deadline(

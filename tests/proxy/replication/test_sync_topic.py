@@ -44,7 +44,7 @@ class Brokers(FakeBackend):
         if not self.names:
             raise ServiceUnavailable("no name server can be reached")
         if not self.having:
-            raise TopicNotExist(f"no route info of topic {topic}")
+            raise TopicNotExist(f"No topic route info in name server for the topic: {topic}")
         found = route(topic, *self.having)
         for queue in found.data["queueDatas"]:
             queue["readQueueNums"] = 1
@@ -171,7 +171,7 @@ async def test_send_ends_at_the_first_broker_that_accepts(
     ("backend", "trouble", "error", "text"),
     [
         (Brokers(), [], ServiceUnavailable, "no name server"),
-        (Brokers("broker-a", having=()), [], TopicNotExist, "no route info of topic sync"),
+        (Brokers("broker-a", having=()), [], TopicNotExist, "No topic route info in name server for the topic: sync"),
         (Brokers("broker-a"), [ConnectionLost("gone")], ConnectionLost, "gone"),
         (Brokers("broker-a"), [refusal()], ServiceUnavailable, "broker-a answered 2: not now"),
     ],
@@ -246,7 +246,7 @@ async def test_new_topic_is_read_as_soon_as_it_has_a_route(
     class Late(Brokers):
         async def route(self, topic: str) -> TopicRoute:
             if len(self.codes(_CREATE)) < 3:
-                raise TopicNotExist(f"no route info of topic {topic}")
+                raise TopicNotExist(f"No topic route info in name server for the topic: {topic}")
             return await super().route(topic)
 
     backend = Late("broker-a", having=())

@@ -12,7 +12,7 @@ from tests.proxy.messages import route
 pytestmark = pytest.mark.anyio
 
 OLD, NEW = route("t", "broker-a"), route("t", "broker-b")
-UNKNOWN = TopicNotExist("no route info of topic t")
+UNKNOWN = TopicNotExist("No topic route info in name server for the topic: t")
 DOWN = ServiceUnavailable("no name server")
 
 

@@ -1,0 +1,48 @@
+"""`make limits`: the table of limits to the official Java proxy and to Gantry, side by side before the same broker.
+
+It fails if the Java proxy answers differently from what is recorded, or Gantry from the Java proxy, apart from the known
+differences. `--record` records the Java proxy's answers instead.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.cluster.servers import Cluster, Gantry
+from tests.official_limits.answers import Answer, ask_all, create
+from tests.official_limits.official_answers import record, recorded, unexpected
+
+_OPTIONS = ("--quick", "--proxy-port", "0", "--broker-set", "recallMessageEnable=true")
+
+
+async def _ask_both(cluster: Cluster, gantry: Gantry) -> tuple[dict[str, Answer], dict[str, Answer]]:
+    await create(cluster.broker)
+    return await asyncio.gather(ask_all(cluster.addresses["proxy_grpc"]), ask_all(gantry.address))
+
+
+def main() -> int:
+    """Compare or record; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--record", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        with Cluster(directory / "servers", *_OPTIONS) as cluster, Gantry(directory, cluster.namesrv) as gantry:
+            official, ours = asyncio.run(_ask_both(cluster, gantry))
+    if options.record:
+        record(official)
+    former = recorded()
+    changed = [label for label in official if official[label] != former.get(label)]
+    for label in changed:
+        sys.stdout.write(f"{label}: {official[label]} of the Java proxy, recorded: {former.get(label)}\n")
+    differences = unexpected(ours)
+    for label, text in differences.items():
+        sys.stdout.write(f"{label}: {text}\n")
+    sys.stdout.write(f"{len(official)} requests, {len(changed)} changed, {len(differences)} unexpected differences\n")
+    return 1 if changed or differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
