@@ -1,7 +1,7 @@
 """`make limits`: the table of limits to the official Java proxy and to Gantry, side by side before the same broker.
 
-It fails if the Java proxy answers differently from what is recorded, or Gantry from the Java proxy, apart from the known
-differences. `--record` records the Java proxy's answers instead.
+It fails if the Java proxy answers differently from what is recorded, or Gantry differently from the Java proxy, apart
+from the known differences. `--record` records the Java proxy's answers before.
 """
 
 import argparse
