@@ -372,6 +372,8 @@ class App:
         yield self.grpc.run
         yield self.rules.run
         yield self.admin.run
+        if self._worker == 0:
+            yield self.admin_services.survey.run
         if self.admin_grpc is not None:
             yield self.admin_grpc.run
         if self._node is not None and self._node.workers is not None:

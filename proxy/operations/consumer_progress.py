@@ -13,6 +13,7 @@ from proxy.operations.broker_settings import resets_by_itself
 from proxy.operations.client_tools import ClientQuestion, ClientRefused, running_info
 from proxy.operations.failures import not_found
 from proxy.operations.groups import members_of
+from proxy.operations.known_groups import check_group
 from proxy.operations.offset_table import QueueOffsets, offset_table, progress
 from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
@@ -156,7 +157,7 @@ class ResetOrder:
 
 @operation("consumers.lag", timeout=REMOTE_TIMEOUT, merged=False)
 async def get_lag(services: AdminServices, query: LagQuery) -> Lag:
-    """Return a group's progress, in one topic or in all of its topics."""
+    """Return a group's progress, in one or all topics. Raises OperationFailed if there is no such group."""
     fields = (
         {"consumerGroup": query.group}
         if query.topic is None
@@ -178,6 +179,8 @@ async def get_lag(services: AdminServices, query: LagQuery) -> Lag:
         else:
             queues += map(_queue_progress, reply)
     queues.sort(key=lambda row: (row.topic, row.broker, row.queue))
+    if not queues and not unanswered:
+        await check_group(services.replica, query.group)
     return Lag(group=query.group, lag=sum(row.lag for row in queues), queues=queues, unanswered=unanswered)
 
 

@@ -7,38 +7,27 @@ from typing import Literal
 from pydantic import Field
 
 from proxy.core.client_registry import Role
-from proxy.operations import operator_channel
+from proxy.operations import operator_channel, stored_messages
 from proxy.operations.broker_settings import reads_old_retry_topics
+from proxy.operations.known_groups import check_group
 from proxy.operations.operation import BULK_TIMEOUT, operation
-from proxy.operations.operator_channel import BrokerRefused
 from proxy.operations.replica import Replica
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import Holders
 from proxy.operations.values import Answer, RequestBody, Text, at_milliseconds
 from remoting import messages, properties, send_message
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
+from remoting.codes import RequestCode
+from remoting.errors import RemotingError, TopicNotExist
 from remoting.ids import OffsetMessageId
-from remoting.messages import PullSysFlag, StoredMessage
+from remoting.messages import StoredMessage
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 
-# A group that every broker has, for tools (MixAll.TOOLS_CONSUMER_GROUP).
-_GROUP = "TOOLS_CONSUMER"
 # Producer group of resent messages (MixAll.CLIENT_INNER_PRODUCER_GROUP).
 _PRODUCER = "CLIENT_INNER_PRODUCER"
 # With this field brokers search by unique message id (MixAll.UNIQUE_MSG_QUERY_FLAG).
 _BY_ID = "_UNIQUE_KEY_QUERY"
 # A timestamp after all messages; brokers add to it.
 _MAX_TIMESTAMP = 2**62
-_NOT_FOUND = frozenset(
-    (
-        ResponseCode.PULL_NOT_FOUND,
-        ResponseCode.PULL_RETRY_IMMEDIATELY,
-        ResponseCode.PULL_OFFSET_MOVED,
-        ResponseCode.QUERY_NOT_FOUND,
-    )
-)
 # Properties of a message that describe its former deliveries.
 _DELIVERY_PROPERTIES = (
     properties.POP_CK,
@@ -113,10 +102,15 @@ class ResendOrder:
 
 @operation("dead_letters.list", timeout=BULK_TIMEOUT, merged=False)
 async def list_dead_letters(services: AdminServices, query: DeadLetterQuery) -> list[DeadLetter]:
-    """Return the newest dead letters of a group. Raises RemotingError (TopicNotExist: it never had any)."""
+    """Return the newest dead letters of a group. Raises OperationFailed if there is no such group, RemotingError."""
     replica = services.replica
     topic = DLQ_PREFIX + query.group
-    route = await replica.core.backend.route(topic)
+    try:
+        route = await replica.core.backend.route(topic)
+    except TopicNotExist:
+        # Brokers create the topic with the first dead letter.
+        await check_group(replica, query.group)
+        return []
     found: list[DeadLetter] = []
     for queues in route.queues:
         for queue in range(queues.readable):
@@ -127,47 +121,16 @@ async def list_dead_letters(services: AdminServices, query: DeadLetterQuery) -> 
 
 
 async def _tail(replica: Replica, topic: str, broker: str, queue: int, count: int) -> list[StoredMessage]:
-    where = {"topic": topic, "queueId": str(queue)}
-    bounds = [
-        int((await operator_channel.ask(replica.core, broker, code, dict(where))).fields.get("offset", "0"))
-        for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
-    ]
-    offset = max(bounds[0], bounds[1] - count)
-    if offset >= bounds[1]:
-        return []
-    fields = {
-        **where,
-        "consumerGroup": _GROUP,
-        "queueOffset": str(offset),
-        "maxMsgNums": str(min(count, 32)),
-        "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
-        "subscription": "*",
-        "subVersion": "0",
-        "expressionType": "TAG",
-    }
+    first, end = await stored_messages.bounds(replica, broker, topic, queue)
+    offset = max(first, end - count)
     stored: list[StoredMessage] = []
-    while len(stored) < count and offset < bounds[1]:
-        reply = await _found(replica, broker, RequestCode.PULL_MESSAGE, {**fields, "queueOffset": str(offset)})
-        if reply is None:
-            break
-        more = messages.decode_messages(reply.body)
+    while len(stored) < count and offset < end:
+        more = await stored_messages.pull(replica, broker, topic, queue, offset, count)
         if not more:
             break
         stored += more
         offset = more[-1].queue_offset + 1
     return stored[:count]
-
-
-async def _found(replica: Replica, broker: str, code: RequestCode, fields: dict[str, str]) -> RemotingCommand | None:
-    """Return the reply; None if it says that nothing was found."""
-    try:
-        return await operator_channel.ask(replica.core, broker, code, fields)
-    except BrokerRefused as error:
-        if error.answer in _NOT_FOUND:
-            return None
-        raise
 
 
 def _described(message: StoredMessage, broker: str, group: str) -> DeadLetter:
@@ -256,7 +219,7 @@ async def _look_up(replica: Replica, group: str, broker: str, message_id: str) -
         "endTimestamp": str(_MAX_TIMESTAMP),
         _BY_ID: "true",
     }
-    reply = await _found(replica, broker, RequestCode.QUERY_MESSAGE, fields)
+    reply = await stored_messages.ask(replica, broker, RequestCode.QUERY_MESSAGE, fields)
     found = [] if reply is None else messages.decode_messages(reply.body)
     # Brokers search by a hash of the id.
     exact = [message for message in found if message.get(properties.UNIQ_CLIENT_MESSAGE_ID) == message_id]

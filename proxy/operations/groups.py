@@ -1,7 +1,9 @@
 """Producer and consumer groups: members, subscriptions, and skew (members whose subscriptions differ)."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
@@ -10,12 +12,14 @@ from proxy.core.client_registry import Member, Role
 from proxy.core.handlers.groups import consumer_connections
 from proxy.operations import operator_channel, paging
 from proxy.operations.failures import not_found
-from proxy.operations.operation import REMOTE_TIMEOUT, operation
+from proxy.operations.group_survey import GroupState, GroupStatus
+from proxy.operations.known_groups import check_group
+from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
 from proxy.operations.paging import PageRequest, Place
 from proxy.operations.replica import Replica
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import Entries, NamedPage
-from proxy.operations.values import Answer, Mergeable, Reply, Rules, union
+from proxy.operations.values import Answer, Mergeable, Reply, Rules, at_milliseconds, union
 from remoting.codes import RequestCode, version_text
 from remoting.errors import RemotingError
 from remoting.fastjson import load_object
@@ -80,10 +84,39 @@ class GroupSummary(Answer):
     local: int = Field(description="members that are connected here")
 
 
-class ConsumerGroupSummary(GroupSummary):
-    """A consumer group with members."""
+class GroupHealth(Answer):
+    """The progress of a consumer group; null where no broker answered."""
 
-    topics: list[str] = Field(examples=[["orders"]])
+    state: GroupState | None = Field(description="offline: without members; stuck: messages wait, none is consumed")
+    lag: int | None = Field(description="messages that wait in its topics, without retries")
+    lag_seconds: float | None = Field(description="age of the oldest of them")
+    retry_backlog: int | None = Field(description="messages that wait for their redelivery")
+    dead_letters: int | None = Field(description="messages in its dead letter queue")
+    rate: float | None = Field(description="consumed messages per second", examples=[120.5])
+    last_consumed: datetime | None = Field(description="store time of the last consumed message")
+
+    @staticmethod
+    def fields_of(status: GroupStatus | None) -> dict[str, Any]:
+        """Return the fields of a group by its status; None: unknown."""
+        if status is None:
+            return dict.fromkeys(GroupHealth.model_fields)
+        return {
+            "state": status.state,
+            "lag": status.lag_messages,
+            "lag_seconds": status.lag_seconds,
+            "retry_backlog": status.retry_backlog,
+            "dead_letters": status.dead_letters,
+            "rate": status.rate,
+            "last_consumed": at_milliseconds(status.last_consumed),
+        }
+
+
+class ConsumerGroupSummary(GroupSummary, GroupHealth):
+    """A consumer group that brokers know, or with members here."""
+
+    topics: list[str] = Field(
+        description="topics that its members subscribe to or have consumed", examples=[["orders"]]
+    )
     skewed: bool = Field(description="whether the subscriptions of members differ")
 
 
@@ -123,7 +156,7 @@ class ProducerGroup(Mergeable):
     members: list[GroupMember]
 
 
-class ConsumerGroup(Reply):
+class ConsumerGroup(Reply, GroupHealth):
     """A consumer group. Of members that are not connected here, it has the brokers' information."""
 
     name: str = Field(examples=["orders-billing"])
@@ -151,15 +184,16 @@ class GroupEntry(Mergeable):
         """The summary of a producer group."""
         return GroupSummary(name=self.name, members=len(self.client_ids), local=len(self.local_client_ids))
 
-    @property
-    def consumer_summary(self) -> ConsumerGroupSummary:
-        """The summary of a consumer group."""
+    def consumer_summary(self, status: GroupStatus | None) -> ConsumerGroupSummary:
+        """Return the summary of a consumer group with this status; None: unknown."""
+        members = len(self.client_ids)
         return ConsumerGroupSummary(
             name=self.name,
-            members=len(self.client_ids),
+            members=members if status is None else max(members, status.members),
             local=len(self.local_client_ids),
-            topics=union(self.subscriptions.values()),
+            topics=union([*self.subscriptions.values(), () if status is None else status.lag]),
             skewed=bool(skew(self.subscriptions)),
+            **GroupHealth.fields_of(status),
         )
 
 
@@ -173,10 +207,14 @@ class ConsumerGroupEntry(Mergeable):
     members: list[Consumer]
     subscriptions: dict[str, dict[str, tuple[str, str]]]
 
-    @property
-    def group(self) -> ConsumerGroup:
-        """The group with its skew."""
-        return ConsumerGroup(name=self.name, members=self.members, skew=skew(self.subscriptions))
+    def group(self, status: GroupStatus) -> ConsumerGroup:
+        """Return the group with its skew and status."""
+        return ConsumerGroup(
+            name=self.name,
+            members=self.members,
+            skew=skew(self.subscriptions),
+            **GroupHealth.fields_of(status),
+        )
 
 
 def skew(subscriptions: Subscriptions) -> list[Skew]:
@@ -208,6 +246,28 @@ async def list_producer_groups(services: AdminServices, page: PageRequest) -> Na
 async def list_consumer_groups(services: AdminServices, page: PageRequest) -> NamedPage[GroupEntry]:
     """Return a page of the consumer groups with members, by name."""
     return await _page(services, Role.CONSUMER, page)
+
+
+@operation("groups.survey", timeout=BULK_TIMEOUT, merged=False)
+async def survey_consumer_groups(services: AdminServices, max_age: float) -> dict[str, GroupStatus]:
+    """Return the status of every consumer group by name, at most `max_age` seconds old; none without brokers."""
+    try:
+        return await services.survey.refresh(max_age)
+    except RemotingError:
+        return {}
+
+
+@operation("groups.status", timeout=REMOTE_TIMEOUT, merged=False)
+async def get_status(services: AdminServices, group: str) -> GroupStatus:
+    """Return the status of a consumer group now. Raises RemotingError."""
+    return await services.survey.look(group)
+
+
+def with_groups_without_members(page: NamedPage[GroupEntry], names: Iterable[str]) -> NamedPage[GroupEntry]:
+    """Return a whole list with entries for the other groups of these names."""
+    others = set(names).difference(page.names)
+    entries = [GroupEntry(name=name, client_ids=[], local_client_ids=[], subscriptions={}) for name in sorted(others)]
+    return replace(page, names=sorted({*page.names, *others}), items=[*page.items, *entries])
 
 
 async def _page(services: AdminServices, role: Role, page: PageRequest) -> NamedPage[GroupEntry]:
@@ -249,13 +309,13 @@ async def get_consumer_group(services: AdminServices, name: str) -> Entries[Cons
 
 
 async def members_of(services: AdminServices, name: str) -> list[Consumer]:
-    """Return the members of a consumer group, here and elsewhere. Raises OperationFailed."""
+    """Return the members of a consumer group, here and elsewhere. Raises OperationFailed if there is no such group."""
     replica = services.replica
     here = [_consumer(member, name) for member in _by_id(replica.registry.members(Role.CONSUMER, name))]
     known = {member.client_id for member in here}
     others = [member for member in await _members_elsewhere(replica, name) if member.client_id not in known]
     if not here and not others:
-        raise not_found(f"no consumer of group {name} is connected")
+        await check_group(replica, name)
     return [*here, *others]
 
 

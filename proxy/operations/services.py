@@ -7,9 +7,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from proxy.core.health import Health
-from proxy.operations import event_log, health_checks
+from proxy.operations import event_log, group_metrics, health_checks
 from proxy.operations.audit import Audit
 from proxy.operations.event_log import EventLog
+from proxy.operations.group_survey import GroupSurvey
 from proxy.operations.log_levels import LogLevels
 from proxy.operations.merged_tap import MergedTap
 from proxy.operations.replica import Replica
@@ -39,6 +40,7 @@ class AdminServices:
         self.worker_calls: Counter[str] = Counter()
         self.workers = Workers(self.worker_calls)
         self.merged_tap = MergedTap(self.tap, self.workers)
+        self.survey = GroupSurvey(replica, self.settings.survey_interval)
         self._sources = sources
         self._origins = {} if sources is None else sources.origins()
         if self.settings.address is not None:
@@ -81,6 +83,7 @@ class AdminServices:
             self.worker_calls,
         )
         metrics.gauge("gantry_admin_streams", "Open streams of the live tap.", lambda: len(self.tap.watchers))
+        metrics.add(partial(group_metrics.read, self.survey))
         metrics.gauge("gantry_ready", "1 if the replica is ready for clients.", self._is_ready)
 
     def _is_ready(self) -> bool:

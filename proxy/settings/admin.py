@@ -71,6 +71,12 @@ class AdminSettings(SettingsTable):
     max_connections: int = Field(256, gt=0, description="open connections; further connections are closed")
     max_body: int = Field(64 * 2**10, ge=1024, description="maximum request body size in bytes")
     timeout: float = Field(10.0, gt=0, description="timeout for receiving a request in seconds")
+    survey_interval: float = Field(
+        30.0,
+        ge=0,
+        description="seconds between surveys of all consumer groups at the brokers, for lag in metrics and lists; "
+        "0: only when the API asks",
+    )
     streams: int = Field(8, ge=0, description="concurrent live streams of requests")
     kept: int = Field(
         500, gt=0, description="recent closed connections, protocol errors and write operations kept, of each kind"

@@ -12,6 +12,7 @@ from proxy.operations.brokers import Broker, BrokerAddress, NameServer
 from proxy.operations.clients import Client
 from proxy.operations.configuration import Setting
 from proxy.operations.consumer_progress import OwnershipSnapshot, QueueOwner
+from proxy.operations.group_survey import GroupState, GroupStatus, TopicLag
 from proxy.operations.groups import Consumer, ConsumerGroupEntry, GroupEntry, Subscription
 from proxy.operations.paging import BadCursor, PageRequest, Place, cursor_of
 from proxy.operations.replica_state import LogLevel, ReplicaState, Version
@@ -214,15 +215,20 @@ def consumer(client_id: str, protocol: str | None, subscriptions: list[Subscript
     )
 
 
+_STATUS = GroupStatus("g", GroupState.ONLINE, 3, {"t": TopicLag(4, 1.5)}, 2, 1, 0, 0.5, [])
+
+
 def test_member_that_is_elsewhere_for_one_worker_may_be_connected_to_another() -> None:
     here = [consumer("a", "grpc", []), consumer("z", None, None)]
     there = [consumer("b", "remoting", []), consumer("a", None, None), consumer("z", None, [])]
     first = ConsumerGroupEntry(name="g", members=here, subscriptions={"a": {"t": ("*", "TAG")}})
     second = ConsumerGroupEntry(name="g", members=there, subscriptions={"b": {"t": ("x", "TAG")}})
-    group = Entries.merge([Entries(0, [first]), Entries(1, [second])]).single.group
+    group = Entries.merge([Entries(0, [first]), Entries(1, [second])]).single.group(_STATUS)
     # Of members elsewhere, the entry with subscriptions.
     assert group.members == [here[0], there[0], there[2]]
     (skew,) = group.skew
+    assert (group.state, group.lag, group.lag_seconds) == (GroupState.ONLINE, 4, 1.5)
+    assert (group.retry_backlog, group.dead_letters, group.last_consumed) == (2, 1, None)
     assert [(variant.expression, variant.client_ids) for variant in skew.variants] == [("*", ["a"]), ("x", ["b"])]
 
 
@@ -253,7 +259,7 @@ def test_members_of_groups_are_counted_once() -> None:
     merged = NamedPage.merge(
         [NamedPage(0, ["g"], [entry("g", ["a", "b"])]), NamedPage(1, ["g"], [entry("g", ["b", "c"], "x")])]
     )
-    (summary,) = merged.page(PageRequest.parse("name", 10), lambda group: group.consumer_summary).items
+    (summary,) = merged.page(PageRequest.parse("name", 10), lambda group: group.consumer_summary(None)).items
     assert (summary.members, summary.local, summary.topics, summary.skewed) == (3, 2, ["t"], True)
 
 

@@ -8,9 +8,14 @@ from proxy.admin.http.routes.common import Cursor, GroupName, Limit, Operations,
 from proxy.operations import consumer_progress, dead_letters, groups
 from proxy.operations.consumer_progress import Lag, LagQuery, Ownership, OwnershipQuery, Reset, ResetOrder, ResetResult
 from proxy.operations.dead_letters import DeadLetter, DeadLetterQuery, Resend, ResendOrder, Resent
+from proxy.operations.group_survey import GroupState
 from proxy.operations.groups import ConsumerGroup, ConsumerGroupSummary, GroupEntry, GroupSummary, ProducerGroup
 from proxy.operations.paging import DEFAULT_LIMIT, PageRequest
 from proxy.operations.values import ItemList, Page
+
+# The worker that surveys the groups at an interval, and the age in seconds up to which a survey answers a request.
+_SURVEYOR = 0
+_MAX_SURVEY_AGE = 15.0
 
 router = APIRouter(prefix="/v1", tags=["groups"], route_class=Route)
 
@@ -30,36 +35,43 @@ async def get_producer_group(operations: Operations, group: GroupName) -> Produc
     return merged.mark(merged.value.single)
 
 
-@router.get("/consumer-groups", summary="Consumer groups with members here, or behind Java proxies")
+@router.get("/consumer-groups", summary="All consumer groups, with and without members")
 async def list_consumer_groups(
     operations: Operations,
+    state: Annotated[GroupState | None, Query(description="only groups in this state")] = None,
+    prefix: Annotated[str | None, Query(max_length=255, description="only names that begin with this")] = None,
     topic: TopicFilter = None,
     skewed: Annotated[bool | None, Query(description="only groups whose subscriptions differ, or do not")] = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[ConsumerGroupSummary]:
     page = PageRequest.parse("name", limit, cursor)
-    if topic is None and skewed is None:
-        merged = await operations.gather(groups.list_consumer_groups, page)
-        return merged.mark(merged.value.page(page, _summary))
+    interval = operations.services.settings.survey_interval
+    statuses = await operations.run(groups.survey_consumer_groups, max(2 * interval, _MAX_SURVEY_AGE), _SURVEYOR)
+
+    def summary(group: GroupEntry) -> ConsumerGroupSummary:
+        return group.consumer_summary(statuses.get(group.name))
 
     def matches(group: GroupEntry) -> bool:
-        summary = group.consumer_summary
-        return (topic is None or topic in summary.topics) and skewed in (None, summary.skewed)
+        if not group.name.startswith(prefix or ""):
+            return False
+        if (topic, skewed, state) == (None, None, None):
+            return True
+        found = summary(group)
+        return (
+            (topic is None or topic in found.topics) and skewed in (None, found.skewed) and state in (None, found.state)
+        )
 
     # The members at all workers decide whether a group matches, so every group is needed.
     merged = await operations.gather(groups.list_consumer_groups, page.whole_list)
-    return merged.mark(merged.value.filter(matches).page(page, _summary))
-
-
-def _summary(group: GroupEntry) -> ConsumerGroupSummary:
-    return group.consumer_summary
+    every = groups.with_groups_without_members(merged.value, statuses)
+    return merged.mark(every.filter(matches).page(page, summary))
 
 
 @router.get("/consumer-groups/{group}", summary="One consumer group: members, subscriptions, skew")
 async def get_consumer_group(operations: Operations, group: GroupName) -> ConsumerGroup:
     merged = await operations.gather(groups.get_consumer_group, group)
-    return merged.mark(merged.value.single.group)
+    return merged.mark(merged.value.single.group(await operations.run(groups.get_status, group)))
 
 
 @router.get("/consumer-groups/{group}/lag", summary="A group's progress by queue")

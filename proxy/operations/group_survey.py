@@ -1,0 +1,278 @@
+"""A survey of all consumer groups that the brokers hold: members, lag, retry backlog and dead letters.
+
+The brokers are asked for the progress of every group at an interval, with few requests at a time, so that metrics, the
+API and the page have the state of groups that nobody looks at.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from proxy.core.client_registry import Role
+from proxy.core.handlers.groups import consumer_list
+from proxy.operations import known_groups, operator_channel, stored_messages
+from proxy.operations.offset_table import QueueKey, QueueOffsets, offset_table, progress
+from proxy.operations.replica import Replica
+from remoting.codes import RequestCode
+from remoting.errors import RemotingError
+from remoting.fastjson import load_object
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX
+
+_log = logging.getLogger("gantry.admin")
+
+# Groups of one survey; further ones, by name, are left out.
+_MAX_GROUPS = 5_000
+# Concurrent requests of a survey.
+_MAX_CONCURRENT = 8
+# Seconds that the first waiting message may have waited before its group counts as lagging.
+LAGGING_SECONDS = 60.0
+# Seconds after which a queue with waiting messages, of which none is consumed, is stuck.
+STUCK_SECONDS = 120.0
+
+
+class GroupState(StrEnum):
+    """The state of a consumer group, the first that applies.
+
+    offline: it has no members. stuck: a queue has had waiting messages for two minutes and none was consumed. lagging:
+    a message has waited for more than a minute.
+    """
+
+    OFFLINE = "offline"
+    STUCK = "stuck"
+    LAGGING = "lagging"
+    ONLINE = "online"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLag:
+    """Lag of a group in one topic. seconds: age of the oldest waiting message."""
+
+    messages: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """The status of one group.
+
+    lag: by topic, without retry topics. retry_backlog: waiting messages in its retry topics. dead_letters: messages in
+    its dead letter queue. last_consumed: store time of the last consumed message in ms since 1970; 0: unknown. rate:
+    consumed messages per second since the survey before; None in the first one. unanswered: brokers without a reply.
+    """
+
+    name: str
+    state: GroupState
+    members: int
+    lag: dict[str, TopicLag]
+    retry_backlog: int
+    dead_letters: int
+    last_consumed: int
+    rate: float | None
+    unanswered: list[str]
+
+    @property
+    def lag_messages(self) -> int:
+        """Waiting messages in all topics."""
+        return sum(topic.messages for topic in self.lag.values())
+
+    @property
+    def lag_seconds(self) -> float:
+        """Age of the oldest waiting message."""
+        return max((topic.seconds for topic in self.lag.values()), default=0.0)
+
+
+@dataclass(slots=True)
+class _Queue:
+    """A queue of a group between surveys.
+
+    waiting_since: monotonic time since which it has had waiting messages and consumed none. waiting_from: store time of
+    the message at the group's offset, in ms since 1970.
+    """
+
+    consumed: int
+    waiting_since: float
+    waiting_from: int | None = None
+
+
+@dataclass(slots=True)
+class _History:
+    """A group between surveys. consumed_at: monotonic time of the last survey; consumed: sum of offsets then."""
+
+    consumed_at: float
+    consumed: int
+    queues: dict[QueueKey, _Queue] = field(default_factory=dict)
+
+
+class GroupSurvey:
+    """The latest status of each group. interval: seconds between surveys; 0: only on request."""
+
+    def __init__(self, replica: Replica, interval: float) -> None:
+        self._replica = replica
+        self._interval = interval
+        self._histories: dict[str, _History] = {}
+        self._limit = asyncio.Semaphore(_MAX_CONCURRENT)
+        self._lock = asyncio.Lock()
+        self._taken_at = float("-inf")
+        # Status by group, and the seconds that the last survey took.
+        self.latest: dict[str, GroupStatus] = {}
+        self.seconds = 0.0
+
+    async def run(self) -> None:
+        """Take surveys until cancelled."""
+        while self._interval:
+            await asyncio.sleep(self._interval)
+            try:
+                await self.refresh(0.0)
+            except RemotingError as error:
+                _log.debug("no survey of consumer groups: %s", error)
+
+    async def refresh(self, max_age: float) -> dict[str, GroupStatus]:
+        """Return the status of all groups, at most `max_age` seconds old. Raises RemotingError."""
+        async with self._lock:
+            if time.monotonic() - self._taken_at > max_age:
+                start = time.monotonic()
+                self.latest = await self._take()
+                self._taken_at = time.monotonic()
+                self.seconds = self._taken_at - start
+        return self.latest
+
+    async def look(self, group: str) -> GroupStatus:
+        """Return the status of one group now. Raises RemotingError."""
+        return await self._status(group, await self._dead_letter_queues())
+
+    async def _take(self) -> dict[str, GroupStatus]:
+        names = sorted(await known_groups.consumer_groups(self._replica))
+        if len(names) > _MAX_GROUPS:
+            _log.warning("%d of %d consumer groups are not surveyed", len(names) - _MAX_GROUPS, len(names))
+            del names[_MAX_GROUPS:]
+        queues = await self._dead_letter_queues()
+        # Few tasks at a time, whatever the number of groups.
+        rest = iter(names)
+        found: dict[str, GroupStatus] = {}
+
+        async def work() -> None:
+            for name in rest:
+                found[name] = await self._status(name, queues)
+
+        await asyncio.gather(*(work() for _ in range(_MAX_CONCURRENT)))
+        self._histories = {name: history for name, history in self._histories.items() if name in found}
+        return dict(sorted(found.items()))
+
+    async def _dead_letter_queues(self) -> set[str]:
+        """Return the dead letter topics that exist: a request for another one could create it."""
+        bodies = await known_groups.table_bodies(self._replica, RequestCode.GET_ALL_TOPIC_CONFIG)
+        topics = (topic for body in bodies for topic in load_object(body).get("topicConfigTable") or ())
+        return {topic for topic in topics if topic.startswith(DLQ_PREFIX)}
+
+    async def _status(self, group: str, dead_letter_queues: set[str]) -> GroupStatus:
+        rows, unanswered = await self._progress(group)
+        members = await self._members(group)
+        dead_letters = 0
+        if DLQ_PREFIX + group in dead_letter_queues:
+            dead_letters = await self._stored(DLQ_PREFIX + group)
+        now = time.monotonic()
+        history = self._histories.setdefault(group, _History(now, -1))
+        own = [row for row in rows if not row.key.topic.startswith(RETRY_PREFIX)]
+        lag = await self._lag(own, history, now)
+        consumed = sum(row.consumed for row in rows)
+        elapsed = now - history.consumed_at
+        rate = None
+        if history.consumed >= 0 and elapsed > 0:
+            rate = round(max(consumed - history.consumed, 0) / elapsed, 3)
+        history.consumed_at, history.consumed = now, consumed
+        status = GroupStatus(
+            name=group,
+            state=GroupState.ONLINE,
+            members=members,
+            lag=lag,
+            retry_backlog=sum(row.lag for row in rows if row.key.topic.startswith(RETRY_PREFIX)),
+            dead_letters=dead_letters,
+            last_consumed=max((row.consumed_until for row in rows), default=0),
+            rate=rate,
+            unanswered=unanswered,
+        )
+        return _with_state(status, history.queues.values(), now)
+
+    async def _progress(self, group: str) -> tuple[list[QueueOffsets], list[str]]:
+        rows: list[QueueOffsets] = []
+        unanswered = []
+        for broker in sorted(await self._replica.core.backend.brokers()):
+            try:
+                async with self._limit:
+                    reply = await operator_channel.ask(
+                        self._replica.core, broker, RequestCode.GET_CONSUME_STATS, {"consumerGroup": group}
+                    )
+                rows += progress(reply.body)
+            except RemotingError:
+                unanswered.append(broker)
+        return rows, unanswered
+
+    async def _members(self, group: str) -> int:
+        """Return the number of members, here and elsewhere."""
+        code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+        try:
+            async with self._limit:
+                reply = await operator_channel.handle(self._replica.core, consumer_list, code, {"consumerGroup": group})
+        except (RemotingError, TimeoutError):
+            return len(self._replica.registry.members(Role.CONSUMER, group))
+        return len(load_object(reply.body).get("consumerIdList") or ()) if reply.code == 0 else 0
+
+    async def _stored(self, topic: str) -> int:
+        """Return the number of messages that are stored in a topic; brokers without it have none."""
+        count = 0
+        for broker in sorted(await self._replica.core.backend.brokers()):
+            try:
+                async with self._limit:
+                    reply = await operator_channel.ask(
+                        self._replica.core, broker, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}
+                    )
+            except RemotingError:
+                continue
+            for _, row in offset_table(reply.body):
+                count += max(int(row.get("maxOffset", 0)) - int(row.get("minOffset", 0)), 0)
+        return count
+
+    async def _lag(self, rows: Iterable[QueueOffsets], history: _History, now: float) -> dict[str, TopicLag]:
+        """Return the lag by topic, and update the queues' history."""
+        lag: dict[str, TopicLag] = {}
+        queues: dict[QueueKey, _Queue] = {}
+        for row in rows:
+            seconds = 0.0
+            if row.lag:
+                queue = history.queues.get(row.key)
+                if queue is None or queue.consumed != row.consumed:
+                    queue = _Queue(row.consumed, now)
+                if queue.waiting_from is None:
+                    queue.waiting_from = await self._stored_at(row)
+                queues[row.key] = queue
+                if queue.waiting_from is not None:
+                    seconds = max(time.time() - queue.waiting_from / 1000, 0.0)
+            former = lag.get(row.key.topic, TopicLag(0, 0.0))
+            lag[row.key.topic] = TopicLag(former.messages + row.lag, max(former.seconds, round(seconds, 3)))
+        history.queues = queues
+        return lag
+
+    async def _stored_at(self, row: QueueOffsets) -> int | None:
+        """Return the store time of the group's next message in ms since 1970; None if it is not readable."""
+        topic, broker, queue = row.key
+        try:
+            async with self._limit:
+                found = await stored_messages.pull(self._replica, broker, topic, queue, row.consumed, 1)
+        except RemotingError:
+            return None
+        return found[0].store_timestamp if found else None
+
+
+def _with_state(status: GroupStatus, queues: Iterable[_Queue], now: float) -> GroupStatus:
+    if not status.members:
+        state = GroupState.OFFLINE
+    elif any(now - queue.waiting_since >= STUCK_SECONDS for queue in queues):
+        state = GroupState.STUCK
+    elif status.lag_seconds > LAGGING_SECONDS:
+        state = GroupState.LAGGING
+    else:
+        return status
+    return replace(status, state=state)

@@ -1,0 +1,62 @@
+"""Reading stored messages of a queue for operators, without a consumer group of their own."""
+
+from proxy.operations import operator_channel
+from proxy.operations.operator_channel import BrokerRefused
+from proxy.operations.replica import Replica
+from remoting import messages
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.messages import PullSysFlag, StoredMessage
+
+# A group that every broker has, for tools (MixAll.TOOLS_CONSUMER_GROUP).
+_GROUP = "TOOLS_CONSUMER"
+_MAX_PULL = 32
+_NOT_FOUND = frozenset(
+    (
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+        ResponseCode.QUERY_NOT_FOUND,
+    )
+)
+
+
+async def ask(replica: Replica, broker: str, code: RequestCode, fields: dict[str, str]) -> RemotingCommand | None:
+    """Return the broker's reply; None if it says that nothing was found. Raises RemotingError."""
+    try:
+        return await operator_channel.ask(replica.core, broker, code, fields)
+    except BrokerRefused as error:
+        if error.answer in _NOT_FOUND:
+            return None
+        raise
+
+
+async def bounds(replica: Replica, broker: str, topic: str, queue: int) -> tuple[int, int]:
+    """Return the offset of a queue's first message and the one after its last. Raises RemotingError."""
+    where = {"topic": topic, "queueId": str(queue)}
+    first, end = [
+        int((await operator_channel.ask(replica.core, broker, code, dict(where))).fields.get("offset", "0"))
+        for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
+    ]
+    return first, end
+
+
+async def pull(
+    replica: Replica, broker: str, topic: str, queue: int, offset: int, count: int = _MAX_PULL
+) -> list[StoredMessage]:
+    """Return up to `count` messages from an offset on; none if there are none. Raises RemotingError."""
+    fields = {
+        "topic": topic,
+        "queueId": str(queue),
+        "consumerGroup": _GROUP,
+        "queueOffset": str(offset),
+        "maxMsgNums": str(min(count, _MAX_PULL)),
+        "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
+    reply = await ask(replica, broker, RequestCode.PULL_MESSAGE, fields)
+    return [] if reply is None else messages.decode_messages(reply.body)

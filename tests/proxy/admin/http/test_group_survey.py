@@ -1,0 +1,99 @@
+"""Consumer groups with and without members, by the survey of all groups."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from proxy.operations import group_survey
+from proxy.operations.group_survey import GroupState
+from remoting.codes import RequestCode
+from tests.cluster.client import Client, create_topic, queue_fields
+from tests.proxy.admin.http.replicas import Replica, replica
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def own(tmp_path: Path) -> AsyncIterator[Replica]:
+    """A replica whose groups are surveyed only on request."""
+    async with replica(tmp_path, admin={"survey_interval": 0}) as running:
+        yield running
+
+
+async def _backlog(own: Replica, group: str, sent: int, consumed: int) -> str:
+    """Create a topic with messages, of which the group has consumed some before it left; return the topic."""
+    async with Client(own.address) as client:
+        topic = await create_topic(own.address, "surveyed", queues=1)
+        await client.heartbeat({group: [topic]})
+        for number in range(sent):
+            await client.send(topic, b"%d" % number)
+        await client.get(
+            RequestCode.UPDATE_CONSUMER_OFFSET, queue_fields(topic, consumerGroup=group, commitOffset=consumed)
+        )
+    return topic
+
+
+async def test_group_without_members_is_listed_with_its_lag(own: Replica) -> None:
+    topic = await _backlog(own, "left", sent=5, consumed=2)
+    (group,) = (await own.get("/v1/consumer-groups", prefix="lef"))["items"]
+    assert (group["name"], group["state"], group["members"], group["topics"]) == ("left", "offline", 0, [topic])
+    assert (group["lag"], group["retry_backlog"], group["dead_letters"]) == (3, 0, 0)
+    assert 0 <= group["lag_seconds"] < 60
+    assert (await own.get("/v1/consumer-groups", prefix="lef", state="online"))["items"] == []
+    assert (await own.get("/v1/consumer-groups", prefix="x"))["items"] == []
+    one = await own.get("/v1/consumer-groups/left")
+    assert (one["state"], one["members"], one["lag"]) == ("offline", [], 3)
+    assert (await own.get("/v1/consumer-groups/left/lag"))["lag"] == 3
+    assert (await own.get("/v1/consumer-groups/left/dead-letters"))["items"] == []
+
+
+async def test_missing_group_is_not_found_everywhere(own: Replica) -> None:
+    for path in ("", "/lag", "/queues", "/dead-letters"):
+        assert (await own.read.get(f"/v1/consumer-groups/missing{path}")).status_code == 404
+
+
+async def test_brokers_own_groups_are_not_listed(own: Replica) -> None:
+    assert (await own.get("/v1/consumer-groups"))["items"] == []
+
+
+async def test_lag_is_in_the_metrics(own: Replica) -> None:
+    topic = await _backlog(own, "measured", sent=4, consumed=1)
+    await own.app.admin_services.survey.refresh(0.0)
+    metrics = (await own.read.get("/metrics")).text
+    assert f'gantry_consumer_lag_messages{{consumer_group="measured",topic="{topic}"}} 3.0' in metrics
+    assert 'gantry_consumer_group_members{consumer_group="measured"} 0.0' in metrics
+    assert 'gantry_consumer_groups{state="offline"} 1.0' in metrics
+
+
+async def test_member_that_consumes_nothing_is_stuck(own: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = await _backlog(own, "slow", sent=2, consumed=0)
+    survey = own.app.admin_services.survey
+    async with Client(own.address) as client:
+        await client.heartbeat({"slow": [topic]})
+        assert (await survey.look("slow")).state is GroupState.ONLINE
+        monkeypatch.setattr(group_survey, "LAGGING_SECONDS", 0.0)
+        assert (await survey.look("slow")).state is GroupState.LAGGING
+        monkeypatch.setattr(group_survey, "STUCK_SECONDS", 0.0)
+        assert (await survey.look("slow")).state is GroupState.STUCK
+        fields = queue_fields(topic, consumerGroup="slow", commitOffset=2)
+        await client.get(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        status = await survey.look("slow")
+        assert (status.state, status.lag_messages) == (GroupState.ONLINE, 0)
+        assert status.rate is not None
+        assert status.rate > 0
+
+
+async def test_failing_consumer_shows_retries_and_dead_letters(own: Replica) -> None:
+    async with Client(own.address) as client:
+        topic = await create_topic(own.address, "failing", queues=1)
+        config = {"groupName": "failing", "retryMaxTimes": 0, "consumeEnable": True}
+        await client.get(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=orjson.dumps(config))
+        await client.heartbeat({"failing": [topic]})
+        await client.send(topic, b"poison")
+        (message,) = await client.pull_all(1, topic, "failing")
+        fields = {"offset": message.commit_log_offset, "group": "failing", "delayLevel": -1, "originTopic": topic}
+        await client.get(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+    (group,) = (await own.get("/v1/consumer-groups", prefix="failing"))["items"]
+    assert group["dead_letters"] == 1
