@@ -63,8 +63,8 @@ class Cell:
 class Row:
     """Counts of one protocol, code, response code and topic.
 
-    groups: messages and bytes delivered by consumer group; None if the code delivers none. redeliveries: answers with a
-    message that was delivered before. checked_count: the count at the last idle check; unchanged_since: time in seconds
+    groups: messages and bytes delivered, by consumer group and whether the answer has a message that was delivered
+    before; None if the code delivers none. redeliveries: answers with such a message. checked_count: the count at the last idle check; unchanged_since: time in seconds
     at which an idle check first found that count.
     """
 
@@ -77,7 +77,7 @@ class Row:
         self.cell = cell
         self.count = self.messages = self.bytes_in = self.bytes_out = self.redeliveries = self.checked_count = 0
         self.unchanged_since = 0.0
-        self.groups: dict[str, list[int]] | None = {} if delivers else None
+        self.groups: dict[tuple[str, bool], list[int]] | None = {} if delivers else None
 
 
 class BrokerCounts:
@@ -152,14 +152,15 @@ class RequestCounts:
     def _count_delivery(self, row: Row, observation: Observation) -> None:
         groups = row.groups
         assert groups is not None
-        if observation.attempt is not None and observation.attempt > 1:
+        retry = observation.attempt is not None and observation.attempt > 1
+        if retry:
             row.redeliveries += 1
         group = observation.group or ""
-        counts = groups.get(group)
+        counts = groups.get((group, retry))
         if counts is None:
             if len(groups) >= _MAX_ROWS or len(group) > MAX_NAME_LENGTH:
                 group = OTHER
-            counts = groups.setdefault(group, [0, 0])
+            counts = groups.setdefault((group, retry), [0, 0])
         counts[0] += observation.messages
         counts[1] += observation.bytes_out
 

@@ -86,9 +86,10 @@ def _by_topic(counts: RequestCounts) -> Iterator[tuple[Family, Samples]]:
             continue
         system = _BOOLEANS[is_system(topic)]
         if row.groups is not None:
-            retry = _BOOLEANS[topic.startswith(RETRY_PREFIX)]
-            for group, (messages, size) in row.groups.items():
-                labels = topic, group, system, retry
+            from_retry_topic = topic.startswith(RETRY_PREFIX)
+            for (group, redelivered), (messages, size) in row.groups.items():
+                # Retries are mapped back to the original topic for consumers that pop.
+                labels = topic, group, system, _BOOLEANS[from_retry_topic or redelivered]
                 messages_out[labels] += messages
                 bytes_out[labels] += size
         elif families.ACTIONS.get(code) == "sent":

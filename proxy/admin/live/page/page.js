@@ -3,6 +3,7 @@
 
 const $ = (id) => document.getElementById(id);
 const HISTORY = 180; // seconds in the charts
+const MAX_GROUPS = 30; // rows of consumer groups
 const TAIL = 300; // requests in the list
 const TIMEOUT = 5000; // milliseconds for a response, so that a replica that hangs is noticed
 const SVG = "http://www.w3.org/2000/svg";
@@ -10,7 +11,7 @@ const SVG = "http://www.w3.org/2000/svg";
 let seconds = [];
 let token = sessionStorage.getItem("gantry-token") || "";
 let tapping = null;
-let progress = new Map(); // group: {members, lag}
+let progress = new Map(); // consumer groups of the API, by name
 
 // Formats.
 
@@ -91,16 +92,8 @@ async function lookAtClients() {
 }
 
 async function lookAtGroups() {
-  const { items } = await (await ask("/v1/consumer-groups?limit=200")).json();
-  const shown = new Set([...$("t-groups").tBodies[0].rows].map((line) => line.dataset.name));
-  const found = new Map(items.map((group) => [group.name, { members: group.members, skewed: group.skewed, lag: null }]));
-  // Lag costs brokers a look at every queue: read it only for visible groups.
-  await Promise.all([...shown].filter((name) => found.has(name)).slice(0, 10).map(async (name) => {
-    try {
-      found.get(name).lag = (await (await ask(`/v1/consumer-groups/${encodeURIComponent(name)}/lag`)).json()).lag;
-    } catch { /* not a group with offsets */ }
-  }));
-  progress = found;
+  const { items } = await (await ask("/v1/consumer-groups?limit=1000")).json();
+  progress = new Map(items.map((group) => [group.name, group]));
 }
 
 // Figures.
@@ -213,20 +206,37 @@ function tables(live) {
     titled(topic.name), spark(topic.trend), short(topic.requests), short(topic.sent), short(topic.delivered), short(topic.bytes_in + topic.bytes_out),
     make("td", { class: topic.failed ? "bad" : "" }, short(topic.failed)),
   ])));
-  fill($("t-groups").tBodies[0], live.groups.map((group) => {
-    const known = progress.get(group.name) || {};
-    const line = row([titled(group.name), spark(group.trend), short(group.requests), short(group.delivered),
-      make("td", { class: known.skewed ? "warn" : "", title: known.skewed ? "the subscriptions of members differ" : "" }, `${known.members ?? "–"}${known.skewed ? " ⚠" : ""}`),
-      make("td", { class: known.lag > 1000 ? "warn" : "" }, short(known.lag))]);
-    line.dataset.name = group.name;
-    return line;
-  }));
+  fill($("t-groups").tBodies[0], consumerGroups(live).map(({ group, traffic }) => row([
+    titled(group.name),
+    text(group.state || "–", STATES[group.state] || ""),
+    spark(traffic ? traffic.trend : []),
+    short(traffic ? traffic.delivered : group.rate),
+    make("td", { class: group.skewed ? "warn" : "", title: group.skewed ? "the subscriptions of members differ" : "" }, `${group.members}${group.skewed ? " ⚠" : ""}`),
+    make("td", { class: group.lag > 1000 ? "warn" : "" }, short(group.lag)),
+    group.lag_seconds === null ? "–" : span(group.lag_seconds),
+    short(group.retry_backlog),
+    make("td", { class: group.dead_letters ? "bad" : "" }, short(group.dead_letters)),
+  ])));
   fill($("t-brokers").tBodies[0], live.brokers.map((broker) => row([
     broker.name, text(broker.healthy ? "reachable" : "out of reach", broker.healthy ? "good" : "bad"),
     text(broker.addresses.map((address) => `${address.id}: ${address.address} (${address.state})`).join(", ")),
     short(broker.addresses.reduce((sum, address) => sum + address.pending, 0)), millis(broker.average_milliseconds), millis(broker.longest_milliseconds),
   ])));
 }
+
+// Consumer groups with traffic, and those that need attention; these first.
+const STATES = { stuck: "bad", lagging: "warn", offline: "", online: "good" };
+const urgency = (group) => ["stuck", "lagging"].indexOf(group.state) + 1 || (group.dead_letters || (group.state === "offline" && group.lag) ? 3 : 4);
+function consumerGroups(live) {
+  const traffic = new Map(live.groups.map((group) => [group.name, group]));
+  const wanted = $("f-group").value;
+  return [...progress.values()]
+    .filter((group) => group.name.includes(wanted) && (traffic.has(group.name) || urgency(group) < 4))
+    .map((group) => ({ group, traffic: traffic.get(group.name) }))
+    .sort((one, other) => urgency(one.group) - urgency(other.group) || other.group.lag - one.group.lag)
+    .slice(0, MAX_GROUPS);
+}
+
 const titled = (name) => make("td", { title: name }, name);
 
 function bars(list, counts) {
