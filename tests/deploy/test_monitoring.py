@@ -119,6 +119,7 @@ async def _scrape(directory: Path) -> dict[str, frozenset[str]]:
         create_topic(app, "half", 4)
         await run_doctor(app, topic="orders", group="workers", write=True)
         await run_doctor(app, topic="half", write=True)
+        await app.admin_services.survey.refresh(0.0)
         embedded = await _metrics(one)
     async with running() as cluster:
         await cluster.broker("broker-a")
@@ -224,7 +225,7 @@ def test_panels_have_descriptions_and_do_not_overlap() -> None:
 
 def test_panels_use_the_chosen_data_source_and_replicas() -> None:
     variables = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
-    assert variables == {"datasource", "instance", "topic"}
+    assert variables == {"datasource", "instance", "topic", "group"}
     for panel in panels():
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
         for target in panel["targets"]:
@@ -244,4 +245,4 @@ def test_variables_use_existing_metrics(shown: dict[str, frozenset[str]]) -> Non
         if variable["type"] == "query":
             found = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"])
             assert found is not None
-            assert found[2] in shown[found[1]] | TARGET
+            assert found[2] in shown[found[1]] | declared().get(found[1], frozenset()) | TARGET
