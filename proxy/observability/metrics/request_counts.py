@@ -64,8 +64,8 @@ class Row:
     """Counts of one protocol, code, response code and topic.
 
     groups: messages and bytes delivered, by consumer group and whether the answer has a message that was delivered
-    before; None if the code delivers none. redeliveries: answers with such a message. checked_count: the count at the last idle check; unchanged_since: time in seconds
-    at which an idle check first found that count.
+    before; None if the code delivers none. redeliveries: answers with such a message. checked_count: the count at the
+    last idle check; unchanged_since: time in seconds at which an idle check first found that count.
     """
 
     __slots__ = (
