@@ -87,6 +87,22 @@ class Rpc:
         if flushed is not None:
             await flushed()
 
+    def hold(self, size: int, limit: int) -> bool:
+        """Count `size` bytes of messages that wait for the client; return False if over `limit` bytes wait already."""
+        context = self.context
+        if getattr(context, "unread_bytes", 0) > limit:
+            return False
+        hold = getattr(context, "hold", None)
+        if hold is not None:
+            hold(size)
+        return True
+
+    def release(self, size: int) -> None:
+        """Undo a successful `hold`."""
+        hold = getattr(self.context, "hold", None)
+        if hold is not None:
+            hold(-size)
+
     def remaining(self) -> float | None:
         """Return the seconds until the deadline; None without a deadline."""
         remaining: float | None = self.context.time_remaining()

@@ -36,6 +36,7 @@ _MAX_MESSAGES = 32
 # Messages of an inner batch after which other clients have their turn; a filter may skip thousands of small ones.
 _MESSAGES_PER_TURN = 256
 _NO_MESSAGES = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
+_UNREAD = status(Code.TOO_MANY_REQUESTS, "the client has not read its responses")
 _LONG_POLLING = PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND
 _POLICY_CODES = {
     QueryOffsetPolicy.BEGINNING: RequestCode.GET_MIN_OFFSET,
@@ -74,14 +75,20 @@ class PullService:
         )
         if reply is None or reply.code in _NO_MESSAGES:
             yield PullMessageResponse(status=OK)
+        elif reply.code == ResponseCode.SUCCESS and not rpc.hold(len(reply.body), self._options.max_unread):
+            yield PullMessageResponse(status=_UNREAD)
+            return
         elif reply.code == ResponseCode.SUCCESS:
-            yield PullMessageResponse(status=OK)
-            for record in messages.decode_messages(reply.body):
-                async for stored in self._messages(record):
-                    # An inner batch may begin before the requested offset.
-                    if stored.queue_offset >= request.offset and expression.matches(stored.get(properties.TAGS)):
-                        rpc.count_delivery(len(stored.body), stored.reconsume_times + 1)
-                        yield PullMessageResponse(message=await self._v2_message(queue, stored))
+            try:
+                yield PullMessageResponse(status=OK)
+                for record in messages.decode_messages(reply.body):
+                    async for stored in self._messages(record):
+                        # An inner batch may begin before the requested offset.
+                        if stored.queue_offset >= request.offset and expression.matches(stored.get(properties.TAGS)):
+                            rpc.count_delivery(len(stored.body), stored.reconsume_times + 1)
+                            yield PullMessageResponse(message=await self._v2_message(queue, stored))
+            finally:
+                rpc.release(len(reply.body))
         elif reply.code == ResponseCode.PULL_OFFSET_MOVED:
             yield PullMessageResponse(
                 status=status(Code.ILLEGAL_OFFSET, f"offset {request.offset} is outside the offsets of the queue")

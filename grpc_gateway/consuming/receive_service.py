@@ -44,6 +44,7 @@ _ALL_QUEUES = -1
 _INIT_MODE = "1"
 _NO_MESSAGES = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT)
 _NO_NEW_MESSAGE = status(Code.MESSAGE_NOT_FOUND, "no new message")
+_UNREAD = status(Code.TOO_MANY_REQUESTS, "the client has not read its responses")
 _NO_MATCH = status(Code.MESSAGE_NOT_FOUND, "no message matched the filter")
 
 
@@ -112,6 +113,10 @@ class ReceiveService:
         if not deliveries:
             yield ReceiveMessageResponse(status=_NO_MATCH)
             return
+        if not rpc.hold(len(reply.body), self._options.max_unread):
+            self._return(receive, [(delivery.handle, delivery.lite_topic) for delivery in deliveries])
+            yield ReceiveMessageResponse(status=_UNREAD)
+            return
         complete = False
         try:
             yield _OK_RESPONSE
@@ -125,6 +130,7 @@ class ReceiveService:
             await rpc.flushed()
             complete = True
         finally:
+            rpc.release(len(reply.body))
             if not complete:
                 self._return(receive, [(delivery.handle, delivery.lite_topic) for delivery in deliveries])
 

@@ -177,6 +177,18 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         """
         return self.writer().flushed()
 
+    @property
+    def unread_bytes(self) -> int:
+        """The bytes of responses that the client's connection holds, in handlers as well.
+
+        An extension, as `hold`.
+        """
+        return self._calls.response_bytes + self.connection.unread_bytes
+
+    def hold(self, difference: int) -> None:
+        """Add to the bytes of messages that handlers of the connection hold until the client reads them."""
+        self._calls.response_bytes += difference
+
     def respond(self, response: Any) -> None:
         """Send the response of a unary handler, and end the call."""
         if self._done:

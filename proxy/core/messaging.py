@@ -117,6 +117,9 @@ class Messaging:
             self._observe(context, 0)
             return None
         reply = as_future(handling)
+        if reply.done() and not reply.cancelled() and reply.exception() is None:
+            # The embedded broker replies at once; the reply waits for its callbacks.
+            context.memory += len(reply.result().body)
         self.budget.used += context.memory
         self.in_flight.add(context)
         active = entrance is None and (context.spec is None or context.spec.poll is None)

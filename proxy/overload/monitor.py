@@ -41,12 +41,14 @@ _STRIDE_SHARE = 1 / 64
 _RECOVERY_SHARE = 0.9
 # Share of a bound of requests to which load is shed.
 _RELIEF_SHARE = 0.75
-# Requests in flight over this share of their bound are refused, as ending long polls was not enough.
+# Requests in flight over this share of their bound are refused, as ending and refusing long polls was not enough.
 _REFUSAL_SHARE = 1.25
 # Seconds for which a connection may hold more than its share before it is not read, and unread before it is closed.
 _PAUSE_AFTER, _CLOSE_AFTER = 1.0, 30.0
 # Seconds between returns of freed memory to the system; longer while they free little.
-_TRIM_INTERVAL, _MAX_TRIM_INTERVAL = 0.25, 30.0
+_TRIM_INTERVAL, _MAX_TRIM_INTERVAL = 0.25, 8.0
+# Bytes above the least memory so far at which some may have been freed.
+_MAX_FREED = 64 * 2**20
 # Seconds after which connections that were closed have released their memory.
 _RELEASE_SECONDS = 0.02
 # Share of the ceiling below which refusing requests would not help: the process itself takes the memory.
@@ -114,6 +116,8 @@ class Overload:
         self._hard_since: float | None = None
         self._next_scan = self._next_trim = 0.0
         self._trim_interval = _TRIM_INTERVAL
+        # The least memory after a trim.
+        self._trimmed = self._baseline
         self._logged_at: dict[str, float] = {}
         self.level = Level.NORMAL
         self.memory = self._baseline
@@ -165,6 +169,8 @@ class Overload:
         self.memory = self._process.read()
         level = self._next_level()
         if level is Level.NORMAL and self.level is Level.NORMAL:
+            if self.memory > self._trimmed + _MAX_FREED:
+                self._trim()
             return
         if self.memory >= self.ceiling.soft * _RECOVERY_SHARE:
             self._trim()
@@ -303,6 +309,7 @@ class Overload:
             return
         self._process.trim()
         before, self.memory = self.memory, self._process.read()
+        self._trimmed = min(self._trimmed, self.memory)
         self.counts["trim"] += 1
         little = before - self.memory < before >> 5
         self._trim_interval = min(self._trim_interval * 2, _MAX_TRIM_INTERVAL) if little else _TRIM_INTERVAL
@@ -339,7 +346,9 @@ class Overload:
             self.counts["refuse_request"] += 1
             raise Overloaded("the proxy has too little memory; try again later")
         self._end_polls()
-        if self._budget.used > self._request_limit * _REFUSAL_SHARE:
+        # A poll can be repeated, and its reply may be large.
+        polls = context.spec is not None and context.spec.poll is not None
+        if polls or self._budget.used > self._request_limit * _REFUSAL_SHARE:
             self.counts["refuse_request"] += 1
             self._budget.reject(context)
 

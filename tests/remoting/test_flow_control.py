@@ -10,6 +10,7 @@ from remoting.errors import (
 )
 from remoting.flow_control import Limits
 from remoting.frame import FrameDecoder
+from remoting.memory_watch import LARGE, MemoryWatch
 from tests.remoting.fake_transport import Side, peer_request, run_ready
 
 pytestmark = pytest.mark.anyio
@@ -172,3 +173,68 @@ async def test_a_closing_transport_is_neither_paused_nor_resumed() -> None:
     side.connection.resume()
     side.connection.pause()
     assert not side.transport.is_reading()
+
+
+async def test_a_large_response_is_written_at_once() -> None:
+    """Only then does the transport know how much the peer has not read."""
+    side = Side()
+    side.receive(peer_request(1), peer_request(2))
+    side.replies[0].set_result(commands.success(body=bytes(LARGE)))
+    side.replies[1].set_result(commands.success(body=bytes(10)))
+    written: list[int] = []
+    side.connection.memory = MemoryWatch()
+    side.connection.memory.stride = LARGE - 1
+    side.connection.memory.on_stride = lambda: written.append(len(side.transport.written))
+    await run_ready()
+    assert written == [0]
+    assert [len(command.body) for command in side.transport.take()] == [LARGE, 10]
+
+
+async def test_unfinished_requests_are_counted_over_all_connections() -> None:
+    first, second = Side(), Side()
+    watch = first.connection.memory = second.connection.memory = MemoryWatch()
+    request = peer_request(1, bytes(5000))
+    frame = request.encode() + request.body
+    first.connection.data_received(frame[:3000])
+    second.connection.data_received(frame[:1000])
+    assert watch.unfinished == 4000
+    first.connection.data_received(frame[3000:] + frame[:10])
+    assert watch.unfinished == 1010
+    first.connection.connection_lost(None)
+    assert watch.unfinished == 1000
+    watch.max_unfinished, watch.on_full = 1500, second.connection.shed
+    second.connection.data_received(frame[1000:2000])
+    assert (watch.unfinished, second.transport.aborted, second.connection.cause) == (0, True, CloseCause.OVERLOAD)
+
+
+@pytest.mark.parametrize(("read_bytes", "closed"), [(0, True), (60 * 16 * 1024, True), (70 * 16 * 1024, False)])
+async def test_a_peer_that_reads_too_slowly_is_disconnected(
+    read_bytes: int, closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side = Side()
+    now = side.connection.loop.time()
+
+    class Loop:
+        time = staticmethod(lambda: now)
+
+    monkeypatch.setattr(side.connection, "loop", Loop)
+    side.connection.sent_bytes = side.transport.buffer_size = 5_000_000
+    side.connection.pause_writing()
+    side.connection.check_unread_responses(60)
+    now += 61
+    side.transport.buffer_size -= read_bytes
+    side.connection.check_unread_responses(60)
+    assert side.transport.aborted is closed
+    assert side.connection.cause is (CloseCause.SLOW_READER if closed else None)
+
+
+async def test_waiting_requests_are_processed_when_the_peer_has_read_its_responses() -> None:
+    side = Side(limits=Limits(requests=1))
+    side.receive(peer_request(1), peer_request(2))
+    side.connection.pause_writing()
+    side.replies[0].set_result(commands.success())
+    await run_ready()
+    assert len(side.requests) == 1
+    side.connection.resume_writing()
+    await run_ready()
+    assert len(side.requests) == 2

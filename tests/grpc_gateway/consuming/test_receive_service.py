@@ -457,3 +457,27 @@ async def test_message_with_an_invalid_property_is_delivered_with_the_others(nam
         harness = ReceiveHarness(pop_reply(stored(5), stored(6, **properties), stored(7)))
         responses = await harness.receive()
         assert [response.message.system_properties.queue_offset for response in responses[1:-1]] == [5, 6, 7]
+
+
+async def test_messages_for_a_client_that_does_not_read_are_returned() -> None:
+    harness = ReceiveHarness(max_unread=100)
+    context = harness.rpc.context
+    context.held, context.unread_bytes = [], 101
+    context.hold = context.held.append
+    [response] = await harness.receive()
+    assert response.status.code == Code.TOO_MANY_REQUESTS
+    assert harness.sent == [(_CHANGE, "5"), (_CHANGE, "6")]
+    assert context.held == []
+
+
+async def test_messages_count_as_unread_until_they_are_read() -> None:
+    harness = ReceiveHarness()
+    context = harness.rpc.context
+    context.held, context.unread_bytes = [], 0
+    context.hold = context.held.append
+    stream = harness.stream()
+    await anext(stream)
+    [size] = context.held
+    assert size == len(pop_reply(stored(5), stored(6)).body)
+    await stream.aclose()
+    assert context.held == [size, -size]

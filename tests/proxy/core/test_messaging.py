@@ -145,6 +145,27 @@ async def test_polls_end_with_their_channel() -> None:
     waiting.cancel()
 
 
+@pytest.mark.parametrize(("unread", "dropped"), [(8 * 2**20, False), (8 * 2**20 + 1, True)])
+async def test_a_client_that_does_not_read_is_to_repeat_its_pulls(unread: int, dropped: bool) -> None:
+    answer = commands.success({"nextBeginOffset": "40", "minOffset": "0"}, b"messages")
+    on = stage(FakeBackend(answer=lambda *_: answer))
+    reply = on.core.handle(FakeChannel(unread_bytes=unread), complete(PULL, queueOffset="8"))
+    assert reply is not None
+    await settle()
+    result = reply.result()
+    if dropped:
+        assert (result.code, result.header["code"], result.body) == (20, 20, b"")
+        assert result.fields == {"nextBeginOffset": "8", "minOffset": "0"}
+    else:
+        assert (result.code, result.body, result.fields["nextBeginOffset"]) == (0, b"messages", "40")
+
+
+async def test_only_pulls_are_repeated() -> None:
+    answer = commands.success({}, b"body")
+    on = stage(FakeBackend(answer=lambda *_: answer))
+    assert (await on.ask(complete(SEND), FakeChannel(unread_bytes=2**30))).body == b"body"
+
+
 def _sized(size: int) -> RemotingCommand:
     command = complete(SEND)
     command.body = bytes(size)

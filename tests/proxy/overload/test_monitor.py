@@ -73,7 +73,16 @@ async def test_below_the_soft_bound_nothing_happens(clock: Clock) -> None:
     on = Stage(clock)
     on.connect(responses=200)
     assert on.measure(383) is Level.NORMAL
-    assert (on.closed, on.process.trims, on.refusals) == ([], 0, [])
+    assert (on.closed, on.refusals) == ([], [])
+
+
+async def test_memory_that_may_be_free_is_returned_below_the_soft_bound_too(clock: Clock) -> None:
+    on = Stage(clock)
+    on.measure(143)
+    assert on.process.trims == 0
+    on.process.freed = 100 * MIB
+    on.measure(300)
+    assert (on.process.trims, on.overload.memory) == (1, 200 * MIB)
 
 
 async def test_levels_end_below_the_bounds_at_which_they_begin(clock: Clock) -> None:

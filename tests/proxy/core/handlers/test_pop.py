@@ -248,3 +248,10 @@ async def test_pop_creates_no_task() -> None:
     await popping.start()
     assert asyncio.all_tasks() == before
     await popping.answer(popped())
+
+
+async def test_messages_popped_for_a_client_that_does_not_read_are_released() -> None:
+    popping = await Popping(FakeChannel(unread_bytes=8 * 2**20 + 1)).start()
+    await popping.answer(popped())
+    assert (await popping.reply).code == ResponseCode.PULL_NOT_FOUND
+    assert popping.given_back == everything()
