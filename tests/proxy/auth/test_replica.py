@@ -1,0 +1,323 @@
+"""Authentication of a whole replica with an embedded broker: both protocols, plain and over TLS."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from protos.apache.rocketmq.v2 import service_pb2 as pb
+from protos.apache.rocketmq.v2.definition_pb2 import (
+    ClientType,
+    Code,
+    FilterExpression,
+    Message,
+    MessageQueue,
+    Publishing,
+    Resource,
+    Subscription,
+    SubscriptionEntry,
+    SystemProperties,
+)
+from protos.apache.rocketmq.v2.definition_pb2 import (
+    Settings as ClientSettings,
+)
+from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
+from proxy.app import App
+from proxy.settings.model import Settings
+from remoting.codes import RequestCode, ResponseCode
+from remoting.signature import Credentials
+from tests.cluster.client import Client as BrokerClient
+from tests.ports import free_port
+from tests.proxy.auth.test_authority import command
+from tests.proxy.auth.users import (
+    ALICE,
+    BOB,
+    IMPOSTOR,
+    OWN_FILE,
+    PLAIN_ACL,
+    ROOT,
+    STRANGER,
+    grpc_metadata,
+    signed,
+    undelayed,
+    write,
+)
+from tests.proxy.messages import heartbeat, request
+from tests.proxy.replica import Client, certify, running, soon
+
+pytestmark = pytest.mark.anyio
+
+CREATE = {
+    "topic": "orders",
+    "defaultTopic": "TBW102",
+    "readQueueNums": 2,
+    "writeQueueNums": 2,
+    "perm": 6,
+    "topicFilterType": "SINGLE_TAG",
+}
+NO_PERMISSION = int(ResponseCode.NO_PERMISSION)
+
+
+@asynccontextmanager
+async def replica(folder: Path, source: str = "users", **more: Any) -> AsyncIterator[App]:
+    """A replica with an embedded broker, authentication from one source, and the topic orders."""
+    files = {"users": OWN_FILE, "plain_acl": PLAIN_ACL}
+    settings = Settings(
+        listen=["127.0.0.1:0"],
+        embedded=more.pop("embedded", {"directory": folder / "data"}),
+        admin={"listen": "off"},
+        auth={source: write(folder / f"{source}.txt", files[source]), "reload_interval": 0.05, **more.pop("auth", {})},
+        drain_timeout=0.2,
+        **more,
+    )
+    async with running(settings) as app:
+        assert app.authority is not None
+        undelayed(app.authority)
+        client = await Client.connect(app, more.get("context"))
+        created = await client.ask(signed(request(RequestCode.UPDATE_AND_CREATE_TOPIC, **CREATE), ROOT))
+        assert created.code == 0, created.remark
+        await client.close()
+        yield app
+
+
+@pytest.mark.parametrize("source", ["users", "plain_acl"])
+async def test_remoting_clients(tmp_path: Path, source: str) -> None:
+    async with replica(tmp_path, source) as app:
+        client = await Client.connect(app)
+        pull = command(RequestCode.PULL_MESSAGE, suspendTimeoutMillis="0")
+        for credentials, code in ((None, NO_PERMISSION), (STRANGER, NO_PERMISSION), (IMPOSTOR, NO_PERMISSION)):
+            reply = await client.ask(signed(command(RequestCode.GET_ROUTEINFO_BY_TOPIC), credentials))
+            assert (reply.code, reply.remark) == (
+                code,
+                "authentication failed: this listener needs valid credentials",
+            )
+        assert (await client.ask(signed(command(RequestCode.GET_ROUTEINFO_BY_TOPIC), BOB))).code == NO_PERMISSION
+        assert (await client.ask(signed(command(RequestCode.GET_ROUTEINFO_BY_TOPIC), ALICE))).code == 0
+        assert (await client.ask(signed(heartbeat("c1", {"g": ["orders"]}), ALICE))).code == 0
+        assert (await client.ask(signed(heartbeat("c1", {"g": ["secret"]}), ALICE))).code == NO_PERMISSION
+        assert (await client.ask(signed(pull.copy(), BOB))).code == NO_PERMISSION
+        refused = await client.ask(signed(request(RequestCode.UPDATE_AND_CREATE_TOPIC, **CREATE), ALICE))
+        assert refused.code == NO_PERMISSION
+        # A signature is for one body and one set of fields.
+        changed = signed(command(RequestCode.GET_MAX_OFFSET), ALICE)
+        changed.fields["queueId"] = "1"
+        assert (await client.ask(changed)).code == NO_PERMISSION
+        await client.close()
+
+
+class GrpcClient:
+    """A gRPC client with credentials."""
+
+    def __init__(self, channel: grpc.aio.Channel, credentials: Credentials | None, client_id: str = "c1") -> None:
+        self.stub: Any = MessagingServiceStub(channel)
+        signature = {} if credentials is None else grpc_metadata(credentials)
+        self.metadata = tuple({"x-mq-client-id": client_id, "x-mq-language": "JAVA", **signature}.items())
+
+    async def call(self, name: str, message: Any) -> int:
+        """Return the v2 code of the first response."""
+        calling = getattr(self.stub, name)(message, metadata=self.metadata, timeout=20)
+        if hasattr(calling, "__aiter__"):
+            async for response in calling:
+                if response.HasField("status"):
+                    return int(response.status.code)
+            raise AssertionError("no status")
+        return int((await calling).status.code)
+
+
+TOPIC, GROUP = Resource(name="orders"), Resource(name="g")
+QUEUE = MessageQueue(topic=TOPIC, id=0)
+
+
+def rpcs(topic: Resource = TOPIC, group: Resource = GROUP) -> dict[str, Any]:
+    """A request for each unary and server-streaming rpc."""
+    properties = SystemProperties(message_id="m1")
+    queue = MessageQueue(topic=topic, id=0)
+    return {
+        "QueryRoute": pb.QueryRouteRequest(topic=topic),
+        "QueryAssignment": pb.QueryAssignmentRequest(topic=topic, group=group),
+        "SendMessage": pb.SendMessageRequest(messages=[Message(topic=topic, system_properties=properties, body=b"x")]),
+        "ReceiveMessage": pb.ReceiveMessageRequest(
+            group=group, message_queue=queue, batch_size=1, filter_expression=FilterExpression(expression="*")
+        ),
+        "AckMessage": pb.AckMessageRequest(
+            group=group, topic=topic, entries=[pb.AckMessageEntry(message_id="m", receipt_handle="h")]
+        ),
+        "ForwardMessageToDeadLetterQueue": pb.ForwardMessageToDeadLetterQueueRequest(group=group, topic=topic),
+        "Heartbeat": pb.HeartbeatRequest(group=group, client_type=ClientType.SIMPLE_CONSUMER),
+        "EndTransaction": pb.EndTransactionRequest(topic=topic, message_id="m", transaction_id="t"),
+        "ChangeInvisibleDuration": pb.ChangeInvisibleDurationRequest(group=group, topic=topic),
+        "PullMessage": pb.PullMessageRequest(group=group, message_queue=queue, batch_size=1),
+        "UpdateOffset": pb.UpdateOffsetRequest(group=group, message_queue=queue, offset=0),
+        "GetOffset": pb.GetOffsetRequest(group=group, message_queue=queue),
+        "QueryOffset": pb.QueryOffsetRequest(message_queue=queue),
+        "RecallMessage": pb.RecallMessageRequest(topic=topic, recall_handle="h"),
+        "SyncLiteSubscription": pb.SyncLiteSubscriptionRequest(group=group, topic=topic),
+    }
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("source", ["users", "plain_acl"])
+async def test_grpc_clients(tmp_path: Path, source: str, tls: bool) -> None:
+    more: dict[str, Any] = {}
+    if tls:
+        more["tls"], _ = certify(tmp_path)
+    denied = (Code.UNAUTHORIZED, Code.FORBIDDEN)
+    async with replica(tmp_path, source, **more) as app, dialled(app, tmp_path if tls else None) as channel:
+        for name, message in rpcs().items():
+            for credentials in (None, STRANGER, IMPOSTOR):
+                assert await GrpcClient(channel, credentials).call(name, message) == Code.UNAUTHORIZED, name
+            assert await GrpcClient(channel, BOB).call(name, message) == Code.FORBIDDEN, name
+            if name not in ("ReceiveMessage", "PullMessage"):
+                assert await GrpcClient(channel, ALICE).call(name, message) not in denied, name
+        for name, message in rpcs(Resource(name="secret"), Resource(name="other")).items():
+            assert await GrpcClient(channel, ALICE).call(name, message) == Code.FORBIDDEN, name
+        send = rpcs()["SendMessage"]
+        assert await GrpcClient(channel, ALICE).call("SendMessage", send) == Code.OK
+        receive = rpcs()["ReceiveMessage"]
+        receive.invisible_duration.seconds = 30
+        assert await GrpcClient(channel, ALICE).call("ReceiveMessage", receive) == Code.OK
+
+
+@asynccontextmanager
+async def dialled(app: App, certified: Path | None = None) -> AsyncIterator[grpc.aio.Channel]:
+    address = f"127.0.0.1:{app.addresses[0].port}"
+    if certified is None:
+        channel = grpc.aio.insecure_channel(address)
+    else:
+        trust = grpc.ssl_channel_credentials((certified / "authority.pem").read_bytes())
+        channel = grpc.aio.secure_channel(address, trust, (("grpc.ssl_target_name_override", "rocketmq.test"),))
+    async with channel:
+        yield channel
+
+
+def subscription(topic: str = "orders") -> pb.TelemetryCommand:
+    entry = SubscriptionEntry(topic=Resource(name=topic), expression=FilterExpression(expression="*"))
+    return pb.TelemetryCommand(
+        settings=ClientSettings(
+            client_type=ClientType.SIMPLE_CONSUMER, subscription=Subscription(group=GROUP, subscriptions=[entry])
+        )
+    )
+
+
+async def test_telemetry_streams_and_settings(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app, dialled(app) as channel:
+        for credentials, command, code in (
+            (None, subscription(), grpc.StatusCode.UNAUTHENTICATED),
+            (IMPOSTOR, subscription(), grpc.StatusCode.UNAUTHENTICATED),
+            (BOB, subscription(), grpc.StatusCode.PERMISSION_DENIED),
+            (ALICE, subscription("secret"), grpc.StatusCode.PERMISSION_DENIED),
+            (
+                ALICE,
+                pb.TelemetryCommand(
+                    settings=ClientSettings(
+                        client_type=ClientType.PRODUCER, publishing=Publishing(topics=[Resource(name="secret")])
+                    )
+                ),
+                grpc.StatusCode.PERMISSION_DENIED,
+            ),
+        ):
+            client = GrpcClient(channel, credentials)
+            stream = client.stub.Telemetry(metadata=client.metadata)
+            await stream.write(command)
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await soon(stream.read())
+            assert raised.value.code() is code
+        assert not [client for client in app.grpc.clients if client.settings is not None]
+        client = GrpcClient(channel, ALICE)
+        stream = client.stub.Telemetry(metadata=client.metadata)
+        await stream.write(subscription())
+        assert (await soon(stream.read())).HasField("settings")
+        stream.cancel()
+
+
+async def test_the_same_client_id_of_another_user_is_another_client(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app, dialled(app) as channel:
+        for credentials in (ALICE, ROOT):
+            assert await GrpcClient(channel, credentials).call("SendMessage", rpcs()["SendMessage"]) == Code.OK
+        assert {(client.client_id, client.user) for client in app.grpc.clients} == {
+            ("c1", "alice-1"),
+            ("c1", "root-01"),
+        }
+        await GrpcClient(channel, ROOT).call("NotifyClientTermination", pb.NotifyClientTerminationRequest())
+        assert {client.user for client in app.grpc.clients} == {"alice-1"}
+
+
+async def test_unauthenticated_rpcs_leave_no_client_behind(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app, dialled(app) as channel:
+        for number in range(20):
+            await GrpcClient(channel, STRANGER, f"c{number}").call("QueryRoute", rpcs()["QueryRoute"])
+        assert len(app.grpc.clients) == 0
+
+
+async def test_a_revoked_permission_ends_polls_streams_and_memberships(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app, dialled(app) as channel:
+        remoting = await Client.connect(app)
+        assert (await remoting.ask(signed(heartbeat("r1", {"g": ["orders"]}), ALICE))).code == 0
+        poller = await Client.connect(app)
+        pull = command(
+            RequestCode.PULL_MESSAGE, suspendTimeoutMillis="20000", sysFlag="2", queueOffset="0", maxMsgNums="1"
+        )
+        polling = asyncio.ensure_future(poller.ask(signed(pull, ALICE)))
+        client = GrpcClient(channel, ALICE)
+        stream = client.stub.Telemetry(metadata=client.metadata)
+        await stream.write(subscription())
+        assert (await soon(stream.read())).HasField("settings")
+        receive = rpcs()["ReceiveMessage"]
+        receive.invisible_duration.seconds = 30
+        receive.long_polling_timeout.seconds = 20
+        receiving = asyncio.ensure_future(client.call("ReceiveMessage", receive))
+        await until(lambda: sum(len(context.channel.session.polls) for context in app.core.in_flight) == 2)
+        file = tmp_path / "users.txt"
+        file.write_text(OWN_FILE.replace('["Pub", "Sub"]', '["Pub"]'))
+        assert (await soon(polling)).code == NO_PERMISSION
+        assert await soon(receiving) == Code.FORBIDDEN
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await soon(stream.read())
+        assert raised.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        await soon(remoting.gone.wait())
+        await until(lambda: not app.registry.consumer_ids("g"))
+        await poller.close()
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_remoting_over_tls(tmp_path: Path) -> None:
+    files, context = certify(tmp_path)
+    async with replica(tmp_path, tls=files) as app:
+        client = await Client.connect(app, context)
+        assert (await client.ask(signed(command(RequestCode.GET_ROUTEINFO_BY_TOPIC), ALICE))).code == 0
+        assert (await client.ask(command(RequestCode.GET_ROUTEINFO_BY_TOPIC))).code == NO_PERMISSION
+        await client.close()
+
+
+async def test_the_embedded_brokers_own_listener(tmp_path: Path) -> None:
+    broker = f"127.0.0.1:{free_port()}"
+    async with (
+        replica(tmp_path, embedded={"directory": tmp_path / "data", "listen": broker}),
+        BrokerClient(broker) as client,
+    ):
+        for code in (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_ALL_TOPIC_CONFIG):
+            for credentials in (None, STRANGER, IMPOSTOR, BOB):
+                sent = signed(command(code), credentials)
+                assert (await client.ask(code, dict(sent.fields))).code == NO_PERMISSION
+            assert (await client.ask(code, dict(signed(command(code), ROOT).fields))).code == 0
+
+
+async def test_failures_are_delayed_more_and_more(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app:
+        assert app.authority is not None
+        delays = iter([0.0, 0.05])
+        app.authority.failures.fail = lambda host: next(delays)  # type: ignore[method-assign]
+        client = await Client.connect(app)
+        for _ in range(2):
+            assert (await client.ask(command(RequestCode.GET_ROUTEINFO_BY_TOPIC))).code == NO_PERMISSION
+        assert next(delays, None) is None
+        await client.close()
