@@ -11,7 +11,7 @@ RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
 .PHONY: install run test unit check docs analytics-demo analytics-package protos clients limits conformance bench bench-store \
-	bench-analytics contract crash faults attacks fuzz lock clean
+	bench-analytics contract crash faults attacks fuzz audit lock clean
 .DEFAULT_GOAL := run
 
 install: $(VENV)/.installed
@@ -100,6 +100,10 @@ attacks: install
 fuzz: install
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m hypothesis --timeout 1200
 	$(BIN)/python -m tests.fuzz.run
+
+# Known vulnerabilities of dependencies, bills of materials in build/sbom, security rules; needs the OSV database.
+audit: install
+	$(BIN)/python -m tests.audit.run
 
 lock: install
 	$(BIN)/uv pip compile --quiet --generate-hashes --extra dev --extra tracing --extra tokens --extra analytics --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header pyproject.toml -o requirements.lock

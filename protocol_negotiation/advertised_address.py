@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from protocol_negotiation.networks import Network, contains, normalised_network
 from protocol_negotiation.peer import HostPort, Peer
 
-_WILDCARDS = ("", "0.0.0.0", "::")
+_WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104  # compared, not bound
 
 
 @lru_cache(maxsize=1024)

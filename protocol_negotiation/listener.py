@@ -194,7 +194,7 @@ def _bind_dual_stack(address: HostPort, reuse_port: bool) -> socket.socket:
     except OSError as error:
         if address.host or error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
             raise
-    return _bound(socket.AF_INET, ("0.0.0.0", address.port), *options)
+    return _bound(socket.AF_INET, ("0.0.0.0", address.port), *options)  # noqa: S104  # as the settings say
 
 
 async def _bind_host(address: HostPort, reuse_port: bool) -> list[socket.socket]:

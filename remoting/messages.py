@@ -89,9 +89,9 @@ class StoredMessage:
     commit_log_offset: int = 0
     sys_flag: int = 0
     born_timestamp: int = 0
-    born_host: tuple[str, int] = ("0.0.0.0", 0)
+    born_host: tuple[str, int] = ("0.0.0.0", 0)  # noqa: S104  # not bound
     store_timestamp: int = 0
-    store_host: tuple[str, int] = ("0.0.0.0", 0)
+    store_host: tuple[str, int] = ("0.0.0.0", 0)  # noqa: S104  # not bound
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     body_crc: int = 0

@@ -17,7 +17,7 @@ from remoting.command import RemotingCommand
 
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
-SECURITY_TOKEN = "SecurityToken"
+SECURITY_TOKEN = "SecurityToken"  # noqa: S105  # a name
 SIGNATURE_FIELDS = (ACCESS_KEY, SIGNATURE, SECURITY_TOKEN)
 
 # Clients up to 4.9.3 add this field of QUERY_MESSAGE after they have signed the request.

@@ -29,7 +29,7 @@ _NO_ADDRESS = HostPort("127.0.0.1", 10911)
 _LOOPBACK = "127.0.0.1"
 # Bytes of a Unix socket's path, as in sockaddr_un (108 on Linux, 104 elsewhere), with its final zero.
 _MAX_SOCKET_PATH = 103
-_WILDCARDS = ("", "0.0.0.0", "::")
+_WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104  # compared, not bound
 
 
 class Node:

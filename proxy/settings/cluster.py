@@ -12,7 +12,7 @@ from remoting.signature import Credentials
 class ClientSignatures(StrEnum):
     """The judge of the requests that remoting clients have signed, and their signature towards the brokers."""
 
-    PASS = "pass"
+    PASS = "pass"  # noqa: S105  # a mode
     CHECK = "check"
     BOTH = "both"
 

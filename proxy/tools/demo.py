@@ -18,7 +18,7 @@ from remoting.properties import MessageType
 # The endpoint in the samples, which are complete programs.
 _SAMPLE_ENDPOINT = "127.0.0.1:8080"
 # Wildcard addresses of IPv6 and IPv4.
-_WILDCARDS = ("::", "0.0.0.0")
+_WILDCARDS = ("::", "0.0.0.0")  # noqa: S104  # compared, not bound
 _BOLD, _PLAIN = "\033[1m", "\033[0m"
 
 TOPICS = {

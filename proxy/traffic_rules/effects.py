@@ -14,7 +14,7 @@ DrawPercent = Callable[[], float]
 
 def draw_percent() -> float:
     """Return a random number in [0, 100)."""
-    return random.random() * 100
+    return random.random() * 100  # noqa: S311  # a percentage of requests
 
 
 class RuleCounts:

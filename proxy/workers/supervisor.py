@@ -45,7 +45,7 @@ _GRACE = 15.0
 _MAX_UNREAD = 2**20
 
 # Environment variable of workers: a secret that they share, for TLS session tickets.
-TICKET_SECRET = "_GANTRY_TICKET_SECRET"
+TICKET_SECRET = "_GANTRY_TICKET_SECRET"  # noqa: S105  # a name
 
 WORKERS = Family(
     "gantry_workers", family.Kind.GAUGE, "Worker processes by state: serving clients, or down.", ("state",)

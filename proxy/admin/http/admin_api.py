@@ -56,7 +56,8 @@ class AdminApi:
         if not self.addresses:
             return None
         address = self.addresses[0]
-        local = HostPort("127.0.0.1" if address.host in ("::", "0.0.0.0") else address.host, address.port)
+        wildcard = address.host in ("::", "0.0.0.0")  # noqa: S104  # compared, not bound
+        local = HostPort("127.0.0.1" if wildcard else address.host, address.port)
         return f"{'http' if self.settings.files is None else 'https'}://{local}"
 
     @cached_property
@@ -128,7 +129,7 @@ def bind(address: HostPort) -> list[socket.socket]:
     """Return listening sockets for every address of a host, all on the same port. Raises OSError."""
     if address.host in ("", "::") and socket.has_dualstack_ipv6():
         return [socket.create_server(("", address.port), family=socket.AF_INET6, dualstack_ipv6=True)]
-    host = address.host or "0.0.0.0"
+    host = address.host or "0.0.0.0"  # noqa: S104  # as the settings say
     found = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     bound: list[socket.socket] = []
     port = address.port

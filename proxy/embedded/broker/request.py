@@ -13,7 +13,7 @@ Reply = asyncio.Future[RemotingCommand]
 Answer = RemotingCommand | Reply | None
 
 _TRUE = "true"
-_NO_ADDRESS = ("0.0.0.0", 0)
+_NO_ADDRESS = ("0.0.0.0", 0)  # noqa: S104  # not bound
 
 
 # Cached, because a client sends many messages from one address, and formatting it takes longer than storing one of

@@ -90,7 +90,7 @@ class Tracing:
         """Begin a span if the request is sampled, and add its context to a message that is sent."""
         field = _SEND_PROPERTIES.get(context.code)
         parent = None if field is None else of_message(context.fields.get(field, ""))
-        if parent.sampled if parent is not None else random.random() < self._share:
+        if parent.sampled if parent is not None else random.random() < self._share:  # noqa: S311  # a sample
             self.spans["request"] += 1
             context.trace = span = _RequestSpan(self, context, parent)
             context.command.trace_id = span.context.trace_id

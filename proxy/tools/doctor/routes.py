@@ -19,7 +19,7 @@ from remoting.routes import TopicRoute
 
 # Topics of brokers: their routes exist even if the user names no topic.
 _COMMON = ("TBW102", "SELF_TEST_TOPIC", "BenchmarkTest")
-_WILDCARDS = ("", "0.0.0.0", "::")
+_WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104  # compared, not bound
 # The addresses that a client gets, by broker name.
 BrokerAddresses = Mapping[str, set[str]]
 

@@ -1,0 +1,168 @@
+"""Audit of the dependencies and the product's code; `make audit` runs it.
+
+- pip-audit looks up every locked dependency in the OSV database.
+- CycloneDX bills of materials of the wheel and of the image go to `build/sbom`.
+- ruff's rules S (flake8-bandit) check the product's code; each exception has its reason in its line.
+
+Exit status: 0 if nothing was found, 1 if something was, 2 if a part could not run. A database that cannot be reached
+counts as the latter: nothing is known then.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.paths import ROOT
+
+LOCKS = ("requirements.lock", "deploy/requirements.lock", "deploy/build.lock")
+PRODUCT = ("analytics", "docs", "grpc_gateway", "protocol_negotiation", "protos", "proxy", "remoting")
+_SBOM = Path("build/sbom")
+# Assertions state what the types cannot; none is a check of input.
+_ASSERTIONS = "S101"
+_EXPLAINED = re.compile(r"# noqa: [^#]*\bS\d{3}\b[^#]*  # \S")
+
+Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
+
+
+class AuditImpossible(Exception):
+    """A part of the audit could not run; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vulnerability:
+    """A known vulnerability of a locked dependency."""
+
+    package: str
+    version: str
+    id: str
+    fixed: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.package} {self.version}: {self.id}, fixed in {', '.join(self.fixed) or 'no version'}"
+
+
+def run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    """Run a module of this environment in the project's directory."""
+    return subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def find_vulnerabilities(lock: str, execute: Run = run) -> tuple[int, list[Vulnerability]]:
+    """Return the number of packages in a lock file and their vulnerabilities. Raises AuditImpossible."""
+    done = execute(
+        [
+            *("pip_audit", "--requirement", lock, "--require-hashes", "--disable-pip", "--strict"),
+            *("--vulnerability-service", "osv", "--format", "json", "--progress-spinner", "off"),
+        ]
+    )
+    try:
+        report = json.loads(done.stdout)
+        packages = report["dependencies"]
+        skipped = [item["name"] for item in packages if "skip_reason" in item]
+    except (ValueError, KeyError, TypeError):
+        raise AuditImpossible(
+            f"{lock}: the vulnerability database cannot be reached, or pip-audit failed: {_last_line(done.stderr)}"
+        ) from None
+    if skipped or not packages:
+        raise AuditImpossible(f"{lock}: not audited: {', '.join(skipped) or 'no package was found'}")
+    found = [_vulnerability(item, flaw) for item in packages for flaw in item["vulns"]]
+    if done.returncode and not found:
+        raise AuditImpossible(f"{lock}: pip-audit failed: {_last_line(done.stderr)}")
+    return len(packages), found
+
+
+def _vulnerability(package: dict[str, Any], flaw: dict[str, Any]) -> Vulnerability:
+    return Vulnerability(package["name"], package["version"], flaw["id"], tuple(flaw["fix_versions"]))
+
+
+def write_sboms(execute: Run = run) -> dict[str, int]:
+    """Write the bills of materials; return the number of components by file. Raises AuditImpossible."""
+    directory = ROOT / _SBOM
+    directory.mkdir(parents=True, exist_ok=True)
+    # The image has the extra `tracing`; the wheel alone does not.
+    wheel = _SBOM / "wheel.lock"
+    _succeed(
+        execute(
+            [
+                *("uv", "pip", "compile", "--quiet", "--generate-hashes", "--universal", "--python-version", "3.11"),
+                *("--no-emit-index-url", "--no-emit-find-links", "--no-header", "--no-annotate"),
+                *("--constraint", "requirements.lock", "pyproject.toml", "--output-file", str(wheel)),
+            ]
+        )
+    )
+    sources = {"wheel": str(wheel), "image": "deploy/requirements.lock"}
+    return {f"{name}.cdx.json": _write_sbom(name, lock, execute) for name, lock in sources.items()}
+
+
+def _write_sbom(name: str, lock: str, execute: Run) -> int:
+    file = _SBOM / f"{name}.cdx.json"
+    _succeed(
+        execute(
+            [
+                *("cyclonedx_py", "requirements", "--pyproject", "pyproject.toml", "--output-reproducible"),
+                *("--mc-type", "library" if name == "wheel" else "application", "--output-file", str(file), lock),
+            ]
+        )
+    )
+    return len(json.loads((ROOT / file).read_text())["components"])
+
+
+def check_code(execute: Run = run) -> tuple[list[str], int]:
+    """Return the findings of ruff's security rules, and the number of explained exceptions. Raises AuditImpossible."""
+    done = execute(["ruff", "check", "--select", "S", "--ignore", _ASSERTIONS, "--output-format", "concise", *PRODUCT])
+    if done.returncode not in (0, 1):
+        raise AuditImpossible(f"ruff failed: {_last_line(done.stderr)}")
+    findings = [line for line in done.stdout.splitlines() if re.search(r":\d+:\d+: S\d{3} ", line)]
+    files = (path for name in PRODUCT for path in (ROOT / name).rglob("*.py"))
+    lines = [line for path in files for line in path.read_text().splitlines() if re.search(r"# noqa: .*\bS\d{3}", line)]
+    findings += [f"exception without a reason: {line.strip()}" for line in lines if not _EXPLAINED.search(line)]
+    return findings, len(lines)
+
+
+def _succeed(done: "subprocess.CompletedProcess[str]") -> None:
+    if done.returncode:
+        raise AuditImpossible(f"{' '.join(done.args[2:5])} failed: {_last_line(done.stderr)}")
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no message"])[-1]
+
+
+def main(execute: Run = run) -> int:
+    """Run all parts, print their results and a line of figures, and return the exit status."""
+    findings: list[str] = []
+    impossible: list[str] = []
+    figures: list[str] = []
+
+    def vulnerabilities() -> str:
+        results = {lock: find_vulnerabilities(lock, execute) for lock in LOCKS}
+        found = list(dict.fromkeys(str(flaw) for _, flaws in results.values() for flaw in flaws))
+        findings.extend(found)
+        return f"{max(count for count, _ in results.values())} packages, {len(found)} vulnerabilities"
+
+    def sboms() -> str:
+        counts = write_sboms(execute)
+        return f"SBOMs in {_SBOM}: " + ", ".join(f"{name} {count} components" for name, count in counts.items())
+
+    def code() -> str:
+        found, exceptions = check_code(execute)
+        findings.extend(found)
+        return f"ruff S: {len(found)} findings, {exceptions} explained exceptions"
+
+    for part in (vulnerabilities, sboms, code):
+        try:
+            figures.append(part())
+        except AuditImpossible as error:
+            impossible.append(f"could not run: {error}")
+    for text in (*findings, *impossible):
+        print(text)
+    print(f"audit: {'; '.join([*figures, f'{len(impossible)} parts could not run'])}")
+    return 2 if impossible else 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
