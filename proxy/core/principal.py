@@ -9,8 +9,8 @@ class Method(StrEnum):
     NONE = "none"
     SIGNATURE = "signature"
     CERTIFICATE = "certificate"
-    TOKEN = "token"
-    PASSWORD = "password"
+    TOKEN = "token"  # noqa: S105  # a name
+    PASSWORD = "password"  # noqa: S105  # a name
     ADDRESS = "address"  # exempt by its address, as in ACL 1.0
     ANONYMOUS = "anonymous"
     OWN = "own"  # Gantry itself
@@ -23,9 +23,9 @@ class Failure(StrEnum):
     MALFORMED = "malformed credential"
     UNKNOWN_USER = "unknown user"
     DISABLED_USER = "disabled user"
-    WRONG_SECRET = "wrong secret"
+    WRONG_SECRET = "wrong secret"  # noqa: S105  # a name
     EXPIRED = "expired date"
-    INVALID_TOKEN = "invalid token"
+    INVALID_TOKEN = "invalid token"  # noqa: S105  # a name
 
 
 class Principal:
