@@ -18,6 +18,7 @@ import anyio.to_thread
 
 from grpc_gateway.server import GrpcConnection
 from protocol_negotiation.detect import Protocol
+from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.listener import Listener
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
@@ -117,7 +118,8 @@ class App:
             self.rules.connections.on_connection_event,
         ]
         self.traffic = self._new_recorder()
-        # Frontends and admin API.
+        # Frontends and admin API. The connections of all protocols share the event loop.
+        self.turns = FairTurns(asyncio.get_running_loop())
         self.grpc = GrpcFrontend(
             self.core,
             settings,
@@ -126,6 +128,7 @@ class App:
             self.rules.resource_names,
             self.overload.watch,
             None if self.authority is None else assembly.grpc_guard(settings.auth, self.authority),
+            self.turns,
         )
         self.remoting = RemotingFrontend(
             self.core,
@@ -135,6 +138,7 @@ class App:
             lambda peer: self.rules.names(peer, "remoting"),
             self.overload.watch,
             None if self.authority is None else self.authority.of_command,
+            self.turns,
         )
         if self.authority is not None:
             Revocation(self.core, self.authority, lambda: self.channels, self.grpc.clients)
@@ -282,6 +286,13 @@ class App:
 
     def _register_metrics(self) -> None:
         register_core_gauges(self.metrics, self.core)
+        self.metrics.counter(
+            "gantry_fair_turns",
+            "Reads that were handled in slices beside other connections (divided), and pauses after expensive frames"
+            " (paused).",
+            "event",
+            self.turns.counts,
+        )
         overload_metrics.register(self.metrics, self.overload, self.core)
         if isinstance(self.backend, ClusterBackend):
             self.backend.watch(self.metrics)

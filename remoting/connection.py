@@ -6,10 +6,14 @@ it sends requests.
 
 import asyncio
 import logging
+import math
+from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
+from time import monotonic
 
+from protocol_negotiation.fair_turns import FairTurns, Share, Source
 from protocol_negotiation.peer import Peer
 from remoting import command as commands
 from remoting.codes import ONEWAY_FLAG, RESPONSE_FLAG, SerializeType
@@ -18,6 +22,7 @@ from remoting.errors import ConnectionLost, FrameError, HeaderError, InvalidRequ
 from remoting.flow_control import DEFAULT_LIMITS, FlowControl, Limits
 from remoting.frame import MAX_FRAME, Frame, FrameDecoder
 from remoting.memory_watch import LARGE
+from remoting.outcomes import error_response, response_of
 from remoting.pending_request import LostHandler, PendingRequest
 from remoting.timeout_wheel import TimeoutWheel
 
@@ -25,6 +30,9 @@ _log = logging.getLogger("gantry.remoting")
 
 # Bytes per second at which a frame that takes longer than the timeout has to arrive, and at which a peer has to read.
 _MIN_RATE = 16 * 1024
+
+# The share of connections that take no turns.
+_UNSHARED = Share(Source(None))
 
 # Handles a request of the peer: returns a future of the response, or None if there is no response.
 Handler = Callable[["RemotingConnection", RemotingCommand], "asyncio.Future[RemotingCommand] | None"]
@@ -65,8 +73,10 @@ class RemotingConnection(FlowControl):
         "_opaque",
         "_out",
         "_pending",
+        "_turns",
         "_unfinished",
         "_unread",
+        "_waiting",
         "answers",
         "cause",
         "handler",
@@ -78,6 +88,7 @@ class RemotingConnection(FlowControl):
         "received_bytes",
         "requests",
         "sent_bytes",
+        "share",
         "undecodable",
     )
 
@@ -89,6 +100,7 @@ class RemotingConnection(FlowControl):
         peer: Peer | None = None,
         name: str = "",
         limits: Limits = DEFAULT_LIMITS,
+        turns: FairTurns | None = None,
     ) -> None:
         super().__init__(wheel, limits)
         self.handler = handler
@@ -106,8 +118,13 @@ class RemotingConnection(FlowControl):
         self._held = 0
         # While the peer does not read: a time in seconds of the loop's clock, and the bytes that it had taken then.
         self._unread: tuple[float, int] | None = None
-        # Frames that were received while reads were paused.
-        self._backlog: list[Frame] = []
+        # The turns and the share of a client's connection; a server's replies are all handled at once.
+        self._turns = turns if peer is not None else None
+        self.share: Share = _UNSHARED if turns is None or peer is None else turns.join(peer.address)
+        # Frames that wait; reads are paused meanwhile.
+        self._backlog: deque[Frame] = deque()
+        # Whether a turn to process them is scheduled.
+        self._waiting = False
         self._pending: dict[int, PendingRequest] = {}
         self._opaque = 0
         self._out: list[bytes] = []
@@ -134,8 +151,18 @@ class RemotingConnection(FlowControl):
             frames, failure = error.frames, error
         if self._backlog:
             self._backlog += frames
-        else:
+        elif self._turns is None or failure is not None:
             self._process(frames)
+        elif frames:
+            begin = monotonic()
+            if self._turns.admit(self.share, len(frames), begin):
+                self._process(frames)
+                self._turns.charge(self.share, begin)
+            else:
+                self._backlog += frames
+                self._waiting = True
+                self.pause()
+                self._turns.add(self)
         if failure is not None and self.cause is None:
             self._protocol_error(failure, data)
         if self._decoder.buffered != self._held:
@@ -147,6 +174,8 @@ class RemotingConnection(FlowControl):
         self.closed = True
         self.congested = False
         self._discard_requests()
+        if self._turns is not None:
+            self._turns.leave(self.share)
         if self.cause is None:
             self.cause = CloseCause.PEER if error is None else CloseCause.RESET
         self.resume_sources()
@@ -163,7 +192,7 @@ class RemotingConnection(FlowControl):
 
     def _discard_requests(self) -> None:
         """Release the memory of requests that have not been handled."""
-        self._backlog = []
+        self._backlog.clear()
         if self._held:
             self._decoder.clear()
             self._count_unfinished()
@@ -215,25 +244,49 @@ class RemotingConnection(FlowControl):
     # Requests of the peer.
 
     def _process(self, frames: list[Frame]) -> None:
-        """Process frames up to the limit of in-flight requests; the others wait until other connections have a turn."""
+        """Process frames up to the limit of in-flight requests; the others wait."""
         for number, frame in enumerate(frames, 1):
             self._receive(frame)
             if self.cause is not None:
                 return
             if self._full_since is not None and number < len(frames):
-                self._backlog = frames[number:]
+                self._backlog += frames[number:]
                 self.pause()
                 return
 
     def _on_capacity(self) -> None:
-        if self._backlog:
-            self.loop.call_soon(self._process_backlog)
+        if self._backlog and not self._waiting:
+            self._waiting = True
+            if self._turns is None:
+                self.loop.call_soon(self.handle_more, math.inf)
+            else:
+                self._turns.add(self)
 
-    def _process_backlog(self) -> None:
-        if self._full_since is None and self._backlog and not self.closed and not self.congested:
-            frames, self._backlog = self._backlog, []
+    def handle_more(self, until: float) -> bool:
+        """Process the next waiting frame, and more before the time `until`; return whether further ones can follow."""
+        backlog, size = self._backlog, 0
+        while backlog and self._can_proceed():
+            frame = backlog.popleft()
+            size += len(frame[2])
+            self._receive(frame)
+            if monotonic() >= until:
+                break
+        self.share.size = size
+        if self.closed or self.cause is not None:
+            backlog.clear()
+        if not backlog:
+            self._waiting = False
             self.resume()
-            self._process(frames)
+        elif not self._can_proceed():
+            self._waiting = False
+        return self._waiting
+
+    def _can_proceed(self) -> bool:
+        return self._full_since is None and not self.congested and self.cause is None and not self.closed
+
+    def fail(self) -> None:
+        """Close the connection after an error in the handling of its frames."""
+        self.abort(CloseCause.LOCAL)
 
     def _receive(self, frame: Frame) -> None:
         try:
@@ -245,7 +298,7 @@ class RemotingConnection(FlowControl):
             self.undecodable += 1
             self.on_decode_error(error, frame[1])
             if not error.oneway:
-                self._respond(_error_response(error), error.opaque, frame[0])
+                self._respond(error_response(error), error.opaque, frame[0])
             return
         if command.flag & RESPONSE_FLAG:
             self.answers += 1
@@ -265,13 +318,13 @@ class RemotingConnection(FlowControl):
             reply = self.handler(self, command)
         except RemotingError as error:
             if not oneway:
-                self._respond(_error_response(error), opaque, serialize_type)
+                self._respond(error_response(error), opaque, serialize_type)
             return
         except Exception:
             # The other frames of this chunk must still be processed.
             _log.exception("request %d of %s failed", command.code, self.name)
             if not oneway:
-                self._respond(_error_response(RemotingError("internal error")), opaque, serialize_type)
+                self._respond(error_response(RemotingError("internal error")), opaque, serialize_type)
             return
         if reply is None:
             return
@@ -292,11 +345,11 @@ class RemotingConnection(FlowControl):
     def _reply(self, opaque: int, serialize_type: int, size: int, reply: "asyncio.Future[RemotingCommand]") -> None:
         self._end_request(size)
         try:
-            self._respond(_response_of(reply), opaque, serialize_type)
+            self._respond(response_of(reply), opaque, serialize_type)
         except Exception:
             # A client's response to a broker may be one that cannot be encoded.
             _log.exception("a response to %s cannot be sent", self.name)
-            self._respond(_error_response(RemotingError("internal error")), opaque, serialize_type)
+            self._respond(error_response(RemotingError("internal error")), opaque, serialize_type)
 
     def on_decode_error(self, error: RemotingError, data: bytes) -> None:
         """Handle bytes that could not be decoded; `data` begins with them. For subclasses."""
@@ -446,20 +499,3 @@ class RemotingConnection(FlowControl):
         """Close the connection at once and release its memory, of which the process has too little."""
         self.abort(CloseCause.OVERLOAD)
         self._discard_requests()
-
-
-def _response_of(reply: "asyncio.Future[RemotingCommand]") -> RemotingCommand:
-    """Return the response in a finished future, or an error response if the future failed."""
-    if reply.cancelled():
-        return _error_response(RemotingError("the request was given up"))
-    error = reply.exception()
-    if error is None:
-        return reply.result()
-    if not isinstance(error, RemotingError):
-        _log.error("a request failed", exc_info=error)
-        error = RemotingError("internal error")
-    return _error_response(error)
-
-
-def _error_response(error: RemotingError) -> RemotingCommand:
-    return commands.response(error.code, remark=str(error))

@@ -5,7 +5,7 @@ Back-pressure has five rules:
 2. Requests of a peer whose windows are full are deferred; over a hard limit of waiting bytes the connection is closed.
 3. Writers to a full socket wait in a queue (`writable`).
 4. A stream that reads or writes much yields to the others (`yield_turn`), so that a full socket can be reported.
-5. A read with many frames is handled in slices over several turns of the event loop (`BacklogQueue`), and the channel
+5. A read with many frames is handled in slices over several turns of the event loop (`FairTurns`), and the channel
    stops reading meanwhile.
 """
 
@@ -13,13 +13,14 @@ import asyncio
 import logging
 from collections import deque
 from enum import StrEnum
+from time import monotonic
 from typing import cast
 
-from grpc_gateway.http2.backlog import BacklogQueue
 from grpc_gateway.http2.connection import Connection
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode
 from grpc_gateway.http2.limits import DEFAULT_LIMITS, DEFAULT_TIMEOUTS, Limits, Timeouts
 from grpc_gateway.http2.stream import Stream
+from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import Peer
 
 _log = logging.getLogger("gantry.http2")
@@ -28,6 +29,11 @@ _log = logging.getLogger("gantry.http2")
 # more than its size.
 TURN_BYTES = 64 * 1024
 MESSAGE_COST = 512
+# Bytes of frames of a read that are handled at once if the connection is admitted, and of the slices of its turns, and
+# of a small request with its headers.
+_READ_BYTES = 4096
+_SLICE_BYTES = 512
+_REQUEST_BYTES = 256
 # Bytes in the transport's buffer at which the socket counts as full.
 _HIGH_WATER = 256 * 1024
 # Time for the peer to read the last frames; closing the socket with unread bytes of the peer could discard them.
@@ -55,7 +61,7 @@ class Http2Channel(asyncio.Protocol):
 
     cause: why the connection ends, or None while it is open.
     congested: the socket is full.
-    backlog: the queue that this connection shares with others while its received frames wait.
+    turns: the turns of connections whose received frames wait. share: this connection's share of them.
     writers: tasks that wait for the socket, in their order; None before the first.
     spent: bytes read and written since the last yield, compared with `TURN_BYTES`.
     """
@@ -65,7 +71,7 @@ class Http2Channel(asyncio.Protocol):
         peer: Peer,
         limits: Limits = DEFAULT_LIMITS,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
-        backlog: BacklogQueue | None = None,
+        turns: FairTurns | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.peer = peer
@@ -75,7 +81,8 @@ class Http2Channel(asyncio.Protocol):
         self.closed = False
         self.writers: deque[asyncio.Future[None]] | None = None
         self.spent = 0
-        self._backlog = BacklogQueue(self.loop) if backlog is None else backlog
+        self._turns = FairTurns(self.loop) if turns is None else turns
+        self.share = self._turns.join(peer.address)
         self._backlogged = False
         self._paused = False
         self._sender = self.http2.sender
@@ -124,10 +131,13 @@ class Http2Channel(asyncio.Protocol):
         if self._ending:
             return
         scheduled, self._flush_pending = self._flush_pending, True
-        for stream in self.http2.receive(data, now):
+        begin = monotonic()
+        immediate = self._turns.admit(self.share, min(len(data), _READ_BYTES) // _REQUEST_BYTES, begin)
+        for stream in self.http2.receive(data, now, _READ_BYTES if immediate else _SLICE_BYTES):
             self._handle_change(stream)
         if self._deferred:
             self._handle_deferred()
+        self._turns.charge(self.share, begin)
         if self.http2.pending and not self._backlogged:
             self._start_backlog()
         if scheduled:
@@ -139,15 +149,20 @@ class Http2Channel(asyncio.Protocol):
         self._backlogged = True
         if self._transport is not None:
             self._transport.pause_reading()
-        self._backlog.add(self)
+        self._turns.add(self)
 
-    def handle_more(self) -> bool:
-        """Handle the next received frames; return whether more of them wait."""
+    def handle_more(self, until: float) -> bool:
+        """Handle the next received frames, and more before the time `until`; return whether some wait."""
         http2 = self.http2
         if not self._ending:
             scheduled, self._flush_pending = self._flush_pending, True
-            for stream in http2.receive_more(self.loop.time()):
-                self._handle_change(stream)
+            self.share.size = 0
+            while True:
+                for stream in http2.receive_more(self.loop.time(), _SLICE_BYTES):
+                    self._handle_change(stream)
+                self.share.size += _READ_BYTES
+                if not http2.pending or monotonic() >= until:
+                    break
             if self._deferred:
                 self._handle_deferred()
             if not scheduled:
@@ -157,6 +172,10 @@ class Http2Channel(asyncio.Protocol):
         self._backlogged = False
         self._resume_reading()
         return False
+
+    def fail(self) -> None:
+        """Close the connection after an error in the handling of its frames."""
+        self.abort(CloseCause.LOCAL)
 
     def _resume_reading(self) -> None:
         """Read again, unless the socket is full, received frames wait, or the owner has paused reads."""
@@ -206,6 +225,7 @@ class Http2Channel(asyncio.Protocol):
         if self.closed:
             return
         self.closed = self._ending = True
+        self._turns.leave(self.share)
         if self.cause is None:
             self.cause = CloseCause.PEER if error is None else CloseCause.RESET
         if self._linger_timer is not None:

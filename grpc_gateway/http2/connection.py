@@ -25,8 +25,8 @@ _CONTINUATION = frames.CONTINUATION
 _END_STREAM, _END_HEADERS, _PADDED = frames.END_STREAM, frames.END_HEADERS, frames.PADDED
 _DRAIN_PING = b"goingawa"
 _KEEPALIVE_PING = b"keepaliv"
-# Bytes of frames that one call handles, and the rest of the last frame. About 450 of the smallest frames or 30 small
-# requests, which take a few milliseconds.
+# Bytes of frames that one call handles by default, and the rest of the last frame. About 450 of the smallest frames or
+# 30 small requests, which take a few milliseconds.
 _SLICE_BYTES = 4096
 
 
@@ -91,7 +91,7 @@ class Connection:
 
     # Received bytes.
 
-    def receive(self, data: bytes, now: float) -> list[Stream]:
+    def receive(self, data: bytes, now: float, slice_bytes: int = _SLICE_BYTES) -> list[Stream]:
         """Take bytes received at time `now`; return the streams that have changed, in the order of their changes."""
         if self.closed:
             return []
@@ -104,22 +104,22 @@ class Connection:
             self._unparsed, self._position = data, 0
             if self.pending:
                 return []
-        return self._receive_slice(data, 0)
+        return self._receive_slice(data, 0, slice_bytes)
 
-    def receive_more(self, now: float) -> list[Stream]:
+    def receive_more(self, now: float, slice_bytes: int = _SLICE_BYTES) -> list[Stream]:
         """Handle the next received frames, if `pending`; return the streams that have changed."""
         if not self.pending:
             return []
         self._now = self.sender.now = now
-        return self._receive_slice(self._unparsed, self._position)
+        return self._receive_slice(self._unparsed, self._position, slice_bytes)
 
-    def _receive_slice(self, data: bytes, start: int) -> list[Stream]:
+    def _receive_slice(self, data: bytes, start: int, slice_bytes: int) -> list[Stream]:
         table = self._table
         table.receiving = True
         try:
             position = start if self._greeted else self._receive_preface(data)
             if self._greeted:
-                position = self._receive_frames(data, position)
+                position = self._receive_frames(data, position, slice_bytes)
             if self.pending:
                 self._unparsed, self._position = data, position
             else:
@@ -148,10 +148,10 @@ class Connection:
         self._greeted = True
         return len(preface)
 
-    def _receive_frames(self, data: bytes, position: int) -> int:
-        """Handle complete frames, of a few KiB in all; return the position after the last, and set `pending`."""
+    def _receive_frames(self, data: bytes, position: int, slice_bytes: int) -> int:
+        """Handle complete frames, of `slice_bytes` in all; return the position after the last, and set `pending`."""
         unpack, last = frames.unpack_header, len(data) - frames.HEADER_SIZE
-        end = min(last, position + _SLICE_BYTES)
+        end = min(last, position + slice_bytes)
         while position <= end:
             word, flags, stream_id = unpack(data, position)
             size = word >> 8

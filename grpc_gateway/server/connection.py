@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import grpc
 
-from grpc_gateway.http2.backlog import BacklogQueue
 from grpc_gateway.http2.channel import CloseCause, Http2Channel
 from grpc_gateway.http2.errors import ErrorCode
 from grpc_gateway.http2.stream import Stream
@@ -17,6 +16,7 @@ from grpc_gateway.server.request import Request, parsed_request
 from grpc_gateway.server.request_reader import LARGE_REQUEST
 from grpc_gateway.server.server_call import ServerCall
 from grpc_gateway.server.server_options import ServerOptions
+from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import Peer
 
 # Bytes of memory that a call takes until its handler ends: stream, context, task.
@@ -34,10 +34,10 @@ class GrpcConnection(Http2Channel):
         deadlines: Deadlines,
         on_open: "Callable[[GrpcConnection], None]",
         on_close: "Callable[[GrpcConnection], None]",
-        backlog: BacklogQueue,
+        turns: FairTurns,
         memory: MemoryWatch | None = None,
     ) -> None:
-        super().__init__(peer, options.limits, options.timeouts, backlog)
+        super().__init__(peer, options.limits, options.timeouts, turns)
         self.open_calls = OpenCalls(options, deadlines, memory)
         self._options = options
         self._methods = methods

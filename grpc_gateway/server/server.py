@@ -7,7 +7,6 @@ from typing import Any
 
 import grpc
 
-from grpc_gateway.http2.backlog import BacklogQueue
 from grpc_gateway.http2.channel import CloseCause
 from grpc_gateway.server.connection import GrpcConnection
 from grpc_gateway.server.deadlines import Deadlines
@@ -15,6 +14,7 @@ from grpc_gateway.server.methods import Registry
 from grpc_gateway.server.open_calls import MemoryWatch
 from grpc_gateway.server.rpc_status import CODES
 from grpc_gateway.server.server_options import DEFAULT_OPTIONS, ServerOptions
+from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import Peer
 
 OnConnection = Callable[[GrpcConnection], None]
@@ -40,6 +40,7 @@ class Server:
         options: ServerOptions = DEFAULT_OPTIONS,
         on_open: OnConnection | None = None,
         on_close: OnConnection | None = None,
+        turns: FairTurns | None = None,
     ) -> None:
         self.options = options
         self.connections: set[GrpcConnection] = set()
@@ -48,7 +49,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self._methods = Registry()
         self._deadlines = Deadlines(self.loop, options.deadline_tick)
-        self._backlog = BacklogQueue(self.loop)
+        self._turns = FairTurns(self.loop) if turns is None else turns
         self._on_open = on_open
         self._on_close = on_close
         self._check_timer: asyncio.TimerHandle | None = None
@@ -77,7 +78,7 @@ class Server:
             self._deadlines,
             self._connection_opened,
             self._connection_closed,
-            self._backlog,
+            self._turns,
             self.memory,
         )
 

@@ -75,9 +75,6 @@ class Drain:
 
     def watch(self, poll: "asyncio.Future[RemotingCommand]") -> None:
         """Track an in-flight long poll, so that a drain can end it early."""
-        if isinstance(poll, asyncio.Task):
-            # It still waits for a route, and a task's result cannot be set.
-            return
         self._polls.add(poll)
         poll.add_done_callback(self._polls.discard)
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from grpc_gateway.taskless import run_eagerly
 from proxy.core.advertised_listeners import ListenerRoutes
 from proxy.core.backend import Backend
 from proxy.core.channel import Channel
@@ -27,7 +28,6 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted, RemotingError
 from remoting.requests import REQUESTS, RequestSpec
-from remoting.tasks import spawn
 
 _log = logging.getLogger("gantry.messaging")
 
@@ -208,8 +208,22 @@ def _fail(reply: Reply, error: Exception) -> None:
 
 
 def as_future(handling: Awaitable[RemotingCommand]) -> Reply:
-    """Return a future as it is, and a coroutine as the task that runs it."""
-    return handling if isinstance(handling, asyncio.Future) else spawn(_result(handling))
+    """Return a future as it is, and for a coroutine the future of its result.
+
+    A coroutine runs at once until it waits, so that its work counts for its connection's turn (`FairTurns`).
+    """
+    if isinstance(handling, asyncio.Future):
+        return handling
+    reply: Reply = asyncio.get_running_loop().create_future()
+    try:
+        result = run_eagerly(_result(handling))
+    except Exception as error:
+        reply.set_exception(error)
+        return reply
+    if isinstance(result, asyncio.Future):
+        return result
+    reply.set_result(result)
+    return reply
 
 
 async def _result(handling: Awaitable[RemotingCommand]) -> RemotingCommand:

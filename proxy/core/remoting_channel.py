@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import Peer
 from proxy.core.channel import ChannelProtocol, Identity, Session
 from proxy.core.context import REQUEST_MEMORY
@@ -34,8 +35,9 @@ class RemotingChannel(RemotingConnection):
         on_close: Callable[[RemotingConnection], None],
         peer: Peer,
         limits: Limits,
+        turns: FairTurns | None = None,
     ) -> None:
-        super().__init__(wheel, handler, on_close, peer, limits=limits)
+        super().__init__(wheel, handler, on_close, peer, limits=limits, turns=turns)
         self.session = Session(str(peer.address))
         self.principal = UNAUTHENTICATED
         # Called with the peer, the reason and the bytes of a frame that cannot be decoded.

@@ -25,6 +25,7 @@ from grpc_gateway.name_mapping import NameMapping
 from grpc_gateway.permissions import Guard
 from grpc_gateway.server import GrpcConnection, Server
 from grpc_gateway.service import MessagingService
+from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import Peer
 from protos.apache.rocketmq.v2 import service_pb2
 from protos.apache.rocketmq.v2.service_pb2_grpc import add_MessagingServiceServicer_to_server
@@ -77,6 +78,7 @@ class GrpcFrontend:
         names: Callable[[Peer], NameMapping | None] = lambda _: None,
         memory: MemoryWatch | None = None,
         guard: Guard | None = None,
+        turns: FairTurns | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         grpc_settings = settings.grpc
@@ -93,9 +95,11 @@ class GrpcFrontend:
         self._renewals_topic = settings.sync.renewals if settings.shared else None
         self._renewal_sync: RenewalSync | None = None
         self.service = MessagingService(self.gateway, self.clients, self.renewal, options, self._observe, guard)
-        make_server = GrpcioServer if grpc_settings.transport == "grpcio" else Server
-        self.server: Server | GrpcioServer = make_server(
-            grpc_settings.server_options(settings.limits.idle_timeout), on_open=self._opened, on_close=self._closed
+        server_options = grpc_settings.server_options(settings.limits.idle_timeout)
+        self.server: Server | GrpcioServer = (
+            GrpcioServer(server_options, on_open=self._opened, on_close=self._closed)
+            if grpc_settings.transport == "grpcio"
+            else Server(server_options, on_open=self._opened, on_close=self._closed, turns=turns)
         )
         if isinstance(self.server, Server):
             self.server.memory = memory

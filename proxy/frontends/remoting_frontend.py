@@ -11,6 +11,7 @@ from typing import cast
 
 import anyio
 
+from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import Peer
 from proxy.core import connections, membership
 from proxy.core.connections import ConnectionListener
@@ -43,7 +44,8 @@ class RemotingFrontend:
 
     names: returns the name mapping of a client's connection, or None. on_protocol_error: called with the peer, the
     reason and the bytes of a frame that cannot be decoded. memory: counts the bytes that all connections hold.
-    authenticate: returns the sender of a request, as the client sent it; None: authentication is off.
+    authenticate: returns the sender of a request, as the client sent it; None: authentication is off. turns: those
+    of all clients' connections.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class RemotingFrontend:
         names: Callable[[Peer], NameMapping | None],
         memory: MemoryWatch = UNWATCHED,
         authenticate: Callable[[RemotingCommand, Peer], Principal] | None = None,
+        turns: FairTurns | None = None,
     ) -> None:
         self.channels: set[RemotingChannel] = set()
         # Connections to the embedded broker itself.
@@ -67,6 +70,7 @@ class RemotingFrontend:
         self._connection_listeners = connection_listeners
         self._names = names
         self._authenticate = authenticate
+        self._turns = turns
         # Clients whose connections have closed and that are still being unregistered at the brokers.
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -80,9 +84,9 @@ class RemotingFrontend:
         handler = cast(Handler, self._core.handle)
         names = self._names(peer)
         if names is None:
-            channel = RemotingChannel(self._wheel, handler, self._closed, peer, self._limits)
+            channel = RemotingChannel(self._wheel, handler, self._closed, peer, self._limits, self._turns)
         else:
-            channel = NamespacedChannel(self._wheel, handler, self._closed, peer, self._limits, names)
+            channel = NamespacedChannel(self._wheel, handler, self._closed, peer, self._limits, names, self._turns)
         self.channels.add(channel)
         return self._opened(channel)
 
@@ -98,12 +102,12 @@ class RemotingFrontend:
         channel: RemotingChannel
         if names is None:
             handler = cast(Handler, partial(self._core.handle, entrance=entrance))
-            channel = BrokerChannel(self._wheel, handler, closed, peer, self._limits)
+            channel = BrokerChannel(self._wheel, handler, closed, peer, self._limits, self._turns)
         else:
             # Names in requests of other codes cannot be rewritten.
             entrance = replace(entrance, requests=REQUESTS)
             handler = cast(Handler, partial(self._core.handle, entrance=entrance))
-            channel = NamespacedBrokerChannel(self._wheel, handler, closed, peer, self._limits, names)
+            channel = NamespacedBrokerChannel(self._wheel, handler, closed, peer, self._limits, names, self._turns)
         self.broker_channels.add(channel)
         return self._opened(channel)
 

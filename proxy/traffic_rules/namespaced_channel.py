@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
+from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import Peer
 from proxy.core.remoting_channel import BrokerChannel, RemotingChannel
 from proxy.traffic_rules import name_rewriting
@@ -31,11 +32,12 @@ class NamespacedChannel(RemotingChannel):
         peer: Peer,
         limits: Limits,
         names: NameMapping,
+        turns: FairTurns | None = None,
     ) -> None:
         self._rewriting = NameRewriting(names)
         # The core accepts every kind of channel.
         serve = partial(self._rewriting.serve, cast(name_rewriting.Handler, handler))
-        super().__init__(wheel, cast(Handler, serve), on_close, peer, limits)
+        super().__init__(wheel, cast(Handler, serve), on_close, peer, limits, turns)
 
     def request(
         self,

@@ -223,11 +223,12 @@ async def test_draining_serves_oneway_requests() -> None:
     assert [sent.code for sent in on.backend.sent] == [15]
 
 
-async def test_poll_that_waits_for_its_route_does_not_break_the_drain() -> None:
+async def test_poll_that_waits_for_its_route_is_ended_by_the_drain() -> None:
     on = stage(FakeBackend(cold={"orders": route()}))
     command = java(complete(PULL), GO_AWAY_VERSION + 1)
     del command.fields["bname"]
     polling = on.core.handle(FakeChannel(), command)
     on.core.drain.start()
     assert polling is not None
-    assert (await polling).code == 0
+    with pytest.raises(GoAway):
+        await polling

@@ -1,0 +1,234 @@
+"""Fair shares of the event loop: connections that receive much are handled in slices, in turns.
+
+A connection that receives little is handled at once. More waits, and in each turn of the event loop the waiting
+connections are handled for a short time, one slice each. Source addresses take turns, and the connections of one
+address among themselves, so that neither many bytes nor many connections increase a client's share. While other
+connections are active, the time per turn is at most the time that those took, and at least one frame is handled.
+A connection whose frames took unusually long is not handled for a while, so that others get at least half of the time.
+"""
+
+import asyncio
+import logging
+import math
+from collections import deque
+from time import monotonic, thread_time
+from typing import Protocol
+
+from protocol_negotiation.address_limit import source_of
+from protocol_negotiation.peer import HostPort
+
+_log = logging.getLogger("gantry.connections")
+
+# Frames of one read that are handled at once: if another connection was active lately, and if none was.
+SMALL_READ = 8
+LARGE_READ = 64
+# Seconds for which a connection counts as active.
+_ACTIVE_SECONDS = 0.02
+# Seconds of a turn of the event loop in which waiting frames are handled: beside other connections that receive little
+# (the handling of one frame may take longer), and at most.
+_MIN_TURN_SECONDS = 0.00003
+_MAX_TURN_SECONDS = 0.002
+# Seconds of one connection's slice. Beside other connections that receive little, a slice is one frame.
+_SLICE_SECONDS = 0.0002
+# Seconds of CPU time after which the handling of a few frames counts as expensive, and the bytes that allow another
+# second: large messages are no abuse.
+_EXPENSIVE_SECONDS = 0.005
+_EXPENSIVE_BYTES_PER_SECOND = 50_000_000
+# Pause after expensive frames, in multiples of the time that they took, and in seconds at most.
+_PAUSE_FACTOR = 2.0
+_MAX_PAUSE_SECONDS = 2.0
+
+
+class WaitingConnection(Protocol):
+    """A connection with received frames that wait."""
+
+    share: "Share"
+
+    def handle_more(self, until: float) -> bool:
+        """Handle at least one of the frames, and more before the time `until` (monotonic); return whether some wait."""
+
+    def fail(self) -> None:
+        """Close the connection, because `handle_more` has raised."""
+
+
+class Source:
+    """The connections of one source address."""
+
+    __slots__ = ("at", "connections", "frames", "key", "paused_until", "waiting")
+
+    def __init__(self, key: str | int | None) -> None:
+        self.key = key
+        self.connections = 0
+        self.waiting: deque[WaitingConnection] = deque()
+        # Frames handled at once in the millisecond `at`.
+        self.at = self.frames = 0
+        self.paused_until = 0.0
+
+
+class Share:
+    """A connection's share.
+
+    paused_until: time until which nothing is handled at once, in seconds (monotonic); infinite until the cost of the
+    next frames is known. size: bytes of the last slice.
+    """
+
+    __slots__ = ("paused_until", "size", "source")
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.paused_until = 0.0
+        self.size = 0
+
+
+class FairTurns:
+    """Turns of the connections of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._sources: dict[str | int, Source] = {}
+        self._turns: deque[Source] = deque()
+        # Whether the next turn is scheduled, or the timer of its time if all sources are paused.
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        # Whether the last turn was left to connections that receive little.
+        self._skipped = False
+        # The connection and the source that were active last, and when another one was active before them.
+        self._last_share: Share | None = None
+        self._last_source: Source | None = None
+        self._share_changed_at = self._source_changed_at = 0.0
+        # Seconds spent on reads that were handled at once since the last turn, and the time of the last of these reads.
+        self._immediate = 0.0
+        self._immediate_at = 0.0
+        # Numbers of reads that were divided into slices, and of pauses after expensive frames.
+        self.counts = {"divided": 0, "paused": 0}
+
+    def join(self, address: HostPort) -> Share:
+        """Return the share of a new connection."""
+        key = source_of(address)
+        if key is None:
+            return Share(Source(None))
+        source = self._sources.get(key)
+        if source is None:
+            source = self._sources[key] = Source(key)
+        source.connections += 1
+        return Share(source)
+
+    def leave(self, share: Share) -> None:
+        """Forget the share of a closed connection."""
+        source = share.source
+        source.connections -= 1
+        if not source.connections and source.key is not None:
+            self._sources.pop(source.key, None)
+        if self._last_share is share:
+            self._last_share = self._last_source = None
+
+    def __len__(self) -> int:
+        """Return the number of connections with waiting frames."""
+        return sum(len(source.waiting) for source in self._turns)
+
+    def admit(self, share: Share, frames: int, now: float) -> bool:
+        """Return whether a read with this number of frames is handled at once; `now` is the time of `monotonic`."""
+        if share is not self._last_share:
+            self._last_share, self._share_changed_at = share, now
+            if share.source is not self._last_source:
+                self._last_source, self._source_changed_at = share.source, now
+        if now < share.paused_until:
+            return False
+        if now - self._share_changed_at > _ACTIVE_SECONDS:
+            # No other connection is active.
+            return frames <= LARGE_READ
+        if frames > SMALL_READ:
+            return False
+        if now - self._source_changed_at > _ACTIVE_SECONDS:
+            return True
+        source = share.source
+        if now < source.paused_until:
+            return False
+        millisecond = int(now * 1000)
+        if source.at != millisecond:
+            source.at, source.frames = millisecond, 0
+        source.frames += frames
+        return source.frames <= SMALL_READ
+
+    def charge(self, share: Share, begin: float) -> None:
+        """Count a read that was handled at once from the time `begin` until now."""
+        end = monotonic()
+        self._immediate += end - begin
+        self._immediate_at = end
+        if end - begin > _EXPENSIVE_SECONDS:
+            # Perhaps the process was interrupted: the CPU time of the next slice decides.
+            share.paused_until = math.inf
+
+    def add(self, connection: WaitingConnection) -> None:
+        """Let a connection that does not wait yet handle its frames, beginning in the next turn of the event loop."""
+        self.counts["divided"] += 1
+        source = connection.share.source
+        source.waiting.append(connection)
+        if len(source.waiting) == 1:
+            self._turns.append(source)
+        if not self._scheduled:
+            self._scheduled = True
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        turns = self._turns
+        # The loop's own time is fixed during a turn.
+        now = monotonic()
+        contended = now - self._immediate_at < _ACTIVE_SECONDS
+        if contended and not self._skipped:
+            # A request takes several turns of the event loop, and each would wait for a slice.
+            self._skipped = True
+            self._loop.call_soon(self._run)
+            return
+        self._skipped = False
+        seconds = min(max(self._immediate, _MIN_TURN_SECONDS), _MAX_TURN_SECONDS) if contended else _MAX_TURN_SECONDS
+        slice_seconds = 0.0 if contended else _SLICE_SECONDS
+        end = now + seconds
+        self._immediate = 0.0
+        paused = 0
+        while now < end and paused < len(turns):
+            source = turns.popleft()
+            if now < source.paused_until:
+                turns.append(source)
+                paused += 1
+                continue
+            paused = 0
+            connection = source.waiting.popleft()
+            if self._handle(connection, now + slice_seconds):
+                source.waiting.append(connection)
+            if source.waiting:
+                turns.append(source)
+            now = monotonic()
+        self._scheduled = bool(turns) and paused < len(turns)
+        if self._scheduled:
+            self._loop.call_soon(self._run)
+        elif turns:
+            delay = min(source.paused_until for source in turns) - now
+            self._timer = self._loop.call_later(max(delay, 0.001), self._resume)
+
+    def _resume(self) -> None:
+        self._timer = None
+        self._scheduled = True
+        self._run()
+
+    def _handle(self, connection: WaitingConnection, until: float) -> bool:
+        """Handle one slice; return whether more frames wait."""
+        share = connection.share
+        share.paused_until = 0.0
+        begin = thread_time()
+        try:
+            more = connection.handle_more(until)
+        except Exception:
+            # The other connections must still be handled.
+            _log.exception("handling received frames failed")
+            connection.fail()
+            more = False
+        spent = thread_time() - begin
+        if spent > _EXPENSIVE_SECONDS + share.size / _EXPENSIVE_BYTES_PER_SECOND:
+            self.counts["paused"] += 1
+            pause = min(spent * _PAUSE_FACTOR, _MAX_PAUSE_SECONDS)
+            share.paused_until = share.source.paused_until = monotonic() + pause
+        return more
