@@ -61,6 +61,15 @@ def parse(body: bytes) -> Heartbeat:
     return Heartbeat(client_id, producers, consumers, topics)
 
 
+def accepted_groups(body: bytes) -> Groups:
+    """Return the groups of a heartbeat that `parse` has accepted; its limits apply to requests only."""
+    data = load_object(body)
+    return Groups(
+        frozenset(map(_group, _objects(data, "producerDataSet"))),
+        frozenset(map(_group, _objects(data, "consumerDataSet"))),
+    )
+
+
 def check_groups(count: int) -> None:
     """Raise BodyError if a client may not be in this number of groups."""
     if count > MAX_GROUPS:

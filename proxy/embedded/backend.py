@@ -10,7 +10,7 @@ import anyio
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.client_registry import Groups
-from proxy.core.heartbeat import parse, without
+from proxy.core.heartbeat import accepted_groups, without
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.dispatch import new_broker
 from proxy.embedded.broker.routing import route_of
@@ -161,4 +161,4 @@ class EmbeddedBackend:
 def _groups(channel: Channel) -> Groups:
     """Return the groups in a client's last heartbeat."""
     heartbeat = channel.session.heartbeat
-    return Groups() if heartbeat is None else parse(heartbeat.body).groups
+    return Groups() if heartbeat is None else accepted_groups(heartbeat.body)

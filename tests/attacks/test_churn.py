@@ -24,6 +24,7 @@ _HEADERS = (("x-mq-client-version", "5.0.0"), ("x-mq-language", "JAVA"))
 _ENDPOINTS = d.Endpoints(scheme=d.IPv4, addresses=[d.Address(host="127.0.0.1", port=80)])
 
 
+@pytest.mark.complete
 async def test_many_clients_on_one_connection_take_little_memory(replica: Gantry) -> None:
     """1,000 heartbeats of different clients, in one group, on one connection: the last one is the client."""
     group, topic = unique("group"), unique("topic")
@@ -62,6 +63,7 @@ async def test_changing_subscriptions_do_not_stall_other_members(replica: Gantry
     observation.check(growth=32)
 
 
+@pytest.mark.complete
 async def test_telemetry_streams_that_are_opened_and_closed_take_little_memory(replica: Gantry) -> None:
     """2,000 telemetry streams, each of a new client with settings."""
     command = pb.TelemetryCommand(
@@ -107,6 +109,7 @@ async def test_changing_settings_with_many_streams_do_not_stall(replica: Gantry)
     observation.check(growth=64)
 
 
+@pytest.mark.complete
 async def test_new_header_blocks_in_each_request_take_little_memory(replica: Gantry) -> None:
     """5,000 requests with metadata that no other request has, in and out of the header table."""
 
@@ -187,6 +190,7 @@ async def test_a_batch_of_100000_tiny_messages_is_bounded(replica: Gantry) -> No
     observation.check(growth=64)
 
 
+@pytest.mark.complete
 async def test_searches_over_all_numbers_return(replica: Gantry) -> None:
     """Requests with the largest and smallest numbers in each field."""
     codes = (

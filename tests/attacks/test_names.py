@@ -17,6 +17,7 @@ from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
 
+_COMPLETE = pytest.mark.complete
 _REQUESTS = 1000
 # Requests of the attacker in flight.
 _PARALLEL = 50
@@ -66,7 +67,10 @@ async def test_sends_to_1000_new_topics_create_few(replica: Gantry) -> None:
     observation.check(growth=48)
 
 
-@pytest.mark.parametrize("kind", ["topics of routes", "topics of pulls", "brokers", "groups"])
+@pytest.mark.parametrize(
+    "kind",
+    ["topics of routes", "brokers", *(pytest.param(kind, marks=_COMPLETE) for kind in ("topics of pulls", "groups"))],
+)
 async def test_unknown_names_in_each_request_cost_little(replica: Gantry, kind: str) -> None:
     templates: dict[str, tuple[int, dict[str, object], str]] = {
         "topics of routes": (RequestCode.GET_ROUTEINFO_BY_TOPIC, {}, "topic"),
@@ -86,6 +90,7 @@ async def test_unknown_names_in_each_request_cost_little(replica: Gantry, kind: 
     observation.check(growth=32)
 
 
+@pytest.mark.complete
 async def test_offsets_of_unknown_groups_are_bounded(replica: Gantry) -> None:
     """Commits of 1,000 groups that do not exist, for queues that do not exist."""
     async with (
@@ -103,6 +108,7 @@ async def test_offsets_of_unknown_groups_are_bounded(replica: Gantry) -> None:
     observation.check(growth=32)
 
 
+@pytest.mark.complete
 async def test_names_in_metrics_are_bounded(tmp_path: Path) -> None:
     """2,000 topics, groups, clients, languages and request codes add a bounded number of series to the metrics."""
     port = free_port()

@@ -14,7 +14,7 @@ from remoting import properties
 from remoting.batch_ack import BatchAckBody
 from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError
+from remoting.errors import BodyError, Overloaded
 from remoting.names import RETRY_PREFIX
 from remoting.requests import SEND_FIELD_NAMES
 
@@ -128,7 +128,7 @@ def _read_ack(observation: Observation, context: Context, _: RemotingCommand | N
 def _read_batch_ack(observation: Observation, context: Context, _: RemotingCommand | None) -> None:
     try:
         body = BatchAckBody.decode(context.command.body)
-    except BodyError:
+    except (BodyError, Overloaded):
         return
     for ack in body.acks:
         observation.topic, observation.group = ack.topic[:MAX_NAME_LENGTH], ack.consumer_group[:MAX_NAME_LENGTH]
