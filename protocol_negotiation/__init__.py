@@ -2,7 +2,7 @@
 
 A `Listener` accepts connections, a `Negotiation` reads their first bytes (PROXY header, TLS, then `detect`), and the
 transport is handed over to the protocol's handler together with the bytes read so far. Only `listener`, `connection`
-and `rejection` do network I/O, and only `tls` reads files.
+and `rejection` do network I/O, and only `certificates` and the modules of TLS read files.
 """
 
 from protocol_negotiation.advertised_address import (

@@ -256,7 +256,7 @@ class App:
         if address is None:
             return None
         accept = partial(self.remoting.accept_at_broker, node.entrance, node.client_left)
-        return broker_listener(
+        listener = broker_listener(
             address,
             self.settings,
             {
@@ -264,8 +264,11 @@ class App:
                 Protocol.HTTP1: Http1Rejector,
             },
             {Protocol.REMOTING: partial(self.rules.connections.reject, Protocol.REMOTING)},
+            self.certificates.listeners,
             self._on_negotiated,
         )
+        self.metrics.negotiations.failures.append(listener.tls_failures)
+        return listener
 
     def _new_listeners(self) -> Listeners:
         wrap_accept = self.rules.connections.wrap_accept

@@ -103,13 +103,18 @@ class Listeners:
 
 
 def broker_listener(
-    address: str, settings: Settings, handlers: Handlers, rejectors: Rejectors, on_outcome: OnOutcome
+    address: str,
+    settings: Settings,
+    handlers: Handlers,
+    rejectors: Rejectors,
+    tls: TlsSource | None,
+    on_outcome: OnOutcome,
 ) -> Listener:
-    """Return the listener of the embedded broker. It has the limits of a clients' listener, and no TLS."""
-    item = ListenSettings(address=address, name=BROKER_LISTENER, tls=False)
+    """Return the listener of the embedded broker. It has the limits and the TLS of a clients' listener."""
+    item = ListenSettings(address=address, name=BROKER_LISTENER)
     # Only one process has the broker.
-    options = replace(_options(item, settings, with_tls=False), reuse_port=False)
-    return Listener(options, handlers, None, on_outcome, rejectors)
+    options = replace(_options(item, settings, with_tls=tls is not None), reuse_port=False)
+    return Listener(options, handlers, tls, on_outcome, rejectors)
 
 
 def _options(item: ListenSettings, settings: Settings, *, with_tls: bool) -> ListenerOptions:
