@@ -22,7 +22,7 @@ from tests.paths import ROOT
 LOCKS = ("requirements.lock", "deploy/requirements.lock", "deploy/build.lock")
 PRODUCT = ("analytics", "docs", "grpc_gateway", "protocol_negotiation", "protos", "proxy", "remoting")
 _SBOM = Path("build/sbom")
-# Assertions state what the types cannot; none is a check of input.
+# Assertions narrow types for mypy; none is a check of input.
 _ASSERTIONS = "S101"
 _EXPLAINED = re.compile(r"# noqa: [^#]*\bS\d{3}\b[^#]*  # \S")
 

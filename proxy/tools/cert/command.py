@@ -12,7 +12,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the certificates and print what uses them; return 0: done, 1: failed."""
+    """Make the certificates and print the settings that use them; return 0: done, 1: failed."""
     try:
         lines = list(_make(options))
     except CertificateError as error:
