@@ -17,6 +17,7 @@ from remoting.codes import LanguageCode, RequestCode, ResponseCode, SerializeTyp
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
 from remoting.messages import StoredMessage
+from remoting.signature import Credentials, sign
 from remoting.timeout_wheel import TimeoutWheel
 from tests.cluster.servers import TIMEOUT, Failed, eventually
 
@@ -59,6 +60,7 @@ class Client:
     """One connection. `async with` it.
 
     pushes are the requests of the other side in their order; `answers` has the functions that answer them, by code.
+    credentials: sign all requests.
     """
 
     wire: ClassVar[type[RemotingConnection]] = RemotingConnection
@@ -72,12 +74,14 @@ class Client:
         version: int = 481,
         encoding: SerializeType = SerializeType.JSON,
         broker: str | None = BROKER,
+        credentials: Credentials | None = None,
     ) -> None:
         self.address = address
         self.client_id = client_id or unique("client")
         self.language = language
         self.version = version
         self.broker = broker
+        self.credentials = credentials
         self.pushes: list[RemotingCommand] = []
         self.answers: dict[int, Callable[[RemotingCommand], RemotingCommand]] = {}
         self._encoding = encoding
@@ -176,6 +180,8 @@ class Client:
             command = BinaryCommand(*parts)
         command.header["language"] = self.language
         command.header["version"] = self.version
+        if self.credentials is not None:
+            sign(command, self.credentials)
         return command
 
     # Pushes.
@@ -386,7 +392,9 @@ def lists(client: Client, group: str, *members: str) -> Callable[[], Awaitable[b
     return check
 
 
-async def create_topic(broker: str, name: str, queues: int = 1, kind: str = "NORMAL") -> str:
+async def create_topic(
+    broker: str, name: str, queues: int = 1, kind: str = "NORMAL", credentials: Credentials | None = None
+) -> str:
     """Create a topic of a unique name at this broker; return the name."""
     topic = unique(name)
     fields = {
@@ -400,7 +408,7 @@ async def create_topic(broker: str, name: str, queues: int = 1, kind: str = "NOR
         "order": False,
         "attributes": f"+message.type={kind}",
     }
-    async with Client(broker) as client:
+    async with Client(broker, credentials=credentials) as client:
         await client.get(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
     return topic
 

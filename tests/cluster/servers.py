@@ -84,6 +84,10 @@ class Cluster:
         """Make the brokers assign queues of the topic to this group for popping."""
         self._peers("popmode", topic, group)
 
+    def user(self, name: str, secret: str, *grants: str) -> None:
+        """Create a user on every broker, with permissions such as Topic:orders=Pub,Sub."""
+        self._peers("user", name, secret, *(word for grant in grants for word in ("--grant", grant)))
+
     def admin(self, *words: str) -> str:
         """Return the output of mqadmin, whose exit status is meaningless."""
         done = self._run("admin", *words)

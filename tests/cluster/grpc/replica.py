@@ -22,6 +22,7 @@ from proxy.core.handlers import HANDLERS
 from proxy.core.messaging import Messaging
 from proxy.core.metadata_cache import MetadataCache
 from proxy.core.push_relay import relay
+from proxy.core.signing import Signer
 from proxy.frontends.grpc_core import GrpcCore
 from proxy.replication.renewal_sync import RenewalSync
 from proxy.replication.sync_topic import SyncTopic
@@ -46,15 +47,15 @@ async def create_group(cluster: Cluster, **settings: object) -> str:
 class Replica:
     """A replica of the gRPC service, on grpcio's transport; an async context manager.
 
-    name: its name in renewal events; empty if it does not exchange them.
+    name: its name in renewal events; empty if it does not exchange them. signer: signs its requests.
     """
 
-    def __init__(self, namesrv: str, name: str = "", **options: Any) -> None:
+    def __init__(self, namesrv: str, name: str = "", signer: Signer | None = None, **options: Any) -> None:
         loop = asyncio.get_running_loop()
         settings = Settings(cluster=ClusterSettings(namesrv=namesrv.split(";")))
         self._wheel = TimeoutWheel(loop.time)
         core = Messaging(settings, ClientRegistry(), HANDLERS, forward, (well_formed,), (), (), ListenerRoutes())
-        self._backend = core.backend = ClusterBackend(settings.cluster, self._wheel, relay)
+        self._backend = core.backend = ClusterBackend(settings.cluster, self._wheel, relay, signer=signer)
         gateway = GrpcCore(core, MetadataCache(lambda: core.backend))
         self.renewal = Renewal(gateway, GatewayOptions(**options), loop.time, name)
         self.clients = ClientTable(GrpcChannel)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ pytestmark = [
     pytest.mark.timeout(240, func_only=True),
 ]
 
-_OPTIONS = {"min_polling": 0.1, "min_invisible": 1.0, "renewal": 4.0}
+_OPTIONS: dict[str, Any] = {"min_polling": 0.1, "min_invisible": 1.0, "renewal": 4.0}
 
 
 @pytest.fixture
