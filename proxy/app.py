@@ -26,6 +26,9 @@ from protocol_negotiation.rejection import Http1Rejector
 from proxy.admin.http.admin_api import AdminApi
 from proxy.auth import assembly, auth_metrics
 from proxy.auth.audit import to_file
+from proxy.auth.broker_decisions import BrokerDecisions
+from proxy.auth.sources.brokers import BrokerSource
+from proxy.auth.sources.source import Source
 from proxy.backends.cluster.backend import ClusterBackend
 from proxy.backends.embedded_node import Node
 from proxy.core import membership
@@ -106,7 +109,7 @@ class App:
         self.registry = ClientRegistry(settings.client_expiry)
         self.tracing = self._new_tracing()
         # None while authentication is off.
-        self.authority = assembly.authority(settings.auth)
+        self.authority = assembly.authority(settings.auth, self._user_sources())
         self.core = self._new_core()
         self.core.signer = self._new_signer()
         self.overload = self._new_overload()
@@ -186,7 +189,9 @@ class App:
         self.metrics.add(transactions.read)
         checks: tuple[Check, ...] = (well_formed, Tools(self.settings.permitted_tools))
         if self.authority is not None:
-            checks = (well_formed, self.authority, *checks[1:])
+            passes = self.settings.cluster.client_signatures is ClientSignatures.PASS
+            decides = BrokerDecisions(self.authority) if passes else self.authority
+            checks = (well_formed, decides, *checks[1:])
         return Messaging(
             self.settings,
             self.registry,
@@ -198,11 +203,17 @@ class App:
             ListenerRoutes(),
         )
 
+    def _user_sources(self) -> list[Source]:
+        auth = self.settings.auth
+        return [BrokerSource(lambda: self.backend, auth.brokers_interval)] if auth.brokers else []
+
     def _new_signer(self) -> Signer | None:
         """Return the signer of requests to brokers; None if all signatures pass unchanged and Gantry has none."""
         cluster = self.settings.cluster
         credentials, resigns = cluster.credentials, cluster.client_signatures is ClientSignatures.CHECK
-        return Signer(credentials, resigns=resigns) if credentials is not None or resigns else None
+        if credentials is None and not resigns:
+            return None
+        return Signer(credentials, resigns=resigns, vouches=self.authority is not None)
 
     def _new_overload(self) -> Overload:
         def connections() -> Iterator[Connection]:
@@ -345,6 +356,9 @@ class App:
         stack.callback(self.backend.close)
         stack.callback(self.rules.connections.close)
         await self.backend.start()
+        if self.authority is not None:
+            # Before clients connect, which would be denied.
+            await self.authority.refresh()
         await self.grpc.start()
         if self._node is not None and self._node.workers is not None:
             await stack.enter_async_context(self._node.workers.serving())

@@ -427,6 +427,9 @@ _INTERNAL_ROWS = (
     RequestSpec(_C.QUERY_TOPIC_CONSUME_BY_WHO, Action.GET, repeatable=True, rip55=False),
     RequestSpec(_C.QUERY_TOPICS_BY_CONSUMER, Action.GET, topic=None, group="group", repeatable=True, rip55=False),
     RequestSpec(_C.QUERY_CONSUME_TIME_SPAN, Action.GET, group="group", repeatable=True, rip55=False),
+    # The responses have passwords, with which everything can be changed.
+    RequestSpec(_C.AUTH_LIST_USER, Action.UPDATE, topic=None, repeatable=True, rip55=False),
+    RequestSpec(_C.AUTH_LIST_ACL, Action.GET, topic=None, repeatable=True, rip55=False),
     # To name servers.
     RequestSpec(_C.GET_BROKER_CLUSTER_INFO, Action.GET, topic=None, repeatable=True, rip55=False),
 )

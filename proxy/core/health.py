@@ -23,6 +23,7 @@ class Aspect(StrEnum):
     BROKERS = "brokers"
     CERTIFICATES = "certificates"
     MEMORY = "memory"
+    USERS = "users"
     DRAIN = "drain"
     FORCED = "forced"
 

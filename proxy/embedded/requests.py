@@ -28,9 +28,8 @@ _ACTIONS = {
     ToolCode.AUTH_CREATE_USER: Action.CREATE,
     ToolCode.AUTH_UPDATE_USER: Action.UPDATE,
     ToolCode.AUTH_DELETE_USER: Action.DELETE,
-    # The responses have passwords, with which everything can be changed.
+    # Like AUTH_LIST_USER, because of the password in its response.
     ToolCode.AUTH_GET_USER: Action.UPDATE,
-    ToolCode.AUTH_LIST_USER: Action.UPDATE,
     ToolCode.AUTH_CREATE_ACL: Action.CREATE,
     ToolCode.AUTH_UPDATE_ACL: Action.UPDATE,
     ToolCode.AUTH_DELETE_ACL: Action.DELETE,

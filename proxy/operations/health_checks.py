@@ -13,7 +13,7 @@ def look(replica: Replica) -> list[Check]:
     """Return all checks, without forced failures."""
     backend = replica.backend
     behind = _cluster(backend) if isinstance(backend, ClusterBackend) else _storage(replica)
-    return [_listeners(replica), *behind, _memory(replica), _certificates(replica), _drain(replica)]
+    return [_listeners(replica), *behind, _memory(replica), _certificates(replica), _users(replica), _drain(replica)]
 
 
 def _listeners(replica: Replica) -> Check:
@@ -28,6 +28,13 @@ def _certificates(replica: Replica) -> Check:
     # A warning: clients without TLS and open connections still work.
     problems = replica.certificates.problems()
     return Check(Aspect.CERTIFICATES, "warn" if problems else "pass", "; ".join(problems))
+
+
+def _users(replica: Replica) -> Check:
+    # A warning: the last users and policies remain in force.
+    sources = () if replica.authority is None else replica.authority.sources
+    problems = [f"{source.name}: {source.error}" for source in sources if source.error is not None]
+    return Check(Aspect.USERS, "warn" if problems else "pass", "; ".join(problems))
 
 
 def _memory(replica: Replica) -> Check:

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from protocol_negotiation.peer import HostPort
+from proxy.auth.authority import Authority
 from proxy.backends.cluster.backend import ClusterBackend
 from proxy.core.client_registry import ClientRegistry
 from proxy.core.connections import ConnectionListener
@@ -22,6 +23,7 @@ class Replica(Protocol):
 
     settings: Settings
     core: Messaging
+    authority: Authority | None
     overload: Overload
     registry: ClientRegistry
     metrics: Metrics

@@ -31,6 +31,14 @@ class AuthSettings(SettingsTable):
     plain_acl: Path | None = Field(
         None, description="plain_acl.yml of ACL 1.0, or a directory of such files, read as it is; reloaded on change"
     )
+    brokers: bool = Field(
+        False,
+        description="use the users and ACLs that the brokers keep (ACL 2.0); before a cluster, cluster.access_key must "
+        "be of type Super. A user of the files has precedence over one with the same name",
+    )
+    brokers_interval: float = Field(
+        2.0, gt=0, description="seconds between loads of the brokers' users and ACLs, at least reload_interval"
+    )
     anonymous: Literal["deny", "allow"] = Field(
         "deny",
         description="requests without a credential: deny; allow: the user `anonymous` of the users file sends them or, "
@@ -55,7 +63,7 @@ class AuthSettings(SettingsTable):
     @property
     def enabled(self) -> bool:
         """Whether there is a source of users."""
-        return self.users is not None or self.plain_acl is not None
+        return self.users is not None or self.plain_acl is not None or self.brokers
 
     @property
     def zone_offsets(self) -> Iterable[int] | None:

@@ -34,9 +34,9 @@ class ClusterSettings(SettingsTable):
     secret_key_file: Path | None = Field(None, description="file with the secret of access_key; replaces secret_key")
     client_signatures: ClientSignatures = Field(
         ClientSignatures.BOTH,
-        description="requests that remoting clients have signed: pass (brokers judge them, and Gantry those that "
-        "it answers itself), check (Gantry judges them, and replaces the signature by its own, or removes it without "
-        "access_key), both (Gantry judges them, and their signatures go to the brokers where nothing is changed)",
+        description="requests that remoting clients have signed: pass (brokers judge them, and Gantry only those of "
+        "tools), check (Gantry judges them, and replaces the signature by its own, or removes it without access_key), "
+        "both (Gantry judges them, and their signatures go to the brokers where nothing is changed)",
     )
     route_idle: float = Field(300.0, gt=0, description="seconds without use after which a cached route is dropped")
 

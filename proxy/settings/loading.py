@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource, SettingsError
 
+from proxy.settings.cluster import ClientSignatures
 from proxy.settings.file_source import ConfigError, FileSource, read_file
 from proxy.settings.model import Settings
 
@@ -92,6 +93,10 @@ def check_backend(settings: Settings) -> None:
         _ = settings.embedded.super_credentials
     except ValueError as error:
         raise ConfigError(f"{table}.{error}") from None
+    if directory is not None and settings.cluster.client_signatures is ClientSignatures.PASS:
+        raise ConfigError("cluster.client_signatures is pass, but the embedded broker does not check signatures")
+    if directory is None and settings.auth.brokers and settings.cluster.access_key is None:
+        raise ConfigError("auth.brokers needs cluster.access_key: brokers list their users for a super user only")
     if directory is None and settings.embedded.listen is not None:
         raise ConfigError("embedded.listen needs embedded.directory (--embedded DIR)")
 

@@ -23,6 +23,7 @@ from remoting.errors import BodyError, ConsumerNotOnline, NotPermitted, Remoting
 from remoting.json_names import NameReplacer
 from remoting.messages import StoredMessage
 from remoting.requests import REQUESTS, Action, Direction
+from remoting.signature import SIGNATURE, SIGNATURE_FIELDS
 
 _log = logging.getLogger("gantry.rules")
 
@@ -118,7 +119,7 @@ class NameRewriting:
     def serve(self, handle: Handler, channel: Channel, command: RemotingCommand) -> Reply | None:
         """Serve a client's request under the brokers' names. Raises RemotingError."""
         try:
-            group = self._rewrite_request(command)
+            group = self._rewrite_request(channel, command)
         except RemotingError:
             raise
         except Exception:
@@ -137,7 +138,7 @@ class NameRewriting:
 
     # Client to broker.
 
-    def _rewrite_request(self, command: RemotingCommand) -> str | None:
+    def _rewrite_request(self, channel: Channel, command: RemotingCommand) -> str | None:
         """Replace the names in a request by the brokers' and return its group, by the brokers' name."""
         spec = REQUESTS.get(command.code)
         if spec is None or spec.direction is Direction.BROKER:
@@ -147,8 +148,12 @@ class NameRewriting:
         if formats is None:
             raise UnsupportedRequest(f"{spec.name} is not supported for clients with a namespace or topic aliases")
         fields, names = command.fields, self.names
-        if "Signature" in fields:
-            raise NotPermitted("names in signed requests cannot be rewritten: use no ACL credentials on this listener")
+        if SIGNATURE in fields:
+            if channel.principal.failure is not None:
+                raise NotPermitted("names in signed requests can be rewritten only if Gantry authenticates the clients")
+            # It would not be valid any more; Gantry vouches for the client towards brokers.
+            for name in SIGNATURE_FIELDS:
+                fields.pop(name, None)
         group = fields.get(spec.group) if spec.group is not None else None
         for name in filter(None, (spec.group, *_EXTRA_GROUP_FIELDS.get(command.code, ()))):
             if name in fields:

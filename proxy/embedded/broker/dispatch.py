@@ -120,12 +120,12 @@ BROKER: dict[int, Handler] = {
     _T.AUTH_UPDATE_USER: users.update_user,
     _T.AUTH_DELETE_USER: users.delete_user,
     _T.AUTH_GET_USER: users.get_user,
-    _T.AUTH_LIST_USER: users.list_users,
+    _C.AUTH_LIST_USER: users.list_users,
     _T.AUTH_CREATE_ACL: users.put_acl,
     _T.AUTH_UPDATE_ACL: users.put_acl,
     _T.AUTH_DELETE_ACL: users.delete_acl,
     _T.AUTH_GET_ACL: users.get_acl,
-    _T.AUTH_LIST_ACL: users.list_acls,
+    _C.AUTH_LIST_ACL: users.list_acls,
 }
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.requests import BROKER_REQUESTS
-from remoting.codes import ResponseCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.requests import Action
 from tests.proxy.embedded.broker_harness import BrokerHarness
@@ -30,7 +30,7 @@ def _put_user(
 
 
 def _users(broker: BrokerHarness, **fields: str) -> dict[str, Any]:
-    body = broker.get(_T.AUTH_LIST_USER, fields).body
+    body = broker.get(RequestCode.AUTH_LIST_USER, fields).body
     return {item["username"]: item for item in orjson.loads(body or b"[]")}
 
 
@@ -62,7 +62,7 @@ async def test_users_are_created_changed_and_deleted(broker: BrokerHarness) -> N
         broker.get(_T.AUTH_DELETE_USER, {"username": "alice"})
     assert _users(broker).keys() == {"admin"}
     assert broker.get(_T.AUTH_GET_USER, {"username": "alice"}).body == b""
-    assert broker.get(_T.AUTH_LIST_ACL).body == b""
+    assert broker.get(RequestCode.AUTH_LIST_ACL).body == b""
 
 
 async def test_users_and_acls_survive_a_restart(broker: BrokerHarness) -> None:
@@ -80,7 +80,9 @@ async def test_acl_entries_are_added_replaced_and_deleted(broker: BrokerHarness)
     _grant(broker, "alice", ("topic:orders", ["Pub"]), ("Group:*", ["Sub"]))
     _grant(broker, "alice", ("Topic:orders", ["sub", "GET"]), code=_T.AUTH_UPDATE_ACL)
     assert _entries(broker, "alice") == {"Topic:orders": ["Sub", "Get"], "Group:*": ["Sub"]}
-    listed = orjson.loads(broker.get(_T.AUTH_LIST_ACL, {"subjectFilter": "lic", "resourceFilter": "Group"}).body)
+    listed = orjson.loads(
+        broker.get(RequestCode.AUTH_LIST_ACL, {"subjectFilter": "lic", "resourceFilter": "Group"}).body
+    )
     assert [entry["resource"] for item in listed for entry in item["policies"][0]["entries"]] == ["Group:*"]
     broker.get(_T.AUTH_DELETE_ACL, {"subject": "User:alice", "resource": "Group:*"})
     assert _entries(broker, "alice") == {"Topic:orders": ["Sub", "Get"]}
@@ -132,8 +134,8 @@ async def test_super_users_are_changed_by_super_users_only(broker: BrokerHarness
     assert _put_user(broker, "root", password="x", userType="Super", by="admin").code == ResponseCode.SUCCESS
 
 
-@pytest.mark.parametrize("code", [code for code in ToolCode if code.name.startswith("AUTH_")])
-def test_tools_that_may_only_read_get_no_passwords(code: ToolCode) -> None:
+@pytest.mark.parametrize("code", [code for code in (*ToolCode, *RequestCode) if code.name.startswith("AUTH_")])
+def test_tools_that_may_only_read_get_no_passwords(code: int) -> None:
     row = BROKER_REQUESTS[code]
     assert row.tool
-    assert (row.action is Action.GET) == (code in (_T.AUTH_GET_ACL, _T.AUTH_LIST_ACL))
+    assert (row.action is Action.GET) == (code in (_T.AUTH_GET_ACL, RequestCode.AUTH_LIST_ACL))
