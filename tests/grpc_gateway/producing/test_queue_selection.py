@@ -51,3 +51,13 @@ def test_route_without_writable_queues_is_forbidden(topic_route: object) -> None
     assert refused.value.code == Code.FORBIDDEN
     with pytest.raises(Refused):
         queue_selection.queue_of_message_group(topic_route, "g")  # type: ignore[arg-type]
+
+
+def test_route_without_a_master_is_not_available() -> None:
+    topic_route = route()
+    (broker,) = topic_route.data["brokerDatas"]
+    broker["brokerAddrs"] = {1: "broker-a:10912"}
+    for select in (queue_selection.RoundRobin().next, lambda found: queue_selection.queue_of_message_group(found, "g")):
+        with pytest.raises(Refused, match="has a master now") as refused:
+            select(topic_route)
+        assert refused.value.code == Code.HA_NOT_AVAILABLE
