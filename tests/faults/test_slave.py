@@ -7,10 +7,13 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 
+from protos.apache.rocketmq.v2 import definition_pb2 as d
+from protos.apache.rocketmq.v2 import service_pb2 as pb
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.messages import StoredMessage
 from tests.cluster.client import Client, described, pull_fields, queue_fields, send_fields, unique, v2, wait_until
+from tests.cluster.grpc.consumer import Consumer
 from tests.cluster.reports import figure
 from tests.cluster.servers import Cluster, Gantry, serving, started
 from tests.faults.relay import relaying
@@ -29,7 +32,7 @@ def slave(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def acting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with started(tmp_path_factory, "acting", "--slave", "--acting-master") as cluster:
+    with started(tmp_path_factory, "acting", "--slave", "--acting-master", "--second-broker") as cluster:
         yield cluster
 
 
@@ -54,6 +57,15 @@ async def _prepare(cluster: Cluster, client: Client, topic: str, group: str) -> 
 
         await wait_until(copied, "the copy at the slave")
     return (await client.pull(topic, group))[0]
+
+
+async def _grpc_send(address: str, topic: str) -> str:
+    """Return the code of a SendMessage."""
+    system = d.SystemProperties(message_id=unique("01"))
+    message = d.Message(topic=d.Resource(name=topic), body=b"x", system_properties=system)
+    async with Consumer(address, unique("group"), topic) as client:
+        response = await client.call("SendMessage", pb.SendMessageRequest(messages=[message]))
+    return d.Code.Name(response.status.code)
 
 
 def _back(client: Client, message: StoredMessage, group: str) -> dict[str, object]:
@@ -130,6 +142,13 @@ async def test_acting_master_serves_its_requests(acting: Cluster, tmp_path: Path
                     assert back.code in {*_RETRYABLE, ResponseCode.SYSTEM_ERROR}, described(back)
                     assert back.remark
                     assert seconds < _AT_ONCE
+                    grpc_code = await _grpc_send(gantry.address, topic)
+                    figure(f"gRPC send: {grpc_code}")
+                    assert grpc_code in _RETRIED_BY_GRPC_CLIENTS, grpc_code
+                    # Clients then send the message to the group's retry topic on another broker.
+                    retry = send_fields(f"%RETRY%{group}", reconsumeTimes=1, maxReconsumeTimes=16, bname="broker-b")
+                    sent_again = await client.ask(RequestCode.SEND_MESSAGE_V2, v2(retry), message.body)
+                    assert sent_again.code == ResponseCode.SUCCESS, described(sent_again)
                     await anyio.sleep(3)
             finally:
                 await anyio.to_thread.run_sync(acting.restart, "broker")
@@ -143,5 +162,6 @@ async def test_acting_master_serves_its_requests(acting: Cluster, tmp_path: Path
         assert set(watched.codes) <= {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO}
 
 
+_RETRIED_BY_GRPC_CLIENTS = {"HA_NOT_AVAILABLE", "INTERNAL_SERVER_ERROR", "OK"}
 # A Java producer tries another broker after these.
 _RETRYABLE = {ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_BUSY}
