@@ -70,6 +70,13 @@ class Node:
         """Register the broker's metrics."""
         broker, store = self.backend.broker, self.store
         metrics.envoy.responses = lambda: metrics.requests.served("remoting")
+        metrics.counter(
+            "gantry_embedded_creations",
+            "Automatic creations of topics and groups: admitted, or refused by the rate of the client or address, or by"
+            " the quota of topics or groups.",
+            "outcome",
+            broker.creations.counts,
+        )
         metrics.gauge("gantry_embedded_topics", "Topics of the embedded broker.", lambda: len(broker.topics))
         metrics.gauge(
             "gantry_embedded_log_bytes", "Bytes on disk of the embedded broker's log.", lambda: store.log_bytes
@@ -121,6 +128,10 @@ def broker_settings(settings: EmbeddedSettings, address: HostPort) -> BrokerSett
         port=address.port,
         auto_create_topics=settings.auto_create_topics,
         auto_create_groups=settings.auto_create_groups,
+        max_topics=settings.max_topics,
+        max_groups=settings.max_groups,
+        creations_per_client=settings.creations_per_client,
+        creations_per_address=settings.creations_per_address,
         default_queues=settings.queues,
         max_message_size=settings.max_message,
         max_delay=_milliseconds(settings.max_delay),

@@ -49,6 +49,18 @@ class EmbeddedSettings(SettingsTable):
         True, description="create a topic on the first message that a remoting client sends to it"
     )
     auto_create_groups: bool = Field(True, description="create a consumer group with its first consumer")
+    max_topics: int = Field(
+        10_000, ge=1, description="number of topics at which none are created automatically any more"
+    )
+    max_groups: int = Field(
+        10_000, ge=1, description="number of consumer groups at which none are created automatically any more"
+    )
+    creations_per_client: int = Field(
+        100, ge=1, description="topics and groups created automatically for one client within a minute"
+    )
+    creations_per_address: int = Field(
+        1_000, ge=1, description="topics and groups created automatically for one source address within a minute"
+    )
     queues: int = Field(8, ge=1, le=_MAX_QUEUES, description="queues of an automatically created topic")
     max_message: int = Field(4 * 2**20, ge=1024, le=2**23, description="maximum message size in bytes")
     max_delay: float = Field(259_200.0, gt=0, description="maximum delivery delay in seconds")

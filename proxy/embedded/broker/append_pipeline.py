@@ -177,7 +177,13 @@ class AppendPipeline:
                     if record is None:
                         _log.error("a delayed message at commit log offset %d was removed", offset)
                         continue
-                    stored.append(self._store.append(self._restored(messages.decode_message(record))))
+                    try:
+                        message = self._restored(messages.decode_message(record))
+                    except (RemotingError, KeyError, ValueError):
+                        # The other messages must still be stored.
+                        _log.exception("a delayed message at commit log offset %d is invalid", offset)
+                        continue
+                    stored.append(self._store.append(message))
             for message in stored:
                 self._on_appended(message)
 

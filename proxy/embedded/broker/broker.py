@@ -18,6 +18,7 @@ from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.embedded.broker import names
 from proxy.embedded.broker.append_pipeline import AppendPipeline
+from proxy.embedded.broker.creations import Creations
 from proxy.embedded.broker.errors import code_of, fields_of
 from proxy.embedded.broker.fifo_locks import FifoLocks
 from proxy.embedded.broker.groups import Groups
@@ -77,8 +78,11 @@ class Broker:
         self.now = self.started = now
         self.random = random.Random()  # noqa: S311  # chooses queues
         self.trace_switch = java_bool(settings.trace)
-        self.topics = Topics(settings, store.table("topics"))
-        self.groups = Groups(settings, store.table("groups"))
+        self.creations = Creations(settings)
+        # The client of the request in progress, which may create topics and groups.
+        self._requester: Channel | None = None
+        self.topics = Topics(settings, store.table("topics"), self.admit_topic)
+        self.groups = Groups(settings, store.table("groups"), self._admit_group)
         self.offsets = Offsets(store.table("offsets"), store.table("resets"))
         self.request_modes = store.table("modes")
         self.kv_config = store.table("kv")
@@ -112,8 +116,9 @@ class Broker:
 
     def handle(self, channel: Channel | None, command: RemotingCommand, now: int) -> Reply | None:
         """Serve a request of a client (None: of this process itself)."""
-        self.now = now
+        self.now, self._requester = now, channel
         answer = self._serve(self._handlers.get(command.code, _unsupported), Request(channel, command, now))
+        self._requester = None
         self._wake_polls()
         if answer is None or isinstance(answer, asyncio.Future):
             return answer
@@ -153,6 +158,15 @@ class Broker:
         elif answer is not None and not poll.reply.done():
             poll.reply.set_result(answer)
 
+    def admit_topic(self, name: str) -> bool:
+        """Return whether the request in progress may create a topic."""
+        settings = self.settings
+        return self.creations.admit(self._requester, "topic", name, len(self.topics), settings.max_topics, self.now)
+
+    def _admit_group(self, name: str) -> bool:
+        settings = self.settings
+        return self.creations.admit(self._requester, "group", name, len(self.groups), settings.max_groups, self.now)
+
     # Time.
 
     def tick(self, now: int) -> None:
@@ -172,8 +186,11 @@ class Broker:
             return
         self._next_sweep = now + _SWEEP_INTERVAL
         for channel in self.members.expired(now - self.settings.member_expiry):
-            self.channel_closed(channel)
-            self._close_silent(channel)
+            try:
+                self.channel_closed(channel)
+                self._close_silent(channel)
+            except Exception:
+                _log.exception("removing a client without heartbeats failed")
 
     def _wake_unlocked(self, now: int) -> None:
         while self._unlocks and self._unlocks[0][0] <= now:
@@ -199,9 +216,14 @@ class Broker:
         if consumers is None or consumers.broadcasting or (config is not None and not config.notifies_members):
             return
         for channel in list(consumers.clients):
-            if not channel.closed:
-                fields = {"consumerGroup": group}
-                self.push(channel, commands.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields, oneway=True))
+            if channel.closed:
+                continue
+            notice = commands.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, oneway=True)
+            try:
+                self.push(channel, notice)
+            except Exception:
+                # The other members must still be notified.
+                _log.exception("notifying %s failed", channel.peer.address)
 
     def _push_to_producer(self, group: str, command: RemotingCommand) -> Channel | None:
         channel = self.members.next_producer(group)
@@ -253,11 +275,19 @@ class Broker:
         while self._appended or self._wakeups:
             appended, self._appended = self._appended, []
             for message in appended:
-                self._wake_pulls(message)
-                self._wake_pops(message)
+                self._isolated(self._wake_pulls, message)
+                self._isolated(self._wake_pops, message)
             wakeups, self._wakeups = self._wakeups, {}
             for key in wakeups:
-                self._wake_one(key, _fits_always)
+                self._isolated(self._wake_one, key, _fits_always)
+
+    @staticmethod
+    def _isolated(wake: Callable[..., None], *arguments: object) -> None:
+        """Wake polls; a failure concerns neither the sender of the message nor other polls."""
+        try:
+            wake(*arguments)
+        except Exception:
+            _log.exception("waking long polls failed")
 
     def _wake_pulls(self, message: StoredMessage) -> None:
         def fits(poll: LongPoll) -> bool:
@@ -338,5 +368,11 @@ def _complete_when_synced(answer: Reply, reply: RemotingCommand, synced: "asynci
 
 
 def _copy_result(reply: Reply, answer: Reply) -> None:
-    if not reply.done() and not answer.cancelled():
+    if reply.done():
+        return
+    if answer.cancelled():
+        reply.cancel()
+    elif (error := answer.exception()) is not None:
+        reply.set_exception(error)
+    else:
         reply.set_result(answer.result())

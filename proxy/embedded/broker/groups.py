@@ -1,6 +1,6 @@
 """Consumer groups: stored configurations (RocketMQ's SubscriptionGroupManager)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -77,9 +77,10 @@ class Group:
 
 
 class Groups:
-    """All groups by name. `version` counts changes."""
+    """All groups by name. `version` counts changes. `admit` returns whether a request may create a group."""
 
-    def __init__(self, settings: BrokerSettings, table: Table) -> None:
+    def __init__(self, settings: BrokerSettings, table: Table, admit: Callable[[str], bool] = lambda _: True) -> None:
+        self._admit = admit
         self._auto_create = settings.auto_create_groups
         self._table = table
         self.version = 0
@@ -93,14 +94,17 @@ class Groups:
         return self._groups.get(name)
 
     def find(self, name: str) -> Group | None:
-        """Return a group, which is created if groups are created automatically; else None."""
+        """Return a group, which is created if groups are created automatically and the client may; else None."""
         group = self._groups.get(name)
-        if group is None and self._auto_create and names.is_group(name):
+        if group is None and self._auto_create and names.is_group(name) and self._admit(name):
             group = Group({"groupName": name})
             # A group can read even if the disk is full.
             with suppress(StorageError):
                 self.put(group)
         return group
+
+    def __len__(self) -> int:
+        return len(self._groups)
 
     def __iter__(self) -> Iterator[Group]:
         return iter(list(self._groups.values()))

@@ -6,6 +6,7 @@ a pop.
 
 import heapq
 import itertools
+import logging
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -14,6 +15,8 @@ from proxy.embedded.broker.filters import Filter
 from proxy.embedded.broker.request import Reply, Request
 from remoting import command as commands
 from remoting.codes import ResponseCode
+
+_log = logging.getLogger("gantry.embedded")
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -68,13 +71,13 @@ class LongPolls(Generic[_Key]):
     def take(self, key: _Key, fits: Callable[[LongPoll], bool]) -> list[LongPoll]:
         """Remove and return all polls with a key that fit."""
         polls = self._polls.get(key, {})
-        numbers = [number for number, poll in polls.items() if poll.abandoned or fits(poll)]
+        numbers = [number for number, poll in polls.items() if poll.abandoned or _fits(poll, fits)]
         return [poll for number in numbers if (poll := self._remove(key, number)) is not None]
 
     def take_one(self, key: _Key, fits: Callable[[LongPoll], bool]) -> LongPoll | None:
         """Remove and return the oldest poll with a key that fits."""
         for number, poll in list(self._polls.get(key, {}).items()):
-            if (poll.abandoned or fits(poll)) and (taken := self._remove(key, number)) is not None:
+            if (poll.abandoned or _fits(poll, fits)) and (taken := self._remove(key, number)) is not None:
                 return taken
         return None
 
@@ -98,3 +101,12 @@ class LongPolls(Generic[_Key]):
             poll.end()
             return None
         return poll
+
+
+def _fits(poll: LongPoll, fits: Callable[[LongPoll], bool]) -> bool:
+    """Return whether a poll fits; one whose filter fails is served, so that its consumer gets the error."""
+    try:
+        return fits(poll)
+    except Exception:
+        _log.exception("the filter of a long poll failed")
+        return True

@@ -137,7 +137,7 @@ def writable_topic(broker: Broker, header: Header) -> Topic:
         retry = name.startswith(RETRY_PREFIX)
         sys_flag = 0 if not header.unit_mode else UNIT_SUBSCRIPTION if retry else UNIT
         topic = broker.topics.create_by_send(name, header.default_topic, header.default_queues, sys_flag)
-        if topic is None and retry:
+        if topic is None and retry and broker.admit_topic(name):
             topic = broker.topics.create(name, 1, sys_flag=sys_flag)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist: create it first")

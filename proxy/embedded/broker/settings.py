@@ -28,6 +28,11 @@ class BrokerSettings:
 
     auto_create_topics: bool = True
     auto_create_groups: bool = True
+    # Topics and groups beside which requests create no further ones, and those that they may create in a minute.
+    max_topics: int = 10_000
+    max_groups: int = 10_000
+    creations_per_client: int = 100
+    creations_per_address: int = 1_000
     default_queues: int = 8
     max_message_size: int = 4 * 1024 * 1024
     # Whether the broker resets offsets, or asks the clients to.

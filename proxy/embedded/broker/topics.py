@@ -1,6 +1,6 @@
 """Topics: stored configurations, system topics, automatic creation (RocketMQ's TopicConfigManager)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -83,10 +83,11 @@ class Topic:
 
 
 class Topics:
-    """All topics by name. `version` counts changes."""
+    """All topics by name. `version` counts changes. `admit` returns whether a request may create a topic."""
 
-    def __init__(self, settings: BrokerSettings, table: Table) -> None:
+    def __init__(self, settings: BrokerSettings, table: Table, admit: Callable[[str], bool] = lambda _: True) -> None:
         self._table = table
+        self._admit = admit
         self.version = 0
         self._topics = {topic.name: topic for topic in _system_topics(settings)}
         for _, value in table.items():  # noqa: PERF102  # a table, not a dict
@@ -120,9 +121,12 @@ class Topics:
             self.version += 1
 
     def create_by_send(self, name: str, template: str, queues: int, sys_flag: int) -> Topic | None:
-        """Create a topic for its first message from a template; return None if the template may not be inherited."""
+        """Create a topic for its first message from a template.
+
+        Return None if the template may not be inherited, or the client may create no further topic.
+        """
         parent = self._topics.get(template)
-        if parent is None or not parent.permission & Permission.INHERIT:
+        if parent is None or not parent.permission & Permission.INHERIT or not self._admit(name):
             return None
         count = max(min(queues, parent.write), 0)
         permission = parent.permission & ~Permission.INHERIT

@@ -13,7 +13,7 @@ from proxy.core.channel import Channel
 from proxy.embedded.broker import names
 from proxy.embedded.broker.append_pipeline import AppendPipeline
 from proxy.embedded.broker.settings import BrokerSettings
-from proxy.embedded.store import Store
+from proxy.embedded.store import StorageError, Store
 from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode
@@ -148,7 +148,13 @@ class Transactions:
         self._next_check = now + self._settings.transaction_interval
         for offset, half in list(self._rows.items()):
             if now - half.born > half.immunity:
-                self._check(offset, half, now)
+                try:
+                    self._check(offset, half, now)
+                except StorageError:
+                    raise
+                except Exception:
+                    # The other half messages must still be checked.
+                    _log.exception("the check of the half message at commit log offset %d failed", offset)
 
     def _check(self, offset: int, half: HalfMessage, now: int) -> None:
         record = self._store.record(offset)

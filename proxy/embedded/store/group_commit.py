@@ -1,6 +1,7 @@
 """Group commit: one fsync of the log for many writers."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -9,6 +10,8 @@ from proxy.embedded.store.errors import StorageError
 from proxy.embedded.store.log import Log
 from proxy.embedded.store.options import SyncPolicy
 from proxy.embedded.store.worker_thread import WorkerThread
+
+_log = logging.getLogger("gantry.embedded")
 
 
 class GroupCommit:
@@ -78,7 +81,11 @@ class GroupCommit:
             waiter = self._waiters.popleft()[1]
             if not waiter.done():
                 waiter.set_result(None)
-        self._on_synced()
+        try:
+            self._on_synced()
+        except Exception:
+            # The other writers must still be notified.
+            _log.exception("handling a finished fsync failed")
         if self._waiters:
             # After the writers that were just notified, which may write more.
             self._schedule(self._waiters[0][1].get_loop())
