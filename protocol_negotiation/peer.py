@@ -66,6 +66,12 @@ class HostPort:
         return self.host.startswith(UNIX_PREFIX)
 
     @property
+    def is_local(self) -> bool:
+        """Whether only this host can connect: a Unix socket, a loopback address or its name."""
+        ip = self.ip
+        return self.is_unix or self.host == "localhost" or (ip is not None and ip.is_loopback)
+
+    @property
     def unix_path(self) -> str | None:
         """The path of a Unix socket; None for TCP and for the unnamed end of a Unix socket."""
         return self.host[len(UNIX_PREFIX) :] or None if self.is_unix else None

@@ -71,7 +71,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         from proxy.observability import logs
         from proxy.observability.records.errors import TrafficError
         from proxy.settings.data_directories import open_to_others
-        from proxy.settings.loading import ConfigError, Sources, check_backend
+        from proxy.settings.loading import ConfigError, Sources, check_access, check_backend
         from proxy.tools.demo import welcome
         from proxy.traffic_rules.parsing import RulesError
         from proxy.workers.supervisor import TICKET_SECRET, supervise
@@ -81,6 +81,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         sources = Sources(options.config, _flags(options))
         settings = sources.load()
         check_backend(settings)
+        check_access(settings)
         check_workers(settings)
     except ConfigError as error:
         print(f"gantry: {error}", file=sys.stderr)  # noqa: T201  # logging is not set up yet
@@ -250,6 +251,11 @@ def command_parser() -> argparse.ArgumentParser:
             "--admin", metavar="HOST:PORT", help="address of the admin API, or off (default 127.0.0.1:8090)"
         )
         command.add_argument(
+            "--anonymous",
+            action="store_true",
+            help="let everyone who reaches a listener do everything, if nothing else authenticates clients",
+        )
+        command.add_argument(
             "--log-level", choices=("debug", "info", "warning", "error"), help="minimum level of log lines"
         )
     add_commands(commands)
@@ -272,6 +278,7 @@ def _flags(options: argparse.Namespace) -> dict[str, Any]:
     tables = {
         "cluster": {"namesrv": options.namesrv},
         "admin": {"listen": options.admin},
+        "auth": {"anonymous": "allow" if options.anonymous else None},
         "embedded": {"directory": options.embedded, "listen": options.embedded_listen},
     }
     if options.command == "demo":

@@ -12,11 +12,12 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource, SettingsError
 
+from protocol_negotiation.peer import HostPort
 from proxy.settings.cluster import ClientSignatures
 from proxy.settings.file_source import ConfigError, FileSource, read_file
 from proxy.settings.model import Settings
 
-__all__ = ["ConfigError", "Sources", "check_backend", "load"]
+__all__ = ["ConfigError", "Sources", "check_access", "check_backend", "load"]
 
 _VALUE_ERROR = "Value error, "
 
@@ -99,6 +100,25 @@ def check_backend(settings: Settings) -> None:
         raise ConfigError("auth.brokers needs cluster.access_key: brokers list their users for a super user only")
     if directory is None and settings.embedded.listen is not None:
         raise ConfigError("embedded.listen needs embedded.directory (--embedded DIR)")
+
+
+def check_access(settings: Settings) -> None:
+    """Check that listeners which other hosts reach authenticate their clients. Raises ConfigError.
+
+    Only the setting `auth.anonymous` permits listeners without authentication there.
+    """
+    if settings.auth.enabled or settings.auth.anonymous == "allow" or settings.tls.authenticates:
+        return
+    addresses = [item.address for item in settings.listen]
+    if settings.embedded.directory is not None and settings.embedded.listen is not None:
+        addresses.append(settings.embedded.listen)
+    exposed = [address for address in addresses if not HostPort.parse(address).is_local]
+    if exposed:
+        raise ConfigError(
+            f"{', '.join(exposed)}: other hosts can connect, and nothing authenticates them. Set auth.users (a file "
+            'with users), or auth.anonymous = "allow" (--anonymous) if everyone may do everything, or listen on '
+            "127.0.0.1"
+        )
 
 
 def _describe(error: Any) -> str:

@@ -88,6 +88,11 @@ class TlsSettings(SettingsTable):
         return self
 
     @property
+    def authenticates(self) -> bool:
+        """Whether every client has to present a certificate."""
+        return self.client_auth is ClientAuth.REQUIRED and self.mode is TlsMode.ENFORCING
+
+    @property
     def files(self) -> TlsFiles | None:
         """The files as an option of the negotiation layer; None without TLS."""
         if self.certificate is None or self.key is None or self.mode is TlsMode.DISABLED:

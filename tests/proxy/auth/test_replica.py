@@ -127,6 +127,12 @@ class GrpcClient:
             raise AssertionError("no status")
         return int((await calling).status.code)
 
+    async def telemetry(self, command: pb.TelemetryCommand) -> Any:
+        """Return the first response to a command on a new stream. Raises AioRpcError."""
+        stream = self.stub.Telemetry(metadata=self.metadata)
+        await stream.write(command)
+        return await soon(stream.read())
+
 
 TOPIC, GROUP = Resource(name="orders"), Resource(name="g")
 QUEUE = MessageQueue(topic=TOPIC, id=0)
@@ -221,10 +227,8 @@ async def test_telemetry_streams_and_settings(tmp_path: Path) -> None:
             ),
         ):
             client = GrpcClient(channel, credentials)
-            stream = client.stub.Telemetry(metadata=client.metadata)
-            await stream.write(command)
             with pytest.raises(grpc.aio.AioRpcError) as raised:
-                await soon(stream.read())
+                await client.telemetry(command)
             assert raised.value.code() is code
         assert not [client for client in app.grpc.clients if client.settings is not None]
         client = GrpcClient(channel, ALICE)

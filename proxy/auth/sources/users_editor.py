@@ -1,0 +1,156 @@
+"""Changes of Gantry's own users file. Comments and the order of the file remain."""
+
+import os
+import secrets
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from tomlkit.items import AoT, Table
+
+from proxy.auth.policy import Pattern, Role, format_actions, parse_actions
+from proxy.auth.sources.own_file import UsersFile, parse, read
+from remoting.permissions import Action
+
+GROUP_PREFIX = "@"
+_MODE = 0o600
+_SECRET_BYTES = 24
+
+
+class UsersEditor:
+    """The users file as a document. Raises ValueError from all methods, OSError from the constructor and `save`.
+
+    A subject is the name of a user, or `@` and the name of a group.
+    """
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        self._path = path
+        exists = path.exists() or not create
+        self._mode = path.stat().st_mode & 0o777 if exists else _MODE
+        self._document = tomlkit.parse(path.read_text(encoding="utf-8")) if exists else tomlkit.document()
+
+    @property
+    def content(self) -> UsersFile:
+        """The validated content."""
+        return read(str(self._path), tomlkit.dumps(self._document))
+
+    def create_user(self, name: str, role: Role, groups: Iterable[str], secret: str | None) -> str:
+        """Add a user and return the secret key, which is generated if None is given."""
+        users = self._owners("users")
+        if name in users:
+            raise ValueError(f"there is a user {name} already")
+        secret = secrets.token_urlsafe(_SECRET_BYTES) if secret is None else secret
+        table = tomlkit.table()
+        table["secret"] = secret
+        if role is not Role.NORMAL:
+            table["role"] = role.value
+        if groups := list(groups):
+            table["groups"] = groups
+        users[name] = table
+        return secret
+
+    def create_group(self, name: str, role: Role) -> None:
+        """Add a group."""
+        groups = self._owners("groups")
+        if name in groups:
+            raise ValueError(f"there is a group {name} already")
+        table = tomlkit.table()
+        table["role"] = role.value
+        groups[name] = table
+
+    def change_user(self, name: str, changes: Mapping[str, object]) -> None:
+        """Set keys of a user."""
+        table = self._owner(name)
+        for key, value in changes.items():
+            table[key] = value
+
+    def delete(self, subject: str) -> None:
+        """Remove a user or a group."""
+        self._owner(subject)
+        key = "groups" if subject.startswith(GROUP_PREFIX) else "users"
+        self._owners(key).remove(subject.removeprefix(GROUP_PREFIX))
+
+    def grant(
+        self, subject: str, actions: Iterable[str], resource: str, *, deny: bool = False, sources: Iterable[str] = ()
+    ) -> None:
+        """Add a policy."""
+        policy = tomlkit.table()
+        policy["resources"] = [str(Pattern.parse(resource))]
+        policy["actions"] = format_actions(parse_actions(actions)).split(",")
+        if deny:
+            policy["effect"] = "deny"
+        if sources := list(sources):
+            policy["sources"] = sources
+        owner = self._owner(subject)
+        policies = owner.get("policies")
+        if policies is None:
+            policies = owner["policies"] = tomlkit.aot()
+        if not isinstance(policies, AoT):
+            raise ValueError(f"{subject}: policies must be written as [[…policies]]")
+        policies.append(policy)
+
+    def revoke(self, subject: str, actions: Iterable[str], resource: str) -> int:
+        """Remove actions (none: all) of a resource from the policies; return the number of policies changed."""
+        pattern = str(Pattern.parse(resource))
+        removed = parse_actions(actions) if (actions := list(actions)) else frozenset((Action.ANY,))
+        policies = self._owner(subject).get("policies")
+        changed = 0
+        for policy in list(policies or ()):
+            resources = _texts(policy["resources"])
+            if pattern not in [str(Pattern.parse(text)) for text in resources]:
+                continue
+            present = parse_actions(_texts(policy["actions"]))
+            rest = frozenset() if Action.ANY in removed else _expanded(present) - removed
+            if rest == present:
+                continue
+            changed += 1
+            others = [text for text in resources if str(Pattern.parse(text)) != pattern]
+            if rest and others:
+                raise ValueError(f"the policy about {', '.join(resources)} has several resources: change the file")
+            if rest:
+                policy["actions"] = format_actions(rest).split(",")
+            elif others:
+                policy["resources"] = others
+            else:
+                policies.remove(policy)
+        return changed
+
+    def save(self) -> None:
+        """Validate and write the file: in one step, so that a reader never sees half of it."""
+        text = tomlkit.dumps(self._document)
+        parse([(str(self._path), text)])
+        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                os.fchmod(descriptor, self._mode)
+                file.write(text)
+                file.flush()
+                os.fsync(descriptor)
+            os.replace(name, self._path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    def _owners(self, key: str) -> Any:
+        if key not in self._document:
+            self._document[key] = tomlkit.table(is_super_table=True)
+        return self._document[key]
+
+    def _owner(self, subject: str) -> Table:
+        is_group = subject.startswith(GROUP_PREFIX)
+        owners, name = self._owners("groups" if is_group else "users"), subject.removeprefix(GROUP_PREFIX)
+        if name not in owners:
+            raise ValueError(f"there is no {'group' if is_group else 'user'} {name}")
+        owner: Table = owners[name]
+        return owner
+
+
+def _texts(value: object) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)  # type: ignore[call-overload,no-any-return]
+
+
+def _expanded(actions: frozenset[Action]) -> frozenset[Action]:
+    """Return the actions that ANY stands for."""
+    return frozenset(Action) - {Action.ANY} if Action.ANY in actions else actions
