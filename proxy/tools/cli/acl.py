@@ -41,7 +41,7 @@ async def run(options: argparse.Namespace) -> int:
 def _list(users: UsersEditor, subject: str | None, output: Output) -> None:
     content = users.content
     owners = {
-        **{name: user for name, user in sorted(content.users.items())},
+        **dict(sorted(content.users.items())),
         **{f"{GROUP_PREFIX}{name}": group for name, group in sorted(content.groups.items())},
     }
     if subject is not None and subject not in owners:

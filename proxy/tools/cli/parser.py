@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proxy.tools.cli import arguments
+from proxy.tools.cli import access_arguments, arguments
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -78,7 +78,8 @@ def add_commands(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None
     for name, summary, description, fill in _COMMANDS:
         command = commands.add_parser(name, help=summary, description=description)
         fill(command)
-        _add_common(command)
+        if name not in _WITHOUT_CONNECTION:
+            _add_common(command)
 
 
 def _add_common(command: argparse.ArgumentParser, default: object = None) -> None:
@@ -353,14 +354,37 @@ def _groups(command: argparse.ArgumentParser) -> None:
     _add_actions(command, _GROUP_ACTIONS)
 
 
-def _add_actions(command: argparse.ArgumentParser, actions: _Actions) -> None:
+def _users(command: argparse.ArgumentParser) -> None:
+    _add_actions(command, access_arguments.USER_ACTIONS, _add_file)
+    _add_file(command)
+
+
+def _acl(command: argparse.ArgumentParser) -> None:
+    _add_actions(command, access_arguments.ACL_ACTIONS, _add_file)
+    _add_file(command)
+
+
+def _add_file(command: argparse.ArgumentParser, default: object = None) -> None:
+    """Add the options of commands that change the users file."""
+    access_arguments.file_option(command, suppress=default is not None)
+    command.add_argument(
+        "--json",
+        action="store_true",
+        default=False if default is None else default,
+        help="print one JSON object per line",
+    )
+
+
+def _add_actions(
+    command: argparse.ArgumentParser, actions: _Actions, add_common: Callable[..., None] = _add_common
+) -> None:
     """Add the actions of a command. Its common options may stand before and after the action."""
     parsers = command.add_subparsers(dest="action", metavar="ACTION", parser_class=_Intermixed)
     command.set_defaults(action="list", all=False)
     for name, summary, description, fill in actions:
         action = parsers.add_parser(name, help=summary, description=description)
         fill(action)
-        _add_common(action, default=_UNSET)
+        add_common(action, default=_UNSET)
 
 
 def _export(command: argparse.ArgumentParser) -> None:
@@ -405,7 +429,11 @@ _COMMANDS: tuple[tuple[str, str, str, Callable[[argparse.ArgumentParser], None]]
     ("tail", "print messages of a topic without consuming them", _TAIL, _tail),
     ("topics", "list, show, create, change and delete topics", _TOPICS, _topics),
     ("groups", "list, show, create, change and delete consumer groups, and reset their offsets", _GROUPS, _groups),
+    ("users", "list, create, delete, enable and disable users", access_arguments.USERS, _users),
+    ("acl", "list, grant, revoke and explain permissions", access_arguments.ACL, _acl),
     ("export", "write topics, groups and messages to a file", _EXPORT, _export),
     ("import", "create topics, groups and messages from a file", _IMPORT, _import),
 )
+# These change files.
+_WITHOUT_CONNECTION = frozenset(("users", "acl"))
 COMMAND_NAMES = frozenset(name for name, *_ in _COMMANDS)

@@ -21,6 +21,8 @@ _MODULES = {
     "tail": "tailing",
     "topics": "topics",
     "groups": "groups",
+    "users": "users",
+    "acl": "acl",
     "export": "exporting",
     "import": "importing",
 }
@@ -47,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        _complain(f"{error.filename or options.endpoint}: {error.strerror or error}")
+        _complain(f"{error.filename or getattr(options, 'endpoint', None)}: {error.strerror or error}")
         return 1
     except KeyboardInterrupt:
         # Ctrl-C is the normal end of a command that follows a topic.

@@ -1,0 +1,119 @@
+"""`gantry users` and `gantry acl`."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from proxy.__main__ import main
+from proxy.auth.sources.own_file import parse
+from tests.proxy.auth.users import PLAIN_ACL, write
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "users.toml"
+
+
+def gantry(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    """Return exit status, stdout and stderr."""
+    status = main([str(word) for word in words])
+    done = capsys.readouterr()
+    return status, done.out, done.err
+
+
+def test_users_are_created_and_granted_permissions(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = gantry(capsys, "users", "create", "alice", "--file", file)
+    assert (status, out.splitlines()[0]) == (0, "access key: alice")
+    assert len(out.splitlines()[1].removeprefix("secret key: ")) >= 32
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert gantry(capsys, "users", "create", "@billing", "--role", "operator", "--file", file)[0] == 0
+    assert gantry(capsys, "acl", "grant", "alice", "Pub,Sub", "Topic:orders", "--file", file)[0] == 0
+    assert (
+        gantry(capsys, "acl", "grant", "@billing", "All", "*", "--deny", "--from", "10.0.0.0/8", "--file", file)[0] == 0
+    )
+    directory = parse([("users.toml", file.read_text())])
+    assert [str(policy) for policy in directory.users["alice"].policies] == ["allow Pub,Sub on Topic:orders"]
+    assert [str(policy) for policy in directory.groups["billing"].policies] == ["deny Any on * from 10.0.0.0/8"]
+    status, out, _ = gantry(capsys, "users", "--file", file, "--json")
+    assert [orjson.loads(line)["user"] for line in out.splitlines()] == ["alice", "@billing"]
+    status, out, _ = gantry(capsys, "acl", "list", "alice", "--file", file, "--json")
+    assert orjson.loads(out) == {
+        "user": "alice",
+        "effect": "allow",
+        "actions": "Pub,Sub",
+        "resources": "Topic:orders",
+        "sources": "",
+    }
+
+
+def test_explain_names_the_rule(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gantry(capsys, "users", "create", "alice", "--file", file)
+    gantry(capsys, "acl", "grant", "alice", "Sub", "Topic:orders*", "--from", "10.0.0.0/8", "--file", file)
+    explain = ("acl", "explain", "alice", "Sub", "Topic:orders-eu", "--file", file)
+    assert gantry(capsys, *explain, "--from", "10.1.2.3") == (
+        0,
+        f"allowed: allow Sub on Topic:orders* from 10.0.0.0/8 ({file}: users.alice)\n",
+        "",
+    )
+    assert gantry(capsys, *explain, "--from", "192.0.2.1") == (1, "denied: no rule applies\n", "")
+    gantry(capsys, "users", "disable", "alice", "--file", file)
+    assert gantry(capsys, *explain, "--from", "10.1.2.3")[1].startswith("denied: the user is disabled")
+    gantry(capsys, "users", "enable", "alice", "--file", file)
+    assert gantry(capsys, *explain, "--from", "10.1.2.3")[0] == 0
+    old = write(tmp_path / "plain_acl.yml", PLAIN_ACL)
+    assert gantry(capsys, "acl", "explain", "root-01", "Pub", "Topic:x", "--plain-acl", old)[0] == 0
+    assert gantry(capsys, "acl", "explain", "nobody", "Pub", "Topic:x", "--plain-acl", old)[0] == 1
+
+
+def test_revoke_removes_actions_and_policies(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gantry(capsys, "users", "create", "alice", "--file", file)
+    gantry(capsys, "acl", "grant", "alice", "Pub,Sub", "Topic:orders", "--file", file)
+    assert gantry(capsys, "acl", "revoke", "alice", "Topic:orders", "--actions", "Pub", "--file", file)[0] == 0
+    assert "Sub on Topic:orders" in str(parse([("f", file.read_text())]).users["alice"].policies[0])
+    assert gantry(capsys, "acl", "revoke", "alice", "Topic:orders", "--file", file)[0] == 0
+    assert parse([("f", file.read_text())]).users["alice"].policies == ()
+    status, _, error = gantry(capsys, "acl", "revoke", "alice", "Topic:orders", "--file", file)
+    assert (status, error) == (1, "gantry: alice has no such policy on Topic:orders\n")
+    assert gantry(capsys, "users", "delete", "alice", "--file", file)[0] == 0
+    assert parse([("f", file.read_text())]).users == {}
+
+
+def test_comments_of_the_file_remain(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(file, '# Our users.\n[users.alice]\nsecret = "secret-of-alice"  # rotated in May\n')
+    file.chmod(0o640)
+    gantry(capsys, "acl", "grant", "alice", "Pub", "Topic:orders", "--file", file)
+    text = file.read_text()
+    assert text.startswith("# Our users.\n")
+    assert "# rotated in May" in text
+    assert file.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("acl", "grant", "bob", "Pub", "Topic:x"), "there is no user bob"),
+        (("acl", "grant", "@ops", "Pub", "Topic:x"), "there is no group ops"),
+        (("acl", "grant", "alice", "Fly", "Topic:x"), "unknown action 'Fly'"),
+        (("acl", "grant", "alice", "Pub", "x"), "a resource is Topic:NAME"),
+        (("acl", "grant", "alice", "Pub", "Topic:x", "--from", "y"), "not an IP network"),
+        (("users", "create", "alice"), "there is a user alice already"),
+        (("users", "create", "a b"), "users.a b"),
+        (("users", "create", "carol", "--group", "none"), "there is no group 'none'"),
+    ],
+)
+def test_invalid_changes_are_refused(
+    file: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
+) -> None:
+    write(file, '[users.alice]\nsecret = "secret-of-alice"\n')
+    before = file.read_text()
+    status, _, error = gantry(capsys, *words, "--file", file)
+    assert status == 1
+    assert message in error
+    assert file.read_text() == before
+
+
+def test_the_file_has_to_be_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GANTRY_AUTH__USERS", raising=False)
+    assert gantry(capsys, "users")[0] == 2
+    assert gantry(capsys, "acl", "explain", "alice", "Pub", "Topic:x")[0] == 2
