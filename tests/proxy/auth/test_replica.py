@@ -129,9 +129,14 @@ class GrpcClient:
 
     async def telemetry(self, command: pb.TelemetryCommand) -> Any:
         """Return the first response to a command on a new stream. Raises AioRpcError."""
-        stream = self.stub.Telemetry(metadata=self.metadata)
-        await stream.write(command)
-        return await soon(stream.read())
+        stream = self.stub.Telemetry(_only(command), metadata=self.metadata)
+        return await soon(anext(aiter(stream)))
+
+
+async def _only(command: pb.TelemetryCommand) -> AsyncIterator[pb.TelemetryCommand]:
+    """Yield a command and leave the stream open."""
+    yield command
+    await asyncio.sleep(60)
 
 
 TOPIC, GROUP = Resource(name="orders"), Resource(name="g")
