@@ -1,7 +1,6 @@
 """A remoting connection: one end of a TCP connection over which both sides send requests.
 
-The same class serves clients, whose requests it passes to a handler, and speaks to brokers and name servers, to which
-it sends requests.
+The same class serves clients, whose requests it passes to a handler, and sends requests to brokers and name servers.
 """
 
 import asyncio
@@ -24,6 +23,7 @@ from remoting.frame import MAX_FRAME, Frame, FrameDecoder
 from remoting.memory_watch import LARGE
 from remoting.outcomes import error_response, response_of
 from remoting.pending_request import LostHandler, PendingRequest
+from remoting.tasks import isolated
 from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.remoting")
@@ -118,13 +118,12 @@ class RemotingConnection(FlowControl):
         self._held = 0
         # While the peer does not read: a time in seconds of the loop's clock, and the bytes that it had taken then.
         self._unread: tuple[float, int] | None = None
-        # The turns and the share of a client's connection; a server's replies are all handled at once.
+        # Of a client's connection; a server's replies are all handled at once.
         self._turns = turns if peer is not None else None
         self.share: Share = _UNSHARED if turns is None or peer is None else turns.join(peer.address)
         # Frames that wait; reads are paused meanwhile.
         self._backlog: deque[Frame] = deque()
-        # Whether a turn to process them is scheduled.
-        self._waiting = False
+        self._waiting = False  # whether a turn to process them is scheduled
         self._pending: dict[int, PendingRequest] = {}
         self._opaque = 0
         self._out: list[bytes] = []
@@ -179,8 +178,8 @@ class RemotingConnection(FlowControl):
         if self.cause is None:
             self.cause = CloseCause.PEER if error is None else CloseCause.RESET
         self.resume_sources()
-        # Before the pending requests fail, so that their retries do not choose this connection again.
-        self.on_close(self)
+        # First, so that retries of the pending requests do not choose this connection again.
+        isolated(self.on_close, self)
         pending, self._pending = self._pending, {}
         for request in pending.values():
             self._lose(request)
@@ -257,10 +256,10 @@ class RemotingConnection(FlowControl):
     def _on_capacity(self) -> None:
         if self._backlog and not self._waiting:
             self._waiting = True
-            if self._turns is None:
-                self.loop.call_soon(self.handle_more, math.inf)
-            else:
+            if self._turns is not None:
                 self._turns.add(self)
+                return
+            self.loop.call_soon(self.handle_more, math.inf)
 
     def handle_more(self, until: float) -> bool:
         """Process the next waiting frame, and more before the time `until`; return whether further ones can follow."""

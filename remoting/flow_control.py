@@ -13,6 +13,7 @@ from typing import Protocol, cast
 
 from remoting.frame import MAX_FRAME
 from remoting.memory_watch import UNWATCHED, MemoryWatch
+from remoting.tasks import isolated
 from remoting.timeout_wheel import TimeoutWheel
 
 # Seconds at the limit of in-flight requests after which they are treated as long polls.
@@ -153,7 +154,7 @@ class FlowControl(asyncio.Protocol):
         """Resume the sources that `pause_until_drained` paused."""
         sources, self._paused_sources = self._paused_sources, {}
         for source in sources:
-            source.resume()
+            isolated(source.resume)
 
     # In-flight requests. `RemotingConnection` counts them when they start.
 

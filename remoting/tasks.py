@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 _log = logging.getLogger("gantry")
@@ -23,6 +23,14 @@ def spawn_quietly(work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
     task = spawn(work)
     task.add_done_callback(_log_failure)
     return task
+
+
+def isolated(work: Callable[..., object], *arguments: object) -> None:
+    """Call a function for one of several clients; its failure is logged and does not affect the others."""
+    try:
+        work(*arguments)
+    except Exception:
+        _log.exception("%s failed", getattr(work, "__qualname__", work))
 
 
 def _log_failure(task: asyncio.Task[Any]) -> None:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from proxy.core.channel import Channel
+from remoting.tasks import isolated
 
 # Every Java client is in this producer group, for messages that the client library itself sends.
 INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
@@ -228,7 +229,7 @@ class ClientRegistry:
 
     def _notify(self, event: MembershipEvent) -> None:
         for listener in self.listeners:
-            listener(event)
+            isolated(listener, event)
 
 
 def _topics(consumer: ConsumerData) -> list[tuple[str, str]]:

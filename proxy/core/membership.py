@@ -21,7 +21,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted
 from remoting.names import RETRY_PREFIX
 from remoting.routes import TopicRoute
-from remoting.tasks import spawn_quietly
+from remoting.tasks import isolated, spawn_quietly
 
 # Clients send one heartbeat per broker of their routes; through a proxy these are repetitions of one heartbeat. An
 # equal heartbeat within this time is answered without further work.
@@ -163,7 +163,7 @@ def notify(core: Messaging, change: ConsumerGroupChange) -> None:
     for member in core.registry.members(Role.CONSUMER, change.group):
         if member.channel is not None:
             notice = commands.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": change.group})
-            member.channel.oneway(notice)
+            isolated(member.channel.oneway, notice)
 
 
 async def _subscribed(core: Messaging, topics: Collection[str]) -> set[str]:

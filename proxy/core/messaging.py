@@ -28,6 +28,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted, RemotingError
 from remoting.requests import REQUESTS, RequestSpec
+from remoting.tasks import isolated
 
 _log = logging.getLogger("gantry.messaging")
 
@@ -149,7 +150,7 @@ class Messaging:
         """Notify the listeners of changes of consumer groups."""
         for change in changes:
             for listener in self._listeners:
-                listener(self, change)
+                isolated(listener, self, change)
 
     def _done(self, context: Context, active: bool, reply: Reply) -> None:
         self.budget.used -= context.memory

@@ -26,7 +26,7 @@ from remoting.connection import CloseCause, Handler, RemotingConnection
 from remoting.flow_control import Limits
 from remoting.memory_watch import UNWATCHED, MemoryWatch
 from remoting.requests import REQUESTS
-from remoting.tasks import spawn_quietly
+from remoting.tasks import isolated, spawn_quietly
 from remoting.timeout_wheel import TimeoutWheel
 
 # Seconds between sweeps of idle connections and of members without heartbeats.
@@ -154,11 +154,11 @@ class RemotingFrontend:
             for channel in (*self.channels, *self.broker_channels):
                 # A client that waits for a long poll sends nothing.
                 if now - channel.read_at > idle_timeout and not channel.in_flight:
-                    channel.close(CloseCause.IDLE)
+                    isolated(channel.close, CloseCause.IDLE)
                 else:
-                    channel.check_unfinished_frame(frame_timeout)
-                    channel.check_unread_responses(unread_timeout)
-            membership.expire(self._core, now)
+                    isolated(channel.check_unfinished_frame, frame_timeout)
+                    isolated(channel.check_unread_responses, unread_timeout)
+            isolated(membership.expire, self._core, now)
 
     async def finish_requests(self, timeout: float) -> None:
         """Answer requests with GO_AWAY for a while, then stop reading and wait for in-flight requests.

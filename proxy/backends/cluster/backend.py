@@ -10,6 +10,7 @@ import anyio
 
 from protocol_negotiation.peer import UNIX_PREFIX
 from protocol_negotiation.tls_client import ClientTlsSource
+from proxy.backends.cluster.lookup_limit import LookupBudget, SharedLoad
 from proxy.backends.cluster.membership import Membership
 from proxy.backends.cluster.name_servers import NameServers
 from proxy.backends.cluster.replica_selector import Reader, ReplicaSelector, reader
@@ -29,7 +30,7 @@ from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, UnsupportedRequest
 from remoting.requests import REQUESTS, RequestSpec
 from remoting.routes import Replicas, TopicRoute
-from remoting.tasks import spawn, spawn_quietly
+from remoting.tasks import isolated, spawn, spawn_quietly
 from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.cluster")
@@ -42,6 +43,10 @@ _KEEPALIVE_BODY = b'{"clientID":"gantry-keepalive","consumerDataSet":[],"produce
 # Seconds for which an unknown broker name is not looked up again, and the maximum number of such names.
 _UNKNOWN_SECONDS = 1.0
 _MAX_UNKNOWN = 1_000
+# Refreshes for unknown brokers at once; after them, one per _UNKNOWN_SECONDS.
+_LOOKUP_BURST = 8
+# Seconds between refreshes after brokers were lost.
+_MIN_REFRESH_SECONDS = 0.2
 
 
 class ClusterBackend:
@@ -66,7 +71,11 @@ class ClusterBackend:
             settings.namesrv, wheel, settings.connect_timeout, self._upstreams, tls, signer
         )
         self._routes = RouteCache(
-            self._name_servers.route, self._loop.time, settings.route_refresh, settings.route_idle
+            self._name_servers.route,
+            self._loop.time,
+            settings.route_refresh,
+            settings.route_idle,
+            self._name_servers.topics,
         )
         self._table: dict[str, Replicas] = {}
         self._servers: dict[tuple[str, int, bool], ServerConnection] = {}
@@ -76,8 +85,15 @@ class ClusterBackend:
         self._membership = Membership(self._new_server, self._addresses, push, signer)
         self.selector = ReplicaSelector(self._loop.time)
         self._refreshing: asyncio.Task[None] | None = None
+        self._closed = False
         # Addresses of the brokers that deny Gantry's own requests.
         self.denied_by: set[str] = set()
+        # Refreshes for unknown brokers: a few at once, then one per interval, for which all look-ups wait.
+        self._lookups = LookupBudget(_LOOKUP_BURST, 1 / _UNKNOWN_SECONDS, self._loop.time)
+        self._lookup = SharedLoad(self.refresh_brokers, _UNKNOWN_SECONDS, self._loop.time)
+        # When the table was last loaded after a loss, in seconds, and whether another load is scheduled.
+        self._lost_at = -math.inf
+        self._refresh_scheduled = False
         # By broker name, the time in seconds at which no name server listed it.
         self._unknown: dict[str, float] = {}
 
@@ -98,6 +114,7 @@ class ClusterBackend:
 
     def close(self) -> None:
         """Close all connections."""
+        self._closed = True
         self._membership.close()
         self._name_servers.close()
         for server in self._servers.values():
@@ -178,6 +195,9 @@ class ClusterBackend:
                 await work()
             except RemotingError as error:
                 _log.warning("refreshing brokers and routes failed, the former ones stay in use: %s", error)
+            except Exception:
+                # Otherwise nothing would be refreshed any more, and the process would end.
+                _log.exception("refreshing brokers and routes failed")
 
     # Requests.
 
@@ -274,9 +294,22 @@ class ClusterBackend:
         )
 
     def _refresh_soon(self) -> None:
-        """Refresh the broker table after a broker was lost, unless a refresh is in progress."""
-        if self._refreshing is None:
-            self._start_refresh()
+        """Refresh the broker table after a broker was lost, at most once per _MIN_REFRESH_SECONDS."""
+        if self._refreshing is not None or self._refresh_scheduled:
+            return
+        now = self._loop.time()
+        delay = self._lost_at + _MIN_REFRESH_SECONDS - now
+        if delay > 0:
+            self._refresh_scheduled = True
+            self._loop.call_later(delay, self._refresh_scheduled_after_loss)
+            return
+        self._lost_at = now
+        self._start_refresh()
+
+    def _refresh_scheduled_after_loss(self) -> None:
+        self._refresh_scheduled = False
+        if not self._closed:
+            self._refresh_soon()
 
     async def _request_unknown(
         self,
@@ -310,7 +343,7 @@ class ClusterBackend:
         # A client that repeats requests to a removed broker must not load the name servers.
         refresh = self._loop.time() - self._unknown.get(broker, -math.inf) >= _UNKNOWN_SECONDS
         if refresh:
-            await self.refresh_brokers()
+            await (self.refresh_brokers() if self._lookups.take() else self._lookup.next())
         replicas = self._table.get(broker)
         if replicas is None:
             if refresh:
@@ -356,7 +389,7 @@ class ClusterBackend:
         )
         metrics.counter(
             "gantry_route_cache",
-            "Route look-ups (hit, miss) and loads from the name servers (refresh, error).",
+            "Route look-ups (hit, miss; listed: decided by the list of all topics) and loads (refresh, error).",
             "event",
             self._routes.counts,
         )
@@ -423,7 +456,7 @@ class ClusterBackend:
         for server in self._servers.values():
             connection = server.connection
             if connection is not None and now - connection.read_at > _KEEPALIVE / 2:
-                self._send_keepalive(server)
+                isolated(self._send_keepalive, server)
 
     def _send_keepalive(self, server: ServerConnection) -> None:
         heartbeat = commands.request(RequestCode.HEART_BEAT, body=_KEEPALIVE_BODY)

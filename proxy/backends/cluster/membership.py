@@ -167,7 +167,12 @@ class Membership:
         request = command.copy_with_response()
         if self._signer is not None:
             self._signer.sign_outgoing(channel, request)
-        server.request(request, _CONNECTION_TIMEOUT, future)
+        try:
+            server.request(request, _CONNECTION_TIMEOUT, future)
+        except Exception:
+            # The client's other brokers, and other clients at this one, must still be served.
+            _log.exception("a membership request to %s cannot be sent", server.address)
+            return _UNANSWERED
         name = RequestCode(command.code).name
         await asyncio.wait((future,), timeout=_REPLY_TIMEOUT)
         if not future.done():
@@ -256,8 +261,12 @@ class Membership:
         """Send the heartbeats of a connection's members at this broker; return whether all of them arrived."""
         members = list(connection.slots_by_channel)
         arrived = await asyncio.gather(
-            *(self._register_member(member, broker, connection, address) for member in members)
+            *(self._register_member(member, broker, connection, address) for member in members), return_exceptions=True
         )
+        for error in arrived:
+            if isinstance(error, Exception):
+                # The other members are registered; an attempt for this one would fail again.
+                _log.error("registering a member at %s failed", address, exc_info=error)
         return all(arrived)
 
     async def _register_member(

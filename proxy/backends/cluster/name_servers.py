@@ -12,12 +12,15 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import ServiceUnavailable, TopicNotExist, UnsupportedRequest
+from remoting.fastjson import load_object
 from remoting.routes import Replicas, TopicRoute, merge_clusters, merge_routes, parse, parse_cluster
 from remoting.tasks import spawn
 from remoting.timeout_wheel import TimeoutWheel
 
 # Seconds to wait for further name servers after the first reply.
 _STRAGGLER_TIMEOUT = 1.0
+# Not a request of clients, so that it is not in `RequestCode`.
+_GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
 # Request standard JSON instead of fastjson's dialect, whatever version our requests carry.
 _STANDARD_JSON = {"acceptStandardJsonOnly": "true"}
 
@@ -87,6 +90,20 @@ class NameServers:
             raise ServiceUnavailable(f"no name server can be reached: {'; '.join(map(str, answers))}")
         return merge_clusters(views)
 
+    async def topics(self) -> frozenset[str]:
+        """Return the names of all topics on the name servers that answer. Raises ServiceUnavailable if none does."""
+        answers = await asyncio.gather(*map(self._topics, self._servers), return_exceptions=True)
+        lists = [answer for answer in answers if not isinstance(answer, BaseException)]
+        if not lists:
+            raise ServiceUnavailable(f"no name server returned the list of topics: {'; '.join(map(str, answers))}")
+        return frozenset().union(*lists)
+
+    async def _topics(self, server: ServerConnection) -> frozenset[str]:
+        reply = await self._ask(server, _GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+        if reply.code != ResponseCode.SUCCESS:
+            raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
+        return frozenset(map(str, load_object(reply.body).get("topicList") or ()))
+
     async def _view(self, server: ServerConnection) -> dict[str, Replicas]:
         reply = await self._ask(server, RequestCode.GET_BROKER_CLUSTER_INFO, {})
         if reply.code != ResponseCode.SUCCESS:
@@ -111,7 +128,7 @@ class NameServers:
         for server in self._servers:
             server.close()
 
-    async def _ask(self, server: ServerConnection, code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
+    async def _ask(self, server: ServerConnection, code: int, fields: dict[str, str]) -> RemotingCommand:
         future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
         command = commands.request(code, dict(fields))
         if self._signer is not None:

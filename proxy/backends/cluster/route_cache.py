@@ -1,10 +1,11 @@
 """The route cache: cached routes are returned without waiting, and stay in use while name servers are unavailable."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 
-from remoting.errors import RemotingError, TopicNotExist
+from proxy.backends.cluster.lookup_limit import LookupBudget, SharedLoad
+from remoting.errors import Overloaded, RemotingError, TopicNotExist
 from remoting.routes import TopicRoute
 from remoting.tasks import spawn
 
@@ -12,6 +13,10 @@ from remoting.tasks import spawn
 _UNKNOWN_SECONDS = 1.0
 # Maximum number of concurrent refreshes, and of entries beyond which unknown topics are not cached.
 _MAX_REFRESHES = 32
+# Look-ups of unknown topics at once, and per second after them; seconds between loads of the list of topics, which
+# answers further ones.
+_UNKNOWN_BURST, _UNKNOWN_RATE = 64, 16.0
+_LIST_INTERVAL = 1.0
 _MAX_ENTRIES = 20_000
 # Seconds for which a cached route is kept although the name servers do not have the topic: a restarted name server has
 # no topics until the brokers register again.
@@ -26,7 +31,10 @@ class _Entry:
 
 
 class RouteCache:
-    """Routes by topic. `load` loads one; `clock` is in seconds.
+    """Routes by topic. `load` loads one, `load_names` the names of all topics; `clock` is in seconds.
+
+    Clients may invent topics: beyond a rate of look-ups without a result, one list of all topics per second decides
+    whether a topic exists. A look-up waits for that list, so that a topic that was just created is found.
 
     An entry is loaded again in the background every `refresh` seconds while it is in use, and dropped after `idle`
     seconds without use. If loading fails, the former route stays in use.
@@ -38,14 +46,17 @@ class RouteCache:
         clock: Callable[[], float],
         refresh: float,
         idle: float,
+        load_names: Callable[[], Awaitable[Container[str]]] | None = None,
     ) -> None:
         self._load = load
         self._clock = clock
         self._refresh = refresh
         self._idle = idle
+        self._unknown = LookupBudget(_UNKNOWN_BURST, _UNKNOWN_RATE, clock)
+        self._names = None if load_names is None else SharedLoad(load_names, _LIST_INTERVAL, clock)
         self._entries: dict[str, _Entry] = {}
         self._loading: dict[str, asyncio.Task[TopicRoute]] = {}
-        self.counts = {"hit": 0, "miss": 0, "refresh": 0, "error": 0}
+        self.counts = {"hit": 0, "miss": 0, "refresh": 0, "error": 0, "listed": 0}
 
     def cached(self, topic: str) -> TopicRoute | None:
         """Return the cached route or None."""
@@ -71,7 +82,24 @@ class RouteCache:
                 return entry.route
             if now - entry.loaded < _UNKNOWN_SECONDS:
                 raise TopicNotExist(f"No topic route info in name server for the topic: {topic}")
+        if topic not in self._loading and self._names is not None:
+            if not self._unknown.take():
+                await self._check_listed(topic, self._names)
+            else:
+                route = await asyncio.shield(self._start(topic))
+                self._unknown.put_back()
+                return route
         return await asyncio.shield(self._start(topic))
+
+    async def _check_listed(self, topic: str, names: SharedLoad[Container[str]]) -> None:
+        """Raise TopicNotExist if no name server lists the topic, Overloaded if they return no list."""
+        self.counts["listed"] += 1
+        try:
+            listed = topic in await names.next()
+        except RemotingError as error:
+            raise Overloaded(f"too many look-ups of unknown topics; try again later: {error}") from None
+        if not listed:
+            raise TopicNotExist(f"No topic route info in name server for the topic: {topic}")
 
     def remove(self, topic: str) -> None:
         """Remove a topic's route."""

@@ -38,6 +38,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, UnsupportedRequest
 from remoting.messages import StoredMessage
+from remoting.tasks import isolated
 
 _log = logging.getLogger("gantry.embedded")
 
@@ -186,11 +187,8 @@ class Broker:
             return
         self._next_sweep = now + _SWEEP_INTERVAL
         for channel in self.members.expired(now - self.settings.member_expiry):
-            try:
-                self.channel_closed(channel)
-                self._close_silent(channel)
-            except Exception:
-                _log.exception("removing a client without heartbeats failed")
+            isolated(self.channel_closed, channel)
+            isolated(self._close_silent, channel)
 
     def _wake_unlocked(self, now: int) -> None:
         while self._unlocks and self._unlocks[0][0] <= now:
@@ -219,11 +217,7 @@ class Broker:
             if channel.closed:
                 continue
             notice = commands.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, oneway=True)
-            try:
-                self.push(channel, notice)
-            except Exception:
-                # The other members must still be notified.
-                _log.exception("notifying %s failed", channel.peer.address)
+            isolated(self.push, channel, notice)
 
     def _push_to_producer(self, group: str, command: RemotingCommand) -> Channel | None:
         channel = self.members.next_producer(group)
@@ -275,19 +269,11 @@ class Broker:
         while self._appended or self._wakeups:
             appended, self._appended = self._appended, []
             for message in appended:
-                self._isolated(self._wake_pulls, message)
-                self._isolated(self._wake_pops, message)
+                isolated(self._wake_pulls, message)
+                isolated(self._wake_pops, message)
             wakeups, self._wakeups = self._wakeups, {}
             for key in wakeups:
-                self._isolated(self._wake_one, key, _fits_always)
-
-    @staticmethod
-    def _isolated(wake: Callable[..., None], *arguments: object) -> None:
-        """Wake polls; a failure concerns neither the sender of the message nor other polls."""
-        try:
-            wake(*arguments)
-        except Exception:
-            _log.exception("waking long polls failed")
+                isolated(self._wake_one, key, _fits_always)
 
     def _wake_pulls(self, message: StoredMessage) -> None:
         def fits(poll: LongPoll) -> bool:

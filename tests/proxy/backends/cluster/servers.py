@@ -21,6 +21,9 @@ from tests.proxy.fakes import Reply
 
 Answer = Callable[[RemotingCommand], RemotingCommand | None]
 
+# GET_ALL_TOPIC_LIST_FROM_NAMESERVER.
+_ALL_TOPICS = 206
+
 
 class Server:
     """A server that answers requests by `answer` (None: no response) and records the received ones."""
@@ -128,6 +131,8 @@ class Cluster:
         if command.code == RequestCode.DELETE_TOPIC_IN_NAMESRV:
             self.topics.pop(command.fields["topic"], None)
             return commands.success()
+        if command.code == _ALL_TOPICS:
+            return commands.success(body=orjson.dumps({"topicList": list(self.topics)}))
         if command.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
             return commands.response(3, remark="not a request for a name server")
         topic = command.fields["topic"]
@@ -161,4 +166,6 @@ async def running() -> AsyncIterator[Cluster]:
         # The event loop closes transports in callbacks.
         for _ in range(5):
             await asyncio.sleep(0)
-        assert all(set(name.codes) <= {105, 106, 216} for name in cluster.names), "not a request for a name server"
+        assert all(set(name.codes) <= {105, 106, _ALL_TOPICS, 216} for name in cluster.names), (
+            "not a request for a name server"
+        )

@@ -1,0 +1,62 @@
+"""Bounds of name server requests that clients cause by unknown names."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from remoting.tasks import spawn
+
+_Result = TypeVar("_Result")
+
+
+class LookupBudget:
+    """`burst` look-ups without a result at once, and `rate` per second. `clock` is in seconds."""
+
+    def __init__(self, burst: int, rate: float, clock: Callable[[], float]) -> None:
+        self._burst = burst
+        self._rate = rate
+        self._clock = clock
+        self._left = float(burst)
+        self._at = clock()
+
+    def take(self) -> bool:
+        """Take one look-up; return False if none is left."""
+        now = self._clock()
+        self._left = min(self._left + (now - self._at) * self._rate, self._burst)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+    def put_back(self) -> None:
+        """Return a look-up that had a result."""
+        self._left = min(self._left + 1, self._burst)
+
+
+class SharedLoad(Generic[_Result]):
+    """A load whose result many callers share; the next one begins at least `interval` seconds after the last."""
+
+    def __init__(self, load: Callable[[], Awaitable[_Result]], interval: float, clock: Callable[[], float]) -> None:
+        self._load = load
+        self._interval = interval
+        self._clock = clock
+        self._began = -interval
+        self._waiting: asyncio.Task[_Result] | None = None
+
+    async def next(self) -> _Result:
+        """Return the result of the next load; it begins at once, or when the interval is over."""
+        task = self._waiting
+        if task is None:
+            task = self._waiting = spawn(self._run())
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(task)
+
+    async def _run(self) -> _Result:
+        delay = self._began + self._interval - self._clock()
+        if delay > 0:
+            await asyncio.sleep(delay)
+        self._began = self._clock()
+        # Later callers need a later load: their names may be newer than this one's result.
+        self._waiting = None
+        return await self._load()
