@@ -99,8 +99,19 @@ def main() -> int:
     os.environ |= {DEPLOYMENTS_VARIABLE: arguments.on, "ATTACKS_COMPLETE": "1"}
     start = time.monotonic()
     options = ["-q", "-r", "N", "--no-header", "--tb=short", "-p", "no:cacheprovider", str(ROOT / _FOLDER)]
-    status = pytest.main([*options, *(["-k", arguments.only] if arguments.only else [])], plugins=[Recorder()])
-    outcomes = sorted(Recorder.outcomes.values(), key=lambda outcome: (outcome.figures.deployment, outcome.attack))
+    options += ["-k", arguments.only] if arguments.only else []
+    status: int = pytest.ExitCode.INTERRUPTED
+    try:
+        status = pytest.main(options, plugins=[Recorder()])
+    finally:
+        # Also of an interrupted run.
+        missed = _report(list(Recorder.outcomes.values()), time.monotonic() - start)
+    return 1 if missed or status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) else 0
+
+
+def _report(outcomes: list[Outcome], seconds: float) -> bool:
+    """Write and print the outcomes; return whether a bound was missed, or nothing ran."""
+    outcomes.sort(key=lambda outcome: (outcome.figures.deployment, outcome.attack))
     REPORT.parent.mkdir(exist_ok=True)
     REPORT.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
     print()
@@ -108,9 +119,9 @@ def main() -> int:
     missed = [outcome for outcome in outcomes if outcome.error]
     for outcome in missed:
         print(f"\nMISSED {outcome.attack} ({outcome.figures.deployment}):", outcome.error.splitlines()[-1])
-    print(f"\n{REPORT.relative_to(ROOT)} has all figures; {time.monotonic() - start:.0f} s")
+    print(f"\n{REPORT.relative_to(ROOT)} has all figures; {seconds:.0f} s")
     print(f"{len(outcomes) - len(missed)} passed, {len(missed)} failed")
-    return 1 if missed or status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or not outcomes else 0
+    return bool(missed) or not outcomes
 
 
 if __name__ == "__main__":
