@@ -60,9 +60,10 @@ docs: install
 	$(BIN)/python -m docs.generate
 	$(BIN)/python -m docs.build
 
-# The matrix of official clients through the one port; BACKEND=embedded runs it without a cluster.
+# The matrix of official clients through the one port; BACKEND=embedded runs it without a cluster, ACL=on with users whom
+# the backend keeps, and credentials of each client.
 clients: install
-	$(BIN)/python -m tests.clients.run --backend $(BACKEND)
+	$(BIN)/python -m tests.clients.run --backend $(BACKEND) $(if $(filter on,$(ACL)),--acl)
 
 # Limits, codes and texts of the official Java proxy and of Gantry side by side.
 limits: install

@@ -1,8 +1,9 @@
 """`make clients`: every official client through the one port, plain and TLS.
 
-    python -m tests.clients.run [--backend cluster|embedded] [--only TEXT …] [--list]
+    python -m tests.clients.run [--backend cluster|embedded] [--acl] [--only TEXT …] [--list]
 
-The backend is a real cluster of two brokers, or the embedded broker.
+The backend is a real cluster of two brokers, or the embedded broker. With --acl it keeps users, by whom Gantry
+authenticates the clients; they have one without administrative permissions.
 
 Remoting and gRPC clients use the same port. Clients that verify its certificate trust the authority that signed it.
 Clients that name no broker reach the second broker through the proxy's second listener.
@@ -13,6 +14,7 @@ and clients that bypass the proxy is in neither.
 """
 
 import argparse
+import os
 import re
 import signal
 import subprocess
@@ -27,6 +29,7 @@ from urllib.request import urlopen
 import trustme
 
 from analytics.session import session
+from remoting.signature import Credentials
 from tests.clients.agreement import Agreement, Samples, compare
 from tests.cluster.servers import HOST, PEERS, Cluster, Failed, Gantry
 from tests.ports import free_port
@@ -34,6 +37,16 @@ from tests.ports import free_port
 _MATRIX = PEERS.with_name("matrix")
 # Rows of the matrix query messages of the trace topic, and use SQL filters.
 _CLUSTER = ("--second-broker", "--fast-timers")
+# With --acl: the kit's super users, the clients' user, and its permissions.
+_ADMIN, _INNER = Credentials("admin", "admin-secret-1"), Credentials("inner", "inner-secret-1")
+_USER = Credentials("clients", "clients-secret-1")
+_GRANTS = ("Topic:*=Pub,Sub,Get", "Group:*=Sub,Get,Update")
+_AUTH = """
+        [auth]
+        brokers = true
+"""
+# Seconds after which Gantry certainly knows a new user.
+_USERS_INTERVAL = 5.0
 # Seconds to stop.
 _CLOSING = re.compile(r"(\d+) passed, (\d+) failed")
 _AUTHORITY = "authority.pem"
@@ -48,6 +61,7 @@ def main() -> int:
     """Run the matrix; return 0 if every row passed, and records and metrics agree."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", choices=("cluster", "embedded"), default="cluster")
+    parser.add_argument("--acl", action="store_true", help="require credentials at the backend; all clients have some")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="rows whose label holds this text")
     parser.add_argument("--jobs", default="2", help="rows to run side by side")
     parser.add_argument("--json", default="build/clients.jsonl", metavar="FILE")
@@ -61,7 +75,10 @@ def main() -> int:
         if options.list:
             return subprocess.run(_matrix(directory, HOST, options.only, "--list")).returncode
         metrics_port = free_port()
-        with _BACKENDS[options.backend](directory, _observed(directory, metrics_port)) as gantry:
+        if options.acl:
+            os.environ.update(PEERS_ACCESS_KEY=_USER.access_key, PEERS_SECRET_KEY=_USER.secret_key)
+        observed = _observed(directory, metrics_port)
+        with _BACKENDS[options.backend](directory, observed, options.acl) as gantry:
             words = ("--ca", str(directory / _AUTHORITY), "--jobs", options.jobs, "--json", options.json)
             status, passed, failed = _rows(_matrix(directory, gantry.address, options.only, *words))
             metrics = _last_metrics(f"http://{HOST}:{metrics_port}/metrics")
@@ -99,11 +116,18 @@ def _matrix(directory: Path, address: str, only: list[str], *words: str) -> list
 
 
 @contextmanager
-def _before_a_cluster(directory: Path, observed: str) -> Iterator[Gantry]:
+def _before_a_cluster(directory: Path, observed: str, acl: bool) -> Iterator[Gantry]:
     port, door = free_port(), free_port()
+    identity = f"""
+        [cluster]
+        access_key = "{_INNER.access_key}"
+        secret_key = "{_INNER.secret_key}"
+        {_AUTH}
+    """
     config = f"""
         {observed}
         {_tls(directory)}
+        {identity if acl else ""}
 
         [[listen]]
         address = "{HOST}:{port}"
@@ -113,15 +137,23 @@ def _before_a_cluster(directory: Path, observed: str) -> Iterator[Gantry]:
         broker = "broker-b"
     """
     with (
-        Cluster(directory, *_CLUSTER) as cluster,
+        Cluster(directory, *_CLUSTER, *(("--acl",) if acl else ())) as cluster,
         Gantry(directory, cluster.namesrv, config, port, listen=False) as gantry,
     ):
+        if acl:
+            cluster.user(_USER.access_key, _USER.secret_key, *_GRANTS)
+            # Until Gantry knows the user, the clients would be denied.
+            time.sleep(_USERS_INTERVAL)
         yield gantry
 
 
 @contextmanager
-def _embedded(directory: Path, observed: str) -> Iterator[Gantry]:
+def _embedded(directory: Path, observed: str, acl: bool) -> Iterator[Gantry]:
     port = free_port()
+    super_user = f"""
+        super_user = "{_ADMIN.access_key}"
+        super_secret = "{_ADMIN.secret_key}"
+    """
     # The same transaction check interval as in the cluster.
     config = f"""
         {observed}
@@ -132,10 +164,16 @@ def _embedded(directory: Path, observed: str) -> Iterator[Gantry]:
         listen = "{HOST}:{port}"
         transaction_timeout = 2
         transaction_interval = 3
+        {super_user + _AUTH if acl else ""}
     """
     with Gantry(directory, "", config) as gantry:
-        adopt = (sys.executable, str(PEERS), "adopt", str(port), "--pid", str(gantry.pid), "--dir", str(directory))
+        adopt = [sys.executable, str(PEERS), "adopt", str(port), "--pid", str(gantry.pid), "--dir", str(directory)]
+        if acl:
+            adopt += ["--admin", _ADMIN.access_key, _ADMIN.secret_key]
         subprocess.run(adopt, check=True, stdout=subprocess.DEVNULL)
+        if acl:
+            Cluster(directory).user(_USER.access_key, _USER.secret_key, *_GRANTS)
+            time.sleep(_USERS_INTERVAL)
         yield gantry
 
 

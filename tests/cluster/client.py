@@ -393,10 +393,15 @@ def lists(client: Client, group: str, *members: str) -> Callable[[], Awaitable[b
 
 
 async def create_topic(
-    broker: str, name: str, queues: int = 1, kind: str = "NORMAL", credentials: Credentials | None = None
+    broker: str,
+    name: str,
+    queues: int = 1,
+    kind: str = "NORMAL",
+    credentials: Credentials | None = None,
+    exact: bool = False,
 ) -> str:
-    """Create a topic of a unique name at this broker; return the name."""
-    topic = unique(name)
+    """Create a topic of a unique name, or with `exact` of this name, at this broker; return the name."""
+    topic = name if exact else unique(name)
     fields = {
         "topic": topic,
         "defaultTopic": "TBW102",

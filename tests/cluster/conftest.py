@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.backends import Backend, backends_of, parameters
-from tests.cluster.reports import add_logs
+from tests.cluster.reports import add_logs, show_figures
 from tests.cluster.servers import Cluster, Gantry, started
 from tests.proxy.embedded.embedded_cluster import EmbeddedCluster, InProcess
 
@@ -65,3 +65,4 @@ def replica(cluster: Cluster | EmbeddedCluster, tmp_path_factory: pytest.TempPat
 
 
 pytest_runtest_makereport = add_logs
+pytest_terminal_summary = show_figures

@@ -30,3 +30,5 @@ def show_figures(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("measured")
         for text in _figures:
             terminalreporter.line(text)
+        # Each directory's conftest may have the hook.
+        _figures.clear()

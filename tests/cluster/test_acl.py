@@ -6,13 +6,17 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import orjson
 import pytest
 
+from protos.apache.rocketmq.v2 import definition_pb2 as d
+from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.core.signing import Signer
 from remoting.codes import RequestCode, ResponseCode
@@ -33,7 +37,8 @@ from tests.cluster.client import (
 from tests.cluster.grpc.consumer import Consumer, codes
 from tests.cluster.grpc.replica import Replica
 from tests.cluster.reports import figure
-from tests.cluster.servers import PEERS, Cluster, Gantry, eventually, started
+from tests.cluster.servers import HOST, PEERS, Cluster, Gantry, eventually, started
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 
@@ -65,6 +70,14 @@ def gantry(secured: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield gantry
 
 
+@pytest.fixture(scope="module")
+def judging(secured: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
+    """A replica that authenticates clients itself, by the brokers' users."""
+    config = _IDENTITY + "[auth]\nbrokers = true\n"
+    with Gantry(tmp_path_factory.mktemp("judging"), secured.namesrv, config) as gantry:
+        yield gantry
+
+
 def _broker(secured: Cluster, name: str = "broker", user: Credentials = ADMIN) -> Client:
     return Client(secured.addresses[name], credentials=user)
 
@@ -77,10 +90,6 @@ async def _topic(secured: Cluster, name: str, queues: int = 1, kind: str = "NORM
     topic = unique(name)
     await anyio.to_thread.run_sync(secured.topic, topic, queues, kind)
     return topic
-
-
-async def _topic_of_one_broker(secured: Cluster, name: str, kind: str = "NORMAL") -> str:
-    return await create_topic(secured.broker, name, 2, kind, ADMIN)
 
 
 # The credentials of clients.
@@ -126,42 +135,46 @@ async def test_requests_without_permission_are_denied(
         assert await alice.consumers(group) == [], "a denied client is no member here either"
 
 
-_CLIENTS = ("java-remoting", "go-remoting", "java-grpc", "go-grpc")
+_GO = ("go-remoting", "go-grpc")
+_CLIENTS = ("java-remoting", "java-grpc", *_GO)
 
 
-def _run_clients(gantry: Gantry, user: Credentials, runs: Sequence[tuple[str, ...]]) -> list[tuple[int, str]]:
+def _run_clients(gantry: Gantry, runs: Sequence[tuple[Credentials, tuple[str, ...]]]) -> list[tuple[int, str]]:
     """Run official clients at the same time; return the exit status and the output of each."""
-    environment = {**os.environ, "PEERS_ACCESS_KEY": user.access_key, "PEERS_SECRET_KEY": user.secret_key}
 
-    def run(words: tuple[str, ...]) -> tuple[int, str]:
-        command: list[str | Path] = [
-            sys.executable,
-            PEERS,
-            "client",
-            *words,
-            "--endpoint",
-            gantry.address,
-            "--timeout",
-            "90",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment)
+    def run(run: tuple[Credentials, tuple[str, ...]]) -> tuple[int, str]:
+        user, words = run
+        environment = {**os.environ, "PEERS_ACCESS_KEY": user.access_key, "PEERS_SECRET_KEY": user.secret_key}
+        command: list[str | Path] = [sys.executable, PEERS, "client", *words, "--endpoint", gantry.address]
+        done = subprocess.run(
+            [*command, "--timeout", "90"], capture_output=True, text=True, timeout=180, env=environment
+        )
         return done.returncode, (done.stdout + done.stderr)[-3000:]
 
     with ThreadPoolExecutor(len(runs)) as pool:
         return list(pool.map(run, runs))
 
 
-async def test_official_clients_with_credentials_send_and_receive(secured: Cluster, gantry: Gantry) -> None:
-    runs: list[tuple[str, ...]] = []
-    for name in _CLIENTS:
-        # The Go client names no broker, so that the topic has only one.
-        topic = await _topic_of_one_broker(secured, name)
-        runs.append((name, "roundtrip", "6", "--topic", topic, "--group", f"g-{topic}"))
-    topic = await _topic_of_one_broker(secured, "checked", "TRANSACTION")
-    runs.append(("go-grpc", "roundtrip", "3", "--kind", "transaction-check", "--topic", topic, "--group", f"g-{topic}"))
-    results = await anyio.to_thread.run_sync(_run_clients, gantry, ALICE, runs)
-    for words, (status, output) in zip(runs, results, strict=True):
-        assert status == 0, f"{words}: {output}"
+async def test_official_clients(secured: Cluster, judging: Gantry) -> None:
+    """Send and receive with credentials; fail with a wrong secret, and without permission."""
+    # The Go client names no broker, so that each topic has only one.
+    topics = {name: await create_topic(secured.broker, name, 2, credentials=ADMIN) for name in _CLIENTS}
+    checked = await create_topic(secured.broker, "checked", 1, "TRANSACTION", ADMIN)
+
+    def words(name: str, action: str, topic: str, count: int, *more: str) -> tuple[str, ...]:
+        return (name, action, str(count), "--topic", topic, "--group", f"g-{topic}", *more)
+
+    runs = [(ALICE, words(name, "roundtrip", topic, 6)) for name, topic in topics.items()]
+    runs.append((ALICE, words("go-grpc", "roundtrip", checked, 3, "--kind", "transaction-check")))
+    wrong = Credentials(ALICE.access_key, "wrong")
+    denied = [(user, words(name, "produce", topics[name], 1)) for name in _GO for user in (wrong, BOB)]
+    results = await anyio.to_thread.run_sync(_run_clients, judging, [*runs, *denied])
+    for (_, arguments), (status, output) in zip(runs, results, strict=False):
+        assert status == 0, f"{arguments}: {output}"
+    for (_, arguments), (status, output) in zip(denied, results[len(runs) :], strict=True):
+        assert status != 0, f"{arguments}: {output}"
+        # The remoting client reports a denied route as a missing one.
+        assert any(text in output for text in ("CODE: 16", "not found", "UNAUTHORIZED", "FORBIDDEN")), output
 
 
 # Requests of Gantry itself.
@@ -230,35 +243,33 @@ async def test_grpc_messages_are_renewed(secured: Cluster) -> None:
     topic = await _topic(secured, "renewed")
     async with (
         Replica(
-            secured.namesrv, unique("a"), Signer(INNER), min_polling=0.1, min_invisible=1.0, renewal=3.0
+            secured.namesrv, unique("a"), Signer(INNER), min_polling=0.1, min_invisible=1.0, renewal=2.0
         ) as replica,
         Consumer(replica.address, unique("group"), topic) as consumer,
     ):
         await consumer.receive(wait=0.1)
         await consumer.send(b"0")
         [message] = await consumer.receive_all(1, auto_renew=True)
-        assert await consumer.receive(wait=8) == []
+        assert await consumer.receive(wait=5) == []
         assert codes(await consumer.ack(message)) == [Code.OK] * 2
 
 
-async def test_memberships_are_shared_by_the_sync_topic(
-    secured: Cluster, gantry: Gantry, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    group = unique("group")
-    with Gantry(tmp_path_factory.mktemp("replica"), secured.namesrv, _IDENTITY) as replica:
-        # Without a topic, so that no broker has the member: the other replica knows it by the sync topic only.
-        async with _client(gantry) as member, _client(replica) as observer:
+async def test_memberships_are_announced_on_the_sync_topic(secured: Cluster, gantry: Gantry) -> None:
+    """Other proxies read there; the topic is created, written to and read with Gantry's credentials."""
+    sync, group = "DefaultHeartBeatSyncerTopic", unique("group")
+    async with _client(gantry) as member, AsyncExitStack() as stack:
+        readers = [
+            await stack.enter_async_context(Client(secured.addresses[name], broker=broker, credentials=ADMIN))
+            for name, broker in (("broker", "broker-a"), ("broker-b", "broker-b"))
+        ]
 
-            async def known() -> bool:
-                # Only changes are announced, and a replica that has just started misses the first ones.
-                leaving = {"clientID": member.client_id, "consumerGroup": group}
-                await member.get(RequestCode.UNREGISTER_CLIENT, leaving)
-                await member.heartbeat({group: []})
-                return await observer.consumers(group) == [member.client_id]
+        async def announced() -> bool:
+            found = [message for reader in readers for message in await reader.pull(sync, unique("reader"), wait=100)]
+            return any(group.encode() in message.body for message in found)
 
-            await wait_until(known, "the member at the other replica", pause=0.5)
-            member.abort()
-            await wait_until(lists(observer, group), "its departure at the other replica")
+        await member.heartbeat({group: []})
+        await wait_until(announced, "the announcement")
+    assert f"topic {sync} from broker" not in gantry.log.read_text(), "it is read without failures"
 
 
 async def test_wrong_credentials_are_reported(secured: Cluster, tmp_path: Path) -> None:
@@ -283,21 +294,106 @@ async def test_gantry_signs_for_its_clients_in_mode_check(
             assert f"__BORNHOST\x01{client.local_address}" in message.properties
 
 
-async def test_revoked_permission_is_denied_by_the_brokers(secured: Cluster, gantry: Gantry) -> None:
-    carol = Credentials("carol", "carol-secret-1")
+async def _put_acl(secured: Cluster, user: str, topic: str, decision: str) -> None:
+    entry = {"resource": f"Topic:{topic}", "actions": ["Pub"], "decision": decision}
+    body = {"subject": f"User:{user}", "policies": [{"policyType": "Custom", "entries": [entry]}]}
+    for name in ("broker", "broker-b"):
+        async with _broker(secured, name) as admin:
+            await admin.get(_UPDATE_ACL, {"subject": f"User:{user}"}, orjson.dumps(body))
+
+
+@pytest.mark.parametrize("judge", ["brokers", "gantry"])
+async def test_revoked_permission_is_denied_within_seconds(
+    secured: Cluster, gantry: Gantry, judging: Gantry, judge: str
+) -> None:
+    carol = Credentials(f"carol-{judge}", "carol-secret-1")
     topic = await _topic(secured, "revoked")
     await anyio.to_thread.run_sync(secured.user, carol.access_key, carol.secret_key, f"Topic:{topic}=Pub")
-    async with _client(gantry, carol) as client, _broker(secured) as admin:
-        await client.send(topic, b"permitted")
-        deny = [{"resource": f"Topic:{topic}", "actions": ["Pub"], "decision": "Deny"}]
-        body = {"subject": "User:carol", "policies": [{"policyType": "Custom", "entries": deny}]}
-        begin = time.monotonic()
-        await admin.get(_UPDATE_ACL, {"subject": "User:carol"}, orjson.dumps(body))
+    async with (
+        _client(gantry if judge == "brokers" else judging, carol) as client,
+        Consumer(judging.address, unique("group"), topic) as grpc_client,
+    ):
+        grpc_client.metadata = (*grpc_client.metadata, *_authorization(carol))
 
-        async def denied() -> bool:
+        async def remoting() -> bool:
             fields = v2(client.named(send_fields(topic)))
-            reply = await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x")
-            return reply.code == ResponseCode.NO_PERMISSION
+            return (await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x")).code == ResponseCode.SUCCESS
 
-        await wait_until(denied, "the denial")
-        figure(f"a permission revoked at the broker is denied after {time.monotonic() - begin:.2f} s")
+        async def over_grpc() -> bool:
+            message = d.Message(
+                topic=grpc_client.topic, body=b"x", system_properties=d.SystemProperties(message_id=unique("01"))
+            )
+            response = await grpc_client.call("SendMessage", pb.SendMessageRequest(messages=[message]))
+            assert response.status.code in (Code.OK, Code.FORBIDDEN, Code.UNAUTHORIZED), response
+            return bool(response.status.code == Code.OK)
+
+        for protocol, permitted in {"remoting": remoting, "grpc": over_grpc}.items():
+            if judge == "brokers" and protocol == "grpc":
+                continue
+            # Users are new to Gantry, too.
+            await wait_until(permitted, "the permission")
+            begin = time.monotonic()
+            await _put_acl(secured, carol.access_key, topic, "Deny")
+
+            async def denied() -> bool:
+                return not await permitted()  # noqa: B023  # used in this iteration only
+
+            await wait_until(denied, "the denial")
+            took = time.monotonic() - begin
+            figure(f"a permission revoked at the brokers is denied by {judge} over {protocol} after {took:.2f} s")
+            await _put_acl(secured, carol.access_key, topic, "Allow")
+
+
+def _authorization(user: Credentials) -> tuple[tuple[str, str], ...]:
+    """Return the metadata of a signed gRPC request."""
+    date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    signature = user.key.digest(date.encode()).hex()
+    text = f"MQv2-HMAC-SHA1 Credential={user.access_key}, SignedHeaders=x-mq-date-time, Signature={signature}"
+    return (("x-mq-date-time", date), ("authorization", text))
+
+
+# The embedded broker.
+
+
+async def test_mqadmin_manages_the_users_of_the_embedded_broker(tmp_path: Path) -> None:
+    port = free_port()
+    config = f"""
+        [embedded]
+        directory = "{tmp_path / "store"}"
+        listen = "{HOST}:{port}"
+        super_user = "{ADMIN.access_key}"
+        super_secret = "{ADMIN.secret_key}"
+
+        [auth]
+        brokers = true
+    """
+    with Gantry(tmp_path, "", config) as gantry:
+        adopt = ("adopt", str(port), "--pid", str(gantry.pid), "--admin", ADMIN.access_key, ADMIN.secret_key)
+        kit = tmp_path / "kit"
+        await anyio.run_process([sys.executable, str(PEERS), *adopt, "--dir", str(kit)])
+        embedded = Cluster(kit).adopt()
+
+        async def mqadmin(*words: str) -> str:
+            return await anyio.to_thread.run_sync(embedded.admin, *words)
+
+        await mqadmin("createUser", "-c", "DefaultCluster", "-u", "alice", "-p", ALICE.secret_key)
+        await mqadmin(
+            *("createAcl", "-c", "DefaultCluster", "-s", "User:alice", "-r", "Topic:orders", "-a", "Pub,Sub"),
+            *("-d", "Allow"),
+        )
+        async with Client(f"{HOST}:{port}", credentials=ADMIN) as admin, _client(gantry) as alice:
+            await create_topic(admin.address, "orders", credentials=ADMIN, exact=True)
+
+            async def permitted() -> bool:
+                fields = v2(alice.named(send_fields("orders")))
+                return (await alice.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x")).code == ResponseCode.SUCCESS
+
+            await wait_until(permitted, "the permission")
+            for denied in (
+                await alice.ask(RequestCode.SEND_MESSAGE_V2, v2(alice.named(send_fields("bills"))), b"x"),
+                await alice.ask(RequestCode.GET_ALL_TOPIC_CONFIG),
+            ):
+                assert denied.code == ResponseCode.NO_PERMISSION, described(denied)
+        async with Client(f"{HOST}:{port}", credentials=ALICE) as direct:
+            for code in (RequestCode.AUTH_LIST_USER, RequestCode.AUTH_LIST_ACL):
+                assert (await direct.ask(code)).code == ResponseCode.NO_PERMISSION

@@ -35,7 +35,7 @@ class Consumer:
         window = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536)]
         self._channel = grpc.aio.insecure_channel(address, options=window)
         self.stub: Any = MessagingServiceStub(self._channel)
-        self.metadata = (
+        self.metadata: tuple[tuple[str, str], ...] = (
             ("x-mq-client-id", client_id or unique("grpc-client")),
             ("x-mq-language", "PYTHON"),
             ("x-mq-client-version", "5.1.1"),
