@@ -10,6 +10,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,6 +30,7 @@ from proxy.auth.audit import to_file
 from proxy.auth.broker_decisions import BrokerDecisions
 from proxy.auth.sources.brokers import BrokerSource
 from proxy.auth.sources.source import Source
+from proxy.auth.stored_messages import StoredMessages
 from proxy.backends.cluster.backend import ClusterBackend
 from proxy.backends.embedded_node import Node
 from proxy.core import membership
@@ -39,7 +41,7 @@ from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.connections import ConnectionListener
 from proxy.core.forwarding import forward
 from proxy.core.handlers import HANDLERS
-from proxy.core.messaging import Messaging
+from proxy.core.messaging import Handling, Messaging
 from proxy.core.push_relay import relay
 from proxy.core.remoting_channel import RemotingChannel
 from proxy.core.signing import Signer
@@ -110,6 +112,7 @@ class App:
         self.tracing = self._new_tracing()
         # None while authentication is off.
         self.authority = assembly.authority(settings.auth, self._user_sources())
+        self.stored_messages = None if self.authority is None else StoredMessages(self.authority)
         self.core = self._new_core()
         self.core.signer = self._new_signer()
         self.overload = self._new_overload()
@@ -154,7 +157,7 @@ class App:
         self._listeners = self._new_listeners()
         self._heartbeat_sync: HeartbeatSync | None = None
         # Last, so that no later failure leaves a store open.
-        push = CountedPush(relay)
+        push = CountedPush(relay if self.stored_messages is None else self.stored_messages.check_push(relay))
         self.metrics.add(push.read)
         directory = settings.embedded.directory
         self._node = None if directory is None else Node(settings, directory, push)
@@ -192,16 +195,22 @@ class App:
             passes = self.settings.cluster.client_signatures is ClientSignatures.PASS
             decides = BrokerDecisions(self.authority) if passes else self.authority
             checks = (well_formed, decides, *checks[1:])
-        return Messaging(
+        handlers: dict[int, Handling] = {**HANDLERS, RequestCode.END_TRANSACTION: transactions}
+        if self.stored_messages is not None:
+            handlers[RequestCode.CONSUMER_SEND_MSG_BACK] = self.stored_messages.send_back
+        core = Messaging(
             self.settings,
             self.registry,
-            {**HANDLERS, RequestCode.END_TRANSACTION: transactions},
+            handlers,
             forward,
             checks if self.tracing is None else (*checks, self.tracing.begin),
             (self.metrics.observe, *request_logs.observers(self.settings.logs)),
             (membership.notify, self._count_change, self._announce_change),
             ListenerRoutes(),
         )
+        if self.stored_messages is not None:
+            core.reply_guards = self.stored_messages.reply_guards
+        return core
 
     def _user_sources(self) -> list[Source]:
         auth = self.settings.auth
@@ -266,7 +275,10 @@ class App:
         address = self.settings.embedded.listen
         if address is None:
             return None
-        accept = partial(self.remoting.accept_at_broker, node.entrance, node.client_left)
+        entrance = node.entrance
+        if self.stored_messages is not None:
+            entrance = replace(entrance, serve=partial(self.stored_messages.serve_at_broker, self.core, entrance.serve))
+        accept = partial(self.remoting.accept_at_broker, entrance, node.client_left)
         listener = broker_listener(
             address,
             self.settings,

@@ -44,7 +44,7 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
     the topic and the group that it names, or on the cluster.
     """
     needs = _derived(spec) if spec.needs is None else spec.needs
-    group = fields.get("consumerGroup", "")
+    group = fields.get("consumerGroup") or fields.get("group", "")
     for need in needs.fields:
         name = fields.get(need.field, "") if need.field is not None else ""
         if need.optional and not name:
@@ -52,7 +52,7 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
         if spec.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and name == DEFAULT_TOPIC:
             # Every producer of a topic that does not exist yet asks for it; it has no messages.
             continue
-        yield Permission(need.kind, _popped_topic(name, group), _actions(need, fields))
+        yield Permission(need.kind, popped_topic(name, group), _actions(need, fields))
     if needs.body is not None:
         read = _remembered if len(body) <= _MAX_REMEMBERED else _read
         yield from read(needs.body, body)
@@ -74,7 +74,7 @@ def _actions(need: Need, fields: dict[str, str]) -> tuple[Action, ...]:
     return (Action.UPDATE,) if fields.get("jstackEnable", "").lower() == "true" else need.actions
 
 
-def _popped_topic(name: str, group: str) -> str:
+def popped_topic(name: str, group: str) -> str:
     """Return the topic of a retry topic of pop consumers (`%RETRY%group_topic`); all other names unchanged.
 
     The group's own permission is checked as well. The name could also be the retry topic of a group `group_topic`; a

@@ -85,6 +85,8 @@ class Messaging:
         self.gate: Gate | None = None
         # Signs requests to brokers, if Gantry has credentials.
         self.signer: Signer | None = None
+        # Called with the successful replies to requests of these codes, which they may change.
+        self.reply_guards: Mapping[int, Callable[[Context, RemotingCommand], None]] = {}
         self.observers = list(observers)
         self._listeners = listeners
 
@@ -164,6 +166,8 @@ class Messaging:
         error = reply.exception()
         if error is None:
             result = reply.result()
+            if self.reply_guards and context.code in self.reply_guards:
+                self.reply_guards[context.code](context, result)
             self._observe(context, result.code, result)
         else:
             self._observe(context, error.code if isinstance(error, RemotingError) else RemotingError.code)

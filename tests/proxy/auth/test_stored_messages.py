@@ -1,0 +1,98 @@
+"""Requests that name a message instead of its topic."""
+
+from pathlib import Path
+
+import pytest
+
+from proxy.app import App
+from proxy.auth.stored_messages import StoredMessages
+from proxy.core.channel import Channel
+from proxy.core.principal import Method
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.signature import Credentials
+from tests.proxy.auth.test_authority import command
+from tests.proxy.auth.test_replica import replica
+from tests.proxy.auth.users import ALICE, ROOT, authority, signed
+from tests.proxy.fakes import FakeChannel
+from tests.proxy.messages import request
+from tests.proxy.replica import Client
+
+pytestmark = pytest.mark.anyio
+
+NO_PERMISSION = int(ResponseCode.NO_PERMISSION)
+
+
+async def stored(app: App, client: Client, topic: str) -> str:
+    """Send a message as root; return its offset in the log."""
+    create = request(
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        topic=topic,
+        defaultTopic="TBW102",
+        readQueueNums=1,
+        writeQueueNums=1,
+        perm=6,
+        topicFilterType="SINGLE_TAG",
+    )
+    assert (await client.ask(signed(create, ROOT))).code == 0
+    send = command(RequestCode.SEND_MESSAGE_V2, b=topic, e="0", i="KEYS\x01k1\x02", n="")
+    send.body = b"body"
+    sent = await client.ask(signed(send, ROOT))
+    assert sent.code == 0, sent.remark
+    # The message id ends with the offset.
+    return str(int(sent.fields["msgId"][-16:], 16))
+
+
+async def ask(client: Client, sent: RemotingCommand, credentials: Credentials) -> RemotingCommand:
+    return await client.ask(signed(sent, credentials))
+
+
+async def test_messages_of_other_topics_are_not_returned_or_sent_back(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app:
+        client = await Client.connect(app)
+        own, other = await stored(app, client, "orders"), await stored(app, client, "secret")
+        for offset, code in ((own, 0), (other, NO_PERMISSION)):
+            view = request(RequestCode.VIEW_MESSAGE_BY_ID, topic="orders", offset=offset)
+            reply = await ask(client, view, ALICE)
+            assert (reply.code, bool(reply.body)) == (code, code == 0)
+            back = request(
+                RequestCode.CONSUMER_SEND_MSG_BACK, group="g", offset=offset, delayLevel=0, originTopic="orders"
+            )
+            reply = await ask(client, back, ALICE)
+            assert reply.code == code, reply.remark
+        view = request(RequestCode.VIEW_MESSAGE_BY_ID, topic="secret", offset=other)
+        assert (await ask(client, view, ROOT)).code == 0
+        await client.close()
+
+
+async def test_found_messages_are_checked(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app:
+        client = await Client.connect(app)
+        await stored(app, client, "orders")
+        query = request(
+            RequestCode.QUERY_MESSAGE, topic="orders", key="k1", maxNum=8, beginTimestamp=0, endTimestamp=2**53
+        )
+        reply = await ask(client, query, ALICE)
+        assert (reply.code, bool(reply.body)) == (0, True)
+        await client.close()
+
+
+async def test_transaction_checks_are_dropped_for_users_without_the_permission(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app:
+        client = await Client.connect(app)
+        view = request(RequestCode.VIEW_MESSAGE_BY_ID, topic="orders", offset=await stored(app, client, "orders"))
+        message = (await ask(client, view, ROOT)).body
+        await client.close()
+    made = authority(tmp_path)
+    relayed: list[RemotingCommand] = []
+
+    def relay(_: Channel, command: RemotingCommand) -> None:
+        relayed.append(command)
+
+    push = StoredMessages(made).check_push(relay)
+    check = request(RequestCode.CHECK_TRANSACTION_STATE, message, True)
+    channel = FakeChannel()
+    for user, count in (("bob-0001", 0), ("alice-1", 1)):
+        channel.principal = made.principal(user, Method.SIGNATURE)
+        push(channel, check)
+        assert len(relayed) == count
