@@ -18,18 +18,16 @@ from remoting import command as commands
 from remoting.codes import ONEWAY_FLAG, RESPONSE_FLAG, SerializeType
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, FrameError, HeaderError, InvalidRequest, RemotingError
-from remoting.flow_control import DEFAULT_LIMITS, FlowControl, Limits
+from remoting.flow_control import DEFAULT_LIMITS, FlowControl, Limits, Progress
 from remoting.frame import MAX_FRAME, Frame, FrameDecoder
 from remoting.memory_watch import LARGE
-from remoting.outcomes import error_response, response_of
+from remoting.outcomes import error_response, is_large, response_of
 from remoting.pending_request import LostHandler, PendingRequest
 from remoting.tasks import isolated
 from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.remoting")
 
-# Bytes per second at which a frame that takes longer than the timeout has to arrive, and at which a peer has to read.
-_MIN_RATE = 16 * 1024
 
 # The share of connections that take no turns.
 _UNSHARED = Share(Source(None))
@@ -68,11 +66,13 @@ class RemotingConnection(FlowControl):
 
     __slots__ = (
         "_backlog",
+        "_backlog_bytes",
         "_decoder",
         "_held",
         "_opaque",
         "_out",
         "_pending",
+        "_ready",
         "_turns",
         "_unfinished",
         "_unread",
@@ -112,12 +112,13 @@ class RemotingConnection(FlowControl):
         self.received_bytes = self.sent_bytes = 0
         self.requests = self.answers = self.undecodable = 0
         self._decoder = FrameDecoder(limits.frame)
-        # Number of the unfinished frame, a time in seconds of the loop's clock, and its size in bytes at that time.
-        self._unfinished: tuple[int, float, int] | None = None
-        # Its bytes in `memory`.
-        self._held = 0
-        # While the peer does not read: a time in seconds of the loop's clock, and the bytes that it had taken then.
-        self._unread: tuple[float, int] | None = None
+        # Bytes of the unfinished frame, and bytes that the peer has read while responses wait.
+        self._unfinished: Progress | None = None
+        self._unread: Progress | None = None
+        # Large replies that are ready and not written; further requests wait for them.
+        self._ready = 0
+        # Bytes of frames that wait, and these with the unfinished frame, as `memory` counts them.
+        self._backlog_bytes = self._held = 0
         # Of a client's connection; a server's replies are all handled at once.
         self._turns = turns if peer is not None else None
         self.share: Share = _UNSHARED if turns is None or peer is None else turns.join(peer.address)
@@ -135,8 +136,8 @@ class RemotingConnection(FlowControl):
 
     @property
     def unfinished_bytes(self) -> int:
-        """The number of bytes of requests that have arrived in part, or wait for requests in flight."""
-        return self._decoder.buffered + sum(len(body) + len(header) for _, header, body in self._backlog)
+        """The number of bytes of requests that have arrived in part, or wait for their turn."""
+        return self._held
 
     # Transport callbacks.
 
@@ -150,6 +151,7 @@ class RemotingConnection(FlowControl):
             frames, failure = error.frames, error
         if self._backlog:
             self._backlog += frames
+            self._backlog_bytes += len(data)
         elif self._turns is None or failure is not None:
             self._process(frames)
         elif frames:
@@ -159,13 +161,16 @@ class RemotingConnection(FlowControl):
                 self._turns.charge(self.share, begin)
             else:
                 self._backlog += frames
+                self._backlog_bytes = sum(len(header) + len(body) for _, header, body in frames)
                 self._waiting = True
                 self.pause()
                 self._turns.add(self)
         if failure is not None and self.cause is None:
             self._protocol_error(failure, data)
-        if self._decoder.buffered != self._held:
+        if self._decoder.buffered + self._backlog_bytes != self._held:
             self._count_unfinished()
+        if len(data) >= LARGE and self._turns is not None:
+            self.end_reads_of_turn()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.closed:
@@ -186,12 +191,13 @@ class RemotingConnection(FlowControl):
 
     def _count_unfinished(self) -> None:
         """Update the share of this connection in the bytes of unfinished requests."""
-        held, self._held = self._held, self._decoder.buffered
+        held, self._held = self._held, self._decoder.buffered + self._backlog_bytes
         self.memory.hold(self._held - held)
 
     def _discard_requests(self) -> None:
         """Release the memory of requests that have not been handled."""
         self._backlog.clear()
+        self._backlog_bytes = 0
         if self._held:
             self._decoder.clear()
             self._count_unfinished()
@@ -199,46 +205,29 @@ class RemotingConnection(FlowControl):
     def check_unfinished_frame(self, timeout: float) -> None:
         """Close the connection if its unfinished frame arrives too slowly; to be called every few seconds.
 
-        A frame must be complete, or grow by _MIN_RATE, within each `timeout` seconds, so that a large frame over
+        A frame must be complete, or grow by MIN_RATE, within each `timeout` seconds, so that a large frame over
         a slow link is not cut off. Time during which reads are paused does not count.
         """
         decoder = self._decoder
         if not decoder.buffered or self._pause_depth:
             self._unfinished = None
             return
-        now, frame, size = self.loop.time(), decoder.partial_frames, decoder.buffered
-        if self._unfinished is None or self._unfinished[0] != frame:
-            self._unfinished = (frame, now, size)
-            return
-        _, since, size_before = self._unfinished
-        if now - since < timeout:
-            return
-        if size - size_before >= _MIN_RATE * (now - since):
-            self._unfinished = (frame, now, size)
-            return
-        _log.warning("%s: an unfinished frame of %d bytes arrives too slowly", self.name, size)
-        self.abort(CloseCause.UNFINISHED_FRAME)
+        progress = Progress(decoder.partial_frames, self.loop.time(), decoder.buffered)
+        self._unfinished, slow = progress.since(self._unfinished, timeout)
+        if slow:
+            _log.warning("%s: an unfinished frame of %d bytes arrives too slowly", self.name, decoder.buffered)
+            self.abort(CloseCause.UNFINISHED_FRAME)
 
     def check_unread_responses(self, timeout: float) -> None:
-        """Close the connection if the peer has read less than _MIN_RATE within `timeout` seconds while responses wait.
-
-        To be called every few seconds.
-        """
+        """Close the connection if the peer reads less than MIN_RATE in `timeout` seconds. Call it every few seconds."""
         if not self.congested:
             self._unread = None
             return
-        now, taken = self.loop.time(), self.sent_bytes - self.unread_bytes
-        if self._unread is None:
-            self._unread = (now, taken)
-            return
-        since, taken_before = self._unread
-        if now - since < timeout:
-            return
-        if taken - taken_before >= _MIN_RATE * (now - since):
-            self._unread = (now, taken)
-            return
-        _log.warning("%s: %d bytes of responses are not read", self.name, self.unread_bytes)
-        self.abort(CloseCause.SLOW_READER)
+        progress = Progress(0, self.loop.time(), self.sent_bytes - self.unread_bytes)
+        self._unread, slow = progress.since(self._unread, timeout)
+        if slow:
+            _log.warning("%s: %d bytes of responses are not read", self.name, self.unread_bytes)
+            self.abort(CloseCause.SLOW_READER)
 
     # Requests of the peer.
 
@@ -248,8 +237,9 @@ class RemotingConnection(FlowControl):
             self._receive(frame)
             if self.cause is not None:
                 return
-            if self._full_since is not None and number < len(frames):
+            if (self._full_since is not None or self._ready) and number < len(frames):
                 self._backlog += frames[number:]
+                self._backlog_bytes = sum(len(header) + len(body) for _, header, body in self._backlog)
                 self.pause()
                 return
 
@@ -274,6 +264,8 @@ class RemotingConnection(FlowControl):
         if self.closed or self.cause is not None:
             backlog.clear()
         if not backlog:
+            self._backlog_bytes = 0
+            self._count_unfinished()
             self._waiting = False
             self.resume()
         elif not self._can_proceed():
@@ -281,7 +273,7 @@ class RemotingConnection(FlowControl):
         return self._waiting
 
     def _can_proceed(self) -> bool:
-        return self._full_since is None and not self.congested and self.cause is None and not self.closed
+        return not (self._full_since is not None or self._ready or self.congested or self.cause or self.closed)
 
     def fail(self) -> None:
         """Close the connection after an error in the handling of its frames."""
@@ -335,6 +327,9 @@ class RemotingConnection(FlowControl):
             reply.add_done_callback(partial(self._end_oneway, size))
         else:
             reply.add_done_callback(partial(self._reply, opaque, serialize_type, size))
+            if reply.done() and is_large(reply):
+                self._ready += 1
+                reply.add_done_callback(self._large_replied)
 
     def _end_oneway(self, size: int, reply: "asyncio.Future[RemotingCommand]") -> None:
         self._end_request(size)
@@ -349,6 +344,10 @@ class RemotingConnection(FlowControl):
             # A client's response to a broker may be one that cannot be encoded.
             _log.exception("a response to %s cannot be sent", self.name)
             self._respond(error_response(RemotingError("internal error")), opaque, serialize_type)
+
+    def _large_replied(self, _: "asyncio.Future[RemotingCommand]") -> None:
+        self._ready -= 1
+        self._on_capacity()
 
     def on_decode_error(self, error: RemotingError, data: bytes) -> None:
         """Handle bytes that could not be decoded; `data` begins with them. For subclasses."""

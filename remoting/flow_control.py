@@ -9,7 +9,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from remoting.frame import MAX_FRAME
 from remoting.memory_watch import UNWATCHED, MemoryWatch
@@ -18,6 +18,8 @@ from remoting.timeout_wheel import TimeoutWheel
 
 # Seconds at the limit of in-flight requests after which they are treated as long polls.
 _POLL_DETECTION_TIME = 0.1
+# Bytes per second at which a frame that takes longer than the timeout has to arrive, and at which a peer has to read.
+MIN_RATE = 16 * 1024
 
 
 class PausableSource(Protocol):
@@ -53,6 +55,23 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+
+class Progress(NamedTuple):
+    """Bytes that a peer has sent or read of something, with its number, at a time in seconds of the loop's clock."""
+
+    number: int
+    at: float
+    size: int
+
+    def since(self, before: "Progress | None", timeout: float) -> "tuple[Progress, bool]":
+        """Return the progress to compare with next, and whether there were too few bytes in `timeout` seconds."""
+        if before is None or before.number != self.number:
+            return self, False
+        elapsed = self.at - before.at
+        if elapsed < timeout:
+            return before, False
+        return (before, True) if self.size - before.size < MIN_RATE * elapsed else (self, False)
 
 
 class FlowControl(asyncio.Protocol):
@@ -143,6 +162,13 @@ class FlowControl(asyncio.Protocol):
         self._pause_depth -= 1
         if self._pause_depth == 0 and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def end_reads_of_turn(self) -> None:
+        """Read on in the next turn of the event loop: libuv would read up to 32 times, 256 KB each, in this one."""
+        self._pause_depth += 1
+        if self._pause_depth == 1 and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+        self.loop.call_soon(self.resume)
 
     def pause_until_drained(self, source: PausableSource) -> None:
         """If this connection is congested, pause a source of its requests until it has drained."""

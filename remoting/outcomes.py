@@ -6,6 +6,7 @@ import logging
 from remoting import command as commands
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from remoting.memory_watch import LARGE
 
 _log = logging.getLogger("gantry.remoting")
 
@@ -21,6 +22,11 @@ def response_of(reply: "asyncio.Future[RemotingCommand]") -> RemotingCommand:
         _log.error("a request failed", exc_info=error)
         error = RemotingError("internal error")
     return error_response(error)
+
+
+def is_large(reply: "asyncio.Future[RemotingCommand]") -> bool:
+    """Return whether a finished future has a large body."""
+    return not reply.cancelled() and reply.exception() is None and len(reply.result().body) >= LARGE
 
 
 def error_response(error: RemotingError) -> RemotingCommand:

@@ -44,7 +44,9 @@ _RELIEF_SHARE = 0.75
 # Requests in flight over this share of their bound are refused, as ending and refusing long polls was not enough.
 _REFUSAL_SHARE = 1.25
 # Seconds for which a connection may hold more than its share before it is not read, and unread before it is closed.
-_PAUSE_AFTER, _CLOSE_AFTER = 1.0, 30.0
+_PAUSE_AFTER, _CLOSE_AFTER = 1.0, 5.0
+# Seconds at the hard bound after which requests are refused, as closing connections was not enough.
+_REFUSE_AFTER = 1.0
 # Seconds between returns of freed memory to the system; longer while they free little.
 _TRIM_INTERVAL, _MAX_TRIM_INTERVAL = 0.25, 8.0
 # Bytes above the least memory so far at which some may have been freed.
@@ -263,8 +265,8 @@ class Overload:
             return
         goal = self.memory - self.ceiling.soft - released
         self._close(_until(goal, ranked(holders, now)))
-        if self._hard_since is not None and now - self._hard_since > _INTERVAL:
-            self._refuse_requests(True)
+        lasts = self._hard_since is not None and now - self._hard_since > _REFUSE_AFTER
+        self._refuse_requests(lasts and self.memory >= self.ceiling.hard)
 
     def _refuse_requests(self, refusing: bool) -> None:
         self._refusing = refusing

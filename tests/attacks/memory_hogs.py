@@ -3,14 +3,15 @@
     python -m tests.attacks.memory_hogs PORT TOPIC [--connections 2000]
 
 Four kinds, the same number of each: remoting frames that never end, pulls whose answers are not read, gRPC messages
-that never end, and long polls with the largest bodies. A connection that the server closes is opened again after a
-second. Prints a line when all have connected once, and runs until its input ends.
+that never end, and long polls with the largest bodies. A connection that the server closes is opened again after
+some seconds. Prints a line when all have connected once, and runs until its input ends.
 """
 
 import argparse
 import asyncio
 import contextlib
 import itertools
+import random
 import resource
 import socket
 import sys
@@ -32,7 +33,8 @@ _POLLS = 400
 _POLL_BODY = bytes(60 * 1024)
 # Streams of one connection, each with an unfinished message of 15 MiB.
 _STREAMS = 16
-_PAUSE = 1.0
+# Seconds before a connection that was closed is opened again, and within which all connect first.
+_PAUSE = 3.0
 
 Send = Callable[[bytes], Awaitable[None]]
 
@@ -114,6 +116,7 @@ class Hogs:
 
     async def _keep(self, kind: Callable[[Send, str], Awaitable[None]]) -> None:
         first = True
+        await asyncio.sleep(random.uniform(0, _PAUSE))
         while True:
             with contextlib.suppress(OSError), socket.socket() as connection:
                 connection.setblocking(False)

@@ -1,6 +1,7 @@
 """2,000 clients that make the server hold as much memory as each of them may, with a good client beside them."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from remoting.codes import RequestCode, ResponseCode
 from tests.attacks.deployments import Deployment
 from tests.attacks.good_client import Observation, observed, send_fields
 from tests.attacks.replicas import Baseline, deployed, wait_until_ready
-from tests.benchmark.processes import rss_mb
+from tests.benchmark.processes import PAGE, tree
 from tests.cluster.client import Client, unique, wait_until
 from tests.cluster.servers import Gantry
 
@@ -59,9 +60,20 @@ async def _attack(gantry: Gantry, connections: int, seconds: float) -> tuple[Obs
         with _hogs(gantry.port, topic, connections):
             end = time.monotonic() + seconds
             while time.monotonic() < end:
-                peak = max(peak, rss_mb(gantry.pid) * 1e6 / _MIB)
+                peak = max(peak, _memory(gantry.pid))
                 await asyncio.sleep(0.02)
     return observation, peak
+
+
+def _memory(pid: int) -> float:
+    """Return the memory of the process and its descendants in MiB, as a container counts it: shared pages once."""
+    anonymous, shared = 0, 0
+    for member in tree(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            fields = Path(f"/proc/{member}/statm").read_text().split()
+            anonymous += int(fields[1]) - int(fields[2])
+            shared = max(shared, int(fields[2]))
+    return (anonymous + shared) * PAGE / _MIB
 
 
 def _ceiling(deployment: Deployment) -> str:
@@ -78,7 +90,8 @@ async def test_2000_connections_stay_below_the_ceiling(tmp_path: Path, deploymen
         observation, peak = await _attack(gantry, 2000, 30.0)
         assert peak < _CEILING
         assert "closing" in gantry.log.read_text()
-        observation.check(growth=_CEILING)
+        # The attackers are one process, which takes a core from the server.
+        observation.check(growth=_CEILING, stall=2.0)
         baseline.wait_for_release()
 
 

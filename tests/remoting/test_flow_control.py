@@ -1,10 +1,13 @@
+import asyncio
 from collections.abc import Callable
 
 import pytest
 
+from protocol_negotiation.fair_turns import FairTurns
 from remoting import command as commands
 from remoting import flow_control
-from remoting.connection import CloseCause
+from remoting.command import RemotingCommand
+from remoting.connection import CloseCause, RemotingConnection
 from remoting.errors import (
     ServiceUnavailable,
 )
@@ -238,3 +241,36 @@ async def test_waiting_requests_are_processed_when_the_peer_has_read_its_respons
     side.connection.resume_writing()
     await run_ready()
     assert len(side.requests) == 2
+
+
+async def test_a_large_read_is_the_last_of_its_turn() -> None:
+    side = Side(limits=Limits(frame=2**24))
+    side.connection._turns = FairTurns(side.connection.loop)
+    request = peer_request(1, bytes(3 * LARGE))
+    frame = request.encode() + request.body
+    side.connection.data_received(frame[:LARGE])
+    assert not side.transport.is_reading()
+    await run_ready()
+    assert side.transport.is_reading()
+    assert side.connection.pauses == 0
+    side.connection.data_received(frame[LARGE : LARGE + 100])
+    assert side.transport.is_reading()
+
+
+async def test_one_large_reply_is_made_at_a_time() -> None:
+    handled: list[int] = []
+
+    def handle(_: RemotingConnection, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]":
+        handled.append(command.opaque)
+        reply: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        reply.set_result(commands.success(body=bytes(LARGE)))
+        return reply
+
+    side = Side(handle)
+    side.receive(*map(peer_request, range(4)))
+    assert handled == [0]
+    for _ in range(5):
+        await run_ready()
+    assert handled == [0, 1, 2, 3]
+    assert [command.opaque for command in side.transport.take()] == handled
+    assert side.transport.is_reading()

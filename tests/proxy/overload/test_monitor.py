@@ -172,7 +172,7 @@ async def test_requests_are_refused_only_if_closing_connections_was_not_enough(c
     assert on.measure(500) is Level.HARD
     on.request()
     on.connect(responses=30)
-    clock.now += 0.2
+    clock.now += 1.1
     on.measure(500)
     with pytest.raises(Overloaded, match="too little memory"):
         on.request()
