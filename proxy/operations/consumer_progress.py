@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from proxy.operations import operator_channel
 from proxy.operations.broker_settings import resets_by_itself
@@ -93,7 +93,16 @@ class ResetQueue(RequestBody):
     offset: int = Field(ge=0, lt=2**53)
 
 
-Reset = ResetToTime | ResetToEnd | ResetQueue
+def _kind_of_reset(body: object) -> str:
+    """Return the tag of a request body by its fields, so that faults are those of one kind."""
+    fields = body if isinstance(body, dict) else body.__dict__
+    return next((name for name in ("time", "to") if name in fields), "offset")
+
+
+Reset = Annotated[
+    Annotated[ResetToTime, Tag("time")] | Annotated[ResetToEnd, Tag("to")] | Annotated[ResetQueue, Tag("offset")],
+    Discriminator(_kind_of_reset),
+]
 
 
 class QueueOffset(Answer):

@@ -1,9 +1,10 @@
 """Shared by all routes: operations at the worker that a request names, pages of lists, names in paths."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from proxy.admin.http.problems import Refused
@@ -13,15 +14,42 @@ from proxy.operations.workers import Merged
 
 _Parameters = TypeVar("_Parameters")
 _Snapshot = TypeVar("_Snapshot")
+def _parameters(dependant: Dependant) -> Iterator[str]:
+    """Yield the names of the query parameters of a route and its dependencies."""
+    yield from (field.alias for field in dependant.query_params)
+    for dependency in dependant.dependencies:
+        yield from _parameters(dependency)
+
+
+# The parameter that names a worker, and faults in the refusal of a request.
+_WORKER = "worker"
+_MAX_FAULTS = 20
 # Digits of a worker's number.
 _MAX_DIGITS = 5
 
 
 class Route(APIRoute):
-    """A route whose response leaves out fields that are not set: those that only several workers have."""
+    """A route that refuses unknown query parameters.
+
+    Its response leaves out fields that are not set: those that only several workers have.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **{**options, "response_model_exclude_unset": True})
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of requests."""
+        handle = super().get_route_handler()
+        known = {*_parameters(self.dependant), _WORKER}
+
+        async def check_and_handle(request: Request) -> Response:
+            unknown = sorted(request.query_params.keys() - known)
+            if unknown:
+                faults = [(f"query {name[:80]}", "there is no such parameter") for name in unknown]
+                raise Refused(422, INVALID_REQUEST, faults=faults[:_MAX_FAULTS])
+            return await handle(request)
+
+        return check_and_handle
 
 
 class RequestOperations:
@@ -78,7 +106,7 @@ async def _operations(request: Request) -> RequestOperations:
     services = _services(request)
     worker = None
     # Without other workers the parameter does not exist.
-    text = request.query_params.get("worker") if services.workers.several else None
+    text = request.query_params.get(_WORKER) if services.workers.several else None
     if text is not None:
         if not (text.isascii() and text.isdecimal()):
             raise Refused(422, INVALID_REQUEST, faults=[("query worker", "a worker's number, from 0")])

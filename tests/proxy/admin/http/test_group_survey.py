@@ -97,3 +97,15 @@ async def test_failing_consumer_shows_retries_and_dead_letters(own: Replica) -> 
         await client.get(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
     (group,) = (await own.get("/v1/consumer-groups", prefix="failing"))["items"]
     assert group["dead_letters"] == 1
+
+
+async def test_unknown_query_parameters_are_refused(own: Replica) -> None:
+    answer = await own.read.get("/v1/consumer-groups", params={"foo": "1", "limit": "1"})
+    assert answer.status_code == 422
+    assert answer.json()["faults"] == [{"where": "query foo", "detail": "there is no such parameter"}]
+
+
+async def test_faults_of_a_reset_are_those_of_its_kind(own: Replica) -> None:
+    answer = await own.write.post("/v1/consumer-groups/g/reset-offset", json={"topic": "t", "to": "sometime"})
+    assert answer.status_code == 422
+    assert [fault["where"] for fault in answer.json()["faults"]] == ["body to to"]
