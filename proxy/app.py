@@ -67,6 +67,7 @@ from proxy.replication.sync_topic import SyncTopic
 from proxy.settings.cluster import ClientSignatures
 from proxy.settings.loading import Sources
 from proxy.settings.model import Settings
+from proxy.settings.naming import naming
 from proxy.traffic_rules.engine import RuleEngine
 from remoting.codes import RequestCode
 from remoting.errors import RemotingError
@@ -160,7 +161,8 @@ class App:
         push = CountedPush(relay if self.stored_messages is None else self.stored_messages.check_push(relay))
         self.metrics.add(push.read)
         directory = settings.embedded.directory
-        self._node = None if directory is None else Node(settings, directory, push)
+        with naming("embedded.directory"):
+            self._node = None if directory is None else Node(settings, directory, push)
         self.backend: ClusterBackend | EmbeddedBackend = (
             ClusterBackend(
                 settings.cluster,
@@ -364,7 +366,8 @@ class App:
         if self.tracing is not None:
             stack.push_async_callback(anyio.to_thread.run_sync, self.tracing.close)
         if self.settings.metrics_listen is not None:
-            stack.callback(prometheus.serve(self.metrics, self.settings.metrics_listen))
+            with naming("metrics_listen"):
+                stack.callback(prometheus.serve(self.metrics, self.settings.metrics_listen))
         stack.callback(self.backend.close)
         stack.callback(self.rules.connections.close)
         await self.backend.start()

@@ -15,6 +15,7 @@ from protocol_negotiation.tls_client import ClientTlsSource, Verification
 from protocol_negotiation.tls_files import Refresh, TlsError, stamp_of
 from proxy.observability.metrics.family import Family, Kind, Merge, Samples
 from proxy.settings.model import Settings
+from proxy.settings.naming import naming
 
 _log = logging.getLogger("gantry")
 
@@ -58,8 +59,10 @@ class Certificates:
         self._settings = settings
         self._ticket_secret = ticket_secret
         files, cluster_files = self._listener_files(settings), settings.cluster_tls.files
-        self.listeners = None if files is None else TlsSource(files)
-        self.cluster = None if cluster_files is None else ClientTlsSource(cluster_files)
+        with naming("tls"):
+            self.listeners = None if files is None else TlsSource(files)
+        with naming("cluster_tls"):
+            self.cluster = None if cluster_files is None else ClientTlsSource(cluster_files)
         self._expiries: dict[tuple[str, Path], Expiry] = {}
         self._stamps: dict[tuple[str, Path], object] = {}
         self._read_expiries()

@@ -14,6 +14,8 @@ from proxy.operations.workers import Merged
 
 _Parameters = TypeVar("_Parameters")
 _Snapshot = TypeVar("_Snapshot")
+
+
 def _parameters(dependant: Dependant) -> Iterator[str]:
     """Yield the names of the query parameters of a route and its dependencies."""
     yield from (field.alias for field in dependant.query_params)
