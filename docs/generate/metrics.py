@@ -25,7 +25,7 @@ _KINDS = {"gantry": "Gantry", "rocketmq": "RIP-46", "process": "Process"}
 
 
 async def families() -> dict[str, Family]:
-    """Return every metric by name: of a replica with every feature on, of either backend, and of the parent."""
+    """Return every metric by name: of replicas with every feature on, of either backend, and of the parent."""
     found = {family.series_name: family for family in (WORKERS, EXITS)}
     with tempfile.TemporaryDirectory() as folder:
         everything: dict[str, Any] = {
@@ -35,7 +35,8 @@ async def families() -> dict[str, Family]:
             "admin": {"grpc": "127.0.0.1:0"},
             "tracing": {"endpoint": "http://127.0.0.1:4318/v1/traces"},
         }
-        choices: tuple[dict[str, Any], ...] = ({}, everything)
+        signing = {"cluster": {"access_key": "gantry", "secret_key": "not used"}}
+        choices: tuple[dict[str, Any], ...] = ({}, signing, everything)
         for more in choices:
             app = App(Settings(**more))
             found |= {family.series_name: family for family, _ in app.metrics.snapshot()}

@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,9 +145,15 @@ async def test_paths_of_the_admin_api_exist() -> None:
     assert unknown == []
 
 
+def _commands(prefix: str, parser: ArgumentParser) -> Iterator[tuple[str, ArgumentParser]]:
+    """Yield the commands of a parser, and their actions, by name."""
+    for name, command in subcommands(parser):
+        yield f"{prefix} {name}", command
+        yield from _commands(f"{prefix} {name}", command)
+
+
 def test_commands_and_their_options_exist() -> None:
-    commands = {f"gantry {name}": parser for name, parser in subcommands(command_parser())}
-    commands |= {f"gantry analytics {name}": parser for name, parser in subcommands(analytics_parser())}
+    commands = dict(_commands("gantry", command_parser())) | dict(_commands("gantry analytics", analytics_parser()))
     unknown = []
     for page, line in pages(_COMMAND):
         words = line.split()
