@@ -98,8 +98,7 @@ def own_limit() -> int | None:
     for kind, index in ((resource.RLIMIT_AS, 0), (resource.RLIMIT_DATA, 5)):
         soft, _ = resource.getrlimit(kind)
         if soft != resource.RLIM_INFINITY and fields:
-            resident = fields[1] - fields[2]
-            limits.append(soft - max(fields[index] - resident, 0))
+            limits.append(soft - max(fields[index] - fields[1], 0))
     return min(limits, default=None)
 
 

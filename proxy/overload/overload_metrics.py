@@ -15,7 +15,7 @@ LEVEL = Family(
     (),
     Merge.MAX,
 )
-MEMORY = Family("gantry_memory_bytes", Kind.GAUGE, "Anonymous resident memory, compared with `limits.memory`.")
+MEMORY = Family("gantry_memory_bytes", Kind.GAUGE, "Resident memory, compared with `limits.memory`.")
 LIMIT = Family("gantry_memory_limit_bytes", Kind.GAUGE, "The limit of the memory, by `limits.memory`.")
 HELD = Family(
     "gantry_held_bytes",
