@@ -411,7 +411,8 @@ class App:
         yield self.overload.run
         yield self.remoting.run
         yield self.certificates.run
-        yield self._reload_users
+        if self.authority is not None:
+            yield partial(self.authority.run, self.settings.auth.reload_interval)
         yield self.grpc.run
         yield self.rules.run
         yield self.admin.run
@@ -443,15 +444,6 @@ class App:
         if self._heartbeat_sync is not None:
             with anyio.move_on_after(_FLUSH_TIMEOUT), contextlib.suppress(RemotingError):
                 await self._heartbeat_sync.flush()
-
-    async def _reload_users(self) -> None:
-        while self.authority is not None:
-            await anyio.sleep(self.settings.auth.reload_interval)
-            try:
-                await self.authority.refresh()
-            except Exception:
-                # An internal error must not stop this task: permissions could no longer be revoked.
-                _log.exception("users and policies cannot be checked for changes")
 
     # The interface of operations (proxy.operations.replica.Replica).
 

@@ -3,11 +3,14 @@
 The core calls it as one of its checks, the gRPC gateway with the permissions of each rpc.
 """
 
+import logging
 import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+
+import anyio
 
 from protocol_negotiation.peer import Peer
 from proxy.auth.audit import AuditLog
@@ -23,6 +26,8 @@ from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted
 from remoting.permissions import Action, Permission
 from remoting.signature import ACCESS_KEY, SIGNATURE, SecretKey, verify
+
+_log = logging.getLogger("gantry.auth")
 
 # Principals and decisions that are remembered; either set is emptied when it is full.
 _MAX_PRINCIPALS = 10_000
@@ -83,6 +88,16 @@ class Authority:
         changes = [await source.refresh() for source in self.sources]
         if any(changes):
             self.changed()
+
+    async def run(self, interval: float) -> None:
+        """Look for changes every `interval` seconds, until cancelled."""
+        while True:
+            await anyio.sleep(interval)
+            try:
+                await self.refresh()
+            except Exception:
+                # An internal error must not stop this task: permissions could no longer be revoked.
+                _log.exception("users and policies cannot be checked for changes")
 
     def changed(self) -> None:
         """Use the changed users and policies from now on."""

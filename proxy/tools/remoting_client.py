@@ -14,6 +14,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, RemotingConnection
 from remoting.errors import RemotingError, UnsupportedRequest
 from remoting.routes import TopicRoute
+from remoting.signature import Credentials, sign
 from remoting.timeout_wheel import TimeoutWheel, ticking
 
 # A frame begins with its length, which is at most 16 MiB, so no frame begins with a larger byte.
@@ -30,10 +31,14 @@ class Speaker:
 
 
 class RemotingClient:
-    """A connection to a server, and requests over it; several may be in flight. `timeout`: seconds per response."""
+    """A connection to a server, and requests over it; several may be in flight.
 
-    def __init__(self, connection: "_ClientConnection", timeout: float) -> None:
+    timeout: seconds per response. credentials: sign each request; None: requests are not signed.
+    """
+
+    def __init__(self, connection: "_ClientConnection", timeout: float, credentials: Credentials | None = None) -> None:
         self._connection = connection
+        self._credentials = credentials
         self._timeout = timeout
 
     async def request(
@@ -52,6 +57,8 @@ class RemotingClient:
         command = commands.request(code, dict(fields), body)
         if speaker is not None:
             command.header.update(language=speaker.language, version=speaker.version)
+        if self._credentials is not None:
+            sign(command, self._credentials)
         return await self._connection.request(command, timeout or self._timeout)
 
     @property
@@ -118,12 +125,13 @@ async def connect(
     server_name: str | None = None,
     prefix: bytes = b"",
     close_timeout: float = 0.0,
+    credentials: Credentials | None = None,
 ) -> AsyncIterator[RemotingClient]:
     """Connect for the duration of the context. Raises TimeoutError, OSError, ssl.SSLError.
 
     timeout: seconds for the connection, and for each response. server_name: name that the certificate must have,
     instead of the address. prefix: bytes before the first frame. close_timeout: seconds that the server has for its
-    part of the close over TLS; 0: abort the connection.
+    part of the close over TLS; 0: abort the connection. credentials: sign each request.
     """
     loop = asyncio.get_running_loop()
     wheel = TimeoutWheel(loop.time)
@@ -139,7 +147,7 @@ async def connect(
         transport.write(prefix)
     with ticking(wheel):
         try:
-            yield RemotingClient(connection, timeout)
+            yield RemotingClient(connection, timeout, credentials)
         finally:
             if close_timeout:
                 connection.close(CloseCause.LOCAL)

@@ -10,6 +10,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import ClassVar
 
 from protocol_negotiation.peer import HostPort
+from proxy.tools.cli.parser import DEFAULT_ENDPOINT
+from proxy.tools.credentials import CredentialsError
+from proxy.tools.credentials import read as read_credentials
 from proxy.tools.remoting_client import RemotingClient, connect, route_fields, route_from_reply
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -131,12 +134,18 @@ def _text(value: object) -> str:
 async def connected(options: argparse.Namespace) -> AsyncIterator[Client]:
     """Connect by the command's common options. Raises CommandError."""
     try:
+        credentials = read_credentials(options, os.environ.get("GANTRY_ENDPOINT", DEFAULT_ENDPOINT))
+    except CredentialsError as error:
+        raise UsageError(str(error)) from None
+    try:
         endpoint = HostPort.parse(options.endpoint)
     except ValueError:
         raise UsageError(f"not an endpoint: {options.endpoint!r}; write HOST:PORT") from None
     context = _tls(options)
     async with AsyncExitStack() as stack:
-        connecting = connect(endpoint, options.timeout, tls=context, close_timeout=_CLOSE_TIMEOUT)
+        connecting = connect(
+            endpoint, options.timeout, tls=context, close_timeout=_CLOSE_TIMEOUT, credentials=credentials
+        )
         with _connect_errors(options):
             remoting = await stack.enter_async_context(connecting)
         yield Client(options.endpoint, remoting, options.timeout)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proxy.tools import credential_options
 from proxy.tools.cli import access_arguments, arguments
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 # The default of an option that leaves the namespace as it is.
 _UNSET = argparse.SUPPRESS
-_ENDPOINT = "127.0.0.1:8080"
+DEFAULT_ENDPOINT = "127.0.0.1:8080"
 _TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
 
 _TIME = "TIME is 500ms, 10s, 2m, 1h, 3d, or a number of seconds."
@@ -91,9 +92,9 @@ def _add_common(command: argparse.ArgumentParser, default: object = None) -> Non
     common = command.add_argument_group("connection and output")
     common.add_argument(
         "--endpoint",
-        default=initial(os.environ.get("GANTRY_ENDPOINT", _ENDPOINT)),
+        default=initial(os.environ.get("GANTRY_ENDPOINT", DEFAULT_ENDPOINT)),
         metavar="HOST:PORT",
-        help=f"address of Gantry (default: $GANTRY_ENDPOINT, or else {_ENDPOINT})",
+        help=f"address of Gantry (default: $GANTRY_ENDPOINT, or else {DEFAULT_ENDPOINT})",
     )
     flags = {"action": "store_true", "default": initial(False)}
     common.add_argument("--tls", **flags, help="connect with TLS")
@@ -112,6 +113,7 @@ def _add_common(command: argparse.ArgumentParser, default: object = None) -> Non
         metavar="TIME",
         help="timeout of the connection and of each response (default: 10s)",
     )
+    credential_options.add_options(common, default)
     common.add_argument("--json", **flags, help="print one JSON object per line")
 
 

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from protocol_negotiation.peer import HostPort
+from proxy.tools import credential_options
 
 _DEFAULT_PORT = 8080
 
@@ -38,6 +39,7 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.add_argument(
         "--idle", type=_seconds, metavar="S", help="check that a connection survives so many idle seconds"
     )
+    credential_options.add_options(parser)
     parser.add_argument("--json", action="store_true", help="print a JSON document")
 
 

@@ -6,6 +6,8 @@ import sys
 
 import anyio
 
+from proxy.tools.credentials import CredentialsError
+from proxy.tools.credentials import read as read_credentials
 from proxy.tools.doctor import report
 from proxy.tools.doctor.diagnosis import diagnose
 from proxy.tools.doctor.findings import Finding
@@ -18,6 +20,11 @@ def run(parsed: argparse.Namespace) -> int:
     if unusable is not None:
         print(f"gantry: {unusable}", file=sys.stderr)  # noqa: T201  # the output of the command
         return 2
+    try:
+        credentials = read_credentials(parsed)
+    except CredentialsError as error:
+        print(f"gantry: {error}", file=sys.stderr)  # noqa: T201  # the output of the command
+        return 2
     options = Options(
         endpoint=parsed.endpoint,
         topic=parsed.topic,
@@ -29,6 +36,7 @@ def run(parsed: argparse.Namespace) -> int:
         key=parsed.key,
         timeout=parsed.timeout,
         idle=parsed.idle,
+        credentials=credentials,
     )
     # gRPC's own log would interleave with the findings.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

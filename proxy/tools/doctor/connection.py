@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from protocol_negotiation.peer import HostPort
 from proxy.tools.remoting_client import RemotingClient, connect
+from remoting.signature import Credentials
 
 _CHUNK = 1 << 16
 
@@ -51,7 +52,7 @@ class Target:
     """A connection target.
 
     address: IP address (or a name) and port. name: for certificates and Host fields. tls: None for plain. timeout:
-    seconds for a connection, and for a response. prefix: written before anything else.
+    seconds for a connection, and for a response. prefix: written before anything else. credentials: sign each request.
     """
 
     address: HostPort
@@ -59,6 +60,7 @@ class Target:
     timeout: float
     tls: ssl.SSLContext | None = None
     prefix: bytes = b""
+    credentials: Credentials | None = None
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator["Connection"]:
@@ -88,7 +90,14 @@ class Target:
     @asynccontextmanager
     async def client(self) -> AsyncIterator[RemotingClient]:
         """Open a remoting client for the duration of the context. Raises Unreachable."""
-        connecting = connect(self.address, self.timeout, tls=self.tls, server_name=self.name, prefix=self.prefix)
+        connecting = connect(
+            self.address,
+            self.timeout,
+            tls=self.tls,
+            server_name=self.name,
+            prefix=self.prefix,
+            credentials=self.credentials,
+        )
         async with contextlib.AsyncExitStack() as stack:
             with _connect_errors(self.timeout):
                 opened = await stack.enter_async_context(connecting)

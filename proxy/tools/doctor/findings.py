@@ -158,6 +158,24 @@ CATALOGUE: Mapping[str, Entry] = MappingProxyType(
             "requests are answered with code {code}: {remark}",
             "check the server: the remark names the reason",
         ),
+        "auth.needed": Entry(
+            _FAIL,
+            "requests without credentials are denied: {remark}",
+            "give a user's credentials: --access-key and --secret-key-file",
+        ),
+        "auth.failed": Entry(
+            _FAIL,
+            "the credentials of {user} are not accepted: {remark}",
+            "compare access key and secret with the server's, without blanks at their ends, and check that the user is "
+            "enabled; Gantry's audit log has the reason",
+        ),
+        "auth.accepted": Entry(_OK, "the credentials of {user} are accepted"),
+        "grpc.unauthorized": Entry(
+            _FAIL,
+            "gRPC does not accept the credentials of {user}",
+            "if remoting accepts them, this host's clock differs from the server's, or the time zone of the signature "
+            "(UTC) is not in auth.date_zones",
+        ),
         "grpc.answers": Entry(_OK, "gRPC works{tls} ({milliseconds:.1f} ms)"),
         "grpc.none": Entry(
             _WARN,

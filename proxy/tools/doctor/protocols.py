@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import grpc
 
 from protos.apache.rocketmq.v2 import service_pb2
+from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.tools.doctor import rpc, wire
 from proxy.tools.doctor.connection import End, Target, Unreachable
 from proxy.tools.doctor.findings import Finding, finding
@@ -15,6 +16,7 @@ from proxy.tools.doctor.session import Diagnosis
 from proxy.tools.doctor.wire import Unanswered
 from remoting.codes import LanguageCode, RequestCode, ResponseCode, version_text
 from remoting.command import RemotingCommand
+from remoting.signature import Credentials
 
 # GET_BROKER_RUNTIME_INFO (RocketMQ's RequestCode): brokers answer it, name servers and proxies do not.
 _RUNTIME_INFO = 28
@@ -84,9 +86,12 @@ async def check_protocols(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
     if greeting is None:
         yield finding("remoting.none", error=trouble)
     else:
-        yield _identify(greeting, spoken, took)
+        yield _identify(greeting, spoken, took, diagnosis.options.credentials)
     if refused is None:
-        yield finding("grpc.answers", tls=spoken, milliseconds=took_grpc)
+        if diagnosis.grpc_code == Code.UNAUTHORIZED and diagnosis.options.credentials is not None:
+            yield finding("grpc.unauthorized", user=diagnosis.options.credentials.access_key)
+        else:
+            yield finding("grpc.answers", tls=spoken, milliseconds=took_grpc)
     elif diagnosis.kind in REMOTING_ALONE:
         yield finding("grpc.elsewhere", kind=diagnosis.kind)
     else:
@@ -117,17 +122,28 @@ async def _explain_silence(diagnosis: Diagnosis) -> Finding:
     return finding("endpoint.silent" if exchange.end is End.SILENT else "endpoint.closes")
 
 
-def _identify(greeting: RemotingCommand, spoken: str, took: float) -> Finding:
+def _identify(greeting: RemotingCommand, spoken: str, took: float, credentials: Credentials | None) -> Finding:
     if greeting.code in (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY):
         return finding("remoting.busy", code=greeting.code, remark=greeting.remark)
+    if greeting.code == ResponseCode.NO_PERMISSION:
+        return _explain_denial(greeting.remark or "", credentials)
     return finding("remoting.answers", tls=spoken, milliseconds=took)
+
+
+def _explain_denial(remark: str, credentials: Credentials | None) -> Finding:
+    """Explain NO_PERMISSION: no credentials, wrong ones, or a user without permission on the topic of this check."""
+    if credentials is None:
+        return finding("auth.needed", remark=remark)
+    if "has no permission" in remark:
+        return finding("auth.accepted", user=credentials.access_key)
+    return finding("auth.failed", user=credentials.access_key, remark=remark)
 
 
 async def _try_grpc(diagnosis: Diagnosis) -> str | None:
     """Request a route by gRPC; return None if the messaging service answers, else the reason."""
     async with calling(diagnosis) as rpcs:
         try:
-            await rpcs.route(wire.UNUSED_TOPIC)
+            diagnosis.grpc_code = (await rpcs.route(wire.UNUSED_TOPIC)).status.code
         except rpc.Refused as error:
             return str(error)
     return None
@@ -137,7 +153,8 @@ def calling(diagnosis: Diagnosis) -> AbstractAsyncContextManager[rpc.Rpcs]:
     """Return the rpcs at the working target."""
     assert diagnosis.address is not None
     trust = diagnosis.trust if diagnosis.uses_tls else None
-    return rpc.calling(diagnosis.address, diagnosis.options.endpoint, trust, diagnosis.options.timeout)
+    options = diagnosis.options
+    return rpc.calling(diagnosis.address, options.endpoint, trust, options.timeout, options.credentials)
 
 
 async def _kind(diagnosis: Diagnosis, greeting: RemotingCommand | None) -> str:

@@ -161,7 +161,8 @@ async def _ask_grpc(diagnosis: Diagnosis, address: HostPort, topic: str) -> tupl
         # Reachability, with a plain reason: gRPC words it differently.
         pass
     trust = diagnosis.trust if diagnosis.uses_tls else None
-    async with rpc.calling(address, diagnosis.options.endpoint, trust, diagnosis.options.timeout) as rpcs:
+    options = diagnosis.options
+    async with rpc.calling(address, options.endpoint, trust, options.timeout, options.credentials) as rpcs:
         answer = await rpcs.route(topic)
     return tuple(sorted(rpc.addresses(answer)))
 

@@ -28,6 +28,8 @@ from protos.apache.rocketmq.v2.service_pb2 import (
     SendMessageResponse,
 )
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
+from proxy.tools.credentials import rpc_metadata
+from remoting.signature import Credentials
 
 # Otherwise grpcio shares connections between channels, and uses the environment's http_proxy.
 _OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
@@ -55,7 +57,9 @@ class Trust:
 class Rpcs:
     """A channel to one address, and its rpcs. All methods raise Refused."""
 
-    def __init__(self, channel: grpc.aio.Channel, dialled: HostPort, timeout: float) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, dialled: HostPort, timeout: float, credentials: Credentials | None = None
+    ) -> None:
         self.stub = MessagingServiceStub(channel)
         # The generated type stubs describe only the servicer.
         self._health: Any = health_pb2_grpc.HealthStub(channel)
@@ -65,6 +69,7 @@ class Rpcs:
             ("x-mq-language", "PYTHON"),
             ("x-mq-client-version", "5.0.0"),
             ("x-mq-protocol", "v2"),
+            *rpc_metadata(credentials),
         )
         # Official clients send in each request the address that they dialled.
         self.endpoints = endpoints_of(dialled)
@@ -114,16 +119,22 @@ def _refusing() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def calling(address: HostPort, dialled: HostPort, trust: Trust | None, timeout: float) -> AsyncIterator[Rpcs]:
-    """Open a channel to `address`, as a client that dialled `dialled` does."""
+async def calling(
+    address: HostPort,
+    dialled: HostPort,
+    trust: Trust | None,
+    timeout: float,
+    credentials: Credentials | None = None,
+) -> AsyncIterator[Rpcs]:
+    """Open a channel to `address`, as a client that dialled `dialled` does. credentials: sign each rpc."""
     if trust is None:
         channel = grpc.aio.insecure_channel(str(address), _OPTIONS)
     else:
-        credentials = grpc.ssl_channel_credentials(trust.authority, trust.key, trust.chain)
+        encryption = grpc.ssl_channel_credentials(trust.authority, trust.key, trust.chain)
         named = ("grpc.ssl_target_name_override", trust.name)
-        channel = grpc.aio.secure_channel(str(address), credentials, (*_OPTIONS, named))
+        channel = grpc.aio.secure_channel(str(address), encryption, (*_OPTIONS, named))
     async with channel:
-        yield Rpcs(channel, dialled, timeout)
+        yield Rpcs(channel, dialled, timeout, credentials)
         # Cancelled calls must still reach the server.
         await asyncio.sleep(0)
 

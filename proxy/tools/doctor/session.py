@@ -8,6 +8,7 @@ from typing import Literal
 from protocol_negotiation.peer import HostPort
 from proxy.tools.doctor.connection import Target
 from proxy.tools.doctor.rpc import Trust
+from remoting.signature import Credentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,8 @@ class Options:
     """Options of a diagnosis.
 
     wanted: whether clients will use TLS; None: either. write: send a message to `topic`. authority: PEM of CAs to trust
-    instead of the system's. timeout: seconds for each response. idle: seconds of the idle check.
+    instead of the system's. timeout: seconds for each response. idle: seconds of the idle check. credentials: sign each
+    request; None: no request is signed.
     """
 
     endpoint: HostPort
@@ -28,6 +30,7 @@ class Options:
     key: Path | None = None
     timeout: float = 5.0
     idle: float | None = None
+    credentials: Credentials | None = None
 
 
 @dataclass
@@ -48,6 +51,8 @@ class Diagnosis:
     # Protocols at the endpoint.
     remoting: bool = False
     grpc: bool = False
+    # Code of the first response over gRPC; 0 without one.
+    grpc_code: int = 0
     kind: str = ""
     # Broker names of the route of `topic`.
     topic: str | None = None
@@ -65,7 +70,8 @@ class Diagnosis:
     def plain_target(self) -> Target:
         """Return the target without TLS."""
         assert self.address is not None
-        return Target(self.address, self.options.endpoint.host, self.options.timeout)
+        options = self.options
+        return Target(self.address, options.endpoint.host, options.timeout, credentials=options.credentials)
 
     @property
     def uses_tls(self) -> bool:

@@ -127,15 +127,16 @@ class GrpcClient:
             raise AssertionError("no status")
         return int((await calling).status.code)
 
-    async def telemetry(self, command: pb.TelemetryCommand) -> Any:
-        """Return the first response to a command on a new stream. Raises AioRpcError."""
+    async def telemetry(self, command: pb.TelemetryCommand | None) -> Any:
+        """Return the first response on a new stream, after this command. Raises AioRpcError."""
         stream = self.stub.Telemetry(_only(command), metadata=self.metadata)
         return await soon(anext(aiter(stream)))
 
 
-async def _only(command: pb.TelemetryCommand) -> AsyncIterator[pb.TelemetryCommand]:
-    """Yield a command and leave the stream open."""
-    yield command
+async def _only(command: pb.TelemetryCommand | None) -> AsyncIterator[pb.TelemetryCommand]:
+    """Yield the command, if any, and leave the stream open."""
+    if command is not None:
+        yield command
     await asyncio.sleep(60)
 
 
@@ -217,8 +218,8 @@ def subscription(topic: str = "orders") -> pb.TelemetryCommand:
 async def test_telemetry_streams_and_settings(tmp_path: Path) -> None:
     async with replica(tmp_path) as app, dialled(app) as channel:
         for credentials, command, code in (
-            (None, subscription(), grpc.StatusCode.UNAUTHENTICATED),
-            (IMPOSTOR, subscription(), grpc.StatusCode.UNAUTHENTICATED),
+            (None, None, grpc.StatusCode.UNAUTHENTICATED),
+            (IMPOSTOR, None, grpc.StatusCode.UNAUTHENTICATED),
             (BOB, subscription(), grpc.StatusCode.PERMISSION_DENIED),
             (ALICE, subscription("secret"), grpc.StatusCode.PERMISSION_DENIED),
             (

@@ -1,0 +1,28 @@
+"""Options and environment variables of credentials. All commands import this module, so it imports nothing heavy."""
+
+from pathlib import Path
+from typing import Any
+
+ACCESS_KEY, SECRET_KEY = "GANTRY_ACCESS_KEY", "GANTRY_SECRET_KEY"  # names of variables
+SECRET_KEY_FILE, PROFILE, PROFILES = "GANTRY_SECRET_KEY_FILE", "GANTRY_PROFILE", "GANTRY_PROFILES"
+
+
+def add_options(parser: Any, default: object = None) -> None:
+    """Add the options. default: argparse.SUPPRESS where a parser above has them with their defaults."""
+    parser.add_argument(
+        "--access-key", default=default, metavar="NAME", help=f"user that signs the requests (default: ${ACCESS_KEY})"
+    )
+    parser.add_argument(
+        "--secret-key-file",
+        type=Path,
+        default=default,
+        metavar="FILE",
+        help=f"file with the user's secret key (default: ${SECRET_KEY_FILE}, or the key in ${SECRET_KEY})",
+    )
+    parser.add_argument(
+        "--profile",
+        default=default,
+        metavar="NAME",
+        help=f"table of ~/.config/gantry/profiles.toml (${PROFILES}) with endpoint, access_key, secret_key_file, tls, "
+        f"ca and insecure (default: ${PROFILE})",
+    )

@@ -1,0 +1,86 @@
+"""Credentials of the command line and the doctor: options, environment variables, profiles."""
+
+import argparse
+import os
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from proxy.tools.credential_options import ACCESS_KEY, PROFILE, PROFILES, SECRET_KEY, SECRET_KEY_FILE
+from remoting.signature import Credentials
+
+_KEYS = frozenset(("endpoint", "access_key", "secret_key_file", "tls", "ca", "insecure"))
+
+
+class CredentialsError(Exception):
+    """The credentials are incomplete or cannot be read; the message has no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Defaults of the connection options, from a table of the profiles file."""
+
+    values: dict[str, Any]
+
+    def apply(self, options: argparse.Namespace, default_endpoint: str | None) -> None:
+        """Set the options that were not given."""
+        if "endpoint" in self.values and getattr(options, "endpoint", None) == default_endpoint:
+            options.endpoint = self.values["endpoint"]
+        for name, value in self.values.items():
+            if hasattr(options, name) and not getattr(options, name):
+                setattr(options, name, Path(value) if name in ("ca", "secret_key_file") else value)
+
+
+def read(options: argparse.Namespace, default_endpoint: str | None = None) -> Credentials | None:
+    """Return the credentials of the options, after their profile is applied; None without any.
+
+    default_endpoint: the endpoint if none is given; the profile's replaces it. Raises CredentialsError.
+    """
+    name = options.profile or os.environ.get(PROFILE)
+    if name:
+        _profile(name).apply(options, default_endpoint)
+    user = options.access_key or os.environ.get(ACCESS_KEY)
+    if not user:
+        if options.secret_key_file is not None:
+            raise CredentialsError("--secret-key-file needs --access-key")
+        return None
+    file = options.secret_key_file or os.environ.get(SECRET_KEY_FILE)
+    if file:
+        try:
+            secret = Path(file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CredentialsError(f"{file}: {getattr(error, 'strerror', None) or 'not text'}") from None
+    else:
+        secret = os.environ.get(SECRET_KEY, "")
+    if not secret:
+        raise CredentialsError(f"the user {user} has no secret key: set --secret-key-file or ${SECRET_KEY}")
+    return Credentials(user, secret)
+
+
+def rpc_metadata(credentials: Credentials | None) -> tuple[tuple[str, str], ...]:
+    """Return the metadata that signs an rpc made now, as the official clients do, with the time in UTC."""
+    if credentials is None:
+        return ()
+    date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    digest = credentials.key.digest(date.encode()).hex()
+    header = f"MQv2-HMAC-SHA1 Credential={credentials.access_key}, SignedHeaders=x-mq-date-time, Signature={digest}"
+    return (("authorization", header), ("x-mq-date-time", date))
+
+
+def _profile(name: str) -> Profile:
+    file = Path(os.environ.get(PROFILES) or Path.home() / ".config" / "gantry" / "profiles.toml")
+    try:
+        profiles = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CredentialsError(f"{file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CredentialsError(f"{file}: {error}") from None
+    profile = profiles.get(name)
+    if not isinstance(profile, dict):
+        raise CredentialsError(f"{file} has no profile {name}")
+    unknown = sorted(profile.keys() - _KEYS)
+    if unknown:
+        raise CredentialsError(f"{file}: {name}.{unknown[0]}: there is no such key")
+    return Profile(profile)
