@@ -7,7 +7,7 @@ from typing import Protocol
 from protocol_negotiation.peer import Peer
 
 # Bytes from which a connection counts as holding memory; the time since then raises its rank.
-_LEAST = 64 * 1024
+LEAST = 64 * 1024
 
 
 class Connection(Protocol):
@@ -76,7 +76,7 @@ class Holders:
             total = unfinished + requests + responses
             if total:
                 begin = self._since.get(connection, now)
-                if total >= _LEAST:
+                if total >= LEAST:
                     since[connection] = begin
                 holders.append(Holder(connection, unfinished, requests, responses, begin))
         self._since = since

@@ -24,7 +24,7 @@ from proxy.core.channel import Channel
 from proxy.core.checks import Budget
 from proxy.core.context import Context
 from proxy.overload.ceiling import Ceiling, ceiling
-from proxy.overload.holders import Connection, Holder, Holders, ranked
+from proxy.overload.holders import LEAST, Connection, Holder, Holders, ranked
 from proxy.overload.process_memory import ProcessMemory
 from proxy.settings.limits import LimitSettings
 from remoting.codes import RequestCode
@@ -264,7 +264,8 @@ class Overload:
             self._refuse_requests(False)
             return
         goal = self.memory - self.ceiling.soft - released
-        self._close(_until(goal, ranked(holders, now)))
+        # Closing the connections that hold little would free little.
+        self._close(_until(goal, ranked((holder for holder in holders if holder.total >= LEAST), now)))
         lasts = self._hard_since is not None and now - self._hard_since > _REFUSE_AFTER
         self._refuse_requests(lasts and self.memory >= self.ceiling.hard)
 

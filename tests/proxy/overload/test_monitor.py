@@ -155,6 +155,14 @@ async def test_at_the_hard_bound_the_largest_connections_are_closed_down_to_the_
     assert on.overload.counts["close"] == 2
 
 
+async def test_connections_that_hold_little_are_not_closed(clock: Clock) -> None:
+    on = Stage(clock)
+    on.connect(unfinished=40)
+    on.connect().held_request_bytes = 8192
+    assert on.measure(500) is Level.HARD
+    assert on.closed == [0]
+
+
 async def test_an_old_connection_is_closed_before_a_larger_new_one(clock: Clock) -> None:
     on = Stage(clock)
     on.connect(responses=70)
