@@ -50,7 +50,7 @@ _REFUSE_AFTER = 1.0
 # Seconds between returns of freed memory to the system; longer while they free little.
 _TRIM_INTERVAL, _MAX_TRIM_INTERVAL = 0.25, 8.0
 # Bytes above the least memory so far at which some may have been freed.
-_MAX_FREED = 64 * 2**20
+_MAX_FREED = 24 * 2**20
 # Seconds after which connections that were closed have released their memory.
 _RELEASE_SECONDS = 0.02
 # Share of the ceiling below which refusing requests would not help: the process itself takes the memory.

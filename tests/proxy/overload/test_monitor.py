@@ -78,7 +78,7 @@ async def test_below_the_soft_bound_nothing_happens(clock: Clock) -> None:
 
 async def test_memory_that_may_be_free_is_returned_below_the_soft_bound_too(clock: Clock) -> None:
     on = Stage(clock)
-    on.measure(143)
+    on.measure(104)
     assert on.process.trims == 0
     on.process.freed = 100 * MIB
     on.measure(300)
