@@ -53,6 +53,7 @@ class RequestSpec:
         name: the code's name in metrics and logs.
         names: the ext fields with the topic and the group.
         needs: permissions that the request needs; None for requests that no client may send.
+        need_fields: the ext fields that name the resources of `needs`, of which there are two at most; "" for none.
     """
 
     code: IntEnum
@@ -73,11 +74,15 @@ class RequestSpec:
     name: str = field(init=False)
     names: tuple[str, ...] = field(init=False)
     needs: Needs | None = field(init=False)
+    need_fields: tuple[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.code.name)
         object.__setattr__(self, "names", tuple(name for name in (self.topic, self.group) if name is not None))
-        object.__setattr__(self, "needs", NEEDS.get(self.code))
+        needs = NEEDS.get(self.code)
+        object.__setattr__(self, "needs", needs)
+        fields = [need.field or "" for need in needs.fields] if needs is not None else []
+        object.__setattr__(self, "need_fields", (*fields, "", "")[:2])
 
 
 def _fields(names: str) -> frozenset[str]:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from proxy.auth.authority import Authority
-from proxy.auth.grpc_guard import ALL_ZONES, GrpcGuard
+from proxy.auth.grpc_guard import ALL_ZONES, GrpcGuard, TokenVerifier
 from proxy.auth.sources import own_file
 from proxy.auth.sources.files import FileSource
-from proxy.auth.sources.source import Source
+from proxy.auth.sources.source import AuthError, Source
 from proxy.settings.auth import AuthSettings
 
 
@@ -28,6 +28,22 @@ def authority(settings: AuthSettings, more: Sequence[Source] = ()) -> Authority 
 
 
 def grpc_guard(settings: AuthSettings, authority: Authority) -> GrpcGuard:
-    """Return the guard of the gRPC gateway."""
+    """Return the guard of the gRPC gateway. Raises AuthError."""
     zones = settings.zone_offsets
-    return GrpcGuard(authority, window=settings.date_window, zones=ALL_ZONES if zones is None else zones)
+    return GrpcGuard(
+        authority,
+        window=settings.date_window,
+        zones=ALL_ZONES if zones is None else zones,
+        tokens=None if settings.jwks is None else _tokens(settings, authority),
+    )
+
+
+def _tokens(settings: AuthSettings, authority: Authority) -> TokenVerifier:
+    try:
+        # joserfc is an optional dependency.
+        from proxy.auth.tokens import Tokens
+    except ModuleNotFoundError:
+        raise AuthError("auth.jwks needs the extra: pip install 'rocketmq-gantry[tokens]'") from None
+    tokens = Tokens(settings)
+    authority.refreshers.append(tokens.refresh)
+    return tokens

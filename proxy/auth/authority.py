@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import chain
 
 import anyio
@@ -52,7 +52,8 @@ class Authority:
     """Users, policies and decisions of a replica.
 
     sources: the first that knows a user decides about it. anonymous: whether senders without a credential are the user
-    `anonymous`; else they are rejected. counts: requests by method and result. epoch: number of changes of users and
+    `anonymous`; else they are rejected. counts: denied requests by method and reason. allowed: permitted requests by
+    method. epoch: number of changes of users and
     policies. change_listeners: called after each of them.
     """
 
@@ -67,13 +68,18 @@ class Authority:
         self.sources = tuple(sources)
         self.audit = AuditLog() if audit is None else audit
         self.counts: Counter[tuple[str, str]] = Counter()
+        self.allowed: dict[Method, int] = dict.fromkeys(Method, 0)
         self.epoch = 0
         self.change_listeners: list[Callable[[], None]] = []
+        # Further checks for changes, such as of the keys of tokens.
+        self.refreshers: list[Callable[[], Awaitable[bool]]] = []
         self.failures = FailureDelays(clock)
         # Verified against for users without a secret, so that the time does not show that.
         self.no_key = SecretKey(secrets.token_hex())
         self._anonymous = anonymous
         self._principals: dict[tuple[str, Method, frozenset[str]], Principal] = {}
+        # The secrets and principals of enabled users that have signed a request.
+        self._signers: dict[str | None, tuple[SecretKey, Principal]] = {}
         self._grants: dict[Principal, Grants] = {}
         self._granted: set[tuple[object, ...]] = set()
         self._certificates: dict[str, User] = {}
@@ -86,6 +92,7 @@ class Authority:
     async def refresh(self) -> None:
         """Look for changes of users and policies."""
         changes = [await source.refresh() for source in self.sources]
+        changes += [await refresh() for refresh in self.refreshers]
         if any(changes):
             self.changed()
 
@@ -103,6 +110,7 @@ class Authority:
         """Use the changed users and policies from now on."""
         self.epoch += 1
         self._principals.clear()
+        self._signers.clear()
         self._grants.clear()
         self._granted.clear()
         self._index()
@@ -147,6 +155,9 @@ class Authority:
     def of_command(self, command: RemotingCommand, peer: Peer) -> Principal:
         """Return the sender of a remoting request: by its signature, else by the connection."""
         name = command.fields.get(ACCESS_KEY)
+        signer = self._signers.get(name)
+        if signer is not None and verify(command, signer[0]):
+            return signer[1]
         if name is None and SIGNATURE not in command.fields:
             return self.of_connection(peer)
         if not name:
@@ -162,7 +173,12 @@ class Authority:
             return Principal(name, Method.SIGNATURE, failure=Failure.WRONG_SECRET)
         if not user.enabled:
             return Principal(name, Method.SIGNATURE, failure=Failure.DISABLED_USER)
-        return self.principal(name, Method.SIGNATURE)
+        principal = self.principal(name, Method.SIGNATURE)
+        if not self._any_exempt:
+            if len(self._signers) >= _MAX_PRINCIPALS:
+                self._signers.clear()
+            self._signers[name] = user.key, principal
+        return principal
 
     def of_connection(self, peer: Peer) -> Principal:
         """Return the sender of a request without a credential: by its client certificate, its address, or nothing."""
@@ -201,16 +217,17 @@ class Authority:
         if principal.failure is not None:
             raise self.reject(principal, context.channel.protocol, host, spec.name)
         key: tuple[object, ...] | None = None
-        if needs is not None and needs.body is None:
+        if needs is not None and needs.body is None and "jstackEnable" not in fields:
+            first, second = spec.need_fields
             key = (
                 principal,
                 context.code,
-                *[None if need.field is None else fields.get(need.field) for need in needs.fields],
+                fields.get(first),
+                fields.get(second),
                 host if self._by_address else None,
-                fields.get("jstackEnable"),
             )
             if key in self._granted:
-                self.counts[principal.method, "allowed"] += 1
+                self.allowed[principal.method] += 1
                 return
         needed = tuple(permissions(spec, fields, context.command.body))
         self.require(principal, needed, context.channel.protocol, host, spec.name)
@@ -229,7 +246,7 @@ class Authority:
             raise self.reject(principal, protocol, host, request)
         denied = self.first_denied(principal, needed, host)
         if denied is None:
-            self.counts[principal.method, "allowed"] += 1
+            self.allowed[principal.method] += 1
             return
         permission, reason = denied
         self.counts[principal.method, "forbidden"] += 1

@@ -44,7 +44,7 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
     the topic and the group that it names, or on the cluster.
     """
     needs = _derived(spec) if spec.needs is None else spec.needs
-    group = fields.get("consumerGroup") or fields.get("group", "")
+    group = next((fields.get(need.field or "", "") for need in needs.fields if need.kind is ResourceKind.GROUP), "")
     for need in needs.fields:
         name = fields.get(need.field, "") if need.field is not None else ""
         if need.optional and not name:

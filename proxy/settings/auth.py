@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from proxy.settings.field_types import SettingsTable, split_list
@@ -54,11 +54,32 @@ class AuthSettings(SettingsTable):
         description="time zones in which gRPC clients write that time, such as +08:00; any: all. The fewer zones, the "
         "less often an intercepted signature is valid again",
     )
+    jwks: str | None = Field(
+        None, description="file or https URL of the JWK set that verifies bearer tokens (JWT) of gRPC clients"
+    )
+    jwks_interval: float = Field(60.0, gt=0, description="seconds between loads of the JWK set")
+    token_issuer: str | None = Field(None, description="required issuer of tokens; default: any")
+    token_audience: str | None = Field(None, description="required audience of tokens; default: any")
+    token_user: str = Field("sub", min_length=1, description="claim with the user")
+    token_groups: str = Field("groups", min_length=1, description="claim with the user's groups, a list or a text")
     audit: Path | None = Field(
         None, description="file of the audit log, with denied requests and changes; default: only the log"
     )
     audit_size: int = Field(64 * 2**20, ge=2**16, description="size in bytes at which the audit file is rotated")
     audit_files: int = Field(8, ge=1, description="rotated audit files that are kept")
+
+    @field_validator("jwks")
+    @classmethod
+    def _check_jwks(cls, text: str | None) -> str | None:
+        if text is not None and "://" in text and not text.startswith("https://"):
+            raise ValueError(f"the URL of a JWK set begins with https://, not {text[:40]!r}")
+        return text
+
+    @model_validator(mode="after")
+    def _check_sources(self) -> "AuthSettings":
+        if self.jwks is not None and self.users is None:
+            raise ValueError("jwks needs users: the file has the policies of the tokens' users and groups")
+        return self
 
     @property
     def enabled(self) -> bool:

@@ -1,0 +1,103 @@
+"""Bearer tokens: JWTs (RFC 7519) that are signed with a key of a JWK set (RFC 7517), from a file or a URL."""
+
+import json
+import logging
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio.to_thread
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+from joserfc.jwt import ClaimsOption
+
+from proxy.auth.grpc_guard import VerifiedToken
+from proxy.auth.sources.source import AuthError
+from proxy.settings.auth import AuthSettings
+
+_log = logging.getLogger("gantry.auth")
+
+# Asymmetric only: with a symmetric algorithm everyone who knows the key could sign.
+_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA"]
+_MAX_TOKEN = 8 * 1024
+_MAX_KEYS = 256 * 1024
+# Seconds for a response of the URL, and seconds by which clocks may differ.
+_TIMEOUT = 5.0
+_LEEWAY = 30
+_MAX_GROUPS = 256
+
+
+class Tokens:
+    """Verifies tokens; implements `proxy.auth.grpc_guard.TokenVerifier`. Raises AuthError from the constructor.
+
+    error: the reason why the keys could not be loaded again; the former keys remain in use.
+    """
+
+    def __init__(self, settings: AuthSettings, clock: Callable[[], float] = time.time) -> None:
+        assert settings.jwks is not None
+        self.error: str | None = None
+        self._place = settings.jwks
+        self._interval = settings.jwks_interval
+        self._user_claim = settings.token_user
+        self._groups_claim = settings.token_groups
+        self._clock = clock
+        expected = {"iss": settings.token_issuer, "aud": settings.token_audience}
+        self._options: dict[str, ClaimsOption] = {
+            name: {"essential": True, "value": value} for name, value in expected.items() if value
+        }
+        self._loaded_at = clock()
+        self._text = ""
+        self._keys = self._load()
+
+    def verify(self, token: str) -> VerifiedToken | None:
+        """Return a token's content; None if it is not valid now."""
+        if len(token) > _MAX_TOKEN:
+            return None
+        now = int(self._clock())
+        try:
+            claims = jwt.decode(token, self._keys, algorithms=_ALGORITHMS).claims
+            jwt.JWTClaimsRegistry(now=now, leeway=_LEEWAY, exp={"essential": True}, **self._options).validate(claims)
+        except (JoseError, ValueError, TypeError, KeyError):
+            return None
+        user, groups = claims.get(self._user_claim), claims.get(self._groups_claim, [])
+        if isinstance(groups, str):
+            groups = groups.split()
+        if not isinstance(user, str) or not user or not isinstance(groups, list) or len(groups) > _MAX_GROUPS:
+            return None
+        names = frozenset(group for group in groups if isinstance(group, str))
+        return VerifiedToken(user, names, float(claims["exp"]) + _LEEWAY)
+
+    async def refresh(self) -> bool:
+        """Load the keys again if it is time; return whether they have changed."""
+        if self._clock() - self._loaded_at < self._interval:
+            return False
+        self._loaded_at = self._clock()
+        text = self._text
+        try:
+            self._keys = await anyio.to_thread.run_sync(self._load)
+        except AuthError as error:
+            if self.error is None:
+                _log.error("the keys of tokens cannot be loaded, the former remain in use: %s", error)
+            self.error = str(error)
+            return False
+        self.error = None
+        return self._text != text
+
+    def _load(self) -> KeySet:
+        try:
+            text = self._read()
+            keys = KeySet.import_key_set(json.loads(text))
+        except OSError as error:
+            raise AuthError(f"{self._place}: {getattr(error, 'reason', None) or error.strerror or error}") from None
+        except (JoseError, ValueError, TypeError, KeyError):
+            raise AuthError(f"{self._place}: not a JWK set") from None
+        self._text = text
+        return keys
+
+    def _read(self) -> str:
+        if self._place.startswith("https://"):
+            with urllib.request.urlopen(self._place, timeout=_TIMEOUT) as response:  # noqa: S310  # https only
+                return bytes(response.read(_MAX_KEYS)).decode()
+        return Path(self._place).read_text(encoding="utf-8")

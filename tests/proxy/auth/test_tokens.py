@@ -1,0 +1,102 @@
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joserfc import jwt
+from joserfc.jwk import ECKey, KeySet, OctKey
+from pydantic import ValidationError
+
+from proxy.auth.sources.source import AuthError
+from proxy.auth.tokens import Tokens
+from proxy.settings.auth import AuthSettings
+
+pytestmark = pytest.mark.anyio
+
+NOW = 1_800_000_000.0
+KEY = ECKey.generate_key("P-256", {"kid": "1", "alg": "ES256"})
+OTHER = ECKey.generate_key("P-256", {"kid": "1", "alg": "ES256"})
+
+
+def token(key: Any = KEY, algorithm: str = "ES256", **claims: object) -> str:
+    content = {"sub": "carol", "exp": int(NOW) + 60, "groups": ["readers"], **claims}
+    return jwt.encode(
+        {"alg": algorithm, "kid": "1"},
+        {name: value for name, value in content.items() if value is not None},
+        key,
+        algorithms=[algorithm],
+    )
+
+
+def publish(folder: Path, key: Any = KEY) -> Path:
+    file = folder / "jwks.json"
+    file.write_text(json.dumps(KeySet([key]).as_dict(private=False)))
+    return file
+
+
+def tokens(folder: Path, clock: Any = lambda: NOW, **settings: Any) -> Tokens:
+    return Tokens(AuthSettings(users=folder / "users.toml", jwks=str(publish(folder)), **settings), clock)
+
+
+def test_a_token_names_its_user_and_groups(tmp_path: Path) -> None:
+    verified = tokens(tmp_path).verify(token())
+    assert verified is not None
+    assert (verified.user, verified.groups, verified.expires_at) == ("carol", frozenset({"readers"}), NOW + 90)
+    other = tokens(tmp_path, token_user="email", token_groups="scope").verify(token(email="c@x", scope="a b"))
+    assert other is not None
+    assert (other.user, other.groups) == ("c@x", frozenset({"a", "b"}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        token(OTHER),
+        token(exp=int(NOW) - 31),
+        token(exp=None),
+        token(nbf=int(NOW) + 60),
+        token(sub=None),
+        token(sub=1),
+        token(groups=1),
+        token(OctKey.import_key("symmetric-key-of-many-characters"), "HS256"),
+        token()[:-4],
+        token() + "x" * 10_000,
+        "eyJhbGciOiJub25lIn0.eyJzdWIiOiJjYXJvbCJ9.",
+        "",
+        "a.b.c",
+    ],
+)
+def test_other_tokens_are_rejected(tmp_path: Path, text: str) -> None:
+    assert tokens(tmp_path).verify(text) is None
+
+
+def test_issuer_and_audience_are_required_if_configured(tmp_path: Path) -> None:
+    made = tokens(tmp_path, token_issuer="idp", token_audience="rocketmq")
+    assert made.verify(token(iss="idp", aud="rocketmq")) is not None
+    assert made.verify(token(iss="idp", aud="other")) is None
+    assert made.verify(token(iss="other", aud="rocketmq")) is None
+    assert made.verify(token()) is None
+
+
+async def test_keys_are_loaded_again(tmp_path: Path) -> None:
+    now = NOW
+    made = tokens(tmp_path, lambda: now, jwks_interval=10.0)
+    publish(tmp_path, OTHER)
+    assert not await made.refresh()
+    now += 11
+    assert await made.refresh()
+    assert made.verify(token(OTHER)) is not None
+    (tmp_path / "jwks.json").write_text("no keys")
+    now += 11
+    assert not await made.refresh()
+    assert made.error is not None
+    assert made.verify(token(OTHER)) is not None
+
+
+def test_invalid_settings(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="jwks needs users"):
+        AuthSettings(jwks="keys.json")
+    with pytest.raises(ValidationError, match="begins with https"):
+        AuthSettings(users=tmp_path, jwks="http://idp/jwks")
+    with pytest.raises(AuthError, match="No such file"):
+        Tokens(AuthSettings(users=tmp_path, jwks=str(tmp_path / "none")), time.time)
