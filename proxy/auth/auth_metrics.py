@@ -28,10 +28,9 @@ _SLOWED = Family(
 
 def read(authority: Authority) -> Iterable[tuple[Family, Samples]]:
     """Yield the present values."""
-    yield (
-        _REQUESTS,
-        {**authority.counts, **{(method, "allowed"): count for method, count in authority.allowed.items() if count}},
-    )
+    allowed: Samples = {(method.value, "allowed"): count for method, count in authority.allowed.items() if count}
+    denied: Samples = {(method, reason): count for (method, reason), count in authority.counts.items()}
+    yield _REQUESTS, {**allowed, **denied}
     yield _USERS, {(source.name,): len(source.directory.users) for source in authority.sources}
     yield _ERRORS, {(source.name,): int(source.error is not None) for source in authority.sources}
     yield _SLOWED, {(): len(authority.failures)}

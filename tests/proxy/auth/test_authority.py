@@ -164,6 +164,14 @@ def test_retry_topics_of_popped_messages_need_their_topic_and_group(tmp_path: Pa
     ask(made, signed(command(RequestCode.PULL_MESSAGE, topic="%RETRY%g"), ALICE))
 
 
+def test_a_group_that_the_request_does_not_need_makes_no_retry_topic_a_topic(tmp_path: Path) -> None:
+    made = authority(tmp_path)
+    for code, field in ((RequestCode.SEND_MESSAGE, "topic"), (RequestCode.SEND_MESSAGE_V2, "b")):
+        sent = command(code, consumerGroup="victim", group="victim", **{field: "%RETRY%victim_orders"})
+        with pytest.raises(Forbidden):
+            ask(made, signed(sent, ALICE))
+
+
 def test_thread_stacks_need_more_than_running_information(tmp_path: Path) -> None:
     policy = (
         '[users.op-user]\nsecret = "secret-of-op"\n[[users.op-user.policies]]\nresources = "Group:g"\nactions = "Get"\n'
