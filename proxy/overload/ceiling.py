@@ -7,7 +7,7 @@ from pathlib import Path
 
 # Share of the environment's limit; the rest is for the kernel's socket buffers and the page cache.
 _DEFAULT_SHARE = 0.8
-# Shares of the ceiling at which reads pause and caches shrink, and at which load is shed.
+# Shares of the ceiling at which reads pause, and at which load is shed.
 _SOFT_SHARE = 0.75
 _HARD_SHARE = 0.875
 # Share of the ceiling for requests that have not arrived in full, and for requests in flight.
@@ -25,7 +25,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class Ceiling:
     """The memory of one process in bytes, and the bounds that follow from it.
 
-    soft: reads pause, caches shrink. hard: load is shed. request_bytes: bytes of requests that have not arrived in
+    soft: reads pause. hard: load is shed. request_bytes: bytes of requests that have not arrived in
     full, and of requests in flight, each. raised: the ceiling is higher than the environment or the setting asks for,
     because the started process needs that much.
     """

@@ -169,6 +169,11 @@ public final class Frames {
         forget.setTopic("topic");
         write(RequestCode.DELETE_TOPIC_IN_NAMESRV, forget, null);
 
+        DeleteSubscriptionGroupRequestHeader disband = new DeleteSubscriptionGroupRequestHeader();
+        disband.setGroupName("group");
+        disband.setCleanOffset(true);
+        write(RequestCode.DELETE_SUBSCRIPTIONGROUP, disband, null);
+
         GetTopicStatsInfoRequestHeader stats = new GetTopicStatsInfoRequestHeader();
         stats.setTopic("topic");
         write(RequestCode.GET_TOPIC_STATS_INFO, stats, null);

@@ -80,7 +80,7 @@ async def test_idle_connections_without_in_flight_requests_are_closed(cluster: C
             connection.send(commands.answer(commands.success({"at": "last"}), pull.opaque, 0))
         assert (await soon(waiting)).fields == {"at": "last"}
         await soon(polling.gone.wait())
-        await until(lambda: app.channels == set())
+        await until(lambda: not app.channels)
         assert app.metrics.connections.causes("remoting") == {"idle": 2}
 
 

@@ -233,16 +233,16 @@ async def test_the_route_cache_counts_hits_misses_refreshes_and_errors() -> None
     await cache.get("orders")
     await cache.get("orders")
     cache.cached("orders")
-    assert cache.counts == {"hit": 2, "miss": 1, "refresh": 0, "error": 0}
+    assert cache.counts == {"hit": 2, "miss": 1, "listed": 0, "refresh": 0, "error": 0}
     clock.now += 20
     failures.append(ServiceUnavailable("no name server"))
     await cache.refresh()
-    assert cache.counts == {"hit": 2, "miss": 1, "refresh": 1, "error": 1}
+    assert cache.counts == {"hit": 2, "miss": 1, "listed": 0, "refresh": 1, "error": 1}
     failures.append(TopicNotExist("nowhere"))
     with pytest.raises(TopicNotExist):
         await cache.get("nowhere")
     # A missing topic is no error.
-    assert cache.counts == {"hit": 2, "miss": 2, "refresh": 1, "error": 1}
+    assert cache.counts == {"hit": 2, "miss": 2, "listed": 0, "refresh": 1, "error": 1}
 
 
 # Members and transactions.
