@@ -56,9 +56,9 @@ class LimitSettings(SettingsTable):
     memory: int | None = Field(
         None,
         ge=128 * 2**20,
-        description="memory of the process in bytes, for all workers together: at 75 % of it reads pause and"
-        " freed memory is returned, at 87.5 % load is shed; default: 80 % of the container's limit (control group), or of the physical"
-        " memory",
+        description="memory of the process in bytes, for all workers together: at 75 % of it reads pause and freed"
+        " memory is returned, at 87.5 % load is shed; default: 80 % of the container's limit (control group), or of the"
+        " physical memory",
     )
     total_bytes: int | None = Field(
         None,
