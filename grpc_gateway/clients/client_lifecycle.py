@@ -5,7 +5,8 @@ The core gets the same heartbeats for a gRPC client as for a remoting client.
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+import logging
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from grpc_gateway import validation
@@ -32,11 +33,19 @@ from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.tasks import spawn, spawn_quietly
 
+_log = logging.getLogger("gantry.grpc")
+
 # Seconds within which an rpc here is answered, however slow brokers are. Clients time out after 3 s, and take a second
 # late heartbeat for a dead connection.
 _RESPONSE_TIMEOUT = 1.5
 # Seconds that a client without a connection has to reconnect before it leaves its groups.
 _RECONNECT_TIMEOUT = 10.0
+# The same, if its connection ended although Gantry had not asked it to reconnect: such a client is usually dead.
+_LOST_TIMEOUT = 0.5
+
+
+# Causes of the end of a connection that only the client or the network has.
+LOSSES = ("peer", "reset", "unresponsive")
 
 
 class ClientLifecycle:
@@ -48,12 +57,15 @@ class ClientLifecycle:
         self._clients = clients
         self._options = options
         self._clock = loop.time
+        self._call_later = loop.call_later
         # Clients send heartbeats every 10 s; an unchanged registration is repeated only at this interval, in seconds.
         self._heartbeat_interval = min(HEARTBEAT_INTERVAL, options.client_expiry / 3)
         # Clients whose settings are being registered.
         self._registering: set[Client] = set()
         # Clients that are being unregistered.
         self._unregistering: dict[Client, asyncio.Task[None]] = {}
+        # Removed clients whose connection was lost, by the cause of its end.
+        self.lost = dict.fromkeys(LOSSES, 0)
         self.producers = Producers(core, clients.make, self._clock, self._heartbeat_interval)
         clients.departure_listeners.append(self._departed)
 
@@ -176,6 +188,25 @@ class ClientLifecycle:
                 self._clients.remove(client, "expired")
             elif client.disconnected_at is not None and client.disconnected_at < disconnected:
                 self._clients.remove(client, "closed")
+
+    def connection_lost(self, clients: Sequence[Client], cause: str) -> None:
+        """Remove clients shortly, unless they reconnect, since their last connection has ended without a drain.
+
+        cause: one of LOSSES.
+        """
+        if clients:
+            lost = [(client, client.disconnected_at) for client in clients]
+            self._call_later(_LOST_TIMEOUT, self._remove_lost, lost, cause)
+
+    def _remove_lost(self, lost: Sequence[tuple[Client, float | None]], cause: str) -> None:
+        removed = 0
+        for client, disconnected_at in lost:
+            if client.disconnected_at == disconnected_at and not client.closed:
+                self._clients.remove(client, "closed")
+                removed += 1
+        self.lost[cause] += removed
+        if removed:
+            _log.info("removed %d gRPC clients whose connection was lost (%s)", removed, cause)
 
     async def close(self) -> None:
         """Remove all clients, and wait until all are unregistered."""

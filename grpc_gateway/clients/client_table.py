@@ -102,12 +102,15 @@ class ClientTable:
             client.revise()
         return Rpc(client, context, client.peer)
 
-    def disconnected(self, connection: Any) -> None:
-        """Record the close of a connection, and which clients have no other connection."""
+    def disconnected(self, connection: Any) -> list[Client]:
+        """Record the close of a connection, and return its clients that have no other connection."""
+        disconnected = []
         for client in self._by_connection.pop(connection, {}).values():
             client.connections.discard(connection)
             if not client.connections:
                 client.disconnected_at = self._clock()
+                disconnected.append(client)
+        return disconnected
 
     def remove(self, client: Client, cause: str = "unregistered") -> None:
         """Remove a client, end its telemetry streams, and notify the departure listeners.

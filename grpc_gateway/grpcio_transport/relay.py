@@ -31,6 +31,8 @@ class Relay(asyncio.Protocol):
         self.name = f"gantry-{os.getpid()}-{next(_numbers)}"
         self.cause = "peer"
         self.closed = False
+        # The client may have been asked to reconnect.
+        self.draining = False
         self._loop = asyncio.get_running_loop()
         self.opened_at = self.read_at = self._loop.time()
         self.received_bytes = self.sent_bytes = self.requests = 0
@@ -102,10 +104,11 @@ class Relay(asyncio.Protocol):
         self._end()
 
     def drain(self) -> None:
-        """Do nothing: grpcio sends GOAWAY only when its whole server stops.
+        """Record that the client is asked to reconnect; grpcio sends GOAWAY only when its whole server stops.
 
         The connection stays open until its client, `close` or `GrpcioServer.drain` ends it.
         """
+        self.draining = True
 
     def close(self) -> None:
         """Close both connections once all written bytes are sent."""

@@ -29,6 +29,8 @@ class GrpcioServer:
         self._on_open = on_open
         self._on_close = on_close
         self._by_name: dict[str, Relay] = {}
+        # Clients are asked to reconnect at this age, which the relays do not see.
+        self._has_max_age = options.timeouts.age is not None
         self._directory = Path(tempfile.mkdtemp(prefix="gantry-grpc-"))
         self._path = str(self._directory / "socket")
         self._interceptor = RelayInterceptor(self._find_relay)
@@ -64,6 +66,7 @@ class GrpcioServer:
         return self._interceptor.ended_calls
 
     def _relay_opened(self, relay: Relay) -> None:
+        relay.draining = self._has_max_age
         self.connections.add(relay)
         self._by_name[relay.name] = relay
         if self._on_open is not None:

@@ -322,6 +322,11 @@ class Http2Channel(asyncio.Protocol):
         return not self.congested and not self._backlogged and not self._paused
 
     @property
+    def draining(self) -> bool:
+        """Whether GOAWAY has been sent."""
+        return self.http2.draining
+
+    @property
     def open_streams(self) -> int:
         return len(self.http2.streams)
 

@@ -17,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
 
+from grpc_gateway.clients.client_lifecycle import LOSSES
 from grpc_gateway.clients.client_table import ClientTable
 from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.consuming.renewal import Renewal
@@ -129,10 +130,13 @@ class GrpcFrontend:
         if self._connection_listeners:
             connections.notify(self._connection_listeners, connections.opened("grpc", connection))
 
-    def _closed(self, connection: Connection) -> None:
+    def _closed(self, connection: GrpcConnection | Relay) -> None:
         if self._connection_listeners:
             connections.notify(self._connection_listeners, connections.grpc_closed(connection, self.clients))
-        self.clients.disconnected(connection)
+        disconnected = self.clients.disconnected(connection)
+        cause = connection.cause
+        if cause in LOSSES and not connection.draining:
+            self.service.client_lifecycle.connection_lost(disconnected, cause)
 
     def _observe(self, name: str, call: Rpc, request: Any, code: int, started: float) -> None:
         notify(self._core.observers, of_rpc, name, call, request, code, started, time.monotonic())
@@ -205,6 +209,12 @@ class GrpcFrontend:
         metrics.gauge("gantry_grpc_clients", "gRPC clients by id and host.", lambda: len(self.clients))
         metrics.gauge(
             "gantry_grpc_held", "Deliveries whose invisible duration is being renewed.", lambda: len(self.renewal)
+        )
+        metrics.counter(
+            "gantry_grpc_lost_clients",
+            "gRPC clients removed because their connection ended without a drain, by the cause of its end.",
+            "cause",
+            lifecycle.lost,
         )
         metrics.counter("gantry_renewals", "Renewals of deliveries, by outcome.", "outcome", self.renewal.counts)
         metrics.gauge(

@@ -22,7 +22,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import Overloaded
 from tests.grpc_gateway.client_harness import ClientHarness
 from tests.grpc_gateway.fakes import PEER, FakeConnection, FakeContext, FakeCore
-from tests.grpc_gateway.messages import consumer_settings, producer_settings
+from tests.grpc_gateway.messages import consumer_settings, producer_settings, receipt_handle
 from tests.proxy.fakes import settle
 
 pytestmark = pytest.mark.anyio
@@ -354,6 +354,79 @@ async def test_disconnected_client_is_removed_after_the_timeout() -> None:
     await settle()
     assert is_closed(client)
     assert harness.command_codes == [HEART_BEAT, UNREGISTER]
+
+
+class LossTimer:
+    """Collects the delayed removals of lost clients."""
+
+    def __init__(self, harness: ClientHarness) -> None:
+        self.delays: list[float] = []
+        self._calls: list[tuple[Any, tuple[Any, ...]]] = []
+        harness.client_lifecycle._call_later = self._call_later  # type: ignore[assignment]
+
+    def _call_later(self, delay: float, call: Any, *arguments: Any) -> None:
+        self.delays.append(delay)
+        self._calls.append((call, arguments))
+
+    def fire(self) -> None:
+        """Run all delayed calls."""
+        for call, arguments in self._calls:
+            call(*arguments)
+
+
+async def test_lost_client_is_removed_within_a_second_and_its_deliveries_are_returned() -> None:
+    harness = ClientHarness()
+    timer = LossTimer(harness)
+    client, connection = await connected(harness)
+    harness.renewal.add(client, "g", "orders", receipt_handle(5, renewal_id=harness.renewal.new_renewal_id()), 1)
+    harness.client_lifecycle.connection_lost(harness.clients.disconnected(connection), "reset")
+    assert not is_closed(client)
+    assert timer.delays == [client_lifecycle._LOST_TIMEOUT]
+    assert client_lifecycle._LOST_TIMEOUT < 1
+    timer.fire()
+    await settle()
+    assert is_closed(client)
+    assert harness.command_codes[0] == HEART_BEAT
+    assert set(harness.command_codes[1:]) == {UNREGISTER, RequestCode.CHANGE_MESSAGE_INVISIBLETIME}
+    assert harness.client_lifecycle.lost == {"peer": 0, "reset": 1, "unresponsive": 0}
+
+
+async def test_lost_client_that_reconnects_stays_registered() -> None:
+    harness = ClientHarness()
+    timer = LossTimer(harness)
+    client, connection = await connected(harness)
+    harness.client_lifecycle.connection_lost(harness.clients.disconnected(connection), "peer")
+    harness.clients.rpc(harness.context(connection=FakeConnection()), "ReceiveMessage")
+    timer.fire()
+    assert not is_closed(client)
+    assert harness.command_codes == [HEART_BEAT]
+    assert harness.client_lifecycle.lost["peer"] == 0
+
+
+async def test_client_with_another_connection_is_not_lost() -> None:
+    harness = ClientHarness()
+    timer = LossTimer(harness)
+    client, connection = await connected(harness)
+    harness.clients.rpc(harness.context(connection=FakeConnection()), "ReceiveMessage")
+    harness.client_lifecycle.connection_lost(harness.clients.disconnected(connection), "peer")
+    assert timer.delays == []
+    assert not is_closed(client)
+
+
+async def test_lost_producer_gets_no_transaction_checks() -> None:
+    harness = ClientHarness()
+    timer = LossTimer(harness)
+    connection = FakeConnection()
+    client = harness.clients.rpc(harness.context(connection=connection), "Heartbeat").client
+    client.record_publication("orders")
+    await harness.client_lifecycle.heartbeat(Rpc(client, harness.context(), PEER), PRODUCER_HEARTBEAT)
+    await settle()
+    assert len(harness.client_lifecycle.producers) == 1
+    harness.client_lifecycle.connection_lost(harness.clients.disconnected(connection), "reset")
+    timer.fire()
+    await settle()
+    assert len(harness.client_lifecycle.producers) == 0
+    assert harness.core.fields[-1]["producerGroup"] == "orders"
 
 
 async def test_expired_client_may_return() -> None:

@@ -158,9 +158,25 @@ async def test_broken_telemetry_stream_is_detected_and_the_client_stays(cluster:
             assert client.stream is None
             assert client.disconnected_at is None
             assert app.registry.consumer_ids("g") == {"c1"}
+        # The last connection has ended without a drain.
+        await until(lambda: not app.registry.consumer_ids("g"))
+        assert sum(app.grpc.service.client_lifecycle.lost.values()) == 1
+
+
+async def test_client_of_a_drained_connection_may_reconnect(cluster: Cluster, transport: str) -> None:
+    async with replica(cluster, transport) as (app, _):
+        async with channel(app) as open_channel:
+            await talk(MessagingServiceStub(open_channel), consumer_settings())
+            await until(lambda: app.registry.consumer_ids("g"))
+            (client,) = app.grpc.clients
+            app.start_drain()
         await until(lambda: client.disconnected_at is not None)
+        lifecycle = app.grpc.service.client_lifecycle
+        # Longer than a lost client has.
+        await asyncio.sleep(1)
         assert app.registry.consumer_ids("g") == {"c1"}
-        app.grpc.service.client_lifecycle.sweep(asyncio.get_running_loop().time() + 11)
+        assert sum(lifecycle.lost.values()) == 0
+        lifecycle.sweep(asyncio.get_running_loop().time() + 11)
         await until(lambda: not app.registry.consumer_ids("g"))
 
 
