@@ -26,6 +26,7 @@ from protocol_negotiation.peer import HostPort, Peer
 from protocol_negotiation.rejection import Http1Rejector
 from proxy.admin.http.admin_api import AdminApi
 from proxy.auth import assembly, auth_metrics
+from proxy.auth.admin_users import AdminUsers
 from proxy.auth.audit import to_file
 from proxy.auth.broker_decisions import BrokerDecisions
 from proxy.auth.sources.brokers import BrokerSource
@@ -111,10 +112,10 @@ class App:
         )
         self.registry = ClientRegistry(settings.client_expiry)
         self.tracing = self._new_tracing()
-        # None while authentication is off.
         self.authority = assembly.authority(settings.auth, self._user_sources())
         self.stored_messages = None if self.authority is None else StoredMessages(self.authority)
         self.core = self._new_core()
+        self.core.reply_guards = {} if self.stored_messages is None else self.stored_messages.reply_guards
         self.core.signer = self._new_signer()
         self.overload = self._new_overload()
         self.rules = RuleEngine(self.core, settings.rules, self.metrics)
@@ -127,6 +128,7 @@ class App:
         self.traffic = self._new_recorder()
         # Frontends and admin API. The connections of all protocols share the event loop.
         self.turns = FairTurns(asyncio.get_running_loop())
+        guard = None if self.authority is None else assembly.grpc_guard(settings.auth, self.authority)
         self.grpc = GrpcFrontend(
             self.core,
             settings,
@@ -134,7 +136,7 @@ class App:
             self.connection_listeners,
             self.rules.resource_names,
             self.overload.watch,
-            None if self.authority is None else assembly.grpc_guard(settings.auth, self.authority),
+            guard,
             self.turns,
         )
         self.remoting = RemotingFrontend(
@@ -150,7 +152,8 @@ class App:
         if self.authority is not None:
             Revocation(self.core, self.authority, lambda: self.channels, self.grpc.clients)
         self.admin_services = AdminServices(self, sources)
-        self.admin = AdminApi(self.admin_services)
+        users = None if self.authority is None or guard is None else AdminUsers(self.authority, guard)
+        self.admin = AdminApi(self.admin_services, users)
         self.remoting.on_protocol_error = self.admin_services.events.undecodable
         self.admin_grpc = self._new_admin_grpc()
         self.certificates = Certificates(settings, ticket_secret)
@@ -197,22 +200,17 @@ class App:
             passes = self.settings.cluster.client_signatures is ClientSignatures.PASS
             decides = BrokerDecisions(self.authority) if passes else self.authority
             checks = (well_formed, decides, *checks[1:])
-        handlers: dict[int, Handling] = {**HANDLERS, RequestCode.END_TRANSACTION: transactions}
-        if self.stored_messages is not None:
-            handlers[RequestCode.CONSUMER_SEND_MSG_BACK] = self.stored_messages.send_back
-        core = Messaging(
+        more: dict[int, Handling] = {} if self.stored_messages is None else self.stored_messages.handlers
+        return Messaging(
             self.settings,
             self.registry,
-            handlers,
+            {**HANDLERS, RequestCode.END_TRANSACTION: transactions, **more},
             forward,
             checks if self.tracing is None else (*checks, self.tracing.begin),
             (self.metrics.observe, *request_logs.observers(self.settings.logs)),
             (membership.notify, self._count_change, self._announce_change),
             ListenerRoutes(),
         )
-        if self.stored_messages is not None:
-            core.reply_guards = self.stored_messages.reply_guards
-        return core
 
     def _user_sources(self) -> list[Source]:
         auth = self.settings.auth
@@ -358,8 +356,7 @@ class App:
         stack.callback(self.overload.close)
         stack.enter_context(ticking(self._wheel))
         stack.enter_context(self.metrics.running())
-        audit = self.settings.auth
-        stack.enter_context(to_file(audit.audit, audit.audit_size, audit.audit_files))
+        stack.enter_context(to_file(self.settings.auth))
         if self.traffic is not None:
             self.traffic.start()
             stack.push_async_callback(self.traffic.close)

@@ -59,9 +59,18 @@ class _Key:
 
 
 class Access:
-    """Identifies callers. The constructor raises TokenFileError."""
+    """Identifies callers. The constructor raises TokenFileError.
 
-    def __init__(self, settings: AdminSettings, clock: Callable[[], float] = time.monotonic) -> None:
+    users: returns the name and the permission of a user by the header `authorization` and the address, or None.
+    """
+
+    def __init__(
+        self,
+        settings: AdminSettings,
+        clock: Callable[[], float] = time.monotonic,
+        users: Callable[[str, str], tuple[str, str] | None] | None = None,
+    ) -> None:
+        self._users = users
         self._settings = settings
         self._clock = clock
         self._checked_at = clock()
@@ -83,9 +92,12 @@ class Access:
         """
         if "authorization" in headers:
             key = self._key(headers["authorization"])
-            if key is None:
+            if key is not None:
+                return Caller(key.name, key.role, address)
+            user = None if self._users is None else self._users(headers["authorization"], address)
+            if user is None:
                 raise BadCredentials
-            return Caller(key.name, key.role, address)
+            return Caller(user[0], Role[user[1].upper()], address)
         anonymous = _anonymous(self._settings, address, headers)
         if subject is not None:
             role = self.certified(subject)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
-from pathlib import Path
 
 import orjson
 
 from proxy.core.principal import Principal
+from proxy.settings.auth import AuthSettings
 
 _log = logging.getLogger("gantry.audit")
 
@@ -87,13 +87,14 @@ class _PrivateFileHandler(RotatingFileHandler):
 
 
 @contextmanager
-def to_file(path: Path | None, max_bytes: int, files: int) -> Iterator[None]:
-    """Write the audit log to a file, too, with this number of older files. Raises OSError."""
+def to_file(settings: AuthSettings) -> Iterator[None]:
+    """Write the audit log to the file of the settings, if any. Raises OSError."""
+    path = settings.audit
     if path is None:
         yield
         return
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handler = _PrivateFileHandler(path, maxBytes=max_bytes, backupCount=files)
+    handler = _PrivateFileHandler(path, maxBytes=settings.audit_size, backupCount=settings.audit_files)
     handler.setFormatter(logging.Formatter("%(message)s"))
     _log.addHandler(handler)
     try:

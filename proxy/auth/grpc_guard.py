@@ -142,6 +142,10 @@ class GrpcGuard:
         times = signed_times(date, self._zones)
         return next((at + self._window for at in times if abs(now - at) <= self._window), None)
 
+    def of_token(self, token: str) -> Principal:
+        """Return the sender that a bearer token proves."""
+        return self._verify_token(token)[0]
+
     def _verify_token(self, token: str) -> tuple[Principal, float]:
         verified = None if self._tokens is None else self._tokens.verify(token)
         if verified is None:

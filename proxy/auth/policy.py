@@ -138,7 +138,6 @@ class User:
 
     Attributes:
         key: secret of the user's signatures; None if the user cannot sign.
-        password: hash of the password for the admin API (`proxy.auth.passwords`); None without one.
         certificates: names in client certificates that stand for the user: `CN=…,O=…`, `dns:…`, `email:…`, `uri:…`,
             `ip:…`, `sha256:…`.
         exempt: sources whose requests in the user's name need neither signature nor permission (ACL 1.0).
@@ -146,7 +145,6 @@ class User:
 
     name: str
     key: SecretKey | None = field(default=None, repr=False)
-    password: str | None = field(default=None, repr=False)
     role: Role = Role.NORMAL
     groups: frozenset[str] = frozenset()
     enabled: bool = True

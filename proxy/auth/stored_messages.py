@@ -13,7 +13,7 @@ from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.context import Context
 from proxy.core.forwarding import forward, single_broker
-from proxy.core.messaging import Messaging, Reply, as_future
+from proxy.core.messaging import Handling, Messaging, Reply, as_future
 from proxy.core.principal import OWN
 from remoting import command as commands
 from remoting import messages
@@ -33,7 +33,8 @@ class StoredMessages:
 
     def __init__(self, authority: Authority) -> None:
         self._authority = authority
-        # For `Messaging.reply_guards`.
+        # For the core: handlers of requests, and `Messaging.reply_guards`.
+        self.handlers: dict[int, Handling] = {int(RequestCode.CONSUMER_SEND_MSG_BACK): self.send_back}
         self.reply_guards = {
             int(code): self.check_reply for code in (RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_MESSAGE)
         }

@@ -5,6 +5,7 @@ import gc
 import importlib
 import logging
 import socket
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -27,10 +28,12 @@ _log = logging.getLogger("gantry.admin")
 class AdminApi:
     """The HTTP API: `open` it, `run` it, `close` it at the end. Raises TokenFileError, TlsError."""
 
-    def __init__(self, services: AdminServices) -> None:
+    def __init__(
+        self, services: AdminServices, users: Callable[[str, str], tuple[str, str] | None] | None = None
+    ) -> None:
         self.services = services
         self.settings = services.settings
-        self.gatekeeping = Gatekeeping(self.settings, Access(self.settings), services.audit)
+        self.gatekeeping = Gatekeeping(self.settings, Access(self.settings, users=users), services.audit)
         if self.settings.files is not None:
             # Report errors before clients are accepted; the server itself starts later.
             server_context(self.settings.files)

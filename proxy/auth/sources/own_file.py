@@ -97,7 +97,6 @@ class UserTable(_Owner):
     """A user."""
 
     secret: str | None = Field(None, repr=False, min_length=MIN_SECRET_LENGTH)
-    password: str | None = Field(None, repr=False, pattern=r"^scrypt\$")
     groups: Texts = Field([])
     enabled: bool = True
     certificates: Texts = Field([])
@@ -151,7 +150,6 @@ def _user(name: str, table: UserTable, file: str) -> User:
     return User(
         name=name,
         key=None if table.secret is None else SecretKey(table.secret),
-        password=table.password,
         role=table.role,
         groups=frozenset(table.groups),
         enabled=table.enabled,
