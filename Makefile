@@ -10,7 +10,7 @@ PARALLEL := --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder
 RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: install run test unit check docs analytics-demo analytics-package protos clients limits conformance bench bench-store \
+.PHONY: install run test unit check docs analytics-demo analytics-package protos clients acl-table limits conformance bench bench-store \
 	bench-analytics contract crash faults attacks fuzz audit lock clean
 .DEFAULT_GOAL := run
 
@@ -64,6 +64,10 @@ docs: install
 # the backend keeps, and credentials of each client.
 clients: install
 	$(BIN)/python -m tests.clients.run --backend $(BACKEND) $(if $(filter on,$(ACL)),--acl)
+
+# Each request with each kind of credential, through Gantry and the official Java proxy.
+acl-table: install
+	$(BIN)/python -m tests.acl_table.run
 
 # Limits, codes and texts of the official Java proxy and of Gantry side by side.
 limits: install

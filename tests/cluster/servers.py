@@ -80,6 +80,10 @@ class Cluster:
         """Create a topic on every broker."""
         self._peers("topic", name, "--queues", str(queues), "--type", kind)
 
+    def group(self, name: str) -> None:
+        """Create a consumer group on every broker."""
+        self._peers("group", name)
+
     def pop_mode(self, topic: str, group: str) -> None:
         """Make the brokers assign queues of the topic to this group for popping."""
         self._peers("popmode", topic, group)

@@ -6,6 +6,7 @@ Error texts are RocketMQ's.
 from dataclasses import replace
 from ipaddress import ip_network
 
+from proxy.core.principal import Method
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused
 from proxy.embedded.broker.request import Answer, Request
@@ -93,10 +94,14 @@ def _username(request: Request) -> str:
 
 
 def _by_super_user(broker: Broker, request: Request) -> bool:
-    """Return whether a super user sent a request, or a sender without a name, such as this process."""
+    """Return whether a super user sent a request, or this process, or anyone while authentication is off."""
     name = request.fields.get(ACCESS_KEY)
     if not name:
-        return True
+        principal = None if request.channel is None else request.channel.principal
+        if principal is None or principal.failure is not None or principal.method is Method.OWN:
+            return True
+        # By another means than a signature, such as a client certificate.
+        name = principal.user
     user = broker.users.get(name)
     return user is not None and user.user_type is UserType.SUPER
 

@@ -3,6 +3,7 @@ from typing import Any
 import orjson
 import pytest
 
+from proxy.core.principal import Method, Principal
 from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.requests import BROKER_REQUESTS
 from remoting.codes import RequestCode, ResponseCode
@@ -131,6 +132,10 @@ async def test_super_users_are_changed_by_super_users_only(broker: BrokerHarness
         assert change.code != ResponseCode.SUCCESS
         assert "super user" in (change.remark or "")
     assert _users(broker)["admin"]["password"] == "admin-secret"
+    broker.client.principal = Principal("alice", Method.CERTIFICATE)
+    assert "super user" in (_put_user(broker, "root", password="x", userType="Super").remark or "")
+    broker.client.principal = Principal("admin", Method.CERTIFICATE)
+    assert _put_user(broker, "boss", password="x", userType="Super").code == ResponseCode.SUCCESS
     assert _put_user(broker, "root", password="x", userType="Super", by="admin").code == ResponseCode.SUCCESS
 
 
