@@ -3,8 +3,8 @@
     python -m tests.acl_table.run [--json FILE]
 
 Both check the same users, which the broker keeps, and send requests to it as a super user. A cell has `denied`,
-`served`, or `-` if the proxy does not know the request. `served` without a valid credential or without permission is
-marked by `!`. The exit status is 1 if Gantry serves such a request.
+`served`, `error` (neither is certain), or `-` if the proxy does not know the request. `served` without a valid
+credential or without permission is marked by `!`. The exit status is 1 if Gantry serves such a request.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ _DENIALS = ("has no permission", "username cannot be null", "is not found", "che
 # Rpcs and codes that any authenticated user may use: they show and change only the client's own state.
 _FOR_ALL_USERS = frozenset({"UNREGISTER_CLIENT", "NotifyClientTermination"})
 _TIMEOUT = 6.0
+_CONCURRENCY = 24
 _DAY = 86_400.0
 
 
@@ -66,7 +67,10 @@ async def _remoting(address: str, command: RemotingCommand, user: Credentials | 
     remark = (reply.remark or "").lower()
     if reply.code == ResponseCode.NO_PERMISSION or any(text in remark for text in _DENIALS):
         return "denied"
-    return "-" if reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED else "served"
+    if reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return "-"
+    # SYSTEM_ERROR may precede the decision.
+    return "error" if reply.code == ResponseCode.SYSTEM_ERROR else "served"
 
 
 def _metadata(user: Credentials | None, age: float = 0.0) -> tuple[tuple[str, str], ...]:
@@ -104,12 +108,25 @@ async def _rpc(address: str, name: str, request: Any, metadata: tuple[tuple[str,
 
 async def _table(remoting: str, rpc: str) -> dict[str, dict[str, str]]:
     """Return the outcomes of all rows through one proxy, by row and column."""
-    rows: dict[str, dict[str, str]] = {}
+    cells: dict[tuple[str, str], Coroutine[Any, Any, str]] = {}
     for label, command in remoting_requests():
-        rows[label] = {column: await _remoting(remoting, command, user) for column, user in USERS.items()}
+        for column, user in USERS.items():
+            cells[label, column] = _remoting(remoting, command, user)
     for name, request in rpcs():
-        rows[name] = {column: await _rpc(rpc, name, request, _metadata(user)) for column, user in USERS.items()}
-        rows[name][_OLD_DATE] = await _rpc(rpc, name, request, _metadata(_ADMIN, 7 * _DAY))
+        for column, user in USERS.items():
+            cells[name, column] = _rpc(rpc, name, request, _metadata(user))
+        cells[name, _OLD_DATE] = _rpc(rpc, name, request, _metadata(_ADMIN, 7 * _DAY))
+    slots = asyncio.Semaphore(_CONCURRENCY)
+
+    async def outcome(cell: Coroutine[Any, Any, str]) -> str:
+        async with slots:
+            return await cell
+
+    # Gantry answers failed authentications late.
+    outcomes = await asyncio.gather(*map(outcome, cells.values()))
+    rows: dict[str, dict[str, str]] = {}
+    for (label, column), text in zip(cells, outcomes, strict=True):
+        rows.setdefault(label, {})[column] = text
     return rows
 
 
