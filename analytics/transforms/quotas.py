@@ -52,12 +52,14 @@ _RPCS: Mapping[str, tuple[str, ...]] = {
 _PER = {"client": "client_id", "group": "group", "topic": "topic", "address": "address", "connection": "client_id"}
 _UNITS = ("messages", "bytes", "requests")
 # Attributes that request records do not contain.
-_UNKNOWN = ("listeners", "server_names", "subjects")
+_UNKNOWN = ("listeners", "server_names", "subjects", "users")
 
 
 def unsupported_limits(rules: RuleFile) -> dict[str, str]:
     """Return the limits that request records cannot evaluate, with the reason: `what_if` leaves them out."""
-    return {rule.name: reason for rule in limits(rules) if (reason := _reason(rule.match)) is not None}
+    found = {rule.name: reason for rule in limits(rules) if (reason := _reason(rule.match)) is not None}
+    by_user = {rule.name: "per: records have no user" for rule in limits(rules) if "user" in rule.per}
+    return by_user | found
 
 
 def what_if(requests: DataFrame, rules: RuleFile) -> DataFrame:

@@ -73,6 +73,7 @@ class Match(Table):
     subjects: Globs = Field((), description="distinguished names of client certificates (RFC 4514), globs")
     networks: tuple[Network, ...] = Field((), description="client networks, such as 10.0.0.0/8")
     clients: Globs = Field((), description="client ids, globs; remoting clients send theirs with the first heartbeat")
+    users: Globs = Field((), description="authenticated users, globs; no user while authentication is off")
     languages: Globs = Field((), description="client languages, such as JAVA, globs that ignore case")
     version_from: Annotated[str, Field(pattern=_VERSION)] | None = Field(
         None, description="lowest client version that matches"

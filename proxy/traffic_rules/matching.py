@@ -40,6 +40,8 @@ class Attributes(Protocol):
     @property
     def client_id(self) -> str | None: ...
     @property
+    def user(self) -> str | None: ...
+    @property
     def language(self) -> str | None: ...
     @property
     def version(self) -> str | None: ...
@@ -160,6 +162,7 @@ _TESTS: dict[str, tuple[str, Callable[[Any], _Predicate]]] = {
     "topics": ("topics", _any_text(lambda request: request.topics)),
     "groups": ("groups", _any_text(lambda request: request.groups)),
     "clients": ("client_id", _text(lambda request: request.client_id)),
+    "users": ("user", _text(lambda request: request.user)),
     "networks": ("address", _networks),
     "server_names": ("server_name", _text(lambda request: request.server_name)),
     "subjects": ("certificate", _text(lambda request: request.certificate)),

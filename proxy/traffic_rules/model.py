@@ -99,7 +99,7 @@ class Limit(_Rule):
     bytes: float | None = Field(None, gt=0, description="body bytes per second")
     requests: float | None = Field(None, gt=0, description="requests per second")
     burst: float = Field(1.0, gt=0, le=3600, description="burst size, in seconds at the limit's rate")
-    per: tuple[Literal["client", "group", "topic", "address", "connection"], ...] = Field(
+    per: tuple[Literal["client", "user", "group", "topic", "address", "connection"], ...] = Field(
         (), description="attributes whose values are counted separately; default: one count"
     )
     DEFAULT = SENDS | RECEIVES

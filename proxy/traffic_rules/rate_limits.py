@@ -18,6 +18,7 @@ def _first(names: tuple[str, ...]) -> str:
 _KEYS: dict[str, Callable[[Attributes], Hashable]] = {
     # Before its first heartbeat a remoting client is identified by its address.
     "client": lambda request: (request.client_id or request.address)[:MAX_NAME_LENGTH],
+    "user": lambda request: request.user or "",
     "group": lambda request: _first(request.groups),
     "topic": lambda request: _first(request.topics),
     "address": lambda request: request.address,

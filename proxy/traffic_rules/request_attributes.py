@@ -28,6 +28,7 @@ class ConnectionAttributes:
 
     code = -1
     client_id: str | None = None
+    user: str | None = None
     language: str | None = None
     version: str | None = None
     topics: tuple[str, ...] = ()
@@ -98,6 +99,11 @@ class RequestAttributes:
         client_id = channel.session.client_id
         # Of a remoting client, the identity has nothing that the session lacks.
         return client_id if client_id or channel.protocol == "remoting" else channel.identity.client_id
+
+    @property
+    def user(self) -> str | None:
+        principal = self.context.principal
+        return principal.user if principal.failure is None else None
 
     @property
     def language(self) -> str | None:

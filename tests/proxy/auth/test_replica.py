@@ -321,6 +321,20 @@ async def test_the_embedded_brokers_own_listener(tmp_path: Path) -> None:
             assert (await client.ask(code, dict(signed(command(code), ROOT).fields))).code == 0
 
 
+async def test_traffic_rules_match_users(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rule]]\nname = "no-root"\nkind = "deny"\nmatch = { users = ["root-*"] }\n')
+    async with replica(tmp_path, rules={"file": rules}) as app, dialled(app) as channel:
+        client = await Client.connect(app)
+        pull = command(RequestCode.PULL_MESSAGE, suspendTimeoutMillis="0", sysFlag="2", bname="")
+        assert (await client.ask(signed(pull, ROOT))).code == NO_PERMISSION
+        assert (await client.ask(signed(pull, ALICE))).code != NO_PERMISSION
+        await client.close()
+        send = rpcs()["SendMessage"]
+        assert await GrpcClient(channel, ROOT).call("SendMessage", send) == Code.FORBIDDEN
+        assert await GrpcClient(channel, ALICE).call("SendMessage", send) == Code.OK
+
+
 async def test_failures_are_delayed_more_and_more(tmp_path: Path) -> None:
     async with replica(tmp_path) as app:
         assert app.authority is not None

@@ -15,6 +15,7 @@ class FakeAttributes:
     certificate: str | None = None
     address: str = ""
     client_id: str | None = None
+    user: str | None = None
     language: str | None = None
     version: str | None = None
     topics: tuple[str, ...] = ()

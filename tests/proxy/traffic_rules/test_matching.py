@@ -58,6 +58,7 @@ def test_unknown_attributes_match_no_criterion() -> None:
     unknown = FakeAttributes(code=SEND, address="unix:/run/gantry.sock")
     for match in (
         {"clients": ["*"]},
+        {"users": ["*"]},
         {"languages": ["*"]},
         {"version_from": "0"},
         {"server_names": ["*"]},
@@ -70,3 +71,9 @@ def test_unknown_attributes_match_no_criterion() -> None:
 def test_ipv4_mapped_addresses_match_ipv4_networks() -> None:
     mapped = FakeAttributes(code=SEND, address="::ffff:10.1.2.3")
     assert matcher(Match.model_validate({"networks": ["10.0.0.0/8"]}))(mapped)
+
+
+def test_rules_match_authenticated_users() -> None:
+    alice = FakeAttributes(code=SEND, user="alice")
+    assert matcher(Match.model_validate({"users": ["al*"]}))(alice)
+    assert not matcher(Match.model_validate({"users": ["bob"]}))(alice)
