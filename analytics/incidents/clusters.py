@@ -1,0 +1,122 @@
+"""Findings from clusters of bad events: times, onset of a growth, common attributes."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from analytics.incidents.finding import Finding
+from analytics.incidents.scan import Cluster, Exposure, Limits, narrowed, scan
+from analytics.incidents.statistics import hinge
+from analytics.incidents.tables import DIMENSIONS, SEPARATOR, STEP, Tables
+
+# Periods for which a cluster must last to be a growth, and how much more its end has than its begin.
+_GROWTH_PERIODS = 24
+_GROWTH = 2.5
+_NAMES = {"grp": "group"}
+_COLUMNS = sorted({name for names in DIMENSIONS for name in names})
+
+
+def exposure(tables: Tables, column: str, dimensions: Sequence[str] | None = None) -> Exposure:
+    """Return the exposure of a column of `totals` in all dimensions, or in these."""
+    names = dimensions or ["+".join(each) for each in DIMENSIONS]
+    return Exposure(tables.totals, column, names, tables.first, tables.periods)
+
+
+def new_sdks(tables: Tables) -> dict[str, float]:
+    """Return the SDK versions that appeared after the first hour, with the time in seconds."""
+    first = tables.members.groupby("sdk")["first_us"].min() / 1e6
+    return {str(sdk): float(time) for sdk, time in first.items() if time > tables.first * STEP + 3600}
+
+
+def clusters(tables: Tables, events: pd.DataFrame, over: Exposure, limits: Limits) -> list[Cluster]:
+    """Scan events; versions that appeared in the records are favoured among equals."""
+    return scan(events, over, limits, {"sdk": frozenset(new_sdks(tables))})
+
+
+def is_growth(cluster: Cluster) -> bool:
+    """Return whether the share of bad events grows over hours instead of being there at once."""
+    length = cluster.end - cluster.start
+    if length < _GROWTH_PERIODS:
+        return False
+    inside = cluster.start - cluster.before
+    shares = _shares(cluster)[inside:]
+    third = length // 3
+    first, middle, last = shares[:third].mean(), shares[third : 2 * third].mean(), shares[-third:].mean()
+    return bool(last >= _GROWTH * first and middle >= 1.1 * first and last >= 1.1 * middle)
+
+
+def _shares(cluster: Cluster) -> np.ndarray:
+    """Return the share of bad events by period, smoothed over half an hour."""
+    kernel = np.ones(6)
+    bad, total = (np.convolve(series, kernel, "same") for series in (cluster.bad_series, cluster.total_series))
+    return np.asarray(bad / np.maximum(total, 1.0))
+
+
+def onset(cluster: Cluster, growth: bool) -> int:
+    """Return the period in which the deviation began; a growth begins before it is plain."""
+    if not growth:
+        return cluster.start
+    weights = np.minimum(cluster.total_series, np.median(cluster.total_series) + 1)
+    bend, _, _ = hinge(np.log(_shares(cluster) + 2e-3), weights)
+    return min(cluster.before + bend, cluster.start)
+
+
+# Seconds between a version's first request and its first failures.
+_SOON = 7200.0
+
+
+def rolled_out(cluster: Cluster, new: Mapping[str, float]) -> str | None:
+    """Return the version that all events have, if it is a new one that others could be compared with."""
+    version = narrowed(cluster, ["sdk"]).get("sdk")
+    return version if version in new else None
+
+
+def rollout_start(tables: Tables, appeared: float, start: int) -> int:
+    """Return the period of a version's first request, if its first failures came soon after."""
+    first = int(appeared // STEP) - tables.first
+    return first if (start - first) * STEP <= _SOON else start
+
+
+def slow_onset(tables: Tables, cluster: Cluster) -> tuple[int, bool]:
+    """Return the period from which sends became slower, and whether they did it bit by bit: by the mean logarithm."""
+    scope = cluster.scope
+    if "grp" in scope:
+        # A group does not send: its topic does.
+        scope = {"topic": narrowed(cluster, ["topic"]).get("topic", "")}
+    dimension, value = "+".join(scope), SEPARATOR.join(scope.values())
+    rows = tables.totals[(tables.totals["dimension"] == dimension) & (tables.totals["value"] == value)]
+    places = rows["t"].to_numpy() - tables.first
+    sends, logs = (np.bincount(places, rows[name], tables.periods) for name in ("sends", "logs"))
+    begin = max(cluster.start - max(cluster.end - cluster.start, 48), 0)
+    weights, sums = sends[begin : cluster.end], logs[begin : cluster.end]
+    known = weights > 0
+    if known.sum() < 8:
+        return cluster.start, False
+    # Mean of each of at most a hundred blocks: the fit tries every bend.
+    width = max(int(np.ceil(weights.size / 100)), 1)
+    blocks = np.arange(weights.size) // width
+    total = np.bincount(blocks, weights)
+    values = np.bincount(blocks, sums) / np.maximum(total, 1e-9)
+    values[total == 0] = np.average(values, weights=total)
+    bend, line, step = hinge(values, total)
+    gradual = line < step and cluster.end - cluster.start >= _GROWTH_PERIODS
+    return (min(begin + bend * width, cluster.start) if gradual else cluster.start), gradual
+
+
+def finding(tables: Tables, cluster: Cluster, kind: str, start: int, facts: Mapping[str, str] | None = None) -> Finding:
+    """Return a cluster as a finding."""
+    about = {_NAMES.get(name, name): value for name, value in narrowed(cluster, _COLUMNS).items()}
+    return Finding(
+        kind,
+        (tables.first + start) * STEP,
+        (tables.first + cluster.end) * STEP,
+        about,
+        cluster.bad / max(cluster.total, 1.0),
+        cluster.expected / max(cluster.total, 1.0),
+        cluster.likelihood,
+        cluster.bad,
+        int(cluster.events["client"].nunique()) if "client" in cluster.events else 0,
+        cluster.end >= tables.periods - 1,
+        {"scope": "+".join(_NAMES.get(name, name) for name in cluster.scope), **(facts or {})},
+    )

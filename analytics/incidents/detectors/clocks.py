@@ -1,0 +1,53 @@
+"""Scheduled messages with impossible delays: clients with a wrong clock, or with the wrong unit."""
+
+import numpy as np
+import pandas as pd
+
+from analytics.incidents.clusters import clusters, finding
+from analytics.incidents.finding import Finding
+from analytics.incidents.scan import Exposure, Limits
+from analytics.incidents.tables import Tables
+
+_LIMITS = Limits(factor=4.0, events=5, share=0.3, ratio=4.0, likelihood=15.0, floor=0.01)
+# A delay is odd if it differs by this factor from the range of a topic's other clients, and by so many milliseconds.
+_FACTOR = 2.0
+_LEAST_MS = 30_000.0
+
+
+def clocks(tables: Tables) -> list[Finding]:
+    """Return findings about clients whose delays differ from those of the topic's other clients."""
+    delays = tables.delays[tables.delays["client"].notna()]
+    if delays.empty:
+        return []
+    odd = pd.concat([_odd(part) for _, part in delays.groupby("topic")])
+    exposed = pd.concat(
+        [
+            pd.DataFrame({"t": delays["t"], "dimension": name, "value": delays[name], "n": delays["n"]})
+            for name in ("client", "network", "sdk")
+        ]
+    ).dropna()
+    over = Exposure(exposed, "n", ["client", "network", "sdk"], tables.first, tables.periods)
+    events = delays[odd.reindex(delays.index, fill_value=False)].assign(grp=None, broker=None)
+    return [finding(tables, cluster, "client_clock", cluster.start) for cluster in clusters(tables, events, over, _LIMITS)]
+
+
+def _odd(part: pd.DataFrame) -> "pd.Series[bool]":
+    """Return which rows have a delay outside the range of the other clients of the topic."""
+    milliseconds = np.expm1(part["size"] / 8)
+    result = pd.Series(False, index=part.index)
+    for client, own in part.groupby("client"):
+        others = part["client"] != client
+        reference = milliseconds[others] if others.any() else milliseconds
+        weights = part.loc[reference.index, "n"]
+        low, high = _quantile(reference, weights, 0.1), _quantile(reference, weights, 0.9)
+        values = milliseconds[own.index]
+        above = (values > _FACTOR * high) & (values - high > _LEAST_MS)
+        below = (values < low / _FACTOR) & (low - values > _LEAST_MS)
+        result[own.index] = above | below
+    return result
+
+
+def _quantile(values: "pd.Series[float]", weights: "pd.Series[float]", share: float) -> float:
+    order = np.argsort(values.to_numpy())
+    sums = np.cumsum(weights.to_numpy()[order])
+    return float(values.to_numpy()[order][np.searchsorted(sums, share * sums[-1])])

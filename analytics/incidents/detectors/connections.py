@@ -1,0 +1,54 @@
+"""Connections that end abnormally in numbers, and clients that connect again and again."""
+
+import pandas as pd
+
+from analytics.incidents.clusters import finding
+from analytics.incidents.finding import Finding
+from analytics.incidents.scan import Exposure, Limits, scan
+from analytics.incidents.tables import Tables
+
+# Ends that nobody intended, and those of a drain, which are no trouble.
+_ABNORMAL = ("reset", "unresponsive", "protocol", "abuse", "unfinished_frame", "slow_reader", "lost")
+_PLANNED = ("drain", "operator", "local")
+_STORM = Limits(factor=4.0, events=8, share=0.0, ratio=4.0, likelihood=22.0, floor=1e-5)
+_CHURN = Limits(factor=6.0, events=20, share=0.0, ratio=8.0, likelihood=40.0, floor=1e-5)
+# Connections of one address for a churn.
+_EACH = 12
+_DIMENSIONS = ("replica", "network", "address")
+
+
+def connections(tables: Tables) -> list[Finding]:
+    """Return findings connection_storm (abnormal ends) and connection_churn (one client again and again)."""
+    closes = tables.connections[tables.connections["event"] == "close"]
+    if closes.empty:
+        return []
+    closes = closes.assign(rows_=closes["n"], grp=None, topic=None, tenant=None, broker=None)
+    over = _exposure(tables, closes)
+    abnormal = closes["cause"].isin(_ABNORMAL)
+    found = []
+    for cluster in scan(closes[abnormal], over, _STORM):
+        cause = str(cluster.events.groupby("cause")["n"].sum().idxmax())
+        found.append(finding(tables, cluster, "connection_storm", cluster.start, {"cause": cause}))
+    for cluster in scan(closes[~abnormal & ~closes["cause"].isin(_PLANNED)], over, _CHURN):
+        addresses = cluster.events["address"].nunique()
+        if cluster.bad >= _EACH * max(addresses, 1):
+            found.append(finding(tables, cluster, "connection_churn", cluster.start, {"cause": "reconnects"}))
+    return found
+
+
+def _exposure(tables: Tables, closes: pd.DataFrame) -> Exposure:
+    """Return the number of addresses of each value, in every period from its first request on."""
+    parts = []
+    for name in _DIMENSIONS:
+        sizes = closes.groupby(name)["address"].nunique()
+        grid = pd.MultiIndex.from_product([sizes.index, range(tables.first, tables.last + 1)], names=["value", "t"])
+        part = _alive(tables, name, grid.to_frame(index=False))
+        parts.append(part.assign(dimension=name, n=part["value"].map(sizes).astype(float)))
+    return Exposure(pd.concat(parts), "n", _DIMENSIONS, tables.first, tables.periods)
+
+
+def _alive(tables: Tables, name: str, grid: pd.DataFrame) -> pd.DataFrame:
+    """Leave out the periods before a value's first request: a replica that did not exist had no connections."""
+    totals = tables.totals[tables.totals["dimension"] == name]
+    first = grid["value"].map(totals.groupby("value")["t"].min())
+    return grid[~(grid["t"] < first)]

@@ -1,0 +1,53 @@
+"""Requests that fail: at a broker, for a topic, a tenant, a client, a version, a replica, from a network."""
+
+from collections.abc import Mapping
+
+from analytics.incidents.clusters import (
+    clusters,
+    exposure,
+    finding,
+    is_growth,
+    new_sdks,
+    onset,
+    rolled_out,
+    rollout_start,
+)
+from analytics.incidents.finding import Finding
+from analytics.incidents.scan import Cluster, Limits
+from analytics.incidents.tables import Tables
+from analytics.transforms.responses import MEANINGS
+
+_LIMITS = Limits(factor=2.5, events=8, share=0.01, ratio=3.0, likelihood=18.0, floor=2e-3)
+# Kinds by response codes: their failures are separate from all others.
+_KINDS: tuple[tuple[frozenset[int], str], ...] = (
+    (frozenset({16, 40100, 40300}), "credentials"),
+    (frozenset({17, 40402}), "missing_topic"),
+    (frozenset({26, 40403}), "missing_group"),
+    (frozenset({215, 42900}), "throttling"),
+)
+# Kinds by the scope, if the response says nothing.
+_SCOPES: Mapping[str, str] = {"broker": "broker_fault", "replica": "replica_fault"}
+_NAMED = frozenset(code for codes, _ in _KINDS for code in codes)
+
+
+def failures(tables: Tables) -> list[Finding]:
+    """Return findings about failed requests, each failure in one of them."""
+    events = tables.events[tables.events["event"] == "failed"]
+    over, new = exposure(tables, "n"), new_sdks(tables)
+    found = []
+    for codes, kind in (*_KINDS, (None, "")):
+        known = events["response"].isin(_NAMED if codes is None else codes)
+        of_kind = events[known if codes is not None else ~known]
+        found += [_finding(tables, cluster, kind, new) for cluster in clusters(tables, of_kind, over, _LIMITS)]
+    return found
+
+
+def _finding(tables: Tables, cluster: Cluster, kind: str, new: Mapping[str, float]) -> Finding:
+    growth = is_growth(cluster)
+    start = onset(cluster, growth)
+    code = int(cluster.events.groupby("response")["n"].sum().idxmax())
+    version = rolled_out(cluster, new)
+    if not kind and version is not None:
+        kind, start = "bad_rollout", rollout_start(tables, new[version], start)
+    kind = kind or _SCOPES.get("+".join(cluster.scope), "error_growth" if growth else "error_burst")
+    return finding(tables, cluster, kind, start, {"response": f"{code} ({MEANINGS.get(code, 'unknown')})"})

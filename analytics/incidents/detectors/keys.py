@@ -1,0 +1,50 @@
+"""A key that suddenly has most messages of a topic."""
+
+import numpy as np
+
+from analytics.incidents.finding import Finding
+from analytics.incidents.statistics import best_intervals, gains, likelihood
+from analytics.incidents.tables import KEY_STEPS, STEP, Tables
+
+_FACTOR = 3.0
+_SHARE = 0.25
+_RATIO = 4.0
+_LEAST = 30.0
+_LIKELIHOOD = 25.0
+
+
+def keys(tables: Tables) -> list[Finding]:
+    """Return findings hot_key."""
+    first = tables.first // KEY_STEPS
+    periods = tables.last // KEY_STEPS - first + 1
+    sends = tables.flows[tables.flows["op"] == "send"]
+    found = []
+    for topic, part in tables.keys.groupby("topic"):
+        own = sends[sends["topic"] == topic]
+        total = np.bincount(own["t"] // KEY_STEPS - first, own["n"], periods)
+        for key, rows in part.groupby("mkey"):
+            counts = np.bincount(rows["t"] - first, rows["n"], periods)
+            if counts.sum() >= _LEAST:
+                found += _hot(tables, str(topic), int(key), counts, total, first)
+    return found
+
+
+def _hot(tables: Tables, topic: str, key: int, counts: np.ndarray, total: np.ndarray, first: int) -> list[Finding]:
+    usual = float(np.median(counts[total > 0] / total[total > 0]))
+    usual = max(usual, 0.02)
+    start, end, _ = (each[0] for each in best_intervals(gains(counts, total * usual, _FACTOR)[None, :]))
+    seen, messages = float(counts[start:end].sum()), float(total[start:end].sum())
+    expected = usual * messages
+    score = likelihood(seen, expected)
+    enough = seen >= _LEAST and seen >= _SHARE * messages and seen >= _RATIO * expected and score >= _LIKELIHOOD
+    if not enough:
+        return []
+    begin = (first + start) * KEY_STEPS * STEP
+    # The first period is rarely hot as a whole: it began in its hot part.
+    inside = counts[start + 1 : end].sum() / max(total[start + 1 : end].sum(), 1.0) if end - start > 2 else 1.0
+    part = min(counts[start] / max(total[start] * inside, 1.0), 1.0)
+    begin += round((1 - part) * KEY_STEPS * STEP)
+    about = {"topic": topic, "key": f"{key & 0xFFFFFFFFFFFFFFFF:016x}"}
+    ends = (first + end) * KEY_STEPS * STEP
+    still = ends >= tables.last * STEP
+    return [Finding("hot_key", begin, ends, about, seen / messages, usual, score, seen, 0, bool(still))]

@@ -1,0 +1,151 @@
+"""Queues that a group no longer takes or commits, and clients that stop while the others of their group work.
+
+Expectations come from the same time, so that hours and days do not matter: what a queue's group takes follows what was
+sent to the queue, what it commits follows what it took, and a client follows the other clients of its group.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from analytics.incidents.finding import Finding
+from analytics.incidents.statistics import Array, gains, intervals, likelihood
+from analytics.incidents.tables import COARSE, STEP, Tables
+from analytics.transforms.operations import ACK, RECEIVE, SEND
+
+_LESS, _SHARE, _LEAST, _LIKELIHOOD = 0.1, 0.2, 20.0, 20.0
+_MORE, _TIMES, _MORE_LEAST, _MORE_SHARE = 3.0, 3.0, 60.0, 0.3
+# A client that stops matters if its group takes this much less than what is due.
+_MISSING = 0.9
+
+
+def queues(tables: Tables) -> list[Finding]:
+    """Return findings queue_stopped, commits_stopped and queue_skew, by group and queue."""
+    place = tables.queues["broker"].astype(str) + "/" + tables.queues["queue"].astype(int).astype(str)
+    rows = tables.queues.assign(queue=place)
+    sent = {str(topic): part for topic, part in rows[rows["op"] == SEND].groupby("topic")}
+    scheduled = set(tables.delays["topic"])
+    found = []
+    for (topic, group), part in rows[rows["grp"].notna()].groupby(["topic", "grp"]):
+        about = {"group": str(group), "topic": str(topic)}
+        received, acked = (part[part["op"] == op] for op in (RECEIVE, ACK))
+        # A group takes what was sent to the queue, and acknowledges what it took. Without these, siblings tell.
+        sends = None if topic in scheduled else sent.get(str(topic))
+        found += _stops(tables, "queue_stopped", about, received, "queue", sends)
+        found += _stops(tables, "commits_stopped", about, acked, "queue", received if len(received) else None)
+    for topic, part in sent.items():
+        found += _skews(tables, {"topic": topic}, part)
+    return [_split(each) for each in found]
+
+
+def clients(tables: Tables) -> list[Finding]:
+    """Return findings client_stopped: a consumer that takes nothing while its group goes on, and messages wait."""
+    found = []
+    received = tables.members[(tables.members["op"] == RECEIVE) & tables.members["grp"].notna()]
+    for (topic, group), part in received.groupby(["topic", "grp"]):
+        about = {"group": str(group), "topic": str(topic)}
+        stops = _stops(tables, "client_stopped", about, part, "client", None)
+        found += [each for each in stops if _missing(tables, each)]
+    return found
+
+
+def _missing(tables: Tables, stop: Finding) -> bool:
+    """Return whether the group took less than what was due while the client was silent."""
+    flows = tables.flows[tables.flows["topic"] == stop.about["topic"]]
+    during = (flows["t"] >= stop.start / STEP) & (flows["t"] < stop.end / STEP)
+    own = (flows["op"] == RECEIVE) & (flows["grp"] == stop.about["group"])
+    due = flows["op"] == "due"
+    inside, outside = (
+        (float(flows[own & when]["m"].sum()), float(flows[due & when]["m"].sum())) for when in (during, ~during)
+    )
+    usual = outside[0] / max(outside[1], 1e-9)
+    return inside[0] < _MISSING * usual * inside[1] and likelihood(inside[0], usual * inside[1]) > 8.0
+
+
+def _split(finding: Finding) -> Finding:
+    broker, _, queue = finding.about["queue"].rpartition("/")
+    about = {**finding.about, "broker": broker, "queue": queue}
+    return Finding(**{name: getattr(finding, name) for name in Finding.__slots__} | {"about": about})
+
+
+def _matrix(tables: Tables, part: pd.DataFrame, column: str) -> tuple[list[str], Array, int]:
+    first = tables.first // COARSE
+    periods = tables.last // COARSE - first + 1
+    codes, names = pd.factorize(part[column])
+    flat = codes * periods + (part["t"].to_numpy() - first)
+    # Polls without messages go on at a queue that stands still; commits have no messages.
+    amount = np.where(part["op"] == ACK, part["n"], part["m"])
+    counts = np.bincount(flat, amount, len(names) * periods).reshape(len(names), periods)
+    return [str(name) for name in names], counts, first
+
+
+def _stops(
+    tables: Tables, kind: str, about: Mapping[str, str], part: pd.DataFrame, column: str, source: pd.DataFrame | None
+) -> list[Finding]:
+    """Return the subjects of a column that stopped. source: requests that their own follow; None: the siblings'."""
+    names, counts, first = _matrix(tables, part, column)
+    if len(names) < 2:
+        return []
+    sampled = min(float(part["rows_"].sum() / part["n"].sum()), 1.0)
+    given = {} if source is None else dict(zip(*_matrix(tables, source, column)[:2], strict=True))
+    total = counts.sum(axis=0)
+    found = []
+    for place, name in enumerate(names):
+        begins, ends = _life(counts[place], column)
+        series = counts[place, begins:ends]
+        others = given[name] if name in given else total - counts[place]
+        others = others[begins:ends]
+        # Ratio in blocks of several hours: blocks of trouble are few.
+        expected = _usual_ratio(series, others) * others
+        for span in intervals(gains(series * sampled, expected * sampled, _LESS), _LIKELIHOOD * 0.7):
+            seen, usual = (float(each[span.start : span.end].sum()) for each in (series, expected))
+            score = likelihood(seen * sampled, usual * sampled)
+            if seen > _SHARE * usual or (usual - seen) * sampled < _LEAST or score < _LIKELIHOOD:
+                continue
+            still = begins + span.end >= counts.shape[1] - 1
+            start, end = ((first + begins + edge) * COARSE * STEP for edge in (span.start, span.end))
+            found.append(
+                Finding(kind, start, end, {**about, column: name}, seen, usual, score, usual - seen, 1, still)
+            )
+    return found
+
+
+def _life(series: Array, column: str) -> tuple[int, int]:
+    """Return the periods in which the subject existed: a client from its first request on, a queue always."""
+    return (int(np.argmax(series > 0)), series.size) if column == "client" else (0, series.size)
+
+
+def _usual_ratio(series: Array, others: Array) -> float:
+    blocks = np.arange(series.size) // (6 * 3600 // (COARSE * STEP))
+    own, rest = np.bincount(blocks, series), np.bincount(blocks, others)
+    busy = rest > 0
+    if not busy.any():
+        return 0.0
+    ratios, weights = own[busy] / rest[busy], rest[busy]
+    order = np.argsort(ratios)
+    sums = np.cumsum(weights[order])
+    return float(ratios[order][np.searchsorted(sums, 0.5 * sums[-1])])
+
+
+def _skews(tables: Tables, about: Mapping[str, str], part: pd.DataFrame) -> list[Finding]:
+    names, counts, first = _matrix(tables, part, "queue")
+    if len(names) < 2:
+        return []
+    sampled = min(float(part["rows_"].sum() / part["n"].sum()), 1.0)
+    total = counts.sum(axis=0)
+    found = []
+    for place, name in enumerate(names):
+        series = counts[place]
+        share = float(np.median((series + 0.5)[total > 0] / (total + 1)[total > 0])) if (total > 0).any() else 1.0
+        expected = total * max(share, 0.5 / len(names))
+        for span in intervals(gains(series * sampled, expected * sampled, _MORE), 25.0):
+            seen, usual = (float(each[span.start : span.end].sum()) for each in (series, expected))
+            whole = float(total[span.start : span.end].sum())
+            if seen >= _TIMES * usual and (seen - usual) * sampled >= _MORE_LEAST and seen >= _MORE_SHARE * whole:
+                start, end = ((first + edge) * COARSE * STEP for edge in (span.start, span.end))
+                score = likelihood(seen * sampled, usual * sampled)
+                found.append(
+                    Finding("queue_skew", start, end, {**about, "queue": name}, seen, usual, score, seen - usual)
+                )
+    return found

@@ -1,0 +1,121 @@
+"""Findings of one cause become one incident."""
+
+from collections.abc import Sequence
+
+from analytics.incidents.finding import Finding
+from analytics.incidents.incident import Incident
+from analytics.incidents.wording import sentences
+
+# Seconds that related findings may be apart.
+_SLACK = 1200.0
+# The kind that names the cause, before the kinds that follow from it.
+_CAUSES = (
+    *("credentials", "missing_topic", "missing_group", "throttling", "bad_rollout", "client_clock", "hot_key"),
+    *("dead_letters", "redelivery_storm", "broker_fault", "replica_fault", "connection_churn", "connection_storm"),
+    *("error_growth", "error_burst", "traffic_growth", "traffic_surge", "silence", "traffic_drop"),
+    *("consumer_rewinding", "consumer_stopped", "client_stopped", "queue_stopped", "commits_stopped"),
+    *("consumer_lagging", "latency_growth", "latency_spike", "queue_skew"),
+)
+# Kinds of one detector: its findings have different causes, unless they have the same subject.
+_FAMILIES = (
+    frozenset({"credentials", "missing_topic", "missing_group", "throttling", "error_growth", "error_burst", "broker_fault"}),
+    frozenset({"latency_growth", "latency_spike"}),
+    frozenset({"traffic_growth", "traffic_surge", "silence", "traffic_drop"}),
+    frozenset({"connection_storm", "connection_churn"}),
+    frozenset({"client_clock"}),
+)
+# Findings about these subjects are related if they have the subject in common.
+_SHARED = ("client", "group", "topic")
+
+
+def incidents(findings: Sequence[Finding], total: float) -> list[Incident]:
+    """Return the incidents of findings, ordered by time. total: requests of the records, for the severity."""
+    ordered = sorted(findings, key=lambda finding: (finding.start, _CAUSES.index(finding.kind)))
+    parents = list(range(len(ordered)))
+
+    def root(place: int) -> int:
+        while parents[place] != place:
+            place = parents[place]
+        return place
+
+    for place, one in enumerate(ordered):
+        for other in range(place):
+            if _related(one, ordered[other]):
+                parents[root(place)] = root(other)
+    groups: dict[int, list[Finding]] = {}
+    for place, finding in enumerate(ordered):
+        groups.setdefault(root(place), []).append(finding)
+    return sorted((_incident(group, total) for group in groups.values()), key=lambda each: (each.start, each.kind))
+
+
+def _related(one: Finding, other: Finding) -> bool:
+    if one.start > other.end + _SLACK or other.start > one.end + _SLACK:
+        return False
+    if _scope(one) == _scope(other) and (one.kind == other.kind or not _same_family(one, other)):
+        return True
+    if one.kind == other.kind == "bad_rollout":
+        return _version(one) == _version(other) and abs(one.start - other.start) <= 3 * 3600
+    return _overlap(one, other) >= 0.4 and not _same_family(one, other) and _contains(one, other)
+
+
+def _same_family(one: Finding, other: Finding) -> bool:
+    return any(one.kind in family and other.kind in family for family in _FAMILIES)
+
+
+def _scope(finding: Finding) -> frozenset[tuple[str, str]]:
+    """Return the attributes by which the finding was made; the others are what its events have in common."""
+    names = finding.facts.get("scope", "+".join(finding.about)).split("+")
+    return frozenset((name, finding.about[name]) for name in names if name in finding.about and name != "key")
+
+
+def _contains(one: Finding, other: Finding) -> bool:
+    """Return whether one finding's subject is a part of the other's: a queue of a group, a group of a topic."""
+    first, second = _scope(one), _scope(other)
+    narrow, wide = (first, second) if len(first) >= len(second) else (second, first)
+    about = dict(one.about) if narrow is first else dict(other.about)
+    inside = all(about.get(name) == value for name, value in wide)
+    names = {name for name, _ in wide}
+    if inside and names & {*_SHARED, "broker", "replica", "network", "sdk"}:
+        return True
+    # Two queues, or a client and a queue, of one group.
+    return ("group", one.about.get("group")) in second & first and one.about.get("group") is not None
+
+
+def _overlap(one: Finding, other: Finding) -> float:
+    """Return the common time as a share of the shorter finding."""
+    common = min(one.end, other.end) - max(one.start, other.start)
+    return common / max(min(one.end - one.start, other.end - other.start), 1.0)
+
+
+def _version(finding: Finding) -> str:
+    return finding.about.get("sdk", "").rpartition(" ")[2]
+
+
+def _incident(findings: list[Finding], total: float) -> Incident:
+    causes = sorted(findings, key=lambda each: (_CAUSES.index(each.kind), -each.likelihood))
+    first = causes[0]
+    same = [each for each in findings if each.kind == first.kind]
+    words = sentences(first)
+    start = min(each.start for each in same)
+    end = max(each.end for each in findings)
+    still = any(each.open for each in findings)
+    affected = max(each.affected for each in findings)
+    clients = max(each.clients for each in findings)
+    about = {name: value for name, value in first.about.items() if all(each.about.get(name) == value for each in same)}
+    severity = _severity(first, affected, total, still)
+    happened = words.happened + (" It goes on." if still else "")
+    return Incident(
+        first.kind, severity, start, end, still, about or first.about, happened, words.advice, affected, clients, tuple(causes)
+    )
+
+
+# Kinds that stop a service for someone.
+_STOPS = frozenset({"consumer_stopped", "silence", "broker_fault", "missing_topic", "credentials", "dead_letters", "client_stopped"})
+
+
+def _severity(first: Finding, affected: float, total: float, still: bool) -> str:
+    """Return a severity by the share of all requests that are affected, and by what has stopped."""
+    share = affected / max(total, 1.0)
+    if share >= 0.01 or (first.kind in _STOPS and (still or share >= 0.001)):
+        return "critical"
+    return "warning" if share >= 1e-4 or first.kind in _STOPS or still else "info"

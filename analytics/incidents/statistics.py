@@ -1,0 +1,100 @@
+"""Statistics of counts over time: the interval in which a count deviates most, and how sure that is.
+
+The measure is the likelihood ratio of a Poisson count against its expectation, as in scan statistics (Kulldorff: A
+spatial scan statistic, 1997). The interval is that of a CUSUM for a change of the rate by a factor (Page 1954): the
+largest sum of the log likelihood ratios of consecutive periods.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Periods [start, end) of one row."""
+
+    row: int
+    start: int
+    end: int
+    gain: float
+
+
+def gains(counts: Array, expected: Array, factor: float | Array) -> Array:
+    """Return the log likelihood ratio of each count for a rate changed by `factor`, one or one for each row."""
+    return np.asarray(counts * np.log(factor) - expected * (factor - 1))
+
+
+def best_intervals(values: Array) -> tuple[Array, Array, Array]:
+    """Return start, end and sum of the interval with the largest sum, for every row of a matrix (Kadane)."""
+    rows, length = values.shape
+    best = np.full(rows, -np.inf)
+    start, end, begin = np.zeros(rows, int), np.zeros(rows, int), np.zeros(rows, int)
+    running = np.zeros(rows)
+    for place in range(length):
+        fresh = running <= 0
+        begin[fresh] = place
+        running = np.where(fresh, 0.0, running) + values[:, place]
+        better = running > best
+        best[better], start[better], end[better] = running[better], begin[better], place + 1
+    return start, end, best
+
+
+def intervals(values: Array, least: float) -> list[Interval]:
+    """Return disjoint intervals of one series whose sum is at least `least`, the best first."""
+    found = []
+    rest = values.astype(float).copy()
+    for _ in range(12):
+        start, end, gain = best_intervals(rest[None, :])
+        if gain[0] < least:
+            break
+        found.append(Interval(0, int(start[0]), int(end[0]), float(gain[0])))
+        rest[start[0] : end[0]] = -1e9
+    return found
+
+
+def likelihood(count: float, expected: float) -> float:
+    """Return the log likelihood ratio of a count against its expectation, for more as for less."""
+    bound = max(expected, 1e-9)
+    return float((count * np.log(count / bound) if count > 0 else 0.0) - (count - bound))
+
+
+def hinge(values: Array, weights: Array) -> tuple[int, float, float]:
+    """Fit a series that is level and then a straight line; return the place of the bend and the squared errors of this
+    and of a step.
+    """
+    length = values.size
+    place = np.arange(length)
+    best = (0, np.inf)
+    step = np.inf
+    total = weights.sum()
+    for bend in range(1, length - 2):
+        slope = np.clip(place - bend, 0, None).astype(float)
+        mean_x, mean_y = (weights * slope).sum() / total, (weights * values).sum() / total
+        spread = (weights * (slope - mean_x) ** 2).sum()
+        gradient = (weights * (slope - mean_x) * (values - mean_y)).sum() / max(spread, 1e-12)
+        error = float((weights * (values - mean_y - gradient * (slope - mean_x)) ** 2).sum())
+        if error < best[1]:
+            best = (bend, error)
+        before, after = weights[:bend].sum(), weights[bend:].sum()
+        if before > 0 and after > 0:
+            low = (weights[:bend] * values[:bend]).sum() / before
+            high = (weights[bend:] * values[bend:]).sum() / after
+            error = float(
+                (weights[:bend] * (values[:bend] - low) ** 2).sum() + (weights[bend:] * (values[bend:] - high) ** 2).sum()
+            )
+            step = min(step, error)
+    return best[0], best[1], step
+
+
+def smoothed(values: Array, width: int) -> Array:
+    """Return the moving average of the rows over `width` periods, shorter at the ends."""
+    if width <= 1:
+        return values.astype(float)
+    kernel = np.ones(width)
+    norm = np.convolve(np.ones(values.shape[-1]), kernel, "same")
+    return np.apply_along_axis(lambda row: np.convolve(row, kernel, "same"), -1, values.astype(float)) / norm

@@ -1,0 +1,206 @@
+"""The compact tables on which detectors work: sums of the records, by SQL that Spark and DuckDB share.
+
+Their size follows the number of topics, groups, clients and queues and the length of time, not the number of requests.
+Times are numbers of periods since 1970: STEP seconds, and a multiple of it in tables of queues, members and keys.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from analytics.transforms.operations import OPERATIONS
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX
+
+STEP = 300
+# Periods of `queues`, `members` and `keys`, in STEPs.
+COARSE = 2
+KEY_STEPS = 6
+
+# Runs one SELECT statement.
+Query = Callable[[str], pd.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Sums of the records of one span.
+
+    totals: requests (n, and rows before weighting), timed ones and received messages by period and one dimension, whose
+    value is in `value`; sends, and the sum of their latencies' logarithms. events: requests that failed or were slow, redelivered messages, and dead letters, by `event`
+    and all dimensions. flows: messages by operation, topic and group; `due`: sends counted when they are due. queues,
+    members: the same by queue and by client. delays: scheduled messages by client and delay. keys: messages by key.
+    connections: ends of connections by cause.
+    """
+
+    totals: pd.DataFrame
+    events: pd.DataFrame
+    flows: pd.DataFrame
+    queues: pd.DataFrame
+    members: pd.DataFrame
+    delays: pd.DataFrame
+    keys: pd.DataFrame
+    connections: pd.DataFrame
+
+    @property
+    def first(self) -> int:
+        return int(self.totals["t"].min())
+
+    @property
+    def last(self) -> int:
+        return int(self.totals["t"].max())
+
+    @property
+    def periods(self) -> int:
+        return self.last - self.first + 1
+
+
+# Dimensions of `totals` and of scans: columns of `events`.
+DIMENSIONS: tuple[tuple[str, ...], ...] = (
+    ("sdk",),
+    ("replica",),
+    ("broker",),
+    ("topic",),
+    ("tenant",),
+    ("topic", "broker"),
+    ("grp",),
+    ("network",),
+    ("client",),
+)
+SEPARATOR = "\x1f"
+# A slow request takes two and a half standard deviations of the usual latency's logarithm longer than the usual one, estimated
+# from median and upper quartile, which long incidents do not move; at least twice, at most eight times as long.
+_SLOW = "p50 * LEAST(8.0, GREATEST(2.0, POWER(p75 / GREATEST(p50, 1.0), 3.7)))"
+
+
+def requests_view(micros: str) -> str:
+    """Return a SELECT of the requests in the form that all other statements use. micros: expression of the time in µs."""
+    operation = " ".join(
+        f"WHEN code IN ({', '.join(repr(code) for code in codes)}) THEN '{name}'" for name, codes in OPERATIONS.items()
+    )
+    owner = 'COALESCE(topic, "group")'
+    own = f"REPLACE(REPLACE({owner}, '{RETRY_PREFIX}', ''), '{DLQ_PREFIX}', '')"
+    return f"""
+SELECT {micros} AS us, CAST(FLOOR({micros} / {STEP}e6) AS BIGINT) AS t, CASE {operation} ELSE 'other' END AS op,
+  COALESCE(weight, 1.0) AS w, messages * COALESCE(weight, 1.0) AS m, topic, "group" AS grp, broker, queue, replica,
+  client_id AS client, address, protocol,
+  CASE WHEN version IS NULL THEN NULL ELSE CONCAT(protocol, ' ', COALESCE(language, '?'), ' ', version) END AS sdk,
+  CASE WHEN address LIKE '%.%' THEN CONCAT(SUBSTRING_INDEX(address, '.', 3), '.0/24') ELSE address END AS network,
+  CASE WHEN {owner} IS NULL THEN NULL WHEN {own} LIKE '%\\%%' ESCAPE '\\' THEN SUBSTRING_INDEX({own}, '%', 1)
+    ELSE 'default' END AS tenant,
+  response, ok, latency_us AS latency, delay_ms AS delay, key_hash AS mkey, code,
+  (attempt > 1 OR topic LIKE '{RETRY_PREFIX}%') AS again
+FROM records"""
+
+
+_TIMED = "op IN ('send', 'ack')"
+_ALL = "op, topic, grp, broker, queue, replica, client, network, sdk, tenant, response"
+
+
+def _totals() -> str:
+    sets = ", ".join(f"(t, {', '.join(names)})" for names in DIMENSIONS)
+    columns = sorted({name for names in DIMENSIONS for name in names})
+    return f"""
+SELECT t, {', '.join(columns)}, GROUPING({columns[0]}) AS g0, {', '.join(f'GROUPING({name}) AS g_{name}' for name in columns)},
+  SUM(w) AS n, COUNT(*) AS rows_, SUM(CASE WHEN {_TIMED} THEN w ELSE 0 END) AS timed,
+  SUM(CASE WHEN op = 'receive' THEN m ELSE 0 END) AS received, SUM(CASE WHEN op = 'send' THEN w ELSE 0 END) AS sends,
+  SUM(CASE WHEN op = 'send' THEN w * LN(GREATEST(latency, 1)) ELSE 0 END) AS logs
+FROM requests GROUP BY GROUPING SETS ({sets})"""
+
+
+def _events() -> str:
+    branch = "SELECT '{0}' AS event, t, " + _ALL + ", {1} AS amount FROM {2} WHERE {3}"
+    usual = f"""(SELECT code AS c, topic AS tp, {_SLOW} AS bound FROM (
+  SELECT code, topic, PERCENTILE_APPROX(latency, 0.5) AS p50, PERCENTILE_APPROX(latency, 0.75) AS p75
+  FROM requests WHERE {_TIMED} AND topic IS NOT NULL GROUP BY code, topic))"""
+    slow = f"requests JOIN {usual} ON code = c AND topic = tp"
+    branches = (
+        branch.format("failed", "w", "requests", "NOT ok"),
+        branch.format("slow", "w", slow, f"{_TIMED} AND latency > bound"),
+        branch.format("redelivered", "m", "requests", "op = 'receive' AND m > 0 AND again"),
+        branch.format("buried", "w", "requests", f"op = 'bury' OR (op = 'send' AND topic LIKE '{DLQ_PREFIX}%')"),
+    )
+    union = " UNION ALL ".join(branches)
+    return f"SELECT event, t, {_ALL}, SUM(amount) AS n, COUNT(*) AS rows_ FROM ({union}) GROUP BY event, t, {_ALL}"
+
+
+_STATEMENTS = {
+    "totals": _totals(),
+    "events": _events(),
+    "flows": """
+SELECT t, op, topic, grp, SUM(w) AS n, SUM(CASE WHEN again THEN 0 ELSE m END) AS m, COUNT(*) AS rows_ FROM requests
+WHERE op IN ('receive', 'ack') AND topic IS NOT NULL AND grp IS NOT NULL GROUP BY t, op, topic, grp
+UNION ALL
+SELECT t, 'send' AS op, topic, NULL AS grp, SUM(w) AS n, SUM(m) AS m, COUNT(*) AS rows_ FROM requests
+WHERE op = 'send' AND topic IS NOT NULL GROUP BY t, topic
+UNION ALL
+SELECT CAST(FLOOR((us + COALESCE(delay, 0) * 1000.0) / {step}e6) AS BIGINT) AS t, 'due' AS op, topic, NULL AS grp,
+  SUM(w) AS n, SUM(m) AS m, COUNT(*) AS rows_ FROM requests
+WHERE op = 'send' AND topic IS NOT NULL AND ok GROUP BY 1, topic""".replace("{step}", str(STEP)),
+    "queues": f"""
+SELECT CAST(FLOOR(t / {COARSE}.0) AS BIGINT) AS t, op, topic, grp, broker, queue, SUM(w) AS n, SUM(m) AS m,
+  COUNT(*) AS rows_ FROM requests
+WHERE op IN ('send', 'receive', 'ack') AND queue IS NOT NULL AND topic IS NOT NULL GROUP BY 1, op, topic, grp, broker, queue""",
+    "members": f"""
+SELECT CAST(FLOOR(t / {COARSE}.0) AS BIGINT) AS t, op, topic, grp, client, sdk, MAX(replica) AS replica, SUM(w) AS n,
+  SUM(m) AS m, COUNT(*) AS rows_, MIN(us) AS first_us, MAX(us) AS last_us FROM requests
+WHERE op IN ('send', 'receive', 'ack') AND client IS NOT NULL AND topic IS NOT NULL GROUP BY 1, op, topic, grp, client, sdk""",
+    "delays": """
+SELECT t, topic, client, sdk, network, tenant, replica, FLOOR(LN(1.0 + delay) * 8) AS size, SUM(w) AS n, COUNT(*) AS rows_ FROM requests
+WHERE delay IS NOT NULL AND topic IS NOT NULL GROUP BY t, topic, client, sdk, network, tenant, replica, 8""",
+    "keys": f"""
+SELECT CAST(FLOOR(t / {KEY_STEPS}.0) AS BIGINT) AS t, topic, mkey, SUM(w) AS n FROM requests
+WHERE op = 'send' AND mkey IS NOT NULL AND topic IS NOT NULL GROUP BY 1, topic, mkey HAVING SUM(w) >= 8""",
+}
+
+
+def collect(query: Query, connections: Query) -> Tables:
+    """Return the tables. query: over the view `requests`; connections: over the view `ends`."""
+    found = {name: query(statement) for name, statement in _STATEMENTS.items()}
+    found["totals"] = _long(found["totals"])
+    return Tables(
+        **found,
+        connections=connections(
+            "SELECT t, event, cause, replica, client, address, network, sdk, COUNT(*) AS n FROM ends"
+            " GROUP BY t, event, cause, replica, client, address, network, sdk"
+        ),
+    )
+
+
+def connections_view(micros: str) -> str:
+    """Return a SELECT of the connections' events in the form of `collect`."""
+    return f"""
+SELECT CAST(FLOOR({micros} / {STEP}e6) AS BIGINT) AS t, event, cause, replica, client_id AS client, address,
+  CASE WHEN version IS NULL THEN NULL ELSE CONCAT(protocol, ' ', COALESCE(language, '?'), ' ', version) END AS sdk,
+  CASE WHEN address LIKE '%.%' THEN CONCAT(SUBSTRING_INDEX(address, '.', 3), '.0/24') ELSE address END AS network
+FROM connection_records"""
+
+
+def _long(totals: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each period and value of a dimension."""
+    parts = []
+    for names in DIMENSIONS:
+        others = {name for one in DIMENSIONS for name in one} - set(names)
+        chosen = totals
+        for name in names:
+            chosen = chosen[(chosen[f"g_{name}"] == 0) & chosen[name].notna()]
+        for name in others:
+            chosen = chosen[chosen[f"g_{name}"] == 1]
+        parts.append(
+            pd.DataFrame(
+                {
+                    "t": chosen["t"].to_numpy(),
+                    "dimension": "+".join(names),
+                    "value": joined(chosen, names).to_numpy(),
+                    **{name: chosen[name].to_numpy(float) for name in ("n", "rows_", "timed", "received", "sends", "logs")},
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def joined(frame: pd.DataFrame, names: tuple[str, ...]) -> "pd.Series[str]":
+    """Return the values of several columns as one; null where one is null."""
+    whole = frame[names[0]].astype(object)
+    for name in names[1:]:
+        whole = (whole + SEPARATOR + frame[name]).astype(object)
+    return whole
