@@ -7,7 +7,7 @@ import pandas as pd
 
 from analytics.incidents.finding import Finding
 from analytics.incidents.scan import Cluster, Exposure, Limits, narrowed, scan
-from analytics.incidents.statistics import hinge
+from analytics.incidents.statistics import growth_onset, hinge
 from analytics.incidents.tables import DIMENSIONS, SEPARATOR, STEP, Tables
 
 # Periods for which a cluster must last to be a growth, and how much more its end has than its begin.
@@ -57,9 +57,8 @@ def onset(cluster: Cluster, growth: bool) -> int:
     """Return the period in which the deviation began; a growth begins before it is plain."""
     if not growth:
         return cluster.start
-    weights = np.minimum(cluster.total_series, np.median(cluster.total_series) + 1)
-    bend, _, _ = hinge(np.log(_shares(cluster) + 2e-3), weights)
-    return min(cluster.before + bend, cluster.start)
+    usual = cluster.expected / max(cluster.total, 1.0)
+    return min(cluster.before + growth_onset(cluster.bad_series, cluster.total_series, usual), cluster.start)
 
 
 # Seconds between a version's first request and its first failures.
@@ -67,9 +66,17 @@ _SOON = 7200.0
 
 
 def rolled_out(cluster: Cluster, new: Mapping[str, float]) -> str | None:
-    """Return the version that all events have, if it is a new one that others could be compared with."""
-    version = narrowed(cluster, ["sdk"]).get("sdk")
-    return version if version in new else None
+    """Return the SDK of a version that nearly all events have, if it is a new one; several languages may have it."""
+    sums = cluster.events.groupby("sdk")["n"].sum()
+    known = sums[sums.index.isin(list(new))]
+    if known.sum() < 0.8 * cluster.events["n"].sum() or len({version(str(sdk)) for sdk in known.index}) != 1:
+        return None
+    return min((str(sdk) for sdk in known.index), key=lambda sdk: new[sdk])
+
+
+def version(sdk: str) -> str:
+    """Return the version of "protocol language version"."""
+    return sdk.rpartition(" ")[2]
 
 
 def rollout_start(tables: Tables, appeared: float, start: int) -> int:
@@ -78,8 +85,11 @@ def rollout_start(tables: Tables, appeared: float, start: int) -> int:
     return first if (start - first) * STEP <= _SOON else start
 
 
-def slow_onset(tables: Tables, cluster: Cluster) -> tuple[int, bool]:
-    """Return the period from which sends became slower, and whether they did it bit by bit: by the mean logarithm."""
+def slow_onset(tables: Tables, cluster: Cluster, others: Sequence[Cluster] = ()) -> tuple[int, bool]:
+    """Return the period from which sends became slower, and whether they did it bit by bit: by the mean logarithm.
+
+    others: clusters of brokers and replicas, whose time tells nothing about this one.
+    """
     scope = cluster.scope
     if "grp" in scope:
         # A group does not send: its topic does.
@@ -89,6 +99,10 @@ def slow_onset(tables: Tables, cluster: Cluster) -> tuple[int, bool]:
     places = rows["t"].to_numpy() - tables.first
     sends, logs = (np.bincount(places, rows[name], tables.periods) for name in ("sends", "logs"))
     begin = max(cluster.start - max(cluster.end - cluster.start, 48), 0)
+    for other in others:
+        common = min(other.end, cluster.end) - max(other.start, cluster.start)
+        if common < 0.6 * (cluster.end - cluster.start):
+            sends[other.start : other.end] = logs[other.start : other.end] = 0.0
     weights, sums = sends[begin : cluster.end], logs[begin : cluster.end]
     known = weights > 0
     if known.sum() < 8:
@@ -107,6 +121,10 @@ def slow_onset(tables: Tables, cluster: Cluster) -> tuple[int, bool]:
 def finding(tables: Tables, cluster: Cluster, kind: str, start: int, facts: Mapping[str, str] | None = None) -> Finding:
     """Return a cluster as a finding."""
     about = {_NAMES.get(name, name): value for name, value in narrowed(cluster, _COLUMNS).items()}
+    if "sdk" in about:
+        about["version"] = version(about["sdk"])
+    if facts and "version" in facts:
+        about["version"] = facts["version"]
     return Finding(
         kind,
         (tables.first + start) * STEP,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 # Attributes of a subject, from the widest to the narrowest.
-ATTRIBUTES = ("tenant", "replica", "broker", "network", "sdk", "topic", "group", "queue", "client", "key")
+ATTRIBUTES = ("tenant", "replica", "broker", "network", "version", "sdk", "topic", "group", "queue", "client", "key")
 
 
 @dataclass(frozen=True, slots=True)

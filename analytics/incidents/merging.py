@@ -88,12 +88,13 @@ def _overlap(one: Finding, other: Finding) -> float:
 
 
 def _version(finding: Finding) -> str:
-    return finding.about.get("sdk", "").rpartition(" ")[2]
+    return finding.about.get("version", "")
 
 
 def _incident(findings: list[Finding], total: float) -> Incident:
-    causes = sorted(findings, key=lambda each: (_CAUSES.index(each.kind), -each.likelihood))
-    first = causes[0]
+    causes = sorted(findings, key=lambda each: (not _is_wide(each), _CAUSES.index(each.kind), -each.likelihood))
+    first = _cause(causes)
+    causes.sort(key=lambda each: each is not first)
     same = [each for each in findings if each.kind == first.kind]
     words = sentences(first)
     start = min(each.start for each in same)
@@ -101,12 +102,28 @@ def _incident(findings: list[Finding], total: float) -> Incident:
     still = any(each.open for each in findings)
     affected = max(each.affected for each in findings)
     clients = max(each.clients for each in findings)
-    about = {name: value for name, value in first.about.items() if all(each.about.get(name) == value for each in same)}
+    about: dict[str, str] = {name: value for name, value in first.about.items() if all(each.about.get(name) == value for each in same)}
     severity = _severity(first, affected, total, still)
     happened = words.happened + (" It goes on." if still else "")
     return Incident(
         first.kind, severity, start, end, still, about or first.about, happened, words.advice, affected, clients, tuple(causes)
     )
+
+
+def _is_wide(finding: Finding) -> bool:
+    """Return whether a broker, a replica or a network as a whole is concerned."""
+    return {name for name, _ in _scope(finding)} <= {"broker", "replica", "network"}
+
+
+def _cause(findings: list[Finding]) -> Finding:
+    """Return the finding that names the cause, of findings in the order of _CAUSES."""
+    first = findings[0]
+    lagging = [each for each in findings if each.kind == "consumer_lagging"]
+    if first.kind in ("queue_stopped", "commits_stopped") and lagging:
+        # A slow group leaves single queues behind too.
+        queues = sum(each.affected for each in findings if each.kind == first.kind)
+        return lagging[0] if lagging[0].affected > 2 * queues else first
+    return first
 
 
 # Kinds that stop a service for someone.

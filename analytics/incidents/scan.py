@@ -143,7 +143,7 @@ def _best(
     periods = rest["t"].to_numpy() - exposure.first
     # One period around belongs to the cluster.
     member = known & (codes == rows[row]) & (periods >= start[row] - 1) & (periods < end[row] + 1)
-    before = max(int(start[row]) - max(exposure.periods // 10, 12), 0)
+    before = max(int(start[row]) - max(exposure.periods // 10, 12, int(end[row] - start[row])), 0)
     return Cluster(
         dict(zip(name.split("+"), str(exposure.values[name][rows[row]]).split(SEPARATOR), strict=True)),
         int(start[row]),

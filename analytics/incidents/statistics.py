@@ -98,3 +98,23 @@ def smoothed(values: Array, width: int) -> Array:
     kernel = np.ones(width)
     norm = np.convolve(np.ones(values.shape[-1]), kernel, "same")
     return np.apply_along_axis(lambda row: np.convolve(row, kernel, "same"), -1, values.astype(float)) / norm
+
+
+def growth_onset(bad: Array, total: Array, usual: float) -> int:
+    """Return the period from which a share grows from its usual value: the likeliest bend of a power curve (Poisson)."""
+    width = max(bad.size // 150, 1)
+    blocks = np.arange(bad.size) // width
+    seen, requests = np.bincount(blocks, bad), np.bincount(blocks, total)
+    length = seen.size
+    end = slice(-max(length // 6, 1), None)
+    last = max(float(seen[end].sum() / max(requests[end].sum(), 1.0)), usual * 1.5)
+    best, place = -np.inf, 0
+    for bend in range(length - 2):
+        age = np.clip(np.arange(length) - bend, 0, None) / (length - bend)
+        for power in (1.0, 2.0, 4.0):
+            for final in (0.8 * last, 1.1 * last, 1.4 * last):
+                share = usual + (final - usual) * age**power
+                fit = float((seen * np.log(share) - requests * share).sum())
+                if fit > best:
+                    best, place = fit, bend
+    return place * width

@@ -73,19 +73,21 @@ _SLOW = "p50 * LEAST(8.0, GREATEST(2.0, POWER(p75 / GREATEST(p50, 1.0), 3.7)))"
 
 
 def requests_view(micros: str) -> str:
-    """Return a SELECT of the requests in the form that all other statements use. micros: expression of the time in µs."""
+    """Return a SELECT of the requests in the form that all other statements use, from `records`, whose column `group` is
+    named `grp`. micros: expression of the time in µs.
+    """
     operation = " ".join(
         f"WHEN code IN ({', '.join(repr(code) for code in codes)}) THEN '{name}'" for name, codes in OPERATIONS.items()
     )
-    owner = 'COALESCE(topic, "group")'
+    owner = 'COALESCE(topic, grp)'
     own = f"REPLACE(REPLACE({owner}, '{RETRY_PREFIX}', ''), '{DLQ_PREFIX}', '')"
     return f"""
 SELECT {micros} AS us, CAST(FLOOR({micros} / {STEP}e6) AS BIGINT) AS t, CASE {operation} ELSE 'other' END AS op,
-  COALESCE(weight, 1.0) AS w, messages * COALESCE(weight, 1.0) AS m, topic, "group" AS grp, broker, queue, replica,
+  COALESCE(weight, 1.0) AS w, messages * COALESCE(weight, 1.0) AS m, topic, grp, broker, queue, replica,
   client_id AS client, address, protocol,
   CASE WHEN version IS NULL THEN NULL ELSE CONCAT(protocol, ' ', COALESCE(language, '?'), ' ', version) END AS sdk,
   CASE WHEN address LIKE '%.%' THEN CONCAT(SUBSTRING_INDEX(address, '.', 3), '.0/24') ELSE address END AS network,
-  CASE WHEN {owner} IS NULL THEN NULL WHEN {own} LIKE '%\\%%' ESCAPE '\\' THEN SUBSTRING_INDEX({own}, '%', 1)
+  CASE WHEN {owner} IS NULL THEN NULL WHEN {own} LIKE '%!%%' ESCAPE '!' THEN SUBSTRING_INDEX({own}, '%', 1)
     ELSE 'default' END AS tenant,
   response, ok, latency_us AS latency, delay_ms AS delay, key_hash AS mkey, code,
   (attempt > 1 OR topic LIKE '{RETRY_PREFIX}%') AS again
@@ -100,7 +102,7 @@ def _totals() -> str:
     sets = ", ".join(f"(t, {', '.join(names)})" for names in DIMENSIONS)
     columns = sorted({name for names in DIMENSIONS for name in names})
     return f"""
-SELECT t, {', '.join(columns)}, GROUPING({columns[0]}) AS g0, {', '.join(f'GROUPING({name}) AS g_{name}' for name in columns)},
+SELECT t, {', '.join(columns)}, {', '.join(f'GROUPING({name}) AS g_{name}' for name in columns)},
   SUM(w) AS n, COUNT(*) AS rows_, SUM(CASE WHEN {_TIMED} THEN w ELSE 0 END) AS timed,
   SUM(CASE WHEN op = 'receive' THEN m ELSE 0 END) AS received, SUM(CASE WHEN op = 'send' THEN w ELSE 0 END) AS sends,
   SUM(CASE WHEN op = 'send' THEN w * LN(GREATEST(latency, 1)) ELSE 0 END) AS logs
@@ -149,7 +151,7 @@ SELECT t, topic, client, sdk, network, tenant, replica, FLOOR(LN(1.0 + delay) * 
 WHERE delay IS NOT NULL AND topic IS NOT NULL GROUP BY t, topic, client, sdk, network, tenant, replica, 8""",
     "keys": f"""
 SELECT CAST(FLOOR(t / {KEY_STEPS}.0) AS BIGINT) AS t, topic, mkey, SUM(w) AS n FROM requests
-WHERE op = 'send' AND mkey IS NOT NULL AND topic IS NOT NULL GROUP BY 1, topic, mkey HAVING SUM(w) >= 8""",
+WHERE op = 'send' AND mkey IS NOT NULL AND topic IS NOT NULL GROUP BY 1, topic, mkey HAVING SUM(w) >= 4""",
 }
 
 

@@ -134,6 +134,8 @@ _ORDER = ("client", "queue", "group", "topic", "broker", "replica", "sdk", "netw
 
 def subject(finding: Finding) -> str:
     """Return the subject in words, the narrowest attribute first."""
+    if finding.kind == "bad_rollout":
+        return f"version {finding.about['version']}"
     scope = finding.facts.get("scope")
     names = scope.split("+") if scope else [name for name in _ORDER if name in finding.about]
     names = [name for name in names if name in finding.about] or list(finding.about)

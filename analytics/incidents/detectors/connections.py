@@ -14,7 +14,6 @@ _STORM = Limits(factor=4.0, events=8, share=0.0, ratio=4.0, likelihood=22.0, flo
 _CHURN = Limits(factor=6.0, events=20, share=0.0, ratio=8.0, likelihood=40.0, floor=1e-5)
 # Connections of one address for a churn.
 _EACH = 12
-_DIMENSIONS = ("replica", "network", "address")
 
 
 def connections(tables: Tables) -> list[Finding]:
@@ -23,12 +22,13 @@ def connections(tables: Tables) -> list[Finding]:
     if closes.empty:
         return []
     closes = closes.assign(rows_=closes["n"], grp=None, topic=None, tenant=None, broker=None)
-    over = _exposure(tables, closes)
+    over = _exposure(tables, closes, ("replica", "network", "address"))
     abnormal = closes["cause"].isin(_ABNORMAL)
     found = []
     for cluster in scan(closes[abnormal], over, _STORM):
         cause = str(cluster.events.groupby("cause")["n"].sum().idxmax())
         found.append(finding(tables, cluster, "connection_storm", cluster.start, {"cause": cause}))
+    over = _exposure(tables, closes, ("network", "address"))
     for cluster in scan(closes[~abnormal & ~closes["cause"].isin(_PLANNED)], over, _CHURN):
         addresses = cluster.events["address"].nunique()
         if cluster.bad >= _EACH * max(addresses, 1):
@@ -36,19 +36,20 @@ def connections(tables: Tables) -> list[Finding]:
     return found
 
 
-def _exposure(tables: Tables, closes: pd.DataFrame) -> Exposure:
+def _exposure(tables: Tables, closes: pd.DataFrame, dimensions: tuple[str, ...]) -> Exposure:
     """Return the number of addresses of each value, in every period from its first request on."""
     parts = []
-    for name in _DIMENSIONS:
+    for name in dimensions:
         sizes = closes.groupby(name)["address"].nunique()
         grid = pd.MultiIndex.from_product([sizes.index, range(tables.first, tables.last + 1)], names=["value", "t"])
         part = _alive(tables, name, grid.to_frame(index=False))
         parts.append(part.assign(dimension=name, n=part["value"].map(sizes).astype(float)))
-    return Exposure(pd.concat(parts), "n", _DIMENSIONS, tables.first, tables.periods)
+    return Exposure(pd.concat(parts), "n", dimensions, tables.first, tables.periods)
 
 
 def _alive(tables: Tables, name: str, grid: pd.DataFrame) -> pd.DataFrame:
     """Leave out the periods before a value's first request: a replica that did not exist had no connections."""
-    totals = tables.totals[tables.totals["dimension"] == name]
-    first = grid["value"].map(totals.groupby("value")["t"].min())
+    totals = tables.totals[tables.totals["dimension"] == name].groupby("value")["t"].min()
+    events = tables.connections.groupby(name)["t"].min()
+    first = grid["value"].map(pd.concat([totals, events]).groupby(level=0).min())
     return grid[~(grid["t"] < first)]

@@ -10,7 +10,7 @@ from analytics.transforms.operations import RECEIVE
 # Stopped: the group takes less than this share of what is due. Lagging: less than this one, for an hour.
 _STOPPED, _LAGGING, _REWINDING = 0.15, 0.7, 2.0
 _LEAST = 15.0
-_LIKELIHOOD = {"consumer_stopped": 12.0, "consumer_lagging": 30.0, "consumer_rewinding": 40.0}
+_LIKELIHOOD = {"consumer_stopped": 12.0, "consumer_lagging": 20.0, "consumer_rewinding": 40.0}
 _HOUR = 3600 // STEP
 
 
@@ -82,7 +82,7 @@ def _spans(expected: Array, taken: Array, sampled: float, factor: float, kind: s
     found = []
     for span in intervals(gains(taken * sampled, expected * sampled, factor), _LIKELIHOOD[kind] * 0.6):
         due, received = (float(series[span.start : span.end].sum()) * sampled for series in (expected, taken))
-        enough = due - received >= _LEAST and received <= (factor + 0.15) * due and span.end - span.start >= least
+        enough = due - received >= _LEAST and received <= (factor + 0.05) * due and span.end - span.start >= least
         if enough and likelihood(received, due) >= _LIKELIHOOD[kind]:
             found.append(span)
     return found

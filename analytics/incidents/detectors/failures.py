@@ -11,6 +11,7 @@ from analytics.incidents.clusters import (
     onset,
     rolled_out,
     rollout_start,
+    version,
 )
 from analytics.incidents.finding import Finding
 from analytics.incidents.scan import Cluster, Limits
@@ -46,8 +47,10 @@ def _finding(tables: Tables, cluster: Cluster, kind: str, new: Mapping[str, floa
     growth = is_growth(cluster)
     start = onset(cluster, growth)
     code = int(cluster.events.groupby("response")["n"].sum().idxmax())
-    version = rolled_out(cluster, new)
-    if not kind and version is not None:
-        kind, start = "bad_rollout", rollout_start(tables, new[version], start)
+    sdk = rolled_out(cluster, new)
+    facts = {"response": f"{code} ({MEANINGS.get(code, 'unknown')})"}
+    if not kind and sdk is not None:
+        kind, start = "bad_rollout", rollout_start(tables, new[sdk], start)
+        facts["version"] = version(sdk)
     kind = kind or _SCOPES.get("+".join(cluster.scope), "error_growth" if growth else "error_burst")
-    return finding(tables, cluster, kind, start, {"response": f"{code} ({MEANINGS.get(code, 'unknown')})"})
+    return finding(tables, cluster, kind, start, facts)

@@ -8,9 +8,10 @@ from analytics.incidents.tables import KEY_STEPS, STEP, Tables
 
 _FACTOR = 3.0
 _SHARE = 0.25
-_RATIO = 4.0
-_LEAST = 30.0
-_LIKELIHOOD = 25.0
+_RATIO = 3.0
+_LEAST_SHARE = 0.02
+_LEAST = 40.0
+_LIKELIHOOD = 40.0
 
 
 def keys(tables: Tables) -> list[Finding]:
@@ -30,9 +31,12 @@ def keys(tables: Tables) -> list[Finding]:
 
 
 def _hot(tables: Tables, topic: str, key: int, counts: np.ndarray, total: np.ndarray, first: int) -> list[Finding]:
-    usual = float(np.median(counts[total > 0] / total[total > 0]))
-    usual = max(usual, 0.02)
-    start, end, _ = (each[0] for each in best_intervals(gains(counts, total * usual, _FACTOR)[None, :]))
+    busy = total >= max(float(np.median(total)), 12.0)
+    if not busy.any():
+        return []
+    # Tables leave out keys with few messages: there may have been so many.
+    usual = max(float(np.median(np.maximum(counts, 2.0)[busy] / total[busy])), _LEAST_SHARE)
+    start, end, _ = (int(each[0]) for each in best_intervals(gains(counts, total * usual, _FACTOR)[None, :]))
     seen, messages = float(counts[start:end].sum()), float(total[start:end].sum())
     expected = usual * messages
     score = likelihood(seen, expected)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from analytics.incidents.clusters import clusters, exposure, finding, new_sdks, rolled_out, rollout_start, slow_onset
+from analytics.incidents.clusters import clusters, exposure, finding, new_sdks, rolled_out, rollout_start, slow_onset, version
 from analytics.incidents.finding import Finding
 from analytics.incidents.scan import Cluster, Limits
 from analytics.incidents.tables import Tables
@@ -14,15 +14,19 @@ def slowness(tables: Tables) -> list[Finding]:
     """Return findings about slow requests, each request in one of them."""
     events = tables.events[tables.events["event"] == "slow"]
     new = new_sdks(tables)
-    return [_finding(tables, cluster, new) for cluster in clusters(tables, events, exposure(tables, "timed"), _LIMITS)]
+    found = clusters(tables, events, exposure(tables, "timed"), _LIMITS)
+    wide = [cluster for cluster in found if not {"topic", "grp", "client"} & set(cluster.scope)]
+    return [_finding(tables, cluster, new, [each for each in wide if each is not cluster]) for cluster in found]
 
 
-def _finding(tables: Tables, cluster: Cluster, new: Mapping[str, float]) -> Finding:
-    start, growth = slow_onset(tables, cluster)
+def _finding(tables: Tables, cluster: Cluster, new: Mapping[str, float], wide: list[Cluster]) -> Finding:
+    start, growth = slow_onset(tables, cluster, wide)
     kind = "latency_growth" if growth else "latency_spike"
-    version = rolled_out(cluster, new)
-    if version is not None:
-        kind, start = "bad_rollout", rollout_start(tables, new[version], start)
+    sdk = rolled_out(cluster, new)
+    facts = {"symptom": "slow"}
+    if sdk is not None:
+        kind, start = "bad_rollout", rollout_start(tables, new[sdk], start)
+        facts["version"] = version(sdk)
     elif "replica" in cluster.scope:
         kind = "replica_fault"
-    return finding(tables, cluster, kind, start, {"symptom": "slow"})
+    return finding(tables, cluster, kind, start, facts)

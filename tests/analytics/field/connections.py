@@ -32,12 +32,11 @@ def connections(world: World, scenario: Scenario, alive: dict[int, tuple[float, 
         client = world.clients[churn.subject]
         count = random.poisson(churn.value * (churn.end - churn.start))
         for minute in random.uniform(churn.start, churn.end, count):
-            rows += [_row(world, client, minute, "open", None), _row(world, client, minute + 0.02, "close", "peer")]
+            rows.append(_row(world, client, minute, "open", None, scenario))
+            rows.append(_row(world, client, minute + 0.02, "close", "peer", scenario))
     kept = [row for row in rows if 0 <= row["minute"] < world.minutes]
-    numbers: dict[tuple[str, int], int] = {}
-    for number, row in enumerate(sorted(kept, key=lambda row: row["minute"])):
+    for number, row in enumerate(kept):
         row["connection"] = number
-    del numbers
     return sorted(kept, key=lambda row: row["minute"])
 
 

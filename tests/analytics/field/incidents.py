@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tests.analytics.field import world as worlds
-from tests.analytics.field.scenario import Fault, Retries, Scenario, Slowdown, Span, ramp, step
+from tests.analytics.field.scenario import Fault, Retries, Scenario, Slowdown, Span, line, ramp, step
 from tests.analytics.field.truth import Planted
 from tests.analytics.field.world import QUEUES, Array, Group, Topic, World
 
@@ -51,7 +51,13 @@ class Stage:
         return start, end
 
     def topic(
-        self, low: float, high: float, *, until_end: bool = False, fits: Callable[[Topic], bool] = lambda topic: True
+        self,
+        low: float,
+        high: float,
+        *,
+        until_end: bool = False,
+        ends_busy: bool = False,
+        fits: Callable[[Topic], bool] = lambda topic: True,
     ) -> tuple[Topic, float, float] | None:
         """Return an unused topic and a span in which it has messages enough; None if there is none."""
         for _ in range(4000):
@@ -61,8 +67,9 @@ class Stage:
                 start, end = self.world.minutes - (end - start), float(self.world.minutes)
             usual = topic.rate[int(start) : int(end)]
             steady = usual.max() < 8 * usual.mean()
+            busy = not ends_busy or usual[-120:].mean() >= 0.5 * topic.rate.max()
             early = usual[: max(len(usual) // 3, 1)].mean() > 0.3 * usual.mean()
-            if topic.number not in self.used and usual.sum() / topic.weight >= _SEEN and steady and early and fits(topic):
+            if topic.number not in self.used and usual.sum() / topic.weight >= _SEEN and steady and early and busy and fits(topic):
                 self.used.add(topic.number)
                 return topic, float(start), float(end)
         return None
@@ -154,12 +161,13 @@ def _errors_grow(stage: Stage) -> None:
     if chosen is None:
         return
     topic, start, end = chosen
-    _fault(stage, start, end, ramp(start, end, 0.004, 0.3), (1, 50001), topic=topic.number, op=0)
+    _fault(stage, start, end, line(start, end, 0.35), (1, 50001), topic=topic.number, op=0)
     stage.plant(["error_growth", "error_burst"], start, end, f"sends to {topic.name} fail more and more", topic=topic.name)
 
 
 def _traffic_grows(stage: Stage) -> None:
-    chosen = stage.topic(900, 1500)
+    # It ends above all that the topic usually has.
+    chosen = stage.topic(900, 1500, ends_busy=True)
     if chosen is None:
         return
     topic, start, end = chosen

@@ -69,8 +69,7 @@ def _names(incident: Incident, planted: Planted) -> bool:
     slack = timedelta(minutes=20)
     if start > planted.end + slack or end < planted.start - slack:
         return False
-    about = {**incident.about, "version": incident.about.get("sdk", "").rpartition(" ")[2]}
-    about["address"] = about.pop("network", "")
+    about = {**incident.about, "address": incident.about.get("network", "")}
     common = [name for name in planted.about if about.get(name)]
     return bool(common) and all(about[name] == planted.about[name] for name in common)
 

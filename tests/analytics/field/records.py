@@ -28,7 +28,7 @@ _CODES = (
 )
 
 
-def generate(root: Path, seed: int, scale: float = 1.0, most: int = 28) -> list[Planted]:
+def generate(root: Path, seed: int, scale: float = 0.75, most: int = 28) -> list[Planted]:
     """Write the records of a seed and its truth; return the planted incidents."""
     world = build(seed, scale)
     stage = plant(world, most)

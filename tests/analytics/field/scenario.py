@@ -82,6 +82,11 @@ def step(value: float) -> Callable[[Array], Array]:
     return lambda minutes: np.full(minutes.shape, value)
 
 
+def line(start: float, end: float, last: float) -> Callable[[Array], Array]:
+    """Return an amount that grows from nothing to `last` in a straight line."""
+    return lambda minutes: last * np.clip((minutes - start) / (end - start), 0, 1)
+
+
 def ramp(start: float, end: float, first: float, last: float) -> Callable[[Array], Array]:
     """Return an amount that grows exponentially from `first` to `last`."""
     return lambda minutes: first * (last / first) ** np.clip((minutes - start) / (end - start), 0, 1)

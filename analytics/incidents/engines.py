@@ -1,0 +1,79 @@
+"""The compact tables by Spark, or by DuckDB where records are files of this machine."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from analytics.incidents.tables import Tables, collect, connections_view, requests_view
+
+# Columns of records that the tables are made of.
+_REQUESTS = (
+    *("time", "weight", "messages", "code", "topic", "group", "broker", "queue", "replica", "client_id", "address"),
+    *("protocol", "language", "version", "response", "ok", "attempt", "latency_us", "delay_ms", "key_hash"),
+)
+# Functions of Spark under the same name. Both estimate percentiles.
+_MACROS = (
+    "CREATE MACRO substring_index(text, mark, n) AS"
+    " CASE n WHEN 1 THEN split_part(text, mark, 1) ELSE array_to_string(string_split(text, mark)[1:n], mark) END",
+    "CREATE MACRO percentile_approx(value, share) AS approx_quantile(value, share)",
+)
+
+
+def by_spark(requests: DataFrame, connections: DataFrame) -> Tables:
+    """Return the tables of records, with one pass over the files: the columns that matter are kept meanwhile."""
+    spark = requests.sparkSession
+    requests.select(*_REQUESTS).withColumnRenamed("group", "grp").createOrReplaceTempView("records")
+    connections.createOrReplaceTempView("connection_records")
+    kept = spark.sql(requests_view("unix_micros(time)")).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        kept.createOrReplaceTempView("requests")
+        spark.sql(connections_view("unix_micros(time)")).createOrReplaceTempView("ends")
+        return collect(lambda statement: _pandas(spark, statement), lambda statement: _pandas(spark, statement))
+    finally:
+        kept.unpersist()
+        for name in ("records", "connection_records", "requests", "ends"):
+            spark.catalog.dropTempView(name)
+
+
+def _pandas(spark: SparkSession, statement: str) -> pd.DataFrame:
+    frame: pd.DataFrame = spark.sql(statement).toArrow().to_pandas()
+    return frame
+
+
+def by_duckdb(requests: Sequence[str], connections: Sequence[str], where: str = "TRUE") -> Tables:
+    """Return the tables of Parquet files of this machine. where: condition on `time`. Raises duckdb.Error for damage."""
+    import duckdb
+
+    with duckdb.connect() as database:
+        for macro in _MACROS:
+            database.execute(macro)
+        _view(database, "records", requests, where, '* RENAME ("group" AS grp)')
+        if connections:
+            _view(database, "connection_records", connections, where, "*")
+        else:
+            database.execute(f"CREATE VIEW connection_records AS SELECT {_NO_CONNECTIONS} WHERE FALSE")
+        database.execute(f"CREATE TABLE requests AS {requests_view('epoch_us(time)')}")
+        database.execute(f"CREATE VIEW ends AS {connections_view('epoch_us(time)')}")
+
+        def query(statement: str) -> pd.DataFrame:
+            frame: pd.DataFrame = database.execute(statement).df()
+            return frame
+
+        return collect(query, query)
+
+
+_NO_CONNECTIONS = "now() AS time, " + ", ".join(
+    f"NULL::VARCHAR AS {name}"
+    for name in ("event", "cause", "replica", "client_id", "address", "protocol", "language", "version")
+)
+
+
+def _view(database: Any, name: str, files: Sequence[str], where: str, columns: str) -> None:
+    listed = ", ".join("'" + path.replace("'", "''") + "'" for path in files)
+    database.execute(
+        f"CREATE VIEW {name} AS SELECT {columns} FROM"
+        f" read_parquet([{listed}], hive_partitioning=false, union_by_name=true) WHERE {where}"
+    )
