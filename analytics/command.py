@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from analytics.facts import Facts
+    from analytics.incidents.mutes import Mute
     from analytics.jobs.report import Order
     from analytics.records import Skipped
     from proxy.traffic_rules.model import RuleFile
@@ -85,19 +86,18 @@ def _report(options: argparse.Namespace) -> int:
     with _spark(options) as spark:
         made = report(spark, options.records, options.out, order)
     _report_skipped(made.skipped)
-    print(f"{made.page}: {made.requests:,} requests, {len(made.findings)} findings")
+    print(f"{made.page}: {made.requests:,} requests, {len(made.incidents)} incidents")
     if options.open and not urlsplit(made.page).scheme:
         webbrowser.open(Path(made.page).as_uri())
     return 0
 
 
 def _detect(options: argparse.Namespace) -> int:
-    from analytics.jobs.findings import find, lines
+    from analytics.jobs.incidents import find, lines
 
     order = _order(options)
-    with _spark(options) as spark:
-        found = find(spark, options.records, order)
-    for line in lines(found.findings, order, as_json=options.json):
+    found = find(lambda: _spark(options), options.records, order)
+    for line in lines(found.incidents, order, as_json=options.json):
         print(line)
     _report_skipped(found.skipped)
     return 0
@@ -149,7 +149,7 @@ def _demo(options: argparse.Namespace) -> int:
 def _order(options: argparse.Namespace) -> "Order":
     from analytics.jobs.report import Order
 
-    return Order(options.title, options.since, options.until, options.zone)
+    return Order(options.title, options.since, options.until, options.zone, mutes=options.mutes)
 
 
 @contextmanager
@@ -279,6 +279,9 @@ def _span(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--until", type=_time, metavar="TIME", help="the end, exclusive")
     command.add_argument("--zone", type=_zone, default="UTC", help="time zone of days and clocks (%(default)s)")
+    command.add_argument(
+        "--mutes", type=_mutes, default=(), metavar="FILE", help="known incidents, as TOML; they are not shown"
+    )
     command.add_argument("--title", default="Traffic", help=argparse.SUPPRESS)
 
 
@@ -298,7 +301,7 @@ _COMMANDS: tuple[
     tuple[str, Callable[[argparse.Namespace], int], str, Callable[[argparse.ArgumentParser], None]], ...
 ] = (
     ("report", _report, "Write a page about the traffic, and its tables as Parquet.", _fill_report),
-    ("detect", _detect, "Print findings, a line for each.", _fill_detect),
+    ("detect", _detect, "Print incidents, with what to do about each.", _fill_detect),
     ("rollup", _rollup, "Update hourly and daily roll-ups.", _fill_rollup),
     ("compact", _compact, "Compact the records into few files.", _fill_compact),
     ("stream", _stream, "Write windows and alerts while records are written.", _fill_stream),
@@ -319,6 +322,12 @@ def _facts(path: str) -> "Facts":
     from analytics.facts import FactsError, parse
 
     return _parse_file(path, parse, FactsError)
+
+
+def _mutes(path: str) -> "tuple[Mute, ...]":
+    from analytics.incidents.mutes import MutesError, parse
+
+    return _parse_file(path, parse, MutesError)
 
 
 def _parse_file(path: str, parse: Callable[[str], _T], mistake: type[Exception]) -> _T:

@@ -1,21 +1,22 @@
-"""`python -m analytics.evaluate DIR`: compare the detectors' findings with the incidents that the generator planted."""
+"""`python -m analytics.evaluate DIR`: compare the incidents that are found with those that the generator planted."""
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from analytics import generator
-from analytics.detect import detect
 from analytics.generator.truth import Incident, Truth
-from analytics.records import NoRecords, read
+from analytics.incidents import incident as detected
+from analytics.jobs.incidents import find
+from analytics.jobs.report import Order
+from analytics.records import NoRecords
 from analytics.session import session
-from analytics.transforms.findings import ABOUT
-from analytics.transforms.rollup import CELL, rollup
 
 # Tolerance between a finding and an incident: windows are minutes long, and a backlog takes time to clear.
 SLACK = timedelta(minutes=30)
@@ -58,19 +59,31 @@ class Decision:
         return right / (right + len(self.false)) if right or self.false else 1.0
 
 
-def findings(spark: SparkSession, root: str) -> list[Finding]:
-    """Return all findings of a directory, ordered by time."""
-    requests = read(spark, root, "requests").frame
-    connections = read(spark, root, "connections").frame
-    # Instants as numbers: a collected timestamp is in the time zone of this process.
-    cells = rollup(requests, CELL, "5 minutes").persist()
-    rows = (
-        detect(requests, connections, cells=cells)
-        .selectExpr("*", "unix_micros(start) AS start_us", "unix_micros(end) AS end_us")
-        .collect()
-    )
-    cells.unpersist()
-    return sorted(map(_finding, rows), key=lambda finding: (finding.start, finding.kind, finding.text))
+# The generator's names of attributes, and of kinds; a kind may appear as one of several.
+_ABOUT = {
+    "tenant": "tenant",
+    "topic": "topic",
+    "group": "group",
+    "broker": "broker",
+    "client": "client_id",
+    "replica": "replica",
+}
+_KINDS = {
+    "error_burst": {"error_burst", "broker_fault", "throttling", "error_growth"},
+    "latency_spike": {"latency_spike", "latency_growth"},
+    "dlq_storm": {"dead_letters"},
+    "consumer_stall": {"consumer_stopped", "consumer_lagging"},
+    "noisy_neighbour": {"traffic_surge"},
+    "traffic_drop": {"traffic_drop", "silence"},
+    "redelivery_storm": {"redelivery_storm"},
+    "hot_key": {"hot_key", "queue_skew"},
+    "connection_storm": {"connection_storm"},
+}
+
+
+def findings(found: Sequence[detected.Incident]) -> list[Finding]:
+    """Return incidents in the form of the evaluation, ordered by time."""
+    return sorted(map(_finding, found), key=lambda finding: (finding.start, finding.kind, finding.text))
 
 
 def match_findings(found: Sequence[Finding], incidents: Sequence[Incident]) -> Decision:
@@ -81,7 +94,9 @@ def match_findings(found: Sequence[Finding], incidents: Sequence[Incident]) -> D
     explained, false = [], []
     for finding in found:
         matching = [incident for incident in incidents if _matches(finding, incident)]
-        same = [incident for incident in matching if incident.kind == finding.kind and _shares(finding, incident)]
+        same = [
+            incident for incident in matching if finding.kind in _KINDS[incident.kind] and _shares(finding, incident)
+        ]
         if same:
             for incident in same:
                 named.setdefault(incident.id, []).append(finding)
@@ -103,10 +118,10 @@ def _shares(finding: Finding, incident: Incident) -> bool:
     return any(getattr(incident, name) == value for name, value in finding.about.items())
 
 
-def _finding(row: Row) -> Finding:
-    start, end = (datetime.fromtimestamp(us / 1e6, UTC) for us in (row.start_us, row.end_us))
-    about = {name: row[name] for name in ABOUT if row[name] is not None}
-    return Finding(row.kind, row.severity, start, end, row.text, about)
+def _finding(found: detected.Incident) -> Finding:
+    start, end = (datetime.fromtimestamp(time, UTC) for time in (found.start, found.end))
+    about = {_ABOUT[name]: value for name, value in found.about.items() if name in _ABOUT}
+    return Finding(found.kind, found.severity, start, end, found.happened, about)
 
 
 def report(truth: Truth, verdict: Decision) -> str:
@@ -132,6 +147,15 @@ def report(truth: Truth, verdict: Decision) -> str:
     return "\n".join(lines)
 
 
+@contextmanager
+def _spark(master: str, memory: str) -> Iterator[SparkSession]:
+    spark = session("gantry-evaluate", master, memory=memory)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analytics.evaluate", description="Judges the detectors.")
     parser.add_argument("dir", type=Path, help="a directory that `python -m analytics.generator` has written")
@@ -142,13 +166,11 @@ def main(arguments: list[str] | None = None) -> int:
         truth = generator.load(options.dir)
     except OSError as error:
         parser.error(f"{options.dir} was not generated: {error}")
-    spark = session("gantry-evaluate", options.master, memory=options.memory)
     try:
-        verdict = match_findings(findings(spark, str(options.dir)), truth.incidents)
+        found = find(lambda: _spark(options.master, options.memory), str(options.dir), Order())
     except NoRecords as error:
         parser.error(str(error))
-    finally:
-        spark.stop()
+    verdict = match_findings(findings(found.incidents), truth.incidents)
     print(report(truth, verdict))
     return 0
 

@@ -88,7 +88,7 @@ def read(
         return Records(spark.createDataFrame([], schema))
     listed = _load(spark, base, schema, [base])
     everything = [_normalized(path) for path in listed.inputFiles()]
-    paths = {path for path in everything if _overlaps_span(path, since, until)}
+    paths = {path for path in everything if overlaps_span(path, since, until)}
     if not paths:
         return Records(listed.limit(0))
     chosen = listed if len(paths) == len(everything) else _load(spark, base, schema, sorted(paths))
@@ -159,13 +159,18 @@ def _within(since: datetime | None, until: datetime | None) -> Column:
 _PARTITION = re.compile(r"/date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/")
 
 
-def _overlaps_span(path: str, since: datetime | None, until: datetime | None) -> bool:
+def overlaps_span(path: str, since: datetime | None, until: datetime | None) -> bool:
     """Return whether the file's partition may hold rows of the span. A path without a partition may hold any."""
-    match = _PARTITION.search(path)
-    if match is None:
+    begin = partition_begin(path)
+    if begin is None:
         return True
-    begin = datetime.fromisoformat(f"{match[1]}T{match[2]}:00+00:00")
     return (since is None or begin + timedelta(hours=1) > _aware(since)) and (until is None or begin < _aware(until))
+
+
+def partition_begin(path: str) -> datetime | None:
+    """Return the hour of the file's directory; None for a path without a partition."""
+    match = _PARTITION.search(path)
+    return None if match is None else datetime.fromisoformat(f"{match[1]}T{match[2]}:00+00:00")
 
 
 def _normalized(path: str) -> str:

@@ -7,12 +7,12 @@ import pandas as pd
 
 from analytics.incidents.finding import Finding
 from analytics.incidents.scan import Cluster, Exposure, Limits, narrowed, scan
-from analytics.incidents.statistics import growth_onset, hinge
+from analytics.incidents.statistics import growth, hinge
 from analytics.incidents.tables import DIMENSIONS, SEPARATOR, STEP, Tables
 
-# Periods for which a cluster must last to be a growth, and how much more its end has than its begin.
+# Periods for which a cluster must last to be a growth, and how much likelier (logarithm) than a step it must be.
 _GROWTH_PERIODS = 24
-_GROWTH = 2.5
+_GROWTH = 4.0
 _NAMES = {"grp": "group"}
 _COLUMNS = sorted({name for names in DIMENSIONS for name in names})
 
@@ -34,31 +34,24 @@ def clusters(tables: Tables, events: pd.DataFrame, over: Exposure, limits: Limit
     return scan(events, over, limits, {"sdk": frozenset(new_sdks(tables))})
 
 
-def is_growth(cluster: Cluster) -> bool:
-    """Return whether the share of bad events grows over hours instead of being there at once."""
-    length = cluster.end - cluster.start
-    if length < _GROWTH_PERIODS:
-        return False
-    inside = cluster.start - cluster.before
-    shares = _shares(cluster)[inside:]
-    third = length // 3
-    first, middle, last = shares[:third].mean(), shares[third : 2 * third].mean(), shares[-third:].mean()
-    return bool(last >= _GROWTH * first and middle >= 1.1 * first and last >= 1.1 * middle)
-
-
-def _shares(cluster: Cluster) -> np.ndarray:
-    """Return the share of bad events by period, smoothed over half an hour."""
-    kernel = np.ones(6)
-    bad, total = (np.convolve(series, kernel, "same") for series in (cluster.bad_series, cluster.total_series))
-    return np.asarray(bad / np.maximum(total, 1.0))
-
-
-def onset(cluster: Cluster, growth: bool) -> int:
-    """Return the period in which the deviation began; a growth begins before it is plain."""
-    if not growth:
-        return cluster.start
+def onset(cluster: Cluster) -> tuple[int, bool]:
+    """Return the period in which the deviation began, and whether it grew over hours instead of being there at once; a
+    growth begins before it is plain.
+    """
+    if cluster.end - cluster.start < _GROWTH_PERIODS:
+        return cluster.start, False
     usual = cluster.expected / max(cluster.total, 1.0)
-    return min(cluster.before + growth_onset(cluster.bad_series, cluster.total_series, usual), cluster.start)
+    bend, gain = growth(cluster.bad_series, cluster.total_series, usual, cluster.start - cluster.before)
+    grown = gain >= _GROWTH or _rises(cluster)
+    return (min(cluster.before + bend, cluster.start), True) if grown else (cluster.start, False)
+
+
+def _rises(cluster: Cluster) -> bool:
+    """Return whether the last third of a cluster has a much larger share than the first."""
+    bad, total = (series[cluster.start - cluster.before :] for series in (cluster.bad_series, cluster.total_series))
+    thirds = np.array_split(np.arange(bad.size), 3)
+    first, middle, last = (float(bad[third].sum() / max(total[third].sum(), 1.0)) for third in thirds)
+    return last >= 2.5 * first and middle >= 1.1 * first and last >= 1.1 * middle
 
 
 # Seconds between a version's first request and its first failures.

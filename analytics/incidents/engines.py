@@ -44,7 +44,7 @@ def _pandas(spark: SparkSession, statement: str) -> pd.DataFrame:
 
 
 def by_duckdb(requests: Sequence[str], connections: Sequence[str], where: str = "TRUE") -> Tables:
-    """Return the tables of Parquet files of this machine. where: condition on `time`. Raises duckdb.Error for damage."""
+    """Return the tables of Parquet files of this machine. where: condition on `time`. Raises duckdb.Error."""
     import duckdb
 
     with duckdb.connect() as database:

@@ -18,7 +18,9 @@ _CAUSES = (
 )
 # Kinds of one detector: its findings have different causes, unless they have the same subject.
 _FAMILIES = (
-    frozenset({"credentials", "missing_topic", "missing_group", "throttling", "error_growth", "error_burst", "broker_fault"}),
+    frozenset(
+        {"credentials", "missing_topic", "missing_group", "throttling", "error_growth", "error_burst", "broker_fault"}
+    ),
     frozenset({"latency_growth", "latency_spike"}),
     frozenset({"traffic_growth", "traffic_surge", "silence", "traffic_drop"}),
     frozenset({"connection_storm", "connection_churn"}),
@@ -98,15 +100,27 @@ def _incident(findings: list[Finding], total: float) -> Incident:
     same = [each for each in findings if each.kind == first.kind]
     words = sentences(first)
     start = min(each.start for each in same)
-    end = max(each.end for each in findings)
-    still = any(each.open for each in findings)
+    end = max(each.end for each in same)
+    still = any(each.open for each in same)
     affected = max(each.affected for each in findings)
     clients = max(each.clients for each in findings)
-    about: dict[str, str] = {name: value for name, value in first.about.items() if all(each.about.get(name) == value for each in same)}
+    about: dict[str, str] = {
+        name: value for name, value in first.about.items() if all(each.about.get(name) == value for each in same)
+    }
     severity = _severity(first, affected, total, still)
     happened = words.happened + (" It goes on." if still else "")
     return Incident(
-        first.kind, severity, start, end, still, about or first.about, happened, words.advice, affected, clients, tuple(causes)
+        first.kind,
+        severity,
+        start,
+        end,
+        still,
+        about or first.about,
+        happened,
+        words.advice,
+        affected,
+        clients,
+        tuple(causes),
     )
 
 
@@ -118,6 +132,10 @@ def _is_wide(finding: Finding) -> bool:
 def _cause(findings: list[Finding]) -> Finding:
     """Return the finding that names the cause, of findings in the order of _CAUSES."""
     first = findings[0]
+    storms = [each for each in findings if each.kind == "redelivery_storm"]
+    if first.kind == "dead_letters" and storms and first.affected < 0.1 * storms[0].affected:
+        # Some of many redelivered messages always become dead letters.
+        return storms[0]
     lagging = [each for each in findings if each.kind == "consumer_lagging"]
     if first.kind in ("queue_stopped", "commits_stopped") and lagging:
         # A slow group leaves single queues behind too.
@@ -127,7 +145,9 @@ def _cause(findings: list[Finding]) -> Finding:
 
 
 # Kinds that stop a service for someone.
-_STOPS = frozenset({"consumer_stopped", "silence", "broker_fault", "missing_topic", "credentials", "dead_letters", "client_stopped"})
+_STOPS = frozenset(
+    {"consumer_stopped", "silence", "broker_fault", "missing_topic", "credentials", "dead_letters", "client_stopped"}
+)
 
 
 def _severity(first: Finding, affected: float, total: float, still: bool) -> str:

@@ -1,8 +1,8 @@
 """Scan of bad events over time and over all dimensions at once: which value of which dimension explains them best.
 
-The scope with the largest likelihood ratio is the narrowest one that covers the events: a client whose requests all fail
-beats its topic, a broker beats its topics. It is taken, its events are removed, and the scan is repeated on the rest:
-one cause is found once.
+The scope with the largest likelihood ratio is the narrowest one that covers the events: a client whose requests all
+fail beats its topic, a broker beats its topics. It is taken, its events are removed, and the scan is repeated on the
+rest: one cause is found once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,6 +49,10 @@ class Cluster:
     total_series: Array
 
 
+# Dimensions that explain something only in contrast with another value.
+_CONTRASTED = frozenset({"replica", "broker", "sdk", "network", "tenant"})
+
+
 class Exposure:
     """Requests of every value of every dimension, by period."""
 
@@ -59,6 +63,9 @@ class Exposure:
         self.counts: dict[str, Array] = {}
         for dimension, part in used.groupby("dimension"):
             codes, values = pd.factorize(part["value"])
+            if len(values) == 1 and dimension in _CONTRASTED:
+                # The only replica is no better explanation than all requests.
+                continue
             flat = codes * periods + (part["t"].to_numpy() - first)
             counts = np.bincount(flat, part[column].to_numpy(), len(values) * periods)
             self.values[str(dimension)] = pd.Index(values)
@@ -70,14 +77,19 @@ class Exposure:
         return max((float(counts.sum()) for counts in self.counts.values()), default=0.0)
 
 
-def scan(events: pd.DataFrame, exposure: Exposure, limits: Limits, favoured: Mapping[str, frozenset[str]] | None = None) -> list[Cluster]:
+def scan(
+    events: pd.DataFrame, exposure: Exposure, limits: Limits, favoured: Mapping[str, frozenset[str]] | None = None
+) -> list[Cluster]:
     """Return the clusters of bad events, each event in one at most. events: t, n and the columns of the dimensions.
 
     favoured: values of a dimension that win against equally likely scopes, such as versions that are new.
     """
     rest = events[(events["t"] >= exposure.first) & (events["t"] < exposure.first + exposure.periods)]
     rest = rest.reset_index(drop=True)
-    codes = {name: exposure.values[name].get_indexer(joined(rest, tuple(name.split("+")))) for name in exposure.values}
+    codes = {
+        name: values.get_indexer(pd.Index(joined(rest, tuple(name.split("+")))))
+        for name, values in exposure.values.items()
+    }
     kept = np.ones(len(rest), dtype=bool)
     found: list[Cluster] = []
     while len(found) < limits.most:

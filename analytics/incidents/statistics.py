@@ -63,6 +63,21 @@ def likelihood(count: float, expected: float) -> float:
     return float((count * np.log(count / bound) if count > 0 else 0.0) - (count - bound))
 
 
+# Mean of the lower four fifths of squares of standard normal values.
+_LOWER_MEAN = 0.44
+
+
+def dispersion(counts: Array, expected: Array, block: int) -> float:
+    """Return the variance of counts as a multiple of a Poisson count's, at least 1, without the most deviating fifth of
+    the blocks of so many periods: batches and unrelated arrivals deviate more than single messages.
+    """
+    blocks = np.arange(counts.size) // block
+    seen, usual = np.bincount(blocks, counts), np.bincount(blocks, expected)
+    squares = np.sort((seen - usual)[usual > 0] ** 2 / np.maximum(usual[usual > 0], 0.5))
+    lower = squares[: max(int(0.8 * squares.size), 1)]
+    return max(float(lower.mean()) / _LOWER_MEAN, 1.0) if squares.size else 1.0
+
+
 def hinge(values: Array, weights: Array) -> tuple[int, float, float]:
     """Fit a series that is level and then a straight line; return the place of the bend and the squared errors of this
     and of a step.
@@ -85,7 +100,8 @@ def hinge(values: Array, weights: Array) -> tuple[int, float, float]:
             low = (weights[:bend] * values[:bend]).sum() / before
             high = (weights[bend:] * values[bend:]).sum() / after
             error = float(
-                (weights[:bend] * (values[:bend] - low) ** 2).sum() + (weights[bend:] * (values[bend:] - high) ** 2).sum()
+                (weights[:bend] * (values[:bend] - low) ** 2).sum()
+                + (weights[bend:] * (values[bend:] - high) ** 2).sum()
             )
             step = min(step, error)
     return best[0], best[1], step
@@ -100,8 +116,10 @@ def smoothed(values: Array, width: int) -> Array:
     return np.apply_along_axis(lambda row: np.convolve(row, kernel, "same"), -1, values.astype(float)) / norm
 
 
-def growth_onset(bad: Array, total: Array, usual: float) -> int:
-    """Return the period from which a share grows from its usual value: the likeliest bend of a power curve (Poisson)."""
+def growth(bad: Array, total: Array, usual: float, start: int) -> tuple[int, float]:
+    """Return the period from which a share grows from its usual value, the likeliest bend of a power curve, and how
+    much likelier (logarithm) this is than a constant share from the period `start` on.
+    """
     width = max(bad.size // 150, 1)
     blocks = np.arange(bad.size) // width
     seen, requests = np.bincount(blocks, bad), np.bincount(blocks, total)
@@ -113,8 +131,13 @@ def growth_onset(bad: Array, total: Array, usual: float) -> int:
         age = np.clip(np.arange(length) - bend, 0, None) / (length - bend)
         for power in (1.0, 2.0, 4.0):
             for final in (0.8 * last, 1.1 * last, 1.4 * last):
-                share = usual + (final - usual) * age**power
-                fit = float((seen * np.log(share) - requests * share).sum())
+                fit = _fit(seen, requests, usual + (final - usual) * age**power)
                 if fit > best:
                     best, place = fit, bend
-    return place * width
+    inside = np.arange(length) >= start // width
+    constant = max(float(seen[inside].sum() / max(requests[inside].sum(), 1.0)), usual)
+    return place * width, best - _fit(seen, requests, np.where(inside, constant, usual))
+
+
+def _fit(seen: Array, requests: Array, share: Array) -> float:
+    return float((seen * np.log(share) - requests * share).sum())

@@ -25,11 +25,11 @@ Query = Callable[[str], pd.DataFrame]
 class Tables:
     """Sums of the records of one span.
 
-    totals: requests (n, and rows before weighting), timed ones and received messages by period and one dimension, whose
-    value is in `value`; sends, and the sum of their latencies' logarithms. events: requests that failed or were slow, redelivered messages, and dead letters, by `event`
-    and all dimensions. flows: messages by operation, topic and group; `due`: sends counted when they are due. queues,
-    members: the same by queue and by client. delays: scheduled messages by client and delay. keys: messages by key.
-    connections: ends of connections by cause.
+    totals: requests (n, and rows before weighting), timed ones, received messages, sends, and the sum of their
+    latencies' logarithms, by period and one dimension, whose value is in `value`. events: requests that failed or were
+    slow, redelivered messages, and dead letters, by `event` and all dimensions. flows: messages by operation, topic and
+    group; `due`: sends counted when they are due. queues, members: the same by queue and by client. delays: scheduled
+    messages by client and delay. keys: messages by key. connections: their opens and closes, by cause.
     """
 
     totals: pd.DataFrame
@@ -67,19 +67,20 @@ DIMENSIONS: tuple[tuple[str, ...], ...] = (
     ("client",),
 )
 SEPARATOR = "\x1f"
-# A slow request takes two and a half standard deviations of the usual latency's logarithm longer than the usual one, estimated
-# from median and upper quartile, which long incidents do not move; at least twice, at most eight times as long.
+# A slow request takes two and a half standard deviations (of the logarithm) longer than the median, estimated from
+# median and upper quartile, which long incidents do not move; at least twice, at most eight times as long.
 _SLOW = "p50 * LEAST(8.0, GREATEST(2.0, POWER(p75 / GREATEST(p50, 1.0), 3.7)))"
 
 
 def requests_view(micros: str) -> str:
-    """Return a SELECT of the requests in the form that all other statements use, from `records`, whose column `group` is
-    named `grp`. micros: expression of the time in µs.
+    """Return a SELECT of the requests in the form that all other statements use.
+
+    It reads `records`, whose column `group` is named `grp`. micros: expression of the time in µs.
     """
     operation = " ".join(
         f"WHEN code IN ({', '.join(repr(code) for code in codes)}) THEN '{name}'" for name, codes in OPERATIONS.items()
     )
-    owner = 'COALESCE(topic, grp)'
+    owner = "COALESCE(topic, grp)"
     own = f"REPLACE(REPLACE({owner}, '{RETRY_PREFIX}', ''), '{DLQ_PREFIX}', '')"
     return f"""
 SELECT {micros} AS us, CAST(FLOOR({micros} / {STEP}e6) AS BIGINT) AS t, CASE {operation} ELSE 'other' END AS op,
@@ -102,7 +103,7 @@ def _totals() -> str:
     sets = ", ".join(f"(t, {', '.join(names)})" for names in DIMENSIONS)
     columns = sorted({name for names in DIMENSIONS for name in names})
     return f"""
-SELECT t, {', '.join(columns)}, {', '.join(f'GROUPING({name}) AS g_{name}' for name in columns)},
+SELECT t, {", ".join(columns)}, {", ".join(f"GROUPING({name}) AS g_{name}" for name in columns)},
   SUM(w) AS n, COUNT(*) AS rows_, SUM(CASE WHEN {_TIMED} THEN w ELSE 0 END) AS timed,
   SUM(CASE WHEN op = 'receive' THEN m ELSE 0 END) AS received, SUM(CASE WHEN op = 'send' THEN w ELSE 0 END) AS sends,
   SUM(CASE WHEN op = 'send' THEN w * LN(GREATEST(latency, 1)) ELSE 0 END) AS logs
@@ -141,14 +142,17 @@ WHERE op = 'send' AND topic IS NOT NULL AND ok GROUP BY 1, topic""".replace("{st
     "queues": f"""
 SELECT CAST(FLOOR(t / {COARSE}.0) AS BIGINT) AS t, op, topic, grp, broker, queue, SUM(w) AS n, SUM(m) AS m,
   COUNT(*) AS rows_ FROM requests
-WHERE op IN ('send', 'receive', 'ack') AND queue IS NOT NULL AND topic IS NOT NULL GROUP BY 1, op, topic, grp, broker, queue""",
+WHERE op IN ('send', 'receive', 'ack') AND queue IS NOT NULL AND topic IS NOT NULL
+GROUP BY 1, op, topic, grp, broker, queue""",
     "members": f"""
 SELECT CAST(FLOOR(t / {COARSE}.0) AS BIGINT) AS t, op, topic, grp, client, sdk, MAX(replica) AS replica, SUM(w) AS n,
   SUM(m) AS m, COUNT(*) AS rows_, MIN(us) AS first_us, MAX(us) AS last_us FROM requests
-WHERE op IN ('send', 'receive', 'ack') AND client IS NOT NULL AND topic IS NOT NULL GROUP BY 1, op, topic, grp, client, sdk""",
+WHERE op IN ('send', 'receive', 'ack') AND client IS NOT NULL AND topic IS NOT NULL
+GROUP BY 1, op, topic, grp, client, sdk""",
     "delays": """
-SELECT t, topic, client, sdk, network, tenant, replica, FLOOR(LN(1.0 + delay) * 8) AS size, SUM(w) AS n, COUNT(*) AS rows_ FROM requests
-WHERE delay IS NOT NULL AND topic IS NOT NULL GROUP BY t, topic, client, sdk, network, tenant, replica, 8""",
+SELECT t, topic, client, sdk, network, tenant, replica, FLOOR(LN(1.0 + delay) * 8) AS size, SUM(w) AS n,
+  COUNT(*) AS rows_ FROM requests WHERE delay IS NOT NULL AND topic IS NOT NULL
+GROUP BY t, topic, client, sdk, network, tenant, replica, 8""",
     "keys": f"""
 SELECT CAST(FLOOR(t / {KEY_STEPS}.0) AS BIGINT) AS t, topic, mkey, SUM(w) AS n FROM requests
 WHERE op = 'send' AND mkey IS NOT NULL AND topic IS NOT NULL GROUP BY 1, topic, mkey HAVING SUM(w) >= 4""",
@@ -193,7 +197,10 @@ def _long(totals: pd.DataFrame) -> pd.DataFrame:
                     "t": chosen["t"].to_numpy(),
                     "dimension": "+".join(names),
                     "value": joined(chosen, names).to_numpy(),
-                    **{name: chosen[name].to_numpy(float) for name in ("n", "rows_", "timed", "received", "sends", "logs")},
+                    **{
+                        name: chosen[name].to_numpy(float)
+                        for name in ("n", "rows_", "timed", "received", "sends", "logs")
+                    },
                 }
             )
         )

@@ -36,7 +36,7 @@ WORDS: Mapping[str, Words] = {
         "Check the broker's process, disk and replication; move its traffic to other brokers until it recovers.",
     ),
     "replica_fault": Words(
-        "{observed:.0%} of the requests at {subject} were failed or slow (usually {expected:.1%}); other replicas were not.",
+        "{observed:.0%} of the requests at {subject} failed or were slow (usually {expected:.1%}), at others not.",
         "Compare this replica's configuration and version with the others; drain it and restart it.",
     ),
     "bad_rollout": Words(
@@ -61,7 +61,7 @@ WORDS: Mapping[str, Words] = {
     ),
     "redelivery_storm": Words(
         "{observed:.0%} of the messages of {subject} were redelivered (usually {expected:.1%}).",
-        "Look at the consumers' errors: a message that cannot be processed, or processing beyond the invisible duration.",
+        "Look at the consumers' errors: a message that cannot be processed, or work beyond the invisible duration.",
     ),
     "dead_letters": Words(
         "{affected} messages of {subject} became dead letters.",
@@ -92,7 +92,7 @@ WORDS: Mapping[str, Words] = {
         "Check the producers and what they wait for.",
     ),
     "silence": Words(
-        "Nothing was sent to {subject} any more, where at least {expected:,.0f} messages are usual; it has not resumed.",
+        "Nothing was sent to {subject} any more, where at least {expected:,.0f} messages are usual; it did not resume.",
         "Check whether the producers run and reach Gantry; look at their last errors.",
     ),
     "consumer_stopped": Words(
@@ -112,7 +112,7 @@ WORDS: Mapping[str, Words] = {
         "Find the consumer that owns the queue and restart it; check the queue's lock if it is ordered.",
     ),
     "commits_stopped": Words(
-        "The offset of {subject} was not committed, {observed:,.0f} of {expected:,.0f} times, while messages were delivered.",
+        "The offset of {subject} was not committed, {observed:,.0f} of {expected:,.0f} times; messages were delivered.",
         "Look for a message that never finishes at the consumer; a restart now would deliver all of them again.",
     ),
     "client_stopped": Words(

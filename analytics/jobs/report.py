@@ -9,15 +9,18 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics import records
-from analytics.detect import detect
 from analytics.facts import Facts
+from analytics.incidents import mutes
+from analytics.incidents.detection import detect
+from analytics.incidents.engines import by_spark
+from analytics.incidents.incident import Incident
+from analytics.incidents.mutes import Mute
 from analytics.jobs.place import Place, place
 from analytics.report import page
 from analytics.report.page import Origin
@@ -39,7 +42,8 @@ _UNUSED = ("schema", "worker", "tls", "delay_ms", "date", "hour")
 class Order:
     """Parameters of a report.
 
-    since, until: aware, half open; zone: of days and clocks; rules: traffic rules to try on the records.
+    since, until: aware, half open; zone: of days and clocks; rules: traffic rules to try on the records; mutes: known
+    incidents.
     """
 
     title: str = "Traffic"
@@ -48,15 +52,16 @@ class Order:
     zone: str = "UTC"
     facts: Facts = field(default_factory=Facts)
     rules: RuleFile | None = None
+    mutes: Sequence[Mute] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A finished report. page: path or URI; findings: a table as in transforms/findings.py; skipped: skipped files."""
+    """A finished report. page: path or URI; incidents: of the records; skipped: skipped files."""
 
     page: str
     requests: int
-    findings: pa.Table
+    incidents: Sequence[Incident]
     skipped: Sequence[records.Skipped]
 
 
@@ -85,8 +90,8 @@ def report(spark: SparkSession, root: str, out: str, order: Order | None = None)
     )
     target.write(PAGE, page.render(origin, tiles, made, datetime.now(UTC)).encode())
     where = f"{target.uri}/{PAGE}"
-    _log.info("%s: %d sections, %d findings, %d files skipped", where, len(made), len(traffic.findings), len(skipped))
-    return Report(where, found["requests"].rows, traffic.findings, skipped)
+    _log.info("%s: %d sections, %d incidents, %d files skipped", where, len(made), len(traffic.incidents), len(skipped))
+    return Report(where, found["requests"].rows, traffic.incidents, skipped)
 
 
 @contextmanager
@@ -108,14 +113,14 @@ def _traffic(found: Mapping[str, records.Records], root: str, order: Order) -> I
             raise records.NoRecords(f"there are no records of requests in {root}" + within(order), skipped)
         cells = keep(rollup.rollup(requests, rollup.CELL, "5 minutes"))
         connections = keep(found["connections"].frame)
-        findings = detect(requests, connections, order.zone, cells).toArrow()
+        incidents = mutes.applied(detect(by_spark(requests, connections)), order.mutes)
         start, end = (span[name].astimezone(UTC) for name in ("start", "end"))
         traffic = Traffic(
             requests,
             connections,
             keep(found["members"].frame),
             cells,
-            findings,
+            incidents,
             start,
             end,
             order.zone,
@@ -161,7 +166,7 @@ def _tiles(traffic: Traffic) -> list[tuple[str, str]]:
         ("topics", _short(sums["topic"])),
         ("groups", _short(sums["group"])),
         ("clients", _short(sums["client_id"])),
-        ("findings", str(len(traffic.findings))),
+        ("incidents", str(sum(each.muted is None for each in traffic.incidents))),
     ]
 
 

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import pandas as pd
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -74,9 +75,13 @@ def opened(since: datetime | None = None, until: datetime | None = None) -> Open
     return Opened(spark, kept, connections, members, cells, start, end, zone_name(os.environ.get("GANTRY_ZONE", "UTC")))
 
 
-def around(opened: Opened, found: DataFrame, minutes: int = 20) -> tuple[datetime, datetime]:
-    """Return a span of so many minutes around the worst finding, or in the middle of the records without findings."""
-    worst = found.orderBy(f.desc(f.col("severity") == "critical"), f.desc("score")).limit(1).toArrow().to_pylist()
-    middle = worst[0]["start"].astimezone(UTC) if worst else opened.start + (opened.end - opened.start) / 2
+def around(opened: Opened, found: pd.DataFrame, minutes: int = 20) -> tuple[datetime, datetime]:
+    """Return a span of so many minutes around the begin of the worst incident, or in the middle of the records without
+    incidents.
+    """
+    worst = found.assign(critical=found["severity"] == "critical").sort_values(["critical", "score"], ascending=False)
+    middle = opened.start + (opened.end - opened.start) / 2
+    if len(worst):
+        middle = pd.Timestamp(worst.iloc[0]["start"]).to_pydatetime().astimezone(UTC)
     half = timedelta(minutes=minutes) / 2
     return middle - half, middle + half

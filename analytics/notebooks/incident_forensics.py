@@ -16,33 +16,32 @@
 # %% [markdown]
 # # Incident forensics
 #
-# Events between two times. By default the notebook examines the worst finding of the detectors; for a span of your own:
+# Events between two times. By default of the worst incident that is found; for a span of your own:
 # `start, end = datetime.fromisoformat("2026-10-19T14:00+02:00"), datetime.fromisoformat("2026-10-19T14:20+02:00")`
 
 # %%
 from datetime import timedelta
 
-from pyspark.sql import functions as f
-
-from analytics.detect import detect
+from analytics.jobs.incidents import incidents
 from analytics.notebooks.data import around, opened
 from analytics.notebooks.display import Picture, table
-from analytics.report import charts
+from analytics.report import charts, incident_table
+from analytics.report.sections import rows
 from analytics.transforms import errors, latency, load, redelivery, sessions
 
 traffic = opened()
-found = detect(traffic.requests, traffic.connections, traffic.zone, traffic.cells).persist()
+found = rows(incident_table.table(incidents(traffic.requests, traffic.connections)), traffic.zone)
 start, end = around(traffic, found, minutes=20)
 then = traffic.between(start, end)
 wider = traffic.between(start - timedelta(hours=1), end + timedelta(hours=1))
 start, end
 
 # %% [markdown]
-# ## Findings of the detectors
+# ## Incidents of this time
 
 # %%
-now = found.where((f.col("start") < f.lit(end)) & (f.col("end") > f.lit(start)))
-table(traffic, now, order=["score"])[["severity", "kind", "start", "end", "text"]]
+now = found[(found["start"] < end) & (found["end"] > start)]
+now.sort_values("score", ascending=False)[["severity", "kind", "start", "end", "happened"]]
 
 # %% [markdown]
 # ## Requests and errors, an hour before and after

@@ -21,10 +21,11 @@
 # %%
 from pyspark.sql import functions as f
 
+from analytics.jobs.incidents import incidents
 from analytics.notebooks.data import opened
 from analytics.notebooks.display import Picture, table
-from analytics.report import charts
-from analytics.report.sections import POLLS
+from analytics.report import charts, incident_table
+from analytics.report.sections import POLLS, rows
 from analytics.transforms import end_to_end, latency
 
 traffic = opened()
@@ -55,10 +56,11 @@ by_code = table(traffic, latency.latency(asked, by=("code",), every=traffic.ever
 Picture(charts.lines(by_code, "p99_us", "code", "µs", logarithmic=True, weight="requests"))
 
 # %% [markdown]
-# ## Spikes, with their common factor
+# ## Incidents of latency, with their common factor
 
 # %%
-table(traffic, latency.spikes(traffic.cells), order=["score"])[["severity", "start", "end", "text"]]
+found = rows(incident_table.table(incidents(traffic.requests, traffic.connections)), traffic.zone)
+found[found["evidence"].str.contains("latency")][["severity", "start", "end", "happened"]]
 
 # %% [markdown]
 # ## From the send to the acknowledgement

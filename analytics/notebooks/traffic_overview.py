@@ -19,10 +19,11 @@
 # Load by topic, tenant and operation. `GANTRY_RECORDS` names the directory of traffic records.
 
 # %%
-from analytics.detect import detect
+from analytics.jobs.incidents import incidents
 from analytics.notebooks.data import opened
 from analytics.notebooks.display import Picture, table
-from analytics.report import charts
+from analytics.report import charts, incident_table
+from analytics.report.sections import rows
 from analytics.transforms import costs, errors, hot_topics, load
 
 traffic = opened()
@@ -58,11 +59,11 @@ table(traffic, errors.errors(traffic.requests, every=None), order=["requests"], 
 table(traffic, costs.costs(traffic.cells), order=["cost"])
 
 # %% [markdown]
-# ## Findings
+# ## Incidents
 
 # %%
-found = table(traffic, detect(traffic.requests, traffic.connections, traffic.zone, traffic.cells))
+found = rows(incident_table.table(incidents(traffic.requests, traffic.connections)), traffic.zone)
 Picture(charts.timeline(found, by_protocol))
 
 # %%
-found.sort_values("score", ascending=False)[["severity", "kind", "start", "end", "text"]].head(20)
+found.sort_values("score", ascending=False)[["severity", "kind", "start", "end", "happened"]].head(20)

@@ -3,7 +3,7 @@
 A section queries Spark once for each table, draws the result, and keeps it for the Parquet files.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from analytics.facts import Facts
-from analytics.report import charts
+from analytics.incidents.incident import Incident
+from analytics.report import charts, incident_table
 from analytics.transforms import (
     balance,
     capacity,
@@ -62,7 +63,7 @@ class Traffic:
     connections: DataFrame
     members: DataFrame
     cells: DataFrame
-    findings: pa.Table
+    incidents: Sequence[Incident]
     start: datetime
     end: datetime
     zone: str = "UTC"
@@ -122,22 +123,32 @@ def clock(time: datetime) -> str:
     return f"{time:%H:%M%z}" if twice else f"{time:%H:%M}"
 
 
-def _found(traffic: Traffic) -> Section:
-    found = rows(traffic.findings, traffic.zone)
-    tables = {"findings": traffic.findings}
+def _incidents(traffic: Traffic) -> Section:
+    whole = incident_table.table(traffic.incidents)
+    tables = {"incidents": whole}
+    found = rows(whole, traffic.zone)
+    found = found[found["muted"].isna()]
+    muted = len(whole) - len(found)
+    known = (
+        f" {_many(muted, 'known incident')} of the mute file {'is' if muted == 1 else 'are'} left out." if muted else ""
+    )
     if found.empty:
-        return Section("findings", "Findings", "No deviation from the usual traffic.", tables=tables)
+        return Section("incidents", "Healthy", f"No deviation from the usual traffic.{known}", tables=tables)
     over = _rows(traffic, load.load(traffic.cells, by=("protocol",), every=traffic.every, zone=traffic.zone))
     ranks = found["severity"].map({name: rank for rank, name in enumerate(_SEVERITIES)})
     worst = found.assign(rank=ranks).sort_values(["rank", "score"], ascending=[True, False])
     counts = found["severity"].value_counts()
     by_severity = ", ".join(f"{counts[name]} {name}" for name in _SEVERITIES if name in counts)
+    still = int(found["open"].sum())
+    state = f"{_many(still, 'incident')} {'goes' if still == 1 else 'go'} on" if still else "All incidents are over"
+    shown = worst.assign(kind=worst["kind"].str.replace("_", " "), what_to_do=worst["advice"])
     return Section(
-        "findings",
-        "Findings",
-        f"{_many(len(found), 'finding')}: {by_severity}. The worst is first; the grey background is the load.",
+        "incidents",
+        "Not healthy" if still else "Healthy again",
+        f"{state}. {_many(len(found), 'incident')} in all: {by_severity}. The worst is first; the background is"
+        f" the load.{known}",
         [charts.timeline(found, over)],
-        worst[["severity", "kind", "start", "end", "text"]].replace({"kind": r"_"}, {"kind": " "}, regex=True),
+        shown[["severity", "kind", "start", "end", "happened", "what_to_do"]],
         tables,
     )
 
@@ -443,7 +454,7 @@ def _idle(traffic: Traffic) -> Section | None:
 
 
 _SECTIONS: tuple[Callable[[Traffic], Section | None], ...] = (
-    _found,
+    _incidents,
     _load,
     _topics,
     _latency,

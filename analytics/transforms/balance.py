@@ -3,8 +3,6 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from analytics.transforms.episodes import episodes
-from analytics.transforms.findings import finding, severity_by
 from analytics.transforms.operations import ACK, RECEIVE, SEND, is_operation
 from analytics.transforms.periods import keys, seconds
 from analytics.transforms.rollup import measures, require, whole
@@ -66,47 +64,3 @@ def _windows(traffic: DataFrame, every: str) -> DataFrame:
     for_each = sent.select("time", "topic", f.col("consumer").alias("group"), *amounts)
     both = consumed.unionByName(for_each)
     return both.groupBy("time", "topic", "group").agg(*(f.sum(name).alias(name) for name in amounts))
-
-
-# A stalled group takes less than this share of its usual amount, while at least this many messages arrive.
-_STANDING = 0.2
-_LEAST = 10
-_WINDOWS = 2
-# Minimum certainty, in standard deviations.
-_SCORE = 8.0
-
-
-def stalls(traffic: DataFrame, every: str = "10 minutes") -> DataFrame:
-    """Return findings consumer_stall: two or more windows in which a group took almost none of the sent messages,
-    although it usually does.
-
-    traffic: as for `balance`.
-    """
-    of_group = Window.partitionBy("topic", "group")
-    usual = f.percentile_approx(f.try_divide("received", "sent"), 0.5).over(of_group)
-    batch = f.coalesce(f.try_divide(f.sum("received").over(of_group), f.sum("answers").over(of_group)), f.lit(1.0))
-    expected = f.col("sent") * f.col("usual")
-    windows = _windows(traffic, every).withColumn("usual", usual).withColumn("batch", batch)
-    standing = windows.where((expected >= _LEAST) & (f.col("received") < _STANDING * expected))
-    sums = (
-        f.sum("received").alias("observed"),
-        f.sum(expected).alias("expected"),
-        f.count(f.lit(1)).alias("windows"),
-        f.max("batch").alias("batch"),
-    )
-    # Answers, not messages, arrive at random; the root makes a Poisson count's deviations equal, down to zero.
-    usually, now = (f.sqrt(f.col(name) / f.col("batch")) for name in ("expected", "observed"))
-    found = (
-        episodes(standing, ["topic", "group"], every, sums)
-        .withColumn("score", 2 * (usually - now))
-        .where((f.col("windows") >= _WINDOWS) & (f.col("score") >= _SCORE))
-    )
-    text = f.format_string(
-        "group %s took %,.0f messages of topic %s, where %,.0f were to be expected by what was sent",
-        f.col("group"),
-        f.col("observed"),
-        f.col("topic"),
-        f.col("expected"),
-    )
-    severity = severity_by(f.unix_seconds("end") - f.unix_seconds("start"), 0.0, 1800.0)
-    return finding(found, "consumer_stall", severity, f.col("group"), text)

@@ -3,17 +3,9 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from analytics.transforms.episodes import episodes
-from analytics.transforms.findings import finding, severity_by
 from analytics.transforms.periods import keys, seconds
 from analytics.transforms.rollup import measures, require, whole
 from analytics.transforms.tenants import owner
-
-# Minimum factor above its usual load; minimum share of the window; minimum requests in the window (this many where an
-# eighth is usual are nine deviations of a Poisson count).
-_TIMES = 8.0
-_SHARE = 0.08
-_LEAST = 20.0
 
 
 def neighbours(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
@@ -48,28 +40,3 @@ def neighbours(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
         usual.alias("usual"),
         (f.col("requests") / usual).alias("ratio"),
     )
-
-
-def noisy(traffic: DataFrame, every: str = "5 minutes") -> DataFrame:
-    """Return findings noisy_neighbour: times when one client's load was many times its usual load and a large part of
-    the total.
-    """
-    loud = neighbours(traffic, every).where(
-        (f.col("ratio") >= _TIMES) & (f.col("share") >= _SHARE) & (f.col("requests") >= _LEAST)
-    )
-    measured = (
-        f.sum("requests").cast("double").alias("observed"),
-        f.sum("usual").alias("expected"),
-        f.max("ratio").alias("score"),
-        f.max("share").alias("share"),
-    )
-    found = episodes(loud, ["client_id", "tenant"], every, measured)
-    text = f.format_string(
-        "client %s of tenant %s made %,.0f requests, %.0f times what it usually does, up to %.0f %% of all",
-        f.col("client_id"),
-        f.col("tenant"),
-        f.col("observed"),
-        f.col("observed") / f.col("expected"),
-        f.col("share") * 100,
-    )
-    return finding(found, "noisy_neighbour", severity_by(f.col("share"), 0.15, 0.4), f.col("client_id"), text)

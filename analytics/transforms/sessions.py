@@ -5,9 +5,7 @@ from datetime import timedelta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from analytics.transforms.episodes import episodes
-from analytics.transforms.findings import finding, severity_by
-from analytics.transforms.periods import keys, seconds
+from analytics.transforms.periods import keys
 
 # Causes of unintended ends.
 CRASHES = ("reset", "unresponsive")
@@ -138,56 +136,3 @@ def _last_seen(found: DataFrame, requests: DataFrame) -> DataFrame:
     before = f.when(f.col("time") < f.col("joined"), f.col("time"))
     columns = [name for name in found.columns if name != "left"]
     return found.where(f.col("left").isNotNull()).unionByName(seen.groupBy(*columns).agg(f.max(before).alias("left")))
-
-
-_LEAST = 10
-_TIMES = 5.0
-_SCORE = 6.0
-
-
-def storms(connections: DataFrame, every: str = "5 minutes") -> DataFrame:
-    """Return findings connection_storm: times when far more connections than usual ended at a replica, or arrived
-    without a recorded end elsewhere (a replica that died records none).
-    """
-    closed = _many_at_once(connections.where(f.col("event") == "close"), every)
-    opened = _many_at_once(connections.where(f.col("event") == "open"), every)
-    others = closed.select(f.date_trunc("day", "start").alias("date"), f.col("start").alias("since"), "end")
-    others = others.withColumnRenamed("end", "until")
-    # By day, which limits the comparisons; a storm across midnight is reported at most twice.
-    same = (
-        (f.date_trunc("day", "start") == f.col("date"))
-        & (f.col("start") < f.col("until"))
-        & (f.col("end") > f.col("since"))
-    )
-    return _found(closed, "ended").unionByName(_found(opened.join(others, same, "left_anti"), "came"))
-
-
-def _many_at_once(events: DataFrame, every: str) -> DataFrame:
-    """Return episodes with many more events at a replica than on average."""
-    counts = events.select(*keys(every), "replica").groupBy("time", "replica").agg(f.count(f.lit(1)).alias("events"))
-    of_replica = Window.partitionBy("replica")
-    span = f.unix_seconds(f.max("time").over(of_replica)) - f.unix_seconds(f.min("time").over(of_replica))
-    # Windows without events count too; the window itself does not, so that one storm does not hide another.
-    others = f.greatest(span / seconds(every), f.lit(1.0))
-    usual = (f.sum("events").over(of_replica) - f.col("events")) / others
-    score = (f.col("events") - f.col("usual") - 0.5) / f.sqrt(f.col("usual") + 1)
-    judged = counts.withColumn("usual", usual).withColumn("score", score)
-    many = judged.where(
-        (f.col("events") >= _LEAST) & (f.col("score") >= _SCORE) & (f.col("events") >= _TIMES * f.col("usual"))
-    )
-    measures = (
-        f.sum("events").cast("double").alias("observed"),
-        f.sum("usual").alias("expected"),
-        f.max("score").alias("score"),
-    )
-    return episodes(many, ["replica"], every, measures)
-
-
-def _found(storms: DataFrame, words: str) -> DataFrame:
-    text = f.format_string(
-        f"%,.0f connections {words} at replica %s (usually %.1f in that time)",
-        f.col("observed"),
-        f.col("replica"),
-        f.col("expected"),
-    )
-    return finding(storms, "connection_storm", severity_by(f.col("score"), 8.0, 20.0), f.col("replica"), text)

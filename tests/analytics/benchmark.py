@@ -59,13 +59,17 @@ def spark(root: Path, memory: str) -> Totals:
 def detectors(root: Path, memory: str) -> Totals:
     """Run all detectors, from the records to the findings."""
     from analytics.evaluate import findings, match_findings
+    from analytics.incidents.detection import detect
+    from analytics.incidents.engines import by_spark
+    from analytics.records import read
 
     session = _spark_session(memory)
-    found = findings(session, str(root))
+    requests, connections = (read(session, str(root), name).frame for name in ("requests", "connections"))
+    found = findings(detect(by_spark(requests, connections)))
     session.stop()
     verdict = match_findings(found, generator.load(root).incidents)
     return {
-        "findings": len(found),
+        "incidents": len(found),
         "recall %": round(100 * verdict.recall),
         "precision %": round(100 * verdict.precision),
     }

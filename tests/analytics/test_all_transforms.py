@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from analytics.schema import CONNECTIONS, MEMBERS, REQUESTS
 from analytics.transforms import (
-    anomalies,
     balance,
     capacity,
     costs,
@@ -127,26 +126,7 @@ TRANSFORMS: dict[str, tuple[str, _Transform]] = {
         "measure busy_hour peak per_day fit limit days_until_limit replicas_needed replicas_ahead",
         lambda requests, connections, members: capacity.forecast(requests),
     ),
-    "series": (
-        "time topic measure value usual spread score",
-        lambda requests, connections, members: anomalies.series(requests),
-    ),
 }
-_FINDINGS = "kind severity start end subject tenant topic group broker client_id replica observed expected score text"
-DETECTORS: dict[str, _Transform] = {
-    "bursts": lambda requests, connections, members: errors.bursts(requests),
-    "spikes": lambda requests, connections, members: latency.spikes(requests),
-    "redelivery_storms": lambda requests, connections, members: redelivery.storms(requests),
-    "hot_key_findings": lambda requests, connections, members: hot_keys.findings(requests),
-    "skewed": lambda requests, connections, members: queues.skewed(requests),
-    "stalls": lambda requests, connections, members: balance.stalls(requests),
-    "noisy": lambda requests, connections, members: neighbours.noisy(requests),
-    "anomalies": lambda requests, connections, members: anomalies.anomalies(requests),
-    "connection_storms": lambda requests, connections, members: sessions.storms(connections),
-}
-EVERY = TRANSFORMS | {name: (_FINDINGS, detector) for name, detector in DETECTORS.items()}
-
-
 Tables = tuple[DataFrame, DataFrame, DataFrame]
 
 
@@ -160,14 +140,14 @@ def nothing(spark: SparkSession) -> Tables:
     return _tables(spark, [])
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", TRANSFORMS)
 def test_empty_input_gives_empty_output(nothing: Tables, name: str) -> None:
-    answer = EVERY[name][1](*nothing)
-    assert answer.columns == EVERY[name][0].split()
+    answer = TRANSFORMS[name][1](*nothing)
+    assert answer.columns == TRANSFORMS[name][0].split()
     assert answer.collect() == []
 
 
-def test_nulls_break_nothing_and_quiet_rows_are_no_findings(spark: SparkSession) -> None:
+def test_nulls_break_nothing(spark: SparkSession) -> None:
     nulls = {"schema": 1, "time": kit.DAY, "code": "ReceiveMessage", "ok": True, "event": "open"}
     rows = [
         nulls,
@@ -176,9 +156,9 @@ def test_nulls_break_nothing_and_quiet_rows_are_no_findings(spark: SparkSession)
         kit.failed(kit.DAY) | {"event": "close"},
     ]
     tables = _tables(spark, rows)
-    for name, (_, transform) in EVERY.items():
+    for name, (_, transform) in TRANSFORMS.items():
         found = transform(*tables).collect()
-        assert len(found) <= (0 if name in DETECTORS else len(rows)), name
+        assert len(found) <= len(rows), name
 
 
 # Operators that do not scale: products of two frames, comparisons of all with all, sorts over all partitions.
@@ -205,12 +185,12 @@ def scans(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tabl
     return requests, connections, members
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", TRANSFORMS)
 def test_plans_have_no_product_no_global_sort_and_no_udf(spark: SparkSession, scans: Tables, name: str) -> None:
     # As with large tables: no broadcast unless the transform asks for one.
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     try:
-        answer = EVERY[name][1](*scans)
+        answer = TRANSFORMS[name][1](*scans)
         # The text that PySpark's explain() prints.
         plan = str(answer._jdf.queryExecution().executedPlan().toString())
     finally:
@@ -237,7 +217,7 @@ def test_plans_have_no_product_no_global_sort_and_no_udf(spark: SparkSession, sc
     ],
 )
 def test_a_rollup_gives_the_same_answer_as_the_records(busy: tuple[DataFrame, DataFrame], name: str) -> None:
-    of_records, of_cells = (kit.contents(EVERY[name][1](frame, frame, frame)) for frame in busy)
+    of_records, of_cells = (kit.contents(TRANSFORMS[name][1](frame, frame, frame)) for frame in busy)
     assert of_records
     assert _rounded(of_cells) == _rounded(of_records)
 

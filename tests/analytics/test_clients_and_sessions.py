@@ -12,7 +12,7 @@ from analytics.transforms.costs import costs
 from analytics.transforms.end_to_end import end_to_end, traces
 from analytics.transforms.idle import idle
 from analytics.transforms.inventory import clients, migration, versions
-from analytics.transforms.sessions import churn, sessions, storms, takeovers
+from analytics.transforms.sessions import churn, sessions, takeovers
 from analytics.transforms.tenants import tenant
 from analytics.transforms.versions import numbers
 from tests.analytics import frames as kit
@@ -140,20 +140,6 @@ def test_takeovers_have_durations(spark: SparkSession) -> None:
         ],
     )
     assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
-
-
-def test_a_rush_of_connections_is_a_storm(spark: SparkSession) -> None:
-    rows = []
-    for minute in range(0, 600, 10):
-        rows += [kit.connection(kit.at(minute)), kit.connection(kit.at(minute), event="close", cause="peer")]
-    rows += [kit.connection(kit.at(300), event="close", cause="reset", connection=n) for n in range(40)]
-    rows += [kit.connection(kit.at(301), replica="gantry-1", connection=n) for n in range(40)]
-    # Another replica dies without recording ends, and its clients arrive here.
-    rows += [kit.connection(kit.at(500), connection=n) for n in range(30)]
-    found = {each["start"]: each for each in kit.contents(storms(kit.connections(spark, rows)))}
-    assert set(found) == {kit.at(300), kit.at(500)}
-    assert found[kit.at(300)]["text"].startswith("41 connections ended at replica gantry-0")
-    assert found[kit.at(500)]["text"].startswith("31 connections came at replica gantry-0")
 
 
 def test_idle_topics_and_groups_are_listed(spark: SparkSession) -> None:

@@ -1,5 +1,6 @@
 """The detectors find the incidents that the generator plants."""
 
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,12 +10,15 @@ from pyspark.sql import SparkSession
 from analytics import generator
 from analytics.evaluate import Finding, findings, main, match_findings, report
 from analytics.generator.truth import Incident
+from analytics.jobs.incidents import find
+from analytics.jobs.report import Order
 from tests.analytics import frames as kit
 
 
 def test_planted_incidents_are_found(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     truth = generator.generate(tmp_path, generator.Plan(records=120_000, days=4, tenants=2, seed=3))
-    verdict = match_findings(findings(spark, str(tmp_path)), truth.incidents)
+    found = find(lambda: nullcontext(spark), str(tmp_path), Order())
+    verdict = match_findings(findings(found.incidents), truth.incidents)
     with capsys.disabled():
         print("\n" + report(truth, verdict))
     assert len(truth.incidents) == 10

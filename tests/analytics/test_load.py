@@ -9,7 +9,7 @@ from pyspark.sql import functions as f
 
 from analytics.transforms import histogram
 from analytics.transforms.hot_topics import hot_topics
-from analytics.transforms.latency import latency, spikes
+from analytics.transforms.latency import latency
 from analytics.transforms.load import load
 from analytics.transforms.periods import seconds, start
 from analytics.transforms.rollup import SERVICE, SUMS, rollup
@@ -116,26 +116,3 @@ def test_hot_topics_are_ranked_with_their_share(spark: SparkSession) -> None:
         spark, "rank int, topic string, messages long, share double", [(1, "a", 12, 0.6), (2, "b", 4, 0.2)]
     )
     assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
-
-
-def test_slow_broker_is_reported_once(spark: SparkSession) -> None:
-    rows = []
-    for minute in range(0, 600, 2):
-        slow = 300 <= minute < 320
-        for topic in ("shop%orders", "shop%stock"):
-            rows += [
-                kit.send(
-                    kit.at(minute),
-                    topic=topic,
-                    broker=broker,
-                    latency_us=50_000 if slow and broker == "broker-a" else 1000,
-                )
-                for broker in ("broker-a", "broker-b")
-                for _ in range(3)
-            ]
-        # A long poll is not slow.
-        rows += [kit.receive(kit.at(minute), latency_us=20_000_000 if slow else 1000)]
-    found = kit.only(spikes(kit.requests(spark, rows)))
-    assert (found["subject"], found["broker"], found["topic"]) == ("broker-a", "broker-a", None)
-    assert (found["start"], found["end"], found["severity"]) == (kit.at(300), kit.at(320), "critical")
-    assert "100.0 % of the sends and acks at broker broker-a took more than 3 times" in found["text"]

@@ -1,6 +1,6 @@
 """Seasons, capacity and quotas."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from chispa import assert_df_equality
@@ -9,7 +9,6 @@ from pyspark.sql import functions as f
 
 from analytics.facts import Limits
 from analytics.transforms import globs, quotas
-from analytics.transforms.anomalies import anomalies, series
 from analytics.transforms.capacity import daily, forecast
 from analytics.transforms.quotas import unsupported_limits, what_if
 from protos.apache.rocketmq.v2 import service_pb2
@@ -17,66 +16,6 @@ from proxy.traffic_rules.parsing import parse
 from remoting.codes import RequestCode
 from remoting.requests import REQUESTS
 from tests.analytics import frames as kit
-
-
-def test_anomalies_are_deviations_from_the_season(spark: SparkSession) -> None:
-    rows = []
-    for day in range(6):
-        for half_hour in range(48):
-            messages = 200 if 16 <= half_hour < 40 else 40
-            # A busy weekday is no anomaly.
-            messages *= 2 if day == 4 else 1
-            if day == 3 and half_hour in (20, 21):
-                continue
-            if day == 5 and half_hour == 44:
-                messages = 400
-            rows.append(kit.send(kit.at(day * 1440 + half_hour * 30 + 1), messages=messages + half_hour % 3))
-    requests = kit.requests(spark, rows)
-    found = {each["kind"]: each for each in kit.contents(anomalies(requests))}
-    assert set(found) == {"traffic_drop", "traffic_surge"}
-    drop, surge = found["traffic_drop"], found["traffic_surge"]
-    assert (drop["start"], drop["end"]) == (kit.at(3 * 1440 + 600), kit.at(3 * 1440 + 660))
-    assert (drop["observed"], drop["severity"]) == (0.0, "critical")
-    assert (surge["start"], surge["observed"]) == (kit.at(5 * 1440 + 22 * 60), 402.0)
-    assert surge["text"].startswith("topic shop%orders: 402 messages per 30 minutes, where 42 are usual")
-
-
-def test_silence_is_a_drop_for_a_steady_topic(spark: SparkSession) -> None:
-    rows = []
-    for period in range(6 * 48):
-        messages = (36, 40, 44)[(period // 48 * 7 + period * 5) % 3]
-        if period == 100:
-            messages = 0
-        if period == 200:
-            messages //= 2
-        rows += [kit.send(kit.at(period * 30), messages=messages)] if messages else []
-    drop = kit.only(anomalies(kit.requests(spark, rows)))
-    assert (drop["kind"], drop["start"], drop["end"]) == ("traffic_drop", kit.at(3000), kit.at(3030))
-    # By the square root, the 40 missing ones are no more than this many deviations.
-    (odd,) = kit.contents(series(kit.requests(spark, rows), "30 minutes", measures=("messages",)).where("value = 0"))
-    assert 1 / odd["spread"] < 5 <= -odd["score"] == drop["score"]
-
-
-def test_season_follows_local_time_across_clock_changes(spark: SparkSession) -> None:
-    """Work begins at nine in Berlin, which is 7:00 UTC before the clocks go back and 8:00 after."""
-    rows = []
-    for day in range(20, 31):
-        change = datetime(2026, 10, 25, tzinfo=UTC)
-        opens = 7 if datetime(2026, 10, day, tzinfo=UTC) < change else 8
-        for hour in range(24):
-            messages = 100 if opens <= hour < opens + 8 else 20
-            rows.append(kit.send(datetime(2026, 10, day, hour, 5, tzinfo=UTC), messages=messages))
-    requests = kit.requests(spark, rows)
-    assert anomalies(requests, "1 hour", "Europe/Berlin").collect() == []
-    assert {row.kind for row in anomalies(requests, "1 hour", "UTC").collect()} == {"traffic_drop", "traffic_surge"}
-
-
-def test_two_days_give_no_baseline(spark: SparkSession) -> None:
-    rows = [kit.send(kit.at(day * 1440), messages=100) for day in range(2)]
-    answer = kit.contents(series(kit.requests(spark, rows), measures=("messages",)))
-    # The hours between are present, as zeros.
-    assert len(answer) == 25
-    assert {row["usual"] for row in answer} == {None}
 
 
 def test_forecast_gives_growth_and_day_of_the_limit(spark: SparkSession) -> None:

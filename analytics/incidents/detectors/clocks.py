@@ -28,7 +28,9 @@ def clocks(tables: Tables) -> list[Finding]:
     ).dropna()
     over = Exposure(exposed, "n", ["client", "network", "sdk"], tables.first, tables.periods)
     events = delays[odd.reindex(delays.index, fill_value=False)].assign(grp=None, broker=None)
-    return [finding(tables, cluster, "client_clock", cluster.start) for cluster in clusters(tables, events, over, _LIMITS)]
+    return [
+        finding(tables, cluster, "client_clock", cluster.start) for cluster in clusters(tables, events, over, _LIMITS)
+    ]
 
 
 def _odd(part: pd.DataFrame) -> "pd.Series[bool]":

@@ -3,14 +3,14 @@
 import numpy as np
 
 from analytics.incidents.finding import Finding
-from analytics.incidents.statistics import Array, Interval, gains, intervals, likelihood
+from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood
 from analytics.incidents.tables import STEP, Tables
 from analytics.transforms.operations import RECEIVE
 
 # Stopped: the group takes less than this share of what is due. Lagging: less than this one, for an hour.
 _STOPPED, _LAGGING, _REWINDING = 0.15, 0.7, 2.0
-_LEAST = 15.0
-_LIKELIHOOD = {"consumer_stopped": 12.0, "consumer_lagging": 20.0, "consumer_rewinding": 40.0}
+_LEAST = 14.0
+_LIKELIHOOD = {"consumer_stopped": 14.0, "consumer_lagging": 20.0, "consumer_rewinding": 40.0}
 _HOUR = 3600 // STEP
 
 
@@ -37,6 +37,8 @@ def _states(tables: Tables, about: dict[str, str], due: Array, taken: Array, sam
     expected = due * usual
     first = _first(taken)
     expected[:first] = 0.0
+    # Where receives do not follow sends closely, only larger deviations count.
+    sampled /= max(dispersion(taken, expected, _HOUR), dispersion(taken, expected, _HOUR // 3))
     surplus, backlog = _surplus(expected, taken)
     found: list[Finding] = []
     stopped = _spans(expected, taken, sampled, _STOPPED, "consumer_stopped", 2)
@@ -46,7 +48,9 @@ def _states(tables: Tables, about: dict[str, str], due: Array, taken: Array, sam
         covered = sum(max(min(span.end, each.end) - max(span.start, each.start), 0) for each in stopped)
         if covered < 0.3 * (span.end - span.start):
             found.append(_finding(tables, "consumer_lagging", about, span, expected, taken, backlog))
-    for span in intervals(gains((expected + surplus) * sampled, expected * sampled + 0.2, _REWINDING), _LIKELIHOOD["consumer_rewinding"]):
+    for span in intervals(
+        gains((expected + surplus) * sampled, expected * sampled + 0.2, _REWINDING), _LIKELIHOOD["consumer_rewinding"]
+    ):
         again = surplus[span.start : span.end].sum()
         if again >= max(40.0 / sampled, expected[span.start : span.end].sum()):
             found.append(_finding(tables, "consumer_rewinding", about, span, expected, taken, surplus.cumsum()))
@@ -54,7 +58,7 @@ def _states(tables: Tables, about: dict[str, str], due: Array, taken: Array, sam
 
 
 def _ratio(due: Array, taken: Array) -> float:
-    """Return the share of a topic's messages that a group takes: the median of hours, since hours of trouble are few."""
+    """Return the share of a topic's messages that a group takes: the median of the hours, few of which are troubled."""
     hours = np.arange(due.size) // _HOUR
     sums, received = np.bincount(hours, due), np.bincount(hours, taken)
     busy = sums >= max(10.0, 0.2 * float(np.median(sums)))

@@ -6,7 +6,6 @@ from analytics.incidents.clusters import (
     clusters,
     exposure,
     finding,
-    is_growth,
     new_sdks,
     onset,
     rolled_out,
@@ -44,8 +43,7 @@ def failures(tables: Tables) -> list[Finding]:
 
 
 def _finding(tables: Tables, cluster: Cluster, kind: str, new: Mapping[str, float]) -> Finding:
-    growth = is_growth(cluster)
-    start = onset(cluster, growth)
+    start, growth = onset(cluster)
     code = int(cluster.events.groupby("response")["n"].sum().idxmax())
     sdk = rolled_out(cluster, new)
     facts = {"response": f"{code} ({MEANINGS.get(code, 'unknown')})"}

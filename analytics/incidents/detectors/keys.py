@@ -23,10 +23,10 @@ def keys(tables: Tables) -> list[Finding]:
     for topic, part in tables.keys.groupby("topic"):
         own = sends[sends["topic"] == topic]
         total = np.bincount(own["t"] // KEY_STEPS - first, own["n"], periods)
-        for key, rows in part.groupby("mkey"):
+        for _, rows in part.groupby("mkey"):
             counts = np.bincount(rows["t"] - first, rows["n"], periods)
             if counts.sum() >= _LEAST:
-                found += _hot(tables, str(topic), int(key), counts, total, first)
+                found += _hot(tables, str(topic), int(rows["mkey"].iloc[0]), counts, total, first)
     return found
 
 

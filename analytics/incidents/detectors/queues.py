@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analytics.incidents.finding import Finding
-from analytics.incidents.statistics import Array, gains, intervals, likelihood
+from analytics.incidents.statistics import Array, dispersion, gains, intervals, likelihood
 from analytics.incidents.tables import COARSE, STEP, Tables
 from analytics.transforms.operations import ACK, RECEIVE, SEND
 
@@ -98,16 +98,16 @@ def _stops(
         others = others[begins:ends]
         # Ratio in blocks of several hours: blocks of trouble are few.
         expected = _usual_ratio(series, others) * others
-        for span in intervals(gains(series * sampled, expected * sampled, _LESS), _LIKELIHOOD * 0.7):
+        # Where receives do not follow sends closely, only larger deviations count.
+        certain = sampled / max(dispersion(series, expected, block) for block in (6, 36))
+        for span in intervals(gains(series * certain, expected * certain, _LESS), _LIKELIHOOD * 0.7):
             seen, usual = (float(each[span.start : span.end].sum()) for each in (series, expected))
-            score = likelihood(seen * sampled, usual * sampled)
-            if seen > _SHARE * usual or (usual - seen) * sampled < _LEAST or score < _LIKELIHOOD:
+            score = likelihood(seen * certain, usual * certain)
+            if seen > _SHARE * usual or (usual - seen) * certain < _LEAST or score < _LIKELIHOOD:
                 continue
             still = begins + span.end >= counts.shape[1] - 1
             start, end = ((first + begins + edge) * COARSE * STEP for edge in (span.start, span.end))
-            found.append(
-                Finding(kind, start, end, {**about, column: name}, seen, usual, score, usual - seen, 1, still)
-            )
+            found.append(Finding(kind, start, end, {**about, column: name}, seen, usual, score, usual - seen, 1, still))
     return found
 
 

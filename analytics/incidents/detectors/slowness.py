@@ -2,7 +2,16 @@
 
 from collections.abc import Mapping
 
-from analytics.incidents.clusters import clusters, exposure, finding, new_sdks, rolled_out, rollout_start, slow_onset, version
+from analytics.incidents.clusters import (
+    clusters,
+    exposure,
+    finding,
+    new_sdks,
+    rolled_out,
+    rollout_start,
+    slow_onset,
+    version,
+)
 from analytics.incidents.finding import Finding
 from analytics.incidents.scan import Cluster, Limits
 from analytics.incidents.tables import Tables

@@ -27,7 +27,9 @@ def connections(world: World, scenario: Scenario, alive: dict[int, tuple[float, 
             cuts.append((scenario.drained.start + float(random.uniform(0, 0.5)), "drain"))
         if scenario.joining is not None and client.replica == scenario.joining.subject and scenario.joining.start:
             cuts.append((scenario.joining.start + float(random.uniform(0, 2)), "peer"))
-        rows += _stays(world, scenario, client, begin, last if last < world.minutes - 60 else np.inf, sorted(cuts), random)
+        rows += _stays(
+            world, scenario, client, begin, last if last < world.minutes - 60 else np.inf, sorted(cuts), random
+        )
     for churn in scenario.churn:
         client = world.clients[churn.subject]
         count = random.poisson(churn.value * (churn.end - churn.start))

@@ -69,7 +69,14 @@ class Stage:
             steady = usual.max() < 8 * usual.mean()
             busy = not ends_busy or usual[-120:].mean() >= 0.5 * topic.rate.max()
             early = usual[: max(len(usual) // 3, 1)].mean() > 0.3 * usual.mean()
-            if topic.number not in self.used and usual.sum() / topic.weight >= _SEEN and steady and early and busy and fits(topic):
+            if (
+                topic.number not in self.used
+                and usual.sum() / topic.weight >= _SEEN
+                and steady
+                and early
+                and busy
+                and fits(topic)
+            ):
                 self.used.add(topic.number)
                 return topic, float(start), float(end)
         return None
@@ -108,9 +115,7 @@ def _harmless(stage: Stage) -> None:
         _deploy(world, random, topic, topic.producers[0], int(start), None)
 
 
-def _deploy(
-    world: World, random: np.random.Generator, topic: Topic, old: int, minute: int, version: str | None
-) -> int:
+def _deploy(world: World, random: np.random.Generator, topic: Topic, old: int, minute: int, version: str | None) -> int:
     """Replace a producer by a new client; return its number."""
     former = world.clients[old]
     new = worlds.client(world, random, topic.tenant, "p", former.protocol)
@@ -126,9 +131,16 @@ def _deploy(
     return new
 
 
-def _fault(stage: Stage, start: float, end: float, amount: Callable[[Array], Array], codes: tuple[int, int] | None, **where: object) -> None:
+def _fault(
+    stage: Stage,
+    start: float,
+    end: float,
+    amount: Callable[[Array], Array],
+    codes: tuple[int, int] | None,
+    **where: object,
+) -> None:
     accepted = {name: value if isinstance(value, tuple) else (value,) for name, value in where.items()}
-    stage.scenario.faults.append(Fault(start, end, accepted, amount, codes))  # type: ignore[arg-type]
+    stage.scenario.faults.append(Fault(start, end, accepted, amount, codes))
 
 
 def _broker_fails(stage: Stage) -> None:
@@ -152,8 +164,12 @@ def _latency_grows(stage: Stage) -> None:
     if chosen is None:
         return
     topic, start, end = chosen
-    _fault(stage, start, end, ramp(start, end, 1, float(stage.random.uniform(4, 8))), None, topic=topic.number, op=(0, 2))
-    stage.plant(["latency_growth", "latency_spike"], start, end, f"sends to {topic.name} become slower", topic=topic.name)
+    _fault(
+        stage, start, end, ramp(start, end, 1, float(stage.random.uniform(4, 8))), None, topic=topic.number, op=(0, 2)
+    )
+    stage.plant(
+        ["latency_growth", "latency_spike"], start, end, f"sends to {topic.name} become slower", topic=topic.name
+    )
 
 
 def _errors_grow(stage: Stage) -> None:
@@ -162,7 +178,9 @@ def _errors_grow(stage: Stage) -> None:
         return
     topic, start, end = chosen
     _fault(stage, start, end, line(start, end, 0.35), (1, 50001), topic=topic.number, op=0)
-    stage.plant(["error_growth", "error_burst"], start, end, f"sends to {topic.name} fail more and more", topic=topic.name)
+    stage.plant(
+        ["error_growth", "error_burst"], start, end, f"sends to {topic.name} fail more and more", topic=topic.name
+    )
 
 
 def _traffic_grows(stage: Stage) -> None:
@@ -174,7 +192,13 @@ def _traffic_grows(stage: Stage) -> None:
     factor = ramp(start, end, 1, float(stage.random.uniform(4, 6)))
     minutes = np.arange(stage.world.minutes)
     topic.rate = topic.rate * np.where((minutes >= start) & (minutes < end), factor(minutes), 1)
-    stage.plant(["traffic_growth", "traffic_surge", "noisy_neighbour"], start, end, f"traffic of {topic.name} grows", topic=topic.name)
+    stage.plant(
+        ["traffic_growth", "traffic_surge", "noisy_neighbour"],
+        start,
+        end,
+        f"traffic of {topic.name} grows",
+        topic=topic.name,
+    )
 
 
 def _upload(stage: Stage) -> None:
@@ -222,7 +246,9 @@ def _group_stalls(stage: Stage, *, until_end: bool = False) -> None:
     topic, start, end = chosen
     group = _group_of(stage, topic)
     stage.scenario.slowdowns.append(Slowdown(group.number, start, end, 0.0))
-    stage.plant(["consumer_stopped"], start, end, f"group {group.name} takes nothing", group=group.name, topic=topic.name)
+    stage.plant(
+        ["consumer_stopped"], start, end, f"group {group.name} takes nothing", group=group.name, topic=topic.name
+    )
 
 
 def _group_ends(stage: Stage) -> None:
@@ -232,7 +258,12 @@ def _group_ends(stage: Stage) -> None:
 def _queue_ends(stage: Stage) -> None:
     queues = len(stage.world.brokers) * QUEUES
     fits = _remoting(stage)
-    chosen = stage.topic(500, 900, until_end=True, fits=lambda topic: fits(topic) and topic.rate.mean() > 0.1 * queues and not topic.delay_ms)
+    chosen = stage.topic(
+        500,
+        900,
+        until_end=True,
+        fits=lambda topic: fits(topic) and topic.rate.mean() > 0.1 * queues and not topic.delay_ms,
+    )
     if chosen is None:
         return
     topic, start, end = chosen
@@ -241,13 +272,21 @@ def _queue_ends(stage: Stage) -> None:
     stage.scenario.slowdowns.append(Slowdown(group.number, start, end, 0.0, (queue,)))
     broker = stage.world.brokers[queue // QUEUES]
     about = {"group": group.name, "topic": topic.name, "broker": broker, "queue": str(queue % QUEUES)}
-    stage.plant(["queue_stopped", "consumer_stopped"], start, end, f"{group.name} does not take queue {broker}/{queue % QUEUES}", **about)
+    stage.plant(
+        ["queue_stopped", "consumer_stopped"],
+        start,
+        end,
+        f"{group.name} does not take queue {broker}/{queue % QUEUES}",
+        **about,
+    )
 
 
 def _commits_end(stage: Stage) -> None:
     queues = len(stage.world.brokers) * QUEUES
     fits = _remoting(stage)
-    chosen = stage.topic(500, 900, fits=lambda topic: fits(topic) and topic.rate.mean() > 0.1 * queues and topic.weight == 1)
+    chosen = stage.topic(
+        500, 900, fits=lambda topic: fits(topic) and topic.rate.mean() > 0.1 * queues and topic.weight == 1
+    )
     if chosen is None:
         return
     topic, start, end = chosen
@@ -256,7 +295,9 @@ def _commits_end(stage: Stage) -> None:
     stage.scenario.commits.append((Span(group.number, start, end), queue))
     broker = stage.world.brokers[queue // QUEUES]
     about = {"group": group.name, "topic": topic.name, "broker": broker, "queue": str(queue % QUEUES)}
-    stage.plant(["commits_stopped"], start, end, f"{group.name} does not commit queue {broker}/{queue % QUEUES}", **about)
+    stage.plant(
+        ["commits_stopped"], start, end, f"{group.name} does not commit queue {broker}/{queue % QUEUES}", **about
+    )
 
 
 def _consumer_hangs(stage: Stage) -> None:
@@ -271,7 +312,15 @@ def _consumer_hangs(stage: Stage) -> None:
     queues = tuple(queue for queue in range(every) if queue % len(group.consumers) == place)
     stage.scenario.slowdowns.append(Slowdown(group.number, start, end, 0.0, queues))
     client = stage.world.clients[group.consumers[place]].id
-    stage.plant(["client_stopped", "consumer_stopped", "queue_stopped"], start, end, f"consumer {client} hangs", client=client, group=group.name, topic=topic.name)
+    stage.plant(
+        ["client_stopped", "consumer_stopped", "queue_stopped"],
+        start,
+        end,
+        f"consumer {client} hangs",
+        client=client,
+        group=group.name,
+        topic=topic.name,
+    )
 
 
 def _group_lags(stage: Stage) -> None:
@@ -281,7 +330,14 @@ def _group_lags(stage: Stage) -> None:
     topic, start, end = chosen
     group = _group_of(stage, topic)
     stage.scenario.slowdowns.append(Slowdown(group.number, start, end, float(stage.random.uniform(0.25, 0.5))))
-    stage.plant(["consumer_lagging", "consumer_stopped"], start, end, f"group {group.name} is too slow", group=group.name, topic=topic.name)
+    stage.plant(
+        ["consumer_lagging", "consumer_stopped"],
+        start,
+        end,
+        f"group {group.name} is too slow",
+        group=group.name,
+        topic=topic.name,
+    )
 
 
 def _group_rewinds(stage: Stage) -> None:
@@ -292,7 +348,14 @@ def _group_rewinds(stage: Stage) -> None:
     group = _group_of(stage, topic)
     back = end - start
     stage.scenario.rewinds.append(Span(group.number, end, end, back))
-    stage.plant(["consumer_rewinding"], end, end + back / 6, f"group {group.name} consumes {back / 60:.0f} h again", group=group.name, topic=topic.name)
+    stage.plant(
+        ["consumer_rewinding"],
+        end,
+        end + back / 6,
+        f"group {group.name} consumes {back / 60:.0f} h again",
+        group=group.name,
+        topic=topic.name,
+    )
 
 
 def _redeliveries(stage: Stage, dead: float = 0.0) -> None:
@@ -305,7 +368,9 @@ def _redeliveries(stage: Stage, dead: float = 0.0) -> None:
     group = _group_of(stage, topic)
     if dead:
         group = next(each for each in topic.groups if stage.world.clients[each.consumers[0]].protocol == "grpc")
-    stage.scenario.retries.append(Retries(group.number, start, end, float(stage.random.uniform(0.4, 0.8)), dead or 0.02))
+    stage.scenario.retries.append(
+        Retries(group.number, start, end, float(stage.random.uniform(0.4, 0.8)), dead or 0.02)
+    )
     kinds = ["dead_letters", "redelivery_storm"] if dead else ["redelivery_storm"]
     stage.plant(kinds, start, end, f"group {group.name} fails at its messages", group=group.name, topic=topic.name)
 
@@ -345,7 +410,13 @@ def _replica_bad(stage: Stage) -> None:
     else:
         _fault(stage, start, end, step(8.0), None, replica=replica, op=(0, 2))
     name = stage.world.replicas[replica]
-    stage.plant(["replica_fault", "latency_spike", "error_burst"], start, end, f"replica {name} has a wrong configuration", replica=name)
+    stage.plant(
+        ["replica_fault", "latency_spike", "error_burst"],
+        start,
+        end,
+        f"replica {name} has a wrong configuration",
+        replica=name,
+    )
 
 
 def _clock_wrong(stage: Stage) -> None:
@@ -356,7 +427,9 @@ def _clock_wrong(stage: Stage) -> None:
     client = stage.world.clients[topic.producers[0]]
     wrong = float(stage.random.choice([-2 * 3_600_000, 5 * 3_600_000, 30 * 86_400_000]))
     stage.scenario.clocks.append(Span(client.number, start, end, wrong))
-    stage.plant(["client_clock"], start, end, f"the clock of {client.id} is {wrong / 3_600_000:+.0f} h wrong", client=client.id)
+    stage.plant(
+        ["client_clock"], start, end, f"the clock of {client.id} is {wrong / 3_600_000:+.0f} h wrong", client=client.id
+    )
 
 
 def _credentials(stage: Stage) -> None:
@@ -395,7 +468,14 @@ def _leaderless(stage: Stage) -> None:
     broker = int(stage.random.integers(0, len(stage.world.brokers)))
     _fault(stage, start, end, step(0.9), (11, 50002), topic=topic.number, broker=broker, op=0)
     name = stage.world.brokers[broker]
-    stage.plant(["error_burst", "broker_fault"], start, end, f"queues of {topic.name} at {name} refuse messages", topic=topic.name, broker=name)
+    stage.plant(
+        ["error_burst", "broker_fault"],
+        start,
+        end,
+        f"queues of {topic.name} at {name} refuse messages",
+        topic=topic.name,
+        broker=name,
+    )
 
 
 def _hot_key(stage: Stage) -> None:
@@ -420,7 +500,13 @@ def _producer_per_request(stage: Stage) -> None:
     start, end = stage.span(60, 240, wide=True)
     client = stage.world.clients[stage.world.topics[0].producers[0]]
     stage.scenario.churn.append(Span(client.number, start, end, 2.5))
-    stage.plant(["connection_churn", "connection_storm"], start, end, f"{client.id} connects for every request", client=client.id)
+    stage.plant(
+        ["connection_churn", "connection_storm"],
+        start,
+        end,
+        f"{client.id} connects for every request",
+        client=client.id,
+    )
 
 
 # Kind (source), number of each.

@@ -85,7 +85,8 @@ def lines(judgement: Judgement) -> Iterator[str]:
     for each in judgement.missed:
         yield f"MISSED   {_span(each.start, each.end)} {each.kind}: {each.text}"
     for incident, planted in judgement.near:
-        yield f"NEAR     {_span(*_times(incident))} {incident.kind} {_subject(incident)} for {planted.kind} of {planted.start:%d %H:%M}"
+        meant = f"{planted.kind} of {planted.start:%d %H:%M}"
+        yield f"NEAR     {_span(*_times(incident))} {incident.kind} {_subject(incident)} for {meant}"
     for title, some in (("REPEATED", judgement.repeated), ("FALSE", judgement.false)):
         for incident in some:
             yield f"{title:8} {_span(*_times(incident))} {incident.kind} {_subject(incident)} ({incident.score:.0f})"

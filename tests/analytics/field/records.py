@@ -1,6 +1,7 @@
 """Records of a seed as Parquet files, in the layout of the proxy's writer."""
 
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def generate(root: Path, seed: int, scale: float = 0.75, most: int = 28) -> list
     first, last = np.full(len(world.clients), np.inf), np.full(len(world.clients), -np.inf)
     np.minimum.at(first, columns["client"][used], minute[used])
     np.maximum.at(last, columns["client"][used], minute[used])
-    alive = {number: (float(first[number]), float(last[number])) for number in np.flatnonzero(np.isfinite(first))}
+    alive = {int(number): (float(first[number]), float(last[number])) for number in np.flatnonzero(np.isfinite(first))}
     _write(root, world, CONNECTIONS.name, _connections(world, connections(world, stage.scenario, alive)))
     truth.save(root, stage.planted, {"seed": seed, "zone": world.zone, "requests": rows.num_rows})
     return stage.planted
@@ -111,7 +112,7 @@ def _connections(world: World, rows: list[dict[str, Any]]) -> pa.Table:
     common = {"schema": VERSION, "worker": 0, "listener": "main", "tls": False}
     schema = files.schema(CONNECTIONS)
     complete = [
-        {name: None for name in schema.names}
+        dict.fromkeys(schema.names)
         | common
         | {name: value for name, value in row.items() if name != "minute"}
         | {"time": world.at(row["minute"])}
@@ -126,7 +127,7 @@ def _write(root: Path, world: World, table: str, rows: pa.Table) -> None:
     times = rows["time"].cast(pa.int64()).to_numpy()
     bounds = [world.us(minute) for minute in range(0, world.minutes + 60, 60)]
     places = np.searchsorted(times, bounds)
-    for hour, (begin, end) in enumerate(zip(places[:-1], places[1:], strict=True)):
+    for hour, (begin, end) in enumerate(pairwise(places)):
         if end > begin:
             start = world.begin + timedelta(hours=hour)
             files.write(root, definition, start, rows.slice(begin, end - begin), files.name("edge-0", 0, start, 0))

@@ -142,29 +142,37 @@ def _consumption(
     when, queue, attempt = (np.concatenate(pair) for pair in zip((when, queue, attempt), extra[:3], strict=True))
     protocol = world.clients[group.consumers[0]].protocol
     members = np.array(group.consumers)
-    consumer = members[queue % members.size] if protocol == "remoting" else members[random.integers(0, members.size, queue.size)]
+    consumer = (
+        members[queue % members.size]
+        if protocol == "remoting"
+        else members[random.integers(0, members.size, queue.size)]
+    )
     finite = when < world.minutes
     receives = _batched(topic, group, when[finite], queue[finite], attempt[finite], consumer[finite], random)
     receives["queue"] = receives["queue"] if protocol == "remoting" else np.full(receives["queue"].size, -1)
     empty = _empty(world, topic, group, receives, random)
-    rows = [receives, empty, *_acks(topic, group, receives, queue[finite], consumer[finite], when[finite], protocol, random, scenario)]
+    rows = [
+        receives,
+        empty,
+        *_acks(topic, group, receives, queue[finite], consumer[finite], when[finite], protocol, random, scenario),
+    ]
     for part, op in ((extra[3], NACK), (extra[4], BURY)):
-        part = part[part < world.minutes]
+        times = part[part < world.minutes]
         rows.append(
             _blank(
-                part.size,
-                time=part * _MINUTE,
+                times.size,
+                time=times * _MINUTE,
                 op=op,
                 topic=topic.number,
                 group=group.number,
-                client=members[random.integers(0, members.size, part.size)],
-                queue=random.integers(0, len(world.brokers) * QUEUES, part.size),
+                client=members[random.integers(0, members.size, times.size)],
+                queue=random.integers(0, len(world.brokers) * QUEUES, times.size),
                 messages=1,
-                latency=1500 * np.exp(0.5 * random.standard_normal(part.size)),
+                latency=1500 * np.exp(0.5 * random.standard_normal(times.size)),
             )
         )
-    for part in rows:
-        _fail(world, scenario, part, topic.failures / 4, random)
+    for made in rows:
+        _fail(world, scenario, made, topic.failures / 4, random)
     return rows
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from analytics import command
 from analytics.command import main
-from analytics.jobs.findings import find
+from analytics.jobs.incidents import find
 from analytics.jobs.package import package
 from analytics.jobs.report import Order
 from analytics.records import NoRecords, Skipped
@@ -145,7 +146,7 @@ def test_detect_without_readable_files_names_them(spark: SparkSession, tmp_path:
     folder.mkdir(parents=True)
     (folder / "half.parquet").write_bytes(b"PAR1")
     with pytest.raises(NoRecords, match="there are no records of requests in") as raised:
-        find(spark, str(tmp_path), Order())
+        find(lambda: nullcontext(spark), str(tmp_path), Order())
     assert [each.reason for each in raised.value.skipped] == ["it is no Parquet file, or only the beginning of one"]
 
 

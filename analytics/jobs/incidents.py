@@ -1,0 +1,112 @@
+"""Detection as a job: the incidents of a directory of records, as lines of text or JSON.
+
+Files of this machine are summed by DuckDB, if it is installed and they are not too many: it needs no JVM. All other
+records, and damaged ones, are read by Spark. Both run the same statements (incidents/tables.py).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from pyspark.sql import DataFrame, SparkSession
+
+from analytics import records
+from analytics.incidents import mutes
+from analytics.incidents.detection import detect
+from analytics.incidents.engines import by_duckdb, by_spark
+from analytics.incidents.incident import Incident
+from analytics.incidents.local_files import LocalFiles, local_files
+from analytics.incidents.tables import Tables
+from analytics.jobs.report import Order, within
+from analytics.report.sections import clock
+
+# Bytes of Parquet that DuckDB sums in the memory of one machine.
+_MOST_BYTES = 4_000_000_000
+Sessions = Callable[[], AbstractContextManager[SparkSession]]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Incidents ordered by time, and the files that were not read completely."""
+
+    incidents: Sequence[Incident]
+    skipped: Sequence[records.Skipped]
+
+
+def find(sessions: Sessions, root: str, order: Order) -> Found:
+    """Return the incidents of a directory. Raises NoRecords, also if no request lies in the span."""
+    local = _by_duckdb(root, order)
+    if local is not None:
+        made, skipped = local
+    else:
+        with sessions() as spark:
+            made, skipped = _by_spark(spark, root, order)
+    return Found(mutes.applied(detect(made), order.mutes), skipped)
+
+
+def incidents(requests: DataFrame, connections: DataFrame) -> list[Incident]:
+    """Return the incidents of frames of records."""
+    return detect(by_spark(requests, connections))
+
+
+def _by_spark(spark: SparkSession, root: str, order: Order) -> tuple[Tables, Sequence[records.Skipped]]:
+    requests, connections = (
+        records.read(spark, root, name, since=order.since, until=order.until) for name in ("requests", "connections")
+    )
+    skipped = (*requests.remarks, *connections.remarks)
+    if not requests.rows or requests.frame.isEmpty():
+        raise records.NoRecords(f"there are no records of requests in {root}{within(order)}", skipped)
+    return by_spark(requests.frame, connections.frame), skipped
+
+
+def _by_duckdb(root: str, order: Order) -> tuple[Tables, Sequence[records.Skipped]] | None:
+    """Return the tables, or None where Spark has to read."""
+    try:
+        import duckdb
+    except ModuleNotFoundError:
+        return None
+    if "://" in root or not Path(root).is_dir():
+        return None
+    requests, connections = (
+        local_files(Path(root), name, order.since, order.until) for name in ("requests", "connections")
+    )
+    if not _is_plain(requests, connections):
+        return None
+    try:
+        made = by_duckdb(requests.paths, connections.paths, _condition(order))
+    except duckdb.Error:
+        # Damage inside of a file, or columns of another version: Spark says which.
+        return None
+    skipped = (*requests.skipped, *connections.skipped)
+    if made.totals.empty:
+        raise records.NoRecords(f"there are no records of requests in {root}{within(order)}", skipped)
+    return made, skipped
+
+
+def _is_plain(requests: LocalFiles, connections: LocalFiles) -> bool:
+    whole = requests.size + connections.size
+    return bool(requests.paths) and whole <= _MOST_BYTES and not (requests.strays or connections.strays)
+
+
+def _condition(order: Order) -> str:
+    parts = ["TRUE"]
+    for time, sign in ((order.since, ">="), (order.until, "<")):
+        if time is not None:
+            parts.append(f"time {sign} TIMESTAMPTZ '{time.astimezone(UTC).isoformat()}'")
+    return " AND ".join(parts)
+
+
+def lines(found: Sequence[Incident], order: Order, *, as_json: bool) -> Iterator[str]:
+    """Return incidents as text with the zone's clock, or as JSON with instants. Muted ones are in the JSON only."""
+    zone = ZoneInfo(order.zone)
+    for incident in found:
+        if as_json:
+            yield incident.line()
+        elif incident.muted is None:
+            start, end = (datetime.fromtimestamp(time, zone) for time in (incident.start, incident.end))
+            span = f"{start:%Y-%m-%d} {clock(start)} to {'now' if incident.open else clock(end)}"
+            yield f"{span}  {incident.severity:8} {incident.kind}: {incident.happened}"
+            yield f"    {incident.advice}"

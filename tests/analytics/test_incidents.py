@@ -1,0 +1,215 @@
+"""Incidents: both engines sum the same, a small seed of field incidents is found, findings become incidents, mutes."""
+
+from contextlib import nullcontext
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession
+
+from analytics import records
+from analytics.incidents import mutes
+from analytics.incidents.baseline import usual_range
+from analytics.incidents.detection import detect
+from analytics.incidents.engines import by_spark
+from analytics.incidents.finding import Finding
+from analytics.incidents.incident import Incident
+from analytics.incidents.merging import incidents
+from analytics.incidents.statistics import dispersion, intervals
+from analytics.incidents.tables import Tables
+from analytics.incidents.wording import WORDS, sentences
+from analytics.jobs.incidents import find, lines
+from analytics.jobs.report import Order
+from tests.analytics import frames as kit
+from tests.analytics.field import zscores
+from tests.analytics.field.judging import judge
+from tests.analytics.field.records import generate
+from tests.analytics.field.truth import Planted
+from tests.analytics.jobs.record_files import write
+from tests.analytics.score import tables
+
+_HOUR = 3600.0
+
+
+@pytest.fixture(scope="module")
+def field(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Planted]]:
+    """Yield records of one seed of field incidents, with few of them and a third of the traffic."""
+    root = tmp_path_factory.mktemp("field")
+    return root, generate(root, 4, 0.35, 14)
+
+
+def test_field_incidents_of_a_small_seed_are_found(field: tuple[Path, list[Planted]]) -> None:
+    root, planted = field
+    made = tables(root)
+    judgement, simple = judge(detect(made), planted), judge(zscores.detect(made), planted)
+    assert len(planted) >= 12
+    assert judgement.recall >= 0.7
+    assert judgement.precision >= 0.7
+    assert simple.recall < judgement.recall
+
+
+def _rows() -> list[kit.Row]:
+    rows = [kit.send(kit.at(minute), latency_us=1000 + minute, queue=minute % 4) for minute in range(0, 600, 3)]
+    rows += [kit.failed(kit.at(300 + minute / 4), topic=None, broker=None) for minute in range(40)]
+    rows += [kit.receive(kit.at(minute, 2), attempt=1 + minute % 2, queue=1) for minute in range(0, 600, 6)]
+    rows += [
+        kit.send(kit.at(9), delay_ms=60_000, weight=2.5, key_hash=7, topic="plain", address="::1") for _ in range(9)
+    ]
+    rows += [kit.send(kit.at(9), client_id=None, version=None, protocol=None, queue=None)]
+    return rows
+
+
+def _comparable(made: Tables, name: str) -> pd.DataFrame:
+    frame: pd.DataFrame = getattr(made, name)
+    shown = frame.reindex(sorted(frame.columns), axis=1).astype(object)
+    text: pd.DataFrame = shown.map(_text)
+    return text.sort_values(list(text.columns)).reset_index(drop=True)
+
+
+def _text(value: object) -> str:
+    if value is None or value is pd.NA or value != value:
+        return "null"
+    return f"{float(value):.4f}" if isinstance(value, int | float | np.number) else str(value)
+
+
+def test_spark_and_duckdb_make_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path, _rows())
+    closes = [kit.connection(kit.at(minute), event="close", cause="reset", connection=minute) for minute in range(9)]
+    write(tmp_path, closes, of="connections")
+    requests, connections = (records.read(spark, str(tmp_path), name).frame for name in ("requests", "connections"))
+    by_engine = by_spark(requests, connections), tables(tmp_path)
+    for name in Tables.__slots__:
+        spark_made, duckdb_made = (_comparable(made, name) for made in by_engine)
+        pd.testing.assert_frame_equal(spark_made, duckdb_made, check_dtype=False, obj=name)
+
+
+def test_detect_finds_the_failing_requests_and_says_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path, _rows())
+    found = find(lambda: nullcontext(spark), str(tmp_path), Order())
+    (incident,) = [each for each in found.incidents if each.kind.startswith("error")]
+    assert incident.affected == 40
+    text = list(lines(found.incidents, Order(zone="Europe/Berlin"), as_json=False))
+    assert any(line.startswith("2026-10-19 07:00 to") and "internal server error" in line for line in text)
+    assert [line for line in lines(found.incidents, Order(), as_json=True) if '"kind": "error_burst"' in line]
+
+
+def test_empty_tables_have_no_incidents(spark: SparkSession) -> None:
+    assert detect(by_spark(kit.requests(spark, []), kit.connections(spark, []))) == []
+
+
+# Merging and wording.
+
+
+def _finding(kind: str, start: float, end: float, **about: str) -> Finding:
+    facts = {"response": "1", "backlog": "5", "cause": "reset", "scope": "+".join(about)}
+    return Finding(kind, start * _HOUR, end * _HOUR, about, 0.5, 0.1, 50.0, 200.0, 1, False, facts)
+
+
+@pytest.mark.parametrize(
+    ("findings", "kinds"),
+    [
+        # A hot key, its queue, and the surge that it makes.
+        (
+            [
+                _finding("hot_key", 1, 3, topic="a"),
+                _finding("traffic_surge", 1, 3, topic="a"),
+                _finding("queue_skew", 1, 3, topic="a", broker="b", queue="1"),
+            ],
+            ["hot_key"],
+        ),
+        # A consumer hangs: its queues stop, and its group lags.
+        (
+            [
+                _finding("client_stopped", 1, 3, group="g", topic="a", client="c"),
+                _finding("queue_stopped", 1, 3, group="g", topic="a", broker="b", queue="1"),
+                _finding("consumer_lagging", 1, 3, group="g", topic="a"),
+            ],
+            ["client_stopped"],
+        ),
+        ([_finding("error_burst", 1, 2, topic="a"), _finding("error_burst", 5, 6, topic="a")], ["error_burst"] * 2),
+        ([_finding("credentials", 1, 2, client="c"), _finding("broker_fault", 1, 2, broker="b")], None),
+        ([_finding("latency_spike", 1, 2, broker="b"), _finding("broker_fault", 1, 2, broker="b")], ["broker_fault"]),
+    ],
+    ids=["hot key", "hanging consumer", "two times", "two causes", "one broker"],
+)
+def test_findings_of_one_cause_are_one_incident(findings: list[Finding], kinds: list[str] | None) -> None:
+    found = [incident.kind for incident in incidents(findings, 1e6)]
+    assert found == (kinds if kinds is not None else sorted(found))
+    assert len(found) == (len(kinds) if kinds is not None else 2)
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_every_kind_has_whole_sentences(kind: str) -> None:
+    words = sentences(_finding(kind, 1, 2, topic="a", group="g", broker="b", queue="1", client="c", version="5.1"))
+    for sentence in (words.happened, words.advice):
+        assert "{" not in sentence
+        assert sentence[0].isupper() or sentence[0].isdigit()
+        assert sentence.endswith(".")
+
+
+# The mute file.
+
+_MUTES = """
+[[mute]]
+kind = "traffic_surge"
+about = { topic = "a" }
+until = 1970-01-01
+reason = "yearly export"
+"""
+
+
+def _incident(kind: str, start: float = 1) -> Incident:
+    (incident,) = incidents([_finding(kind, start, start + 1, topic="a")], 1e6)
+    return incident
+
+
+def test_mutes_match_kind_subject_and_day() -> None:
+    entries = mutes.parse(_MUTES)
+    assert entries[0].until == date(1970, 1, 1)
+    found = mutes.applied(
+        [_incident("traffic_surge"), _incident("error_burst"), _incident("traffic_surge", 30)], entries
+    )
+    assert [incident.muted for incident in found] == ["yearly export", None, None]
+    assert len(list(lines(found, Order(), as_json=False))) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("mute = 1", "mute: "),
+        ("[[mute]]\n", "mute.0.reason: Field required"),
+        ('[[mute]]\nreason = "x"\nkind = "odd"', "'odd' is no kind of incident"),
+        ('[[mute]]\nreason = "x"\nabout = { colour = "red" }', "'colour' is no attribute"),
+        ("[[", "it is no TOML"),
+    ],
+)
+def test_invalid_mute_file_names_the_key(text: str, sentence: str) -> None:
+    with pytest.raises(mutes.MutesError, match=sentence):
+        mutes.parse(text)
+
+
+# Statistics.
+
+
+def test_intervals_are_disjoint_and_best_first() -> None:
+    values = np.array([-1.0, 3, 3, -9, 2, 2, -1])
+    assert [(each.start, each.end, each.gain) for each in intervals(values, 3.0)] == [(1, 3, 6.0), (4, 6, 4.0)]
+
+
+def test_dispersion_tells_batches_from_single_messages() -> None:
+    random = np.random.default_rng(1)
+    expected = np.full(4800, 5.0)
+    assert dispersion(random.poisson(5, 4800), expected, 12) < 1.3
+    assert 4 < dispersion(8 * random.poisson(5 / 8, 4800), expected, 12) < 12
+
+
+def test_a_nightly_batch_and_a_weekend_are_usual() -> None:
+    """Five days from a Thursday on: a batch at 2:00, half the load at the weekend; one batch an hour later."""
+    hours = np.arange(5 * 24)
+    counts = np.where(hours % 24 == 2, 900.0, 100.0) * np.where((hours // 24 == 2) | (hours // 24 == 3), 0.5, 1.0)
+    # 1970-01-01 was a Thursday.
+    usual = usual_range(np.roll(counts, 0)[None, :], 0, 3600)
+    assert (counts <= usual.high[0]).all()
+    assert (counts >= usual.low[0]).all()
