@@ -35,7 +35,7 @@ PAGE = "report.html"
 # Up to this many requests stay decoded in memory during the report; beyond it, reading columns again costs less.
 _KEPT = 20_000_000
 # Columns that no section reads are not kept.
-_UNUSED = ("schema", "worker", "tls", "delay_ms", "date", "hour")
+_UNUSED = ("schema", "worker", "tls", "date", "hour")
 
 
 @dataclass(frozen=True)
