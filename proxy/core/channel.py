@@ -76,7 +76,7 @@ class Channel(Protocol):
     supports_go_away: bool
     # Whether another channel registers its producer groups at the brokers.
     producers_represented: bool
-    # Whether the client signs its requests itself, if it has credentials; brokers know nothing of gRPC's.
+    # Whether the client signs the requests that brokers receive, if it has credentials. For gRPC they are Gantry's.
     signs: bool
     # The `LeaveCause` (proxy/core/client_registry.py) if it unregisters.
     leave_cause: str

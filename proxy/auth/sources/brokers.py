@@ -82,7 +82,7 @@ class BrokerSource:
             self._last_problem = problem
             _log.warning("users and ACLs cannot be loaded from the brokers, the former remain in force: %s", problem)
         if self._loaded_at is None:
-            self.error = f"never loaded, so that nobody is known: {problem}"
+            self.error = f"never loaded, so that no user is known: {problem}"
         else:
             self.error = f"those of {self._clock() - self._loaded_at:.0f} s ago are in force: {problem}"
 

@@ -81,7 +81,7 @@ async def test_last_users_remain_while_brokers_are_away(caplog: pytest.LogCaptur
     brokers = Brokers(broker_a=None)
     source, clock = _source(brokers)
     assert not await source.refresh()
-    assert _error(source) == "never loaded, so that nobody is known: broker-a is away"
+    assert _error(source) == "never loaded, so that no user is known: broker-a is away"
     brokers.secrets["broker-a"] = "one"
     clock.now += _INTERVAL
     assert await source.refresh()
