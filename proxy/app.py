@@ -425,7 +425,7 @@ class App:
     async def _drain(self) -> None:
         """Fail health checks, stop accepting connections, ask clients to reconnect elsewhere, finish requests.
 
-        Clients that do not support GO_AWAY are served until all other requests have finished.
+        Clients that do not support GO_AWAY are served until their requests have finished.
         """
         self.core.drain.announced = True
         await self.grpc.announce_drain()

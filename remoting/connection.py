@@ -135,6 +135,11 @@ class RemotingConnection(FlowControl):
         return len(self._pending)
 
     @property
+    def waiting_frames(self) -> int:
+        """The number of received frames that wait for their turn or for the peer's requests in flight."""
+        return len(self._backlog)
+
+    @property
     def unfinished_bytes(self) -> int:
         """The number of bytes of requests that have arrived in part, or wait for their turn."""
         return self._held

@@ -15,14 +15,19 @@ from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import Peer
 from proxy.core import connections, membership
 from proxy.core.connections import ConnectionListener
+from proxy.core.context import Context
+from proxy.core.empty_poll import empty_poll
 from proxy.core.messaging import Entrance, Messaging
 from proxy.core.principal import Principal
 from proxy.core.remoting_channel import BrokerChannel, RemotingChannel
 from proxy.settings.limits import LimitSettings
 from proxy.traffic_rules.name_mapping import NameMapping
 from proxy.traffic_rules.namespaced_channel import NamespacedBrokerChannel, NamespacedChannel
+from remoting import command as commands
+from remoting.codes import GO_AWAY_VERSION
 from remoting.command import RemotingCommand
 from remoting.connection import CloseCause, Handler, RemotingConnection
+from remoting.errors import GoAway
 from remoting.flow_control import Limits
 from remoting.memory_watch import UNWATCHED, MemoryWatch
 from remoting.requests import REQUESTS
@@ -35,6 +40,7 @@ _SWEEP_INTERVAL = 5.0
 _GO_AWAY_SECONDS = 1.0
 # Timeout in seconds for closing connections and unregistering their clients at the brokers.
 _CLOSE_TIMEOUT = 1.0
+_ENDING = "this replica is going away"
 # Seconds between checks whether a drain is complete.
 _POLL_INTERVAL = 0.05
 
@@ -161,16 +167,47 @@ class RemotingFrontend:
             isolated(membership.expire, self._core, now)
 
     async def finish_requests(self, timeout: float) -> None:
-        """Answer requests with GO_AWAY for a while, then stop reading and wait for in-flight requests.
+        """Answer requests with GO_AWAY for a while, then close each connection once its requests are answered.
 
-        Clients that do not support GO_AWAY are served until reading stops. `timeout` in seconds.
+        Clients that do not support GO_AWAY are served until then. Long polls are not waited for: they are answered
+        with "no message found", since Go clients do not fail their pending pulls when a connection closes. `timeout`
+        in seconds.
         """
         await anyio.sleep(min(_GO_AWAY_SECONDS, timeout / 2))
-        for channel in self.channels:
-            channel.pause()
+        paused: set[RemotingChannel] = set()
+        ending: set[RemotingChannel] = set()
         with anyio.move_on_after(timeout):
-            while self._core.active_requests:
+            while self._close_idle(paused, ending) or self._core.active_requests:
                 await anyio.sleep(_POLL_INTERVAL)
+        if late := [channel for channel in self.channels if channel.cause is None and channel not in ending]:
+            for channel in late:
+                _end_requests(channel, channel in paused)
+            # Time to read and answer the pulls that came while reads were paused.
+            await anyio.sleep(_POLL_INTERVAL)
+
+    def _close_idle(self, paused: set[RemotingChannel], ending: set[RemotingChannel]) -> bool:
+        """Close the connections without requests other than long polls; return whether some are left.
+
+        paused: connections that are not read until their requests in flight are answered. ending: connections that
+        are read a last time.
+        """
+        channels = [channel for channel in self.channels if channel.cause is None]
+        for channel in channels:
+            if channel in ending:
+                if not channel.waiting_frames:
+                    channel.close(CloseCause.DRAIN)
+            elif channel.in_flight > len(channel.session.polls):
+                if channel not in paused:
+                    paused.add(channel)
+                    channel.pause()
+            else:
+                _end_requests(channel, channel in paused)
+                if channel in paused or channel.waiting_frames:
+                    ending.add(channel)
+                else:
+                    # After the callbacks that write the answers.
+                    channel.loop.call_soon(channel.close, CloseCause.DRAIN)
+        return bool(channels)
 
     async def close(self) -> None:
         """Close all connections and wait until their clients are unregistered at the brokers, with a timeout."""
@@ -192,6 +229,33 @@ class RemotingFrontend:
         with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
             while self.broker_channels:
                 await anyio.sleep(_POLL_INTERVAL)
+
+
+def _end_requests(channel: RemotingChannel, paused: bool) -> None:
+    """Answer the long polls of a connection that is about to close, and those that it still receives."""
+    channel.handler = cast(Handler, _serve_ending)
+    if paused:
+        channel.resume()
+    for poll, request in list(channel.session.polls.items()):
+        if isinstance(poll, asyncio.Task):
+            # A task's result cannot be set.
+            poll.cancel()
+        elif not poll.done():
+            context = cast(Context, request)
+            poll.set_result(empty_poll(context.known_spec, context.fields, _ENDING))
+
+
+def _serve_ending(channel: RemotingChannel, command: RemotingCommand) -> None:
+    """Answer a long poll with "no message found", at once; leave other requests to the retries of their client.
+
+    Raises GoAway for clients that support it.
+    """
+    if command.version > GO_AWAY_VERSION:
+        raise GoAway(_ENDING)
+    spec = REQUESTS.get(command.code)
+    if spec is not None and spec.poll is not None and not command.is_oneway:
+        reply = empty_poll(spec, command.fields, _ENDING)
+        channel.send(commands.answer(reply, command.opaque, command.serialize_type))
 
 
 def _serve_authenticated(

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable
 
 from proxy.core.context import Context
+from proxy.core.empty_poll import empty_poll
 from proxy.core.messaging import Reply
-from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
@@ -52,14 +52,7 @@ def empty_reply(context: Context, rule: str) -> Awaitable[RemotingCommand]:
     text = f"rate limit exceeded (rule {rule})"
     if context.channel.protocol == "grpc":
         raise FlowControlled(text)
-    if context.code not in _PULLS:
-        fields = dict.fromkeys(("popTime", "invisibleTime", "reviveQid", "restNum"), "0")
-        # A peek has no poll time.
-        code = ResponseCode.POLLING_TIMEOUT if context.known_spec.poll is not None else ResponseCode.PULL_NOT_FOUND
-        return completed(commands.response(code, fields, remark=text))
-    offset = context.fields["queueOffset"]
-    fields = {"nextBeginOffset": offset, "minOffset": "0", "maxOffset": offset, "suggestWhichBrokerId": "0"}
-    return completed(commands.response(ResponseCode.PULL_NOT_FOUND, fields, remark=text))
+    return completed(empty_poll(context.known_spec, context.fields, text))
 
 
 def completed(answer: RemotingCommand) -> Reply:

@@ -16,7 +16,7 @@ from proxy.core.heartbeat import parse
 from proxy.frontends import remoting_frontend
 from proxy.replication.heartbeat_sync import HeartbeatSync
 from remoting import command as commands
-from remoting.codes import GO_AWAY_VERSION, RequestCode
+from remoting.codes import GO_AWAY_VERSION, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost
 from remoting.requests import REQUESTS
@@ -38,7 +38,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def poll(version: int = GO_AWAY_VERSION) -> RemotingCommand:
-    return java(complete(REQUESTS[_PULL], suspendTimeoutMillis="15000"), version)
+    return java(complete(REQUESTS[_PULL], suspendTimeoutMillis="15000", queueOffset="42"), version)
 
 
 def holding(*codes: int) -> Callable[[RemotingCommand], RemotingCommand | None]:
@@ -235,8 +235,9 @@ async def test_drain_ends_polls_and_serves_oneways(cluster: Cluster, monkeypatch
         # Old clients do not support GO_AWAY: they are served and disconnected at the end.
         assert (await old.ask(java(ask_route("nowhere"), GO_AWAY_VERSION))).code == 17
         assert not cut.done()
-        with pytest.raises(ConnectionLost):
-            await soon(cut)
+        # Its poll is answered with "no message found" before the close: Go clients would wait for it otherwise.
+        ended = await soon(cut)
+        assert (ended.code, ended.fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "42")
         await soon(new.gone.wait())
         assert app.metrics.connections.causes("remoting")["drain"] == 2
 
@@ -264,8 +265,7 @@ async def test_drain_does_not_wait_for_polls(cluster: Cluster, version: int) -> 
         if version > GO_AWAY_VERSION:
             assert (await soon(waiting)).code == 1500
         else:
-            with pytest.raises(ConnectionLost):
-                await soon(waiting)
+            assert (await soon(waiting)).code == ResponseCode.PULL_NOT_FOUND
         await soon(client.gone.wait())
 
 
@@ -293,7 +293,7 @@ async def test_drain_waits_for_in_flight_requests_only(cluster: Cluster) -> None
         await anyio.sleep(0.1)
         assert (app.core.active_requests, sending.done()) == (1, False)
         # Further requests of an old client do not extend the drain.
-        late = client.connection.request(complete(REQUESTS[310]), 5.0)
+        late = client.connection.request(java(complete(REQUESTS[310]), GO_AWAY_VERSION), 5.0)
         await anyio.sleep(0.05)
         assert broker.codes.count(310) == 1
         for connection in broker.connections:
@@ -302,6 +302,41 @@ async def test_drain_waits_for_in_flight_requests_only(cluster: Cluster) -> None
         assert (await soon(sending)).fields == {"finished": "yes"}
         with pytest.raises(ConnectionLost):
             await soon(late)
+
+
+@pytest.mark.usefixtures("brisk")
+async def test_pull_that_arrives_after_reads_paused_is_answered_before_the_close(cluster: Cluster) -> None:
+    broker = await cluster.broker(answer=holding(310))
+    async with serving(cluster, drain_timeout=_LONG) as app:
+        client = await Client.connect(app)
+        sending = client.connection.request(complete(REQUESTS[310]), 5.0)
+        await broker.until(lambda server: 310 in server.codes)
+        stops[app].set()
+        await until(lambda: all(channel.pauses for channel in app.channels))
+        pulling = client.connection.request(poll(), 5.0)
+        for connection in broker.connections:
+            for command in broker.received:
+                connection.send(commands.answer(commands.success({"finished": "yes"}), command.opaque, 0))
+        assert (await soon(sending)).fields == {"finished": "yes"}
+        ended = await soon(pulling)
+        assert (ended.code, ended.fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "42")
+        await soon(client.gone.wait())
+        assert _PULL not in broker.codes
+
+
+@pytest.mark.usefixtures("brisk")
+async def test_pulls_are_answered_at_the_end_of_the_drain_timeout(cluster: Cluster) -> None:
+    broker = await cluster.broker(answer=holding(310))
+    async with serving(cluster, drain_timeout=1.0) as app:
+        client = await Client.connect(app)
+        sending = client.connection.request(complete(REQUESTS[310]), 60.0)
+        await broker.until(lambda server: 310 in server.codes)
+        stops[app].set()
+        await until(lambda: all(channel.pauses for channel in app.channels))
+        pulling = client.connection.request(poll(), 60.0)
+        assert (await soon(pulling)).code == ResponseCode.PULL_NOT_FOUND
+        with pytest.raises(ConnectionLost):
+            await soon(sending)
 
 
 class Herald:
