@@ -79,7 +79,7 @@ def rollout_start(tables: Tables, appeared: float, start: int) -> int:
 
 
 def slow_onset(tables: Tables, cluster: Cluster, others: Sequence[Cluster] = ()) -> tuple[int, bool]:
-    """Return the period from which sends became slower, and whether they did it bit by bit: by the mean logarithm.
+    """Return the period in which sends began to slow down, and whether gradually, by the mean logarithm of latency.
 
     others: clusters of brokers and replicas, whose time tells nothing about this one.
     """

@@ -1,4 +1,4 @@
-"""An incident: findings of one cause, with what an operator needs."""
+"""An incident: findings of one cause, for an operator."""
 
 import json
 from collections.abc import Mapping

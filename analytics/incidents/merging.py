@@ -138,9 +138,10 @@ def _cause(findings: list[Finding]) -> Finding:
         return storms[0]
     lagging = [each for each in findings if each.kind == "consumer_lagging"]
     if first.kind in ("queue_stopped", "commits_stopped") and lagging:
-        # A slow group leaves single queues behind too.
-        queues = sum(each.affected for each in findings if each.kind == first.kind)
-        return lagging[0] if lagging[0].affected > 2 * queues else first
+        # A slow group leaves single queues behind too, or many of them.
+        queues = [each for each in findings if each.kind == first.kind]
+        few = len(queues) <= 2 and lagging[0].affected <= 2 * sum(each.affected for each in queues)
+        return first if few else lagging[0]
     return first
 
 

@@ -109,6 +109,7 @@ def hinge(values: Array, weights: Array) -> tuple[int, float, float]:
 
 def smoothed(values: Array, width: int) -> Array:
     """Return the moving average of the rows over `width` periods, shorter at the ends."""
+    width = min(width, values.shape[-1])
     if width <= 1:
         return values.astype(float)
     kernel = np.ones(width)

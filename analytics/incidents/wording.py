@@ -1,4 +1,4 @@
-"""The sentences of incidents: what happened, and what to do about it."""
+"""Sentences of incidents: the event, and advice."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -148,7 +148,7 @@ def subject(finding: Finding) -> str:
 
 
 def sentences(finding: Finding) -> Words:
-    """Return what happened and what to do."""
+    """Return the sentences of an incident that this finding names."""
     words = WORDS[finding.kind]
     happened = words.happened.format(
         subject=subject(finding),

@@ -5,8 +5,8 @@ import zipfile
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
-# From the proxy only the records' schema and the model of the traffic rules, from remoting only request codes and topic
-# prefixes.
+# From the proxy only the records' schema and the model of the traffic rules, from remoting only request codes with
+# their permissions, and topic prefixes.
 _PARTS = (
     "analytics",
     *(
@@ -22,7 +22,7 @@ _PARTS = (
             "traffic_rules/parsing",
         )
     ),
-    *(f"remoting/{name}.py" for name in ("__init__", "codes", "names", "requests", "send_message")),
+    *(f"remoting/{name}.py" for name in ("__init__", "codes", "names", "permissions", "requests", "send_message")),
 )
 _TIME = (2026, 1, 1, 0, 0, 0)
 

@@ -208,12 +208,6 @@ def test_plans_have_no_product_no_global_sort_and_no_udf(spark: SparkSession, sc
         "redelivery",
         "costs",
         "forecast",
-        "series",
-        "bursts",
-        "spikes",
-        "redelivery_storms",
-        "stalls",
-        "noisy",
     ],
 )
 def test_a_rollup_gives_the_same_answer_as_the_records(busy: tuple[DataFrame, DataFrame], name: str) -> None:

@@ -205,6 +205,10 @@ def test_dispersion_tells_batches_from_single_messages() -> None:
     assert 4 < dispersion(8 * random.poisson(5 / 8, 4800), expected, 12) < 12
 
 
+def test_records_of_one_period_have_no_usual_range() -> None:
+    assert np.isnan(usual_range(np.array([[8.0]]), 0, 300).high).all()
+
+
 def test_a_nightly_batch_and_a_weekend_are_usual() -> None:
     """Five days from a Thursday on: a batch at 2:00, half the load at the weekend; one batch an hour later."""
     hours = np.arange(5 * 24)

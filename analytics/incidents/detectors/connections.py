@@ -7,7 +7,7 @@ from analytics.incidents.finding import Finding
 from analytics.incidents.scan import Exposure, Limits, scan
 from analytics.incidents.tables import Tables
 
-# Ends that nobody intended, and those of a drain, which are no trouble.
+# Unintended ends, and planned ones.
 _ABNORMAL = ("reset", "unresponsive", "protocol", "abuse", "unfinished_frame", "slow_reader", "lost")
 _PLANNED = ("drain", "operator", "local")
 _STORM = Limits(factor=4.0, events=8, share=0.0, ratio=4.0, likelihood=22.0, floor=1e-5)

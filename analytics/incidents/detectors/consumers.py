@@ -1,4 +1,4 @@
-"""Groups in Burrow's states: stopped, lagging, rewinding, from what is sent, due and received."""
+"""Groups in Burrow's states: stopped, lagging, rewinding, from messages sent, due and received."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from analytics.incidents.statistics import Array, Interval, dispersion, gains, i
 from analytics.incidents.tables import STEP, Tables
 from analytics.transforms.operations import RECEIVE
 
-# Stopped: the group takes less than this share of what is due. Lagging: less than this one, for an hour.
+# Shares of the due messages below which a group is stopped, or (for an hour) lagging; factor of a rewinding one.
 _STOPPED, _LAGGING, _REWINDING = 0.15, 0.7, 2.0
 _LEAST = 14.0
 _LIKELIHOOD = {"consumer_stopped": 14.0, "consumer_lagging": 20.0, "consumer_rewinding": 40.0}
@@ -71,7 +71,7 @@ def _first(taken: Array) -> int:
 
 
 def _surplus(expected: Array, taken: Array) -> tuple[Array, Array]:
-    """Return what was taken beyond all that was due so far, and the backlog."""
+    """Return messages taken beyond all due so far, and the backlog."""
     surplus, backlog = np.zeros(taken.size), np.zeros(taken.size)
     behind = 0.0
     for place in range(taken.size):

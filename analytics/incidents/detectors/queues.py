@@ -16,7 +16,7 @@ from analytics.transforms.operations import ACK, RECEIVE, SEND
 
 _LESS, _SHARE, _LEAST, _LIKELIHOOD = 0.1, 0.2, 20.0, 20.0
 _MORE, _TIMES, _MORE_LEAST, _MORE_SHARE = 3.0, 3.0, 60.0, 0.3
-# A client that stops matters if its group takes this much less than what is due.
+# A stopped client matters if its group takes less than this share of the due messages.
 _MISSING = 0.9
 
 
@@ -30,7 +30,7 @@ def queues(tables: Tables) -> list[Finding]:
     for (topic, group), part in rows[rows["grp"].notna()].groupby(["topic", "grp"]):
         about = {"group": str(group), "topic": str(topic)}
         received, acked = (part[part["op"] == op] for op in (RECEIVE, ACK))
-        # A group takes what was sent to the queue, and acknowledges what it took. Without these, siblings tell.
+        # Receives follow the queue's sends, and commits its receives; siblings are the substitute.
         sends = None if topic in scheduled else sent.get(str(topic))
         found += _stops(tables, "queue_stopped", about, received, "queue", sends)
         found += _stops(tables, "commits_stopped", about, acked, "queue", received if len(received) else None)

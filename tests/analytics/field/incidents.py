@@ -102,7 +102,7 @@ def plant(world: World, most: int = 28) -> Stage:
 
 
 def _harmless(stage: Stage) -> None:
-    """Plant what is no incident: a replica that joins, one that is drained, producers that are deployed anew."""
+    """Plant harmless changes: a replica that joins, one that is drained, producers that are deployed anew."""
     world, random = stage.world, stage.random
     stage.scenario.joining = Span(len(world.replicas) - 1, 0, 0)
     if world.seed % 2:

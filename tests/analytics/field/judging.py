@@ -81,7 +81,7 @@ def _is_exact(incident: Incident, planted: Planted) -> bool:
 
 
 def lines(judgement: Judgement) -> Iterator[str]:
-    """Return the judgement as lines: what was missed, wrong or repeated."""
+    """Return the judgement as lines: missed, wrong and repeated incidents."""
     for each in judgement.missed:
         yield f"MISSED   {_span(each.start, each.end)} {each.kind}: {each.text}"
     for incident, planted in judgement.near:
