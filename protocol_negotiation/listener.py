@@ -134,8 +134,8 @@ class Listener:
         if address.unix_path is not None:
             return [self._bind_unix(address.unix_path)]
         if address.host in ("", "::"):
-            return [_bind_dual_stack(address, self.options.reuse_port)]
-        return await _bind_host(address, self.options.reuse_port)
+            return [_bind_dual_stack(address, _tcp_options(self.options))]
+        return await _bind_host(address, _tcp_options(self.options))
 
     def _bind_unix(self, path: str) -> socket.socket:
         _remove_stale(path)
@@ -179,14 +179,37 @@ def _bound(family: int, address: object, *socket_options: _SocketOption) -> sock
     return bound
 
 
-def _tcp_options(reuse_port: bool) -> tuple[_SocketOption, ...]:
+def _tcp_options(options: ListenerOptions) -> tuple[_SocketOption, ...]:
+    """Return the options of a TCP listener's socket, which accepted sockets inherit."""
     reuse_address = (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    return (reuse_address, (socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)) if reuse_port else (reuse_address,)
+    reuse_port = ((socket.SOL_SOCKET, socket.SO_REUSEPORT, 1),) if options.reuse_port else ()
+    return (reuse_address, *reuse_port, *_keepalive_options(options.dead_peer_timeout))
 
 
-def _bind_dual_stack(address: HostPort, reuse_port: bool) -> socket.socket:
+# Unanswered keepalive probes after which a connection is closed.
+_PROBES = 3
+
+
+def _keepalive_options(timeout: int) -> tuple[_SocketOption, ...]:
+    """Return the options that close a connection `timeout` seconds after its host's last packet; none for 0.
+
+    Half of the time passes before the first keepalive probe. TCP_USER_TIMEOUT (ms) covers connections with unsent
+    data, for which there are no probes.
+    """
+    if not timeout:
+        return ()
+    interval = max(1, timeout // (2 * _PROBES))
+    return (
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, timeout - _PROBES * interval)),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout * 1000),
+    )
+
+
+def _bind_dual_stack(address: HostPort, options: tuple[_SocketOption, ...]) -> socket.socket:
     """Bind one socket for IPv6 and IPv4; for host "", IPv4 only if the kernel has no IPv6."""
-    options = _tcp_options(reuse_port)
     # Explicit, because net.ipv6.bindv6only may have any value.
     both = (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     try:
@@ -197,11 +220,10 @@ def _bind_dual_stack(address: HostPort, reuse_port: bool) -> socket.socket:
     return _bound(socket.AF_INET, ("0.0.0.0", address.port), *options)  # noqa: S104  # as the settings say
 
 
-async def _bind_host(address: HostPort, reuse_port: bool) -> list[socket.socket]:
+async def _bind_host(address: HostPort, options: tuple[_SocketOption, ...]) -> list[socket.socket]:
     """Bind a socket for each address of the host, all on the same port."""
     loop = asyncio.get_running_loop()
     addresses = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    options = _tcp_options(reuse_port)
     v6_only = (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     sockets: list[socket.socket] = []
     port = address.port

@@ -22,6 +22,8 @@ class ListenerOptions:
             sockets and trusted proxies without a PROXY header are exempt.
         max_negotiations: maximum number of connections in negotiation; above it, the oldest one is closed.
         max_handshakes: maximum number of concurrent TLS handshakes; further ones wait.
+        dead_peer_timeout: seconds after which the kernel closes a TCP connection whose host does not answer any more;
+            0: as the system says.
         socket_mode: permissions of a Unix socket; to connect, a process must be able to write.
         unix_mode: permissions of a Unix socket's file; None: as the umask says.
     """
@@ -39,12 +41,15 @@ class ListenerOptions:
     max_negotiations: int = 4096
     max_handshakes: int = 256
     reuse_port: bool = False
+    dead_peer_timeout: int = 0
     socket_mode: int = 0o600
     unix_mode: int | None = None
 
     def __post_init__(self) -> None:
         if self.negotiation_timeout <= 0:
             raise ValueError(f"negotiation_timeout must be positive: {self.negotiation_timeout}")
+        if self.dead_peer_timeout < 0:
+            raise ValueError(f"dead_peer_timeout must not be negative: {self.dead_peer_timeout}")
         for name in ("max_connections", "max_negotiations", "max_handshakes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive: {getattr(self, name)}")

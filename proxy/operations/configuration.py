@@ -44,7 +44,13 @@ RUN_TIME = (
     "tls.session_tickets",
 )
 # Exceptions: listeners and the gRPC server keep the values that they were created with.
-_FIXED = ("limits.handshakes", "limits.idle_timeout", "limits.negotiation_timeout", "limits.negotiations")
+_FIXED = (
+    "limits.dead_peer_timeout",
+    "limits.handshakes",
+    "limits.idle_timeout",
+    "limits.negotiation_timeout",
+    "limits.negotiations",
+)
 
 
 class Setting(Comparable):

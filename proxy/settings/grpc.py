@@ -30,9 +30,9 @@ class GrpcSettings(SettingsTable):
     )
     max_header: int = Field(16 * 2**10, ge=4096, description="maximum size of a header list in bytes")
     ping_after: float = Field(
-        120.0, ge=0, description="seconds without received bytes after which a keepalive PING is sent; 0: never"
+        5.0, ge=0, description="seconds without received bytes after which a keepalive PING is sent; 0: never"
     )
-    ping_timeout: float = Field(20.0, gt=0, description="timeout of a keepalive PING in seconds")
+    ping_timeout: float = Field(7.0, gt=0, description="timeout of a keepalive PING in seconds")
     min_ping_interval: float = Field(
         10.0, ge=0, description="minimum seconds between a client's PINGs; more frequent ones close the connection"
     )

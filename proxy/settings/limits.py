@@ -25,6 +25,13 @@ class LimitSettings(SettingsTable):
     idle_timeout: float = Field(
         120.0, gt=0, description="seconds without received bytes after which a connection is closed"
     )
+    dead_peer_timeout: int = Field(
+        12,
+        ge=0,
+        le=3600,
+        description="seconds after which a TCP connection is closed whose host does not answer any more, by keepalive"
+        " probes and TCP_USER_TIMEOUT; 0: as the system says",
+    )
     frame_timeout: float = Field(
         30.0,
         gt=0,

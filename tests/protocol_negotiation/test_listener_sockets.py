@@ -36,6 +36,42 @@ def test_accepted_sockets_have_tcp_nodelay(run: Run) -> None:
     run(scenario())
 
 
+def _keepalive(accepted: socket.socket) -> tuple[int, ...]:
+    """Return keepalive on or off, its idle time, interval and probes, and TCP_USER_TIMEOUT in ms."""
+    names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+    enabled = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    return (enabled, *(accepted.getsockopt(socket.IPPROTO_TCP, name) for name in names))
+
+
+@pytest.mark.parametrize("address", [":0", "127.0.0.1:0"])
+@pytest.mark.parametrize(
+    ("timeout", "expected"), [(12, (1, 6, 2, 3, 12_000)), (1, (1, 1, 1, 3, 1_000)), (100, (1, 52, 16, 3, 100_000))]
+)
+def test_accepted_sockets_notice_a_dead_peer(run: Run, address: str, timeout: int, expected: tuple[int, ...]) -> None:
+    async def scenario() -> None:
+        async with listening(address=address, dead_peer_timeout=timeout) as running:
+            _, writer = await running.connect(host="127.0.0.1")
+            writer.write(FRAME)
+            _, recorder = await running.recorder()
+            assert _keepalive(recorder.transport.get_extra_info("socket")) == expected
+            await close_client(writer)
+
+    run(scenario())
+
+
+def test_accepted_sockets_keep_the_options_of_the_system_without_a_timeout(run: Run) -> None:
+    async def scenario() -> None:
+        async with listening(dead_peer_timeout=0) as running:
+            _, writer = await running.connect()
+            writer.write(FRAME)
+            _, recorder = await running.recorder()
+            accepted = _keepalive(recorder.transport.get_extra_info("socket"))
+            assert (accepted[0], accepted[-1]) == (0, 0)
+            await close_client(writer)
+
+    run(scenario())
+
+
 @pytest.mark.parametrize(
     ("address", "reached", "unreached"),
     [

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from grpc_gateway.http2.limits import Timeouts
+from grpc_gateway.server import GrpcConnection
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType
 from protos.apache.rocketmq.v2.service_pb2 import HeartbeatRequest
 from proxy.app import App
 from proxy.settings.model import Settings
 from tests.cluster.grpc.consumer import Consumer, bodies
 from tests.cluster.servers import eventually
-from tests.proxy.replica import running
+from tests.proxy.replica import Client, ask_route, running
 from tests.proxy.tools.doctor.servers import create_topic
 
 pytestmark = pytest.mark.anyio
@@ -40,6 +42,7 @@ class Cable:
     def __init__(self, app: App) -> None:
         self._target = app.addresses[0]
         self._writers: list[asyncio.StreamWriter] = []
+        self._copying: list[asyncio.Future[None]] = []
         self._server: asyncio.Server
 
     async def __aenter__(self) -> str:
@@ -53,7 +56,14 @@ class Cable:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         to_reader, to_writer = await asyncio.open_connection(self._target.host, self._target.port)
         self._writers += (writer, to_writer)
-        await asyncio.gather(_copy(reader, to_writer), _copy(to_reader, writer), return_exceptions=True)
+        copying = [asyncio.ensure_future(_copy(reader, to_writer)), asyncio.ensure_future(_copy(to_reader, writer))]
+        self._copying += copying
+        await asyncio.gather(*copying, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Relay nothing any more, as if the client's process were stopped; the connections stay open."""
+        for copying in self._copying:
+            copying.cancel()
 
     def reset(self) -> None:
         """Reset all connections, and accept no further ones."""
@@ -68,6 +78,46 @@ class Cable:
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while data := await reader.read(65_536):
         writer.write(data)
+
+
+async def test_grpc_consumer_that_answers_no_pings_leaves_its_group(app: App) -> None:
+    cable = Cable(app)
+    async with cable as relayed, Consumer(relayed, "g", "orders", "stopped") as stopped:
+        receiving = asyncio.ensure_future(stopped.receive(wait=20, auto_renew=True))
+        await eventually(lambda: app.core.in_flight, "the receive")
+        await _join(stopped)
+        await eventually(lambda: app.registry.consumer_ids("g") == {"stopped"}, "the membership")
+        cable.stop()
+        for connection in app.grpc.server.connections:
+            # From now on, so that a slow machine does not miss a ping before.
+            assert isinstance(connection, GrpcConnection)
+            connection._timeouts = Timeouts(ping_after=0.1, ping_timeout=0.5)
+        await eventually(lambda: not app.registry.consumer_ids("g"), "the end of the membership")
+        assert app.grpc.service.client_lifecycle.lost["unresponsive"] == 1
+        receiving.cancel()
+
+
+def test_vanished_hosts_are_noticed_within_15_seconds_by_default() -> None:
+    settings = Settings()
+    # Connections are checked every second.
+    assert settings.grpc.ping_after + settings.grpc.ping_timeout + 2 <= 15
+    assert 0 < settings.limits.dead_peer_timeout <= 15
+
+
+async def test_accepted_connections_of_both_protocols_have_the_socket_options(app: App) -> None:
+    options: list[tuple[int, int]] = []
+    client = await Client.connect(app)
+    await client.ask(ask_route())
+    async with Consumer(str(app.addresses[0]), "g", "orders") as consumer:
+        await _join(consumer)
+        for connection in (*app.remoting.channels, *app.grpc.server.connections):
+            transport = getattr(connection, "transport", None) or getattr(connection, "_transport", None)
+            assert transport is not None
+            accepted = transport.get_extra_info("socket")
+            alive = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            options.append((alive, accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)))
+    assert options == [(1, 12_000)] * 2
+    await client.close()
 
 
 async def _join(consumer: Consumer) -> None:

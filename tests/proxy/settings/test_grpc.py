@@ -26,7 +26,7 @@ metric_collector = "otel.test:4317"
 def test_grpc_table_sets_the_options_of_the_server(loaded: Load) -> None:
     defaults = loaded().grpc.server_options(120.0)
     assert defaults.limits == ServerOptions().limits
-    assert defaults.timeouts == replace(ServerOptions().timeouts, idle=120.0)
+    assert defaults.timeouts == replace(ServerOptions().timeouts, ping_after=5.0, ping_timeout=7.0, idle=120.0)
     toml = "[grpc]\nmax_message = 8388608\nmax_streams = 7\nping_after = 0\nmax_age = 60.0"
     options = loaded(toml).grpc.server_options(30.0)
     assert (options.max_receive_message, options.max_send_message) == (2**23, 2**23)
