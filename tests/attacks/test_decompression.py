@@ -13,13 +13,15 @@ from remoting.compression import CompressionType
 from remoting.messages import SysFlag
 from tests.attacks.good_client import memory_released, observed
 from tests.benchmark.processes import rss_mb
-from tests.cluster.client import Client, unique
+from tests.cluster.client import Client, unique, wait_until
 from tests.cluster.grpc.consumer import Consumer, seconds
 from tests.cluster.servers import Gantry
 
 pytestmark = pytest.mark.anyio
 
 _MIB = 1 << 20
+# A worker remembers for this time that a topic did not exist.
+_UNKNOWN_SECONDS = 1.1
 _INNER_BATCH = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 _ENDPOINTS = d.Endpoints(scheme=d.IPv4, addresses=[d.Address(host="127.0.0.1", port=80)])
 
@@ -31,11 +33,18 @@ async def _store(replica: Gantry, topic: str, body: bytes, sys_flag: int, count:
         fields |= {"g": str(time.time_ns() // 1_000_000), "i": "", "j": "0", "k": "false"}
         for _ in range(count):
             assert (await client.ask(RequestCode.SEND_MESSAGE_V2, fields, body)).code == ResponseCode.SUCCESS
-    async with Consumer(replica.address, "any", topic) as consumer:
-        route = await consumer.call(
-            "QueryRoute", pb.QueryRouteRequest(topic=d.Resource(name=topic), endpoints=_ENDPOINTS)
-        )
-        return str(route.message_queues[0].broker.name)
+    request = pb.QueryRouteRequest(topic=d.Resource(name=topic), endpoints=_ENDPOINTS)
+    brokers = []
+
+    async def routed() -> bool:
+        async with Consumer(replica.address, "any", topic) as consumer:
+            brokers[:] = [queue.broker.name for queue in (await consumer.call("QueryRoute", request)).message_queues]
+        return bool(brokers)
+
+    await wait_until(routed, "the new topic's route")
+    # The other workers too.
+    await asyncio.sleep(_UNKNOWN_SECONDS)
+    return str(brokers[0])
 
 
 @pytest.mark.parametrize(("size", "delivered"), [(15, False), (3, True)], ids=["over the maximum body", "within it"])
