@@ -25,10 +25,11 @@ LARGE_READ = 64
 # Seconds for which a connection counts as active.
 _ACTIVE_SECONDS = 0.02
 # Seconds of a turn of the event loop in which waiting frames are handled: beside other connections that receive little
-# (the handling of one frame may take longer), and at most.
-_MIN_TURN_SECONDS = 0.00003
+# (the handling of one frame may take longer), and at most. A client with one request in flight waits for one such turn,
+# and shorter turns cost throughput: each has its writes.
+_MIN_TURN_SECONDS = 0.0002
 _MAX_TURN_SECONDS = 0.002
-# Seconds of one connection's slice. Beside other connections that receive little, a slice is one frame.
+# Seconds of one connection's slice.
 _SLICE_SECONDS = 0.0002
 # Seconds of CPU time after which the handling of a few frames counts as expensive, and the bytes that allow another
 # second: large messages are no abuse.
@@ -90,8 +91,6 @@ class FairTurns:
         # Whether the next turn is scheduled, or the timer of its time if all sources are paused.
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
-        # Whether the last turn was left to connections that receive little.
-        self._skipped = False
         # The connection and the source that were active last, and when another one was active before them.
         self._last_share: Share | None = None
         self._last_source: Source | None = None
@@ -178,14 +177,7 @@ class FairTurns:
         # The loop's own time is fixed during a turn.
         now = monotonic()
         contended = now - self._immediate_at < _ACTIVE_SECONDS
-        if contended and not self._skipped:
-            # A request takes several turns of the event loop, and each would wait for a slice.
-            self._skipped = True
-            self._loop.call_soon(self._run)
-            return
-        self._skipped = False
         seconds = min(max(self._immediate, _MIN_TURN_SECONDS), _MAX_TURN_SECONDS) if contended else _MAX_TURN_SECONDS
-        slice_seconds = 0.0 if contended else _SLICE_SECONDS
         end = now + seconds
         self._immediate = 0.0
         paused = 0
@@ -197,7 +189,7 @@ class FairTurns:
                 continue
             paused = 0
             connection = source.waiting.popleft()
-            if self._handle(connection, now + slice_seconds):
+            if self._handle(connection, now + _SLICE_SECONDS):
                 source.waiting.append(connection)
             if source.waiting:
                 turns.append(source)

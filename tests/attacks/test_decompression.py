@@ -34,7 +34,7 @@ async def _store(replica: Gantry, topic: str, body: bytes, sys_flag: int, count:
         for _ in range(count):
             assert (await client.ask(RequestCode.SEND_MESSAGE_V2, fields, body)).code == ResponseCode.SUCCESS
     request = pb.QueryRouteRequest(topic=d.Resource(name=topic), endpoints=_ENDPOINTS)
-    brokers = []
+    brokers: list[str] = []
 
     async def routed() -> bool:
         async with Consumer(replica.address, "any", topic) as consumer:
