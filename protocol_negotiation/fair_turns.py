@@ -27,10 +27,10 @@ _ACTIVE_SECONDS = 0.02
 # Seconds of a turn of the event loop in which waiting frames are handled: beside other connections that receive little
 # (the handling of one frame may take longer), and at most. A client with one request in flight waits for one such turn,
 # and shorter turns cost throughput: each has its writes.
-_MIN_TURN_SECONDS = 0.0002
+_MIN_TURN_SECONDS = 0.0004
 _MAX_TURN_SECONDS = 0.002
 # Seconds of one connection's slice.
-_SLICE_SECONDS = 0.0002
+_SLICE_SECONDS = 0.0004
 # Seconds of CPU time after which the handling of a few frames counts as expensive, and the bytes that allow another
 # second: large messages are no abuse.
 _EXPENSIVE_SECONDS = 0.005

@@ -152,13 +152,15 @@ def _set_born_host(core: Messaging, context: Context) -> None:
     name = SEND_FIELD_NAMES[context.code].properties
     text = context.fields.get(name, "")
     address = context.channel.session.address
-    if properties.BORN_HOST in text and not _may_name_born_host(context, properties.get(text, properties.BORN_HOST)):
+    if properties.BORN_HOST in text:
+        if _may_name_born_host(context, properties.get(text, properties.BORN_HOST)):
+            return
         if not core.may_change(context):
             raise _forged_born_host(context)
         pairs = properties.decode(text)
         del pairs[properties.BORN_HOST]
         text = context.fields[name] = properties.encode(pairs)
-    if properties.BORN_HOST not in text and len(text) < _MAX_PROPERTIES_LENGTH and core.may_change(context):
+    if len(text) < _MAX_PROPERTIES_LENGTH and core.may_change(context):
         context.fields[name] = properties.append(text, properties.BORN_HOST, address)
 
 
