@@ -95,7 +95,7 @@ class ResetQueue(RequestBody):
 
 def _kind_of_reset(body: object) -> str:
     """Return the tag of a request body by its fields, so that faults are those of one kind."""
-    fields = body if isinstance(body, dict) else body.__dict__
+    fields = body if isinstance(body, dict) else getattr(body, "__dict__", {})
     return next((name for name in ("time", "to") if name in fields), "offset")
 
 

@@ -175,12 +175,7 @@ async def test_brokers_name_servers_and_topics_are_listed(cluster: Cluster, api:
 
 async def test_lag_of_a_group_is_reported_by_queue(cluster: Cluster, operated: Operated, api: Api) -> None:
     topic, group = await create_topic(cluster.broker, "lag", queues=2), unique("group")
-    assert await api.get(f"/v1/consumer-groups/{group}/lag") == {
-        "group": group,
-        "lag": 0,
-        "queues": [],
-        "unanswered": [],
-    }
+    assert (await api.refused("GET", f"/v1/consumer-groups/{group}/lag"))[0] == 404
     async with Client(operated.address) as client:
         await client.heartbeat({group: [topic]})
         for _ in range(3):

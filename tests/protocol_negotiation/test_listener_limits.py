@@ -205,7 +205,7 @@ def test_handshakes_over_the_limit_wait_and_then_complete(
 
 def test_a_handshake_that_waits_beyond_the_deadline_is_closed(run: Run, shared_source: TlsSource) -> None:
     async def scenario() -> None:
-        async with listening(tls=shared_source, max_handshakes=1, negotiation_timeout=0.5) as running:
+        async with listening(tls=shared_source, max_handshakes=1, negotiation_timeout=3.0) as running:
             waiting = await running.connect()
             await wait_until(lambda: running.listener.connections == 1)
             await asyncio.sleep(0.2)

@@ -3,11 +3,11 @@
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from proxy.admin.http.routes.common import Operations, Route
+from proxy.admin.http.routes.common import Operations
 from proxy.admin.live import pages
 from proxy.admin.live.figures import FiguresQuery, read_figures
 
-router = APIRouter(include_in_schema=False, route_class=Route)
+router = APIRouter(include_in_schema=False)
 
 # No content from other origins, and no embedding.
 _HEADERS = {

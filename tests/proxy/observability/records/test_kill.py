@@ -33,6 +33,9 @@ async def process(directory: Path, port: int) -> AsyncIterator[asyncio.subproces
         **os.environ,
         "GANTRY_TRAFFIC__DIRECTORY": str(directory / "traffic"),
         "GANTRY_TRAFFIC__INTERVAL": str(_INTERVAL),
+        # Each request names another topic.
+        "GANTRY_EMBEDDED__CREATIONS_PER_CLIENT": "100000",
+        "GANTRY_EMBEDDED__CREATIONS_PER_ADDRESS": "100000",
     }
     command = [sys.executable, "-m", "proxy", "serve", "--listen", f"127.0.0.1:{port}"]
     running = await asyncio.create_subprocess_exec(

@@ -55,7 +55,7 @@ def _alike(message: dict[str, Any]) -> dict[str, Any]:
     properties = {
         name: value for name, value in message["properties"].items() if name != _ORIGIN and "TIMER" not in name
     }
-    for own in ("REAL_TOPIC", "REAL_QID"):
+    for own in ("REAL_TOPIC", "REAL_QID", "__BORNHOST"):
         properties.pop(own, None)
     return {**message, "properties": properties, "stored": None, "born_host": None}
 
