@@ -9,8 +9,6 @@ from ipaddress import ip_address
 from protocol_negotiation.networks import Network, contains, normalised_network
 from protocol_negotiation.peer import HostPort, Peer
 
-_WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104  # compared, not bound
-
 
 @lru_cache(maxsize=1024)
 def resolve(address: str, port: int) -> HostPort:
@@ -101,14 +99,14 @@ def _is_loopback(address: HostPort) -> bool:
 
 
 def _is_private(listen: HostPort, own_addresses: Iterable[str]) -> bool:
-    if listen.host not in _WILDCARDS:
+    if not listen.is_wildcard:
         return listen.ip is not None and listen.ip.is_private
     return not any(ip_address(address.partition("%")[0]).is_global for address in own_addresses)
 
 
 # Reasons why clients on other hosts cannot use an explicit address.
 _PROBLEMS: tuple[tuple[Callable[[HostPort], bool], str], ...] = (
-    (lambda address: address.host in _WILDCARDS, "a wildcard address, which cannot be dialled"),
+    (lambda address: address.is_wildcard, "a wildcard address, which cannot be dialled"),
     (_is_loopback, "a loopback address, which is each client's own host"),
     (
         lambda address: address.ip is not None and address.ip.is_link_local,

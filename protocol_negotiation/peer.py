@@ -11,6 +11,8 @@ from protocol_negotiation.networks import IpAddress
 
 UNIX_PREFIX = "unix:"
 _NAME = re.compile(r"[A-Za-z0-9_.-]*", re.ASCII)
+# Hosts that mean every address.
+_WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104  # compared, not bound
 _PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
 _NO_TLVS: Mapping[int, bytes] = MappingProxyType({})
 
@@ -47,6 +49,11 @@ class HostPort:
         if self.is_unix:
             return self.host
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether it means every address of the host; it can be listened on and not dialled."""
+        return self.host in _WILDCARDS
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -29,7 +29,6 @@ _NO_ADDRESS = HostPort("127.0.0.1", 10911)
 _LOOPBACK = "127.0.0.1"
 # Bytes of a Unix socket's path, as in sockaddr_un (108 on Linux, 104 elsewhere), with its final zero.
 _MAX_SOCKET_PATH = 103
-_WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104  # compared, not bound
 
 
 class Node:
@@ -162,7 +161,7 @@ def _serves_all_brokers(item: ListenSettings) -> bool:
 
 def _reachable(address: HostPort) -> HostPort:
     """Return an IP address at which clients reach this listener; message ids only hold IP addresses."""
-    name = socket.gethostname() if address.host in _WILDCARDS else address.host
+    name = socket.gethostname() if address.is_wildcard else address.host
     if HostPort(name, 0).ip is not None:
         return address
     try:

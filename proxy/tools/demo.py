@@ -17,8 +17,6 @@ from remoting.properties import MessageType
 
 # The endpoint in the samples, which are complete programs.
 _SAMPLE_ENDPOINT = "127.0.0.1:8080"
-# Wildcard addresses of IPv6 and IPv4.
-_WILDCARDS = ("::", "0.0.0.0")  # noqa: S104  # compared, not bound
 _BOLD, _PLAIN = "\033[1m", "\033[0m"
 
 TOPICS = {
@@ -97,7 +95,7 @@ def sample(name: str, endpoint: str) -> str:
 
 
 def _reachable(address: HostPort) -> str:
-    return f"127.0.0.1:{address.port}" if address.host in _WILDCARDS else str(address)
+    return f"127.0.0.1:{address.port}" if address.is_wildcard else str(address)
 
 
 def _preparations() -> Iterator[RemotingCommand]:

@@ -59,8 +59,7 @@ class AdminApi:
         if not self.addresses:
             return None
         address = self.addresses[0]
-        wildcard = address.host in ("::", "0.0.0.0")  # noqa: S104  # compared, not bound
-        local = HostPort("127.0.0.1" if wildcard else address.host, address.port)
+        local = HostPort("127.0.0.1" if address.is_wildcard else address.host, address.port)
         return f"{'http' if self.settings.files is None else 'https'}://{local}"
 
     @cached_property

@@ -47,15 +47,15 @@ async def run(options: argparse.Namespace) -> int:
                 await _show(client, output, options.name)
             case "create":
                 await _create(client, options)
-                _done(output, "created", options.name)
+                output.done("consumer group", options.name, "created")
             case "update":
                 await _update(client, options)
-                _done(output, "updated", options.name)
+                output.done("consumer group", options.name, "updated")
             case "delete":
                 configurations = await _configurations(client, options.name)
                 confirm(options, f"delete consumer group {options.name} with its offsets?")
                 await _delete(client, options.name, configurations)
-                _done(output, "deleted", options.name)
+                output.done("consumer group", options.name, "deleted")
             case "reset":
                 await _reset(client, output, options)
     return 0
@@ -178,13 +178,6 @@ async def _delete(client: Client, name: str, brokers: Iterable[str]) -> None:
     for broker in brokers:
         fields = {"groupName": name, "cleanOffset": True, "bname": broker}
         await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
-
-
-def _done(output: Output, what: str, name: str) -> None:
-    if output.json:
-        output.dump({"group": name, "done": what})
-    else:
-        output.line(f"consumer group {name} ", (what, "green"))
 
 
 @dataclass(frozen=True, slots=True)

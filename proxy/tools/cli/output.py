@@ -27,6 +27,13 @@ class Output:
         sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
         sys.stdout.buffer.flush()
 
+    def done(self, kind: str, name: str, action: str) -> None:
+        """Write that a topic or consumer group was created, updated or deleted."""
+        if self.json:
+            self.dump({kind.rpartition(" ")[2]: name, "done": action})
+        else:
+            self.line(f"{kind} {name} ", (action, "green"))
+
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Write a line of texts, some with a style."""
         self._console.print(Text.assemble(*parts), soft_wrap=True)

@@ -26,15 +26,15 @@ async def run(options: argparse.Namespace) -> int:
                 await _show(client, output, options.name)
             case "create":
                 await _create(client, options)
-                _done(output, "created", options.name)
+                output.done("topic", options.name, "created")
             case "update":
                 await _update(client, options)
-                _done(output, "updated", options.name)
+                output.done("topic", options.name, "updated")
             case "delete":
                 route = await client.route(options.name)
                 confirm(options, f"delete topic {options.name} with all its messages?")
                 await _delete(client, options.name, route)
-                _done(output, "deleted", options.name)
+                output.done("topic", options.name, "deleted")
     return 0
 
 
@@ -146,10 +146,3 @@ async def _delete(client: Client, name: str, route: TopicRoute) -> None:
     for broker in route.brokers:
         await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name, "bname": broker})
     await client.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": name})
-
-
-def _done(output: Output, what: str, name: str) -> None:
-    if output.json:
-        output.dump({"topic": name, "done": what})
-    else:
-        output.line(f"topic {name} ", (what, "green"))

@@ -19,7 +19,6 @@ from remoting.routes import TopicRoute
 
 # Topics of brokers: their routes exist even if the user names no topic.
 _COMMON = ("TBW102", "SELF_TEST_TOPIC", "BenchmarkTest")
-_WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104  # compared, not bound
 # The addresses that a client gets, by broker name.
 BrokerAddresses = Mapping[str, set[str]]
 
@@ -119,7 +118,7 @@ async def check_address(diagnosis: Diagnosis, kind: str, text: str, topic: str) 
         address = HostPort.parse(text)
     except ValueError:
         return finding("route.wildcard", **subject)
-    if address.host in _WILDCARDS or address.port == 0:
+    if address.is_wildcard or address.port == 0:
         return finding("route.wildcard", **subject)
     if _is_loopback(address) and not all(map(_is_loopback, diagnosis.addresses)):
         return finding("route.loopback", **subject)
