@@ -415,6 +415,8 @@ class App:
         yield self.admin.run
         if self._worker == 0:
             yield self.admin_services.survey.run
+        if self.settings.admin.address is not None:
+            yield self.admin_services.history.run
         if self.admin_grpc is not None:
             yield self.admin_grpc.run
         if self._node is not None and self._node.workers is not None:

@@ -15,6 +15,7 @@ from proxy.operations import (
     replica_state,
     request_table,
     topics,
+    traffic_history,
 )
 from proxy.operations.operation import Operation
 
@@ -31,6 +32,7 @@ _MODULES = (
     replica_state,
     request_table,
     topics,
+    traffic_history,
 )
 OPERATIONS: list[Operation[Any, Any, Any]] = [
     value

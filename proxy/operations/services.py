@@ -11,6 +11,7 @@ from proxy.operations import event_log, group_metrics, health_checks
 from proxy.operations.audit import Audit
 from proxy.operations.event_log import EventLog
 from proxy.operations.group_survey import GroupSurvey
+from proxy.operations.history.history import History
 from proxy.operations.log_levels import LogLevels
 from proxy.operations.merged_tap import MergedTap
 from proxy.operations.replica import Replica
@@ -40,6 +41,7 @@ class AdminServices:
         self.worker_calls: Counter[str] = Counter()
         self.workers = Workers(self.worker_calls)
         self.merged_tap = MergedTap(self.tap, self.workers)
+        self.history = History(replica.metrics.requests)
         self.survey = GroupSurvey(replica, self.settings.survey_interval)
         self._sources = sources
         self._origins = {} if sources is None else sources.origins()

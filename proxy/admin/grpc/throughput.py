@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from proxy.admin.live.traffic_second import Sums
 from proxy.core.events import Observation
+from proxy.operations.history.second import Sums
 
 # Number of whole seconds in the average.
 _SECONDS = 10

@@ -1,6 +1,5 @@
 """The figures that the live page shows, of one worker and of all."""
 
-import asyncio
 import socket
 import time
 from collections import Counter
@@ -8,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from proxy.admin.live.traffic import LINGER, Traffic
-from proxy.admin.live.traffic_second import Second, percentile
 from proxy.observability.metrics.process import product_version
 from proxy.operations.brokers import Broker, brokers
+from proxy.operations.history.second import Second, percentile
 from proxy.operations.operation import operation
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import Entries, merge_by_key
@@ -189,20 +187,15 @@ class FiguresQuery:
 
 
 class LiveFigures:
-    """The source of a worker's figures. Traffic is observed while the page is open."""
+    """The source of a worker's figures."""
 
     def __init__(self, services: AdminServices) -> None:
         self.services = services
-        self.traffic = Traffic(services.replica.core.observers)
+        self._history = services.history
         self._release = product_version()
-        self._end: asyncio.TimerHandle | None = None
 
     def read(self, query: FiguresQuery) -> Figures:
-        """Return the figures, and keep observing for a while."""
-        self.traffic.keep_observing()
-        if self._end is not None:
-            self._end.cancel()
-        self._end = asyncio.get_running_loop().call_later(LINGER + 1, self.traffic.stop_if_idle)
+        """Return the figures."""
         services, replica = self.services, self.services.replica
         health = services.health.report("/readyz")
         rows = _MAX_SNAPSHOT_ROWS if services.workers.several else MAX_ROWS
@@ -222,10 +215,10 @@ class LiveFigures:
             held=len(replica.grpc.renewal),
             negotiations=self._negotiations(),
             brokers=brokers(replica),
-            seconds=[_second(second) for second in self.traffic.seconds(query.since)],
+            seconds=[_second(second) for second in self._history.seconds(query.since)],
             topics=self._rows("topics", rows, query.topic),
             groups=self._rows("groups", rows, query.group),
-            codes=self.traffic.codes(),
+            codes=self._history.codes(),
             events=self._events(),
         )
 
@@ -239,7 +232,7 @@ class LiveFigures:
     def _rows(self, kind: str, limit: int, text: str) -> list[RowFigures]:
         return [
             RowFigures(name=name, sums=sums, trend=trend)
-            for name, sums, trend in self.traffic.busiest(kind, limit, text)
+            for name, sums, trend in self._history.busiest(kind, limit, text)
         ]
 
     def _events(self) -> list[dict[str, Any]]:

@@ -130,5 +130,6 @@ Cursor = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_-]{1,2000}$", descrip
 GroupName = Annotated[str, Path(pattern=r"^[%|a-zA-Z0-9_-]{1,255}$", examples=["orders-billing"])]
 TopicName = Annotated[str, Path(pattern=r"^[%|a-zA-Z0-9_-]{1,255}$", examples=["orders"])]
 TopicFilter = Annotated[str | None, Query(pattern=r"^[%|a-zA-Z0-9_-]{1,255}$", description="only this topic")]
+GroupFilter = Annotated[str | None, Query(pattern=r"^[%|a-zA-Z0-9_-]{1,255}$", description="only this group")]
 ClientId = Annotated[str, Path(min_length=1, max_length=512, examples=["192.0.2.7@4711"])]
 Filter = Annotated[str | None, Query(max_length=512)]

@@ -8,12 +8,13 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from proxy.admin.http.routes.common import Filter, Limit, Operations, Route
+from proxy.admin.http.routes.common import Filter, GroupFilter, Limit, Operations, Route, TopicFilter
 from proxy.operations import events
 from proxy.operations.events import AuditEntry, ProtocolError
 from proxy.operations.merged_tap import Events, TapQuery
 from proxy.operations.paging import DEFAULT_LIMIT
 from proxy.operations.request_tap import EventKind, TapEvent, TapFilter
+from proxy.operations.traffic_history import HistoryQuery, TrafficHistory, read_history
 from proxy.operations.values import ItemList
 
 router = APIRouter(prefix="/v1", tags=["traffic"], route_class=Route)
@@ -71,6 +72,12 @@ def encode(event: TapEvent) -> bytes:
     if comment is not None:
         return comment
     return b"event: %s\ndata: %s\n\n" % (event.kind.encode(), orjson.dumps(event.data))
+
+
+@router.get("/history", summary="The last hour: all traffic by 10 s, or that of a topic or a consumer group by minute")
+async def get_history(operations: Operations, topic: TopicFilter = None, group: GroupFilter = None) -> TrafficHistory:
+    merged = await operations.gather(read_history, HistoryQuery(topic, group))
+    return merged.mark(merged.value.history())
 
 
 @router.get("/errors", summary="Recent protocol errors, the latest first")

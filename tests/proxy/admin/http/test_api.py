@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 async def test_every_route_has_a_description_and_a_unique_operation_id(served: Stage) -> None:
     described = await served.replica.get("/openapi.json")
     names = [operation["operationId"] for path in described["paths"].values() for operation in path.values()]
-    assert len(names) == len(set(names)) == 41
+    assert len(names) == len(set(names)) >= 41
     for path, operations in described["paths"].items():
         for method, operation in operations.items():
             assert operation["tags"], (path, method)

@@ -3,7 +3,9 @@
 from typing import Any
 
 from proxy.admin.live.figures import Figures, RowFigures, SecondFigures
-from proxy.admin.live.traffic_second import Second, percentile
+from proxy.observability.metrics.request_counts import RequestCounts
+from proxy.operations.history.counter_reader import CounterReader
+from proxy.operations.history.second import percentile
 from proxy.operations.snapshots import Entries
 from tests.proxy.operations.observations import observation
 
@@ -40,10 +42,11 @@ def present(*snapshots: Entries[Figures]) -> dict[str, Any]:
 
 
 def second(at: int, *milliseconds: float) -> SecondFigures:
-    made = Second(at)
+    counts = RequestCounts()
+    reader = CounterReader(counts)
     for latency in milliseconds:
-        made.add(observation(seconds=latency / 1000))
-    made.complete()
+        counts.observe(observation(seconds=latency / 1000))
+    made = reader.read(at)
     remoting, grpc = (sums.per_second() for sums in made.protocols.values())
     return SecondFigures(at=at, remoting=remoting, grpc=grpc, latencies=made.latencies)
 

@@ -2,13 +2,11 @@
 
 from heapq import nsmallest
 
-from proxy.admin.live.traffic_second import OTHERS, Sums
+from proxy.operations.history.second import OTHERS, Sums, Table
 
 # Names that have sums; all others share one name.
 MAX_NAMES = 5_000
 
-# Sums of one second by name.
-Table = dict[str, Sums]
 
 
 class NameSums:
