@@ -11,6 +11,7 @@ from enum import IntEnum
 from ipaddress import ip_address
 from pathlib import Path
 
+from proxy.admin.sessions import Sessions
 from proxy.operations.audit import Audit
 from proxy.settings.admin import AdminSettings
 
@@ -198,5 +199,6 @@ class Gatekeeping:
     settings: AdminSettings
     access: Access
     audit: Audit
+    sessions: Sessions = field(default_factory=Sessions)
     requests: Counter[str] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)

@@ -1,20 +1,20 @@
 """Consumer progress: lag, owners of queues, and offset resets."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag
 
-from proxy.operations import operator_channel
+from proxy.operations import operator_channel, reset_preview
 from proxy.operations.broker_settings import resets_by_itself
 from proxy.operations.client_tools import ClientQuestion, ClientRefused, running_info
 from proxy.operations.failures import not_found
 from proxy.operations.groups import members_of
 from proxy.operations.known_groups import check_group
-from proxy.operations.offset_table import QueueOffsets, offset_table, progress
+from proxy.operations.offset_table import QueueKey, QueueOffsets, offset_table, progress
 from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import merge_by_key
@@ -70,21 +70,27 @@ class Ownership(Reply):
     unanswered: list[str] = Field(description="client ids of members that did not answer")
 
 
-class ResetToTime(RequestBody):
+class _ResetOptions(RequestBody):
+    """Options of every reset."""
+
+    dry_run: bool = Field(False, description="only report the offsets that the reset would set")
+
+
+class ResetToTime(_ResetOptions):
     """All queues of a topic: to the first message stored at or after this time."""
 
     topic: Name = Field(examples=["orders"])
     time: datetime = Field(examples=["2026-11-21T08:00:00Z"])
 
 
-class ResetToEnd(RequestBody):
+class ResetToEnd(_ResetOptions):
     """All queues of a topic: to the first message, or after the last."""
 
     topic: Name = Field(examples=["orders"])
     to: Literal["earliest", "latest"]
 
 
-class ResetQueue(RequestBody):
+class ResetQueue(_ResetOptions):
     """One queue: to an offset."""
 
     topic: Name = Field(examples=["orders"])
@@ -106,11 +112,12 @@ Reset = Annotated[
 
 
 class QueueOffset(Answer):
-    """The offset of a group in one queue."""
+    """The offset of a group in one queue after a reset, and before."""
 
     topic: str = Field(examples=["orders"])
     broker: str = Field(examples=["broker-a"])
     queue: int
+    former: int | None = Field(description="the offset before; null: the group had none")
     offset: int
 
 
@@ -118,6 +125,7 @@ class ResetResult(Answer):
     """The offsets of a group after a reset."""
 
     group: str = Field(examples=["orders-billing"])
+    dry_run: bool
     queues: list[QueueOffset]
 
 
@@ -249,24 +257,34 @@ async def reset_offset(services: AdminServices, order: ResetOrder) -> ResetResul
     """Move a group. Raises RemotingError; brokers that have moved it by then do not move it back."""
     core, reset = services.replica.core, order.reset
     fields = {"topic": reset.topic, "group": order.group, "timestamp": str(_END), "isForce": "true"}
+    route = await core.backend.route(reset.topic)
+    brokers = route.brokers
     if isinstance(reset, ResetQueue):
         if not core.backend.has_broker(reset.broker):
             raise not_found(f"there is no broker {reset.broker}")
         await _check_reset(services, reset.broker)
         fields.update(queueId=str(reset.queue), offset=str(reset.offset))
-        brokers: tuple[str, ...] = (reset.broker,)
+        brokers = (reset.broker,)
     else:
         fields["timestamp"] = str(_timestamp(reset))
-        brokers = (await core.backend.route(reset.topic)).brokers
-    code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-    replies = await asyncio.gather(*(operator_channel.ask(core, broker, code, dict(fields)) for broker in brokers))
+    former = await reset_preview.current_offsets(services, order.group, reset.topic, brokers)
+    offsets: Mapping[QueueKey, int]
+    if not reset.dry_run:
+        offsets = await _reset_at(services, brokers, fields)
+    elif isinstance(reset, ResetQueue):
+        offsets = {QueueKey(reset.topic, reset.broker, reset.queue): reset.offset}
+    else:
+        offsets = await reset_preview.target_offsets(services, route, reset.topic, _timestamp(reset))
     queues = [
-        QueueOffset(**key._asdict(), offset=int(offset))
-        for reply in replies
-        for key, offset in offset_table(reply.body)
+        QueueOffset(**key._asdict(), former=former.get(key), offset=offset) for key, offset in sorted(offsets.items())
     ]
-    queues.sort(key=lambda row: (row.topic, row.broker, row.queue))
-    return ResetResult(group=order.group, queues=queues)
+    return ResetResult(group=order.group, dry_run=reset.dry_run, queues=queues)
+
+
+async def _reset_at(services: AdminServices, brokers: Sequence[str], fields: dict[str, str]) -> dict[QueueKey, int]:
+    core, code = services.replica.core, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+    replies = await asyncio.gather(*(operator_channel.ask(core, broker, code, dict(fields)) for broker in brokers))
+    return {key: int(offset) for reply in replies for key, offset in offset_table(reply.body)}
 
 
 async def _check_reset(services: AdminServices, broker: str) -> None:

@@ -58,9 +58,7 @@ class StepSums:
 
     def present(self, whole: bool) -> HistoryStep:
         """Return the figures per second. whole: whether the step is of all traffic."""
-        rates = {
-            name: round(figure / self.seconds, 2) for name, figure in zip(_FIGURES, self.figures, strict=True)
-        }
+        rates = {name: round(figure / self.seconds, 2) for name, figure in zip(_FIGURES, self.figures, strict=True)}
         return HistoryStep(
             start=at(self.at),
             grpc=round(self.grpc / self.seconds, 2) if whole else None,

@@ -67,7 +67,9 @@ class AdminApi:
         """The application, without authentication."""
         from proxy.admin.http import application
 
-        return application.make(self.services)
+        api = application.make(self.services)
+        api.state.gatekeeping = self.gatekeeping
+        return api
 
     def join(self, rpc: WorkerRpc | None) -> None:
         """Become one of several workers; None: stay alone."""

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from proxy.admin.http import description, problems
 from proxy.admin.http.problems import Refused
-from proxy.admin.http.routes import cluster, connections, groups, health, metrics, replica, traffic
+from proxy.admin.http.routes import cluster, connections, groups, health, metrics, replica, session, traffic
 from proxy.admin.http.routes.common import INVALID_REQUEST
 from proxy.admin.live import routes as live
 from proxy.admin.live.figures import LiveFigures, read_figures
@@ -23,6 +23,7 @@ from remoting.errors import RemotingError
 ROUTERS = (
     health.probes,
     health.router,
+    session.router,
     replica.router,
     connections.router,
     connections.client_router,

@@ -17,6 +17,7 @@ Writes are audited.
 """
 TAGS = {
     "health": "Whether clients may be sent here.",
+    "session": "Login of browsers.",
     "replica": "The replica itself: version, configuration, log levels.",
     "connections": "Connections, open and closed.",
     "clients": "Clients of both protocols, and requests to them.",

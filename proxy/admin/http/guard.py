@@ -1,6 +1,6 @@
 """Checks before every request of the API: host, caller, role, origin, size and time.
 
-No route can be reached without a role: reads need READ, all other methods WRITE.
+No route but the login can be reached without a role: reads need READ, all other methods WRITE.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from proxy.admin.access import ANONYMOUS, BadCredentials, Caller, Gatekeeping, R
 from proxy.admin.http import problems
 from proxy.admin.http.problems import Refused
 from proxy.admin.live.pages import FILES
+from proxy.admin.sessions import CSRF_HEADER, is_own
 from proxy.core.health import PATHS
 from proxy.operations import event_log
 from proxy.operations.audit import Write
@@ -31,6 +32,8 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 # Paths that need no role: health, and the files of the live page, which hold no figures.
 _OPEN = frozenset((*PATHS, *FILES))
+# Login and logout: every caller may ask for a session, whose credential is checked there. Its body is a secret.
+_SESSION = "/v1/session"
 # HEAD is not served for streams: their response never ends.
 _STREAMS = frozenset(("/v1/tap",))
 # Limits on a write's body in the audit: bytes, and brackets, since JSON nested too deeply cannot be encoded.
@@ -59,7 +62,8 @@ class Guard:
                 self._check_host(request)
             if request.path not in _OPEN:
                 caller = self._caller(request)
-                self._check_role(request, caller)
+                if request.path != _SESSION:
+                    self._check_role(request, caller)
                 self._check_origin(request)
                 body = await self._body(request, receive)
                 scope.setdefault("state", {})["caller"] = caller
@@ -120,9 +124,18 @@ class Guard:
     def _caller(self, request: "_Request") -> Caller:
         client = request.scope.get("client")
         subject = request.scope.get("state", {}).get("subject")
+        headers = request.headers
+        session = None if "authorization" in headers else self._gatekeeping.sessions.find(headers)
+        if session is not None:
+            if request.method not in _SAFE and not is_own(session, headers):
+                self._refuse("csrf", Refused(403, f"writes with a session need its token in {CSRF_HEADER}"))
+            headers = {**headers, "authorization": session.authorization}
         try:
-            caller = self._gatekeeping.access.caller(client[0] if client else "", request.headers, subject)
+            caller = self._gatekeeping.access.caller(client[0] if client else "", headers, subject)
         except BadCredentials:
+            if session is not None:
+                # The token has been withdrawn since.
+                self._gatekeeping.sessions.close(headers)
             self._refuse("credentials", Refused(401, "the token is unknown", {"WWW-Authenticate": _CHALLENGE_WRONG}))
         return caller
 
@@ -181,7 +194,7 @@ class Guard:
                 request.method,
                 request.path,
                 request.scope.get("query_string", b"").decode("ascii", "replace"),
-                _audited(body),
+                None if request.path == _SESSION else _audited(body),
                 status,
             ),
             unauthenticated=status == 401,

@@ -8,7 +8,6 @@ from proxy.operations.history.second import OTHERS, Sums, Table
 MAX_NAMES = 5_000
 
 
-
 class NameSums:
     """Sums by name over the tables that were added and not yet removed."""
 

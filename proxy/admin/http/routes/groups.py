@@ -5,8 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from proxy.admin.http.routes.common import Cursor, GroupName, Limit, Operations, Route, TopicFilter
-from proxy.operations import consumer_progress, dead_letters, groups
+from proxy.operations import consumer_progress, dead_letter_purge, dead_letters, groups
 from proxy.operations.consumer_progress import Lag, LagQuery, Ownership, OwnershipQuery, Reset, ResetOrder, ResetResult
+from proxy.operations.dead_letter_purge import Purged
 from proxy.operations.dead_letters import DeadLetter, DeadLetterQuery, Resend, ResendOrder, Resent
 from proxy.operations.group_survey import GroupState
 from proxy.operations.groups import ConsumerGroup, ConsumerGroupSummary, GroupEntry, GroupSummary, ProducerGroup
@@ -115,3 +116,10 @@ async def resend_dead_letters(operations: Operations, group: GroupName, resend: 
     holders = (await operations.gather(dead_letters.find_grpc_holders, group)).value.workers
     order = ResendOrder(group, resend)
     return ItemList(items=await operations.run(dead_letters.resend, order, next(iter(holders), None)))
+
+
+@router.delete(
+    "/consumer-groups/{group}/dead-letters", tags=["operations"], summary="Delete all dead letters of a group"
+)
+async def purge_dead_letters(operations: Operations, group: GroupName) -> Purged:
+    return await operations.run(dead_letter_purge.purge, group)

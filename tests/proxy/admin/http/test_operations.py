@@ -125,7 +125,13 @@ async def test_drain_sends_clients_away_until_resume(own: Stage) -> None:
     ],
 )
 async def test_reset_offset_moves_a_group(own: Stage, body: dict[str, Any], offsets: dict[int, int]) -> None:
-    reply = await own.replica.post(f"/v1/consumer-groups/{GROUP}/reset-offset", {"topic": own.topic, **body})
+    path = f"/v1/consumer-groups/{GROUP}/reset-offset"
+    before = (await own.replica.get(f"/v1/consumer-groups/{GROUP}/lag", topic=own.topic))["queues"]
+    preview = await own.replica.post(path, {"topic": own.topic, "dry_run": True, **body})
+    assert {row["queue"]: row["offset"] for row in preview["queues"]} == offsets
+    assert (await own.replica.get(f"/v1/consumer-groups/{GROUP}/lag", topic=own.topic))["queues"] == before
+    reply = await own.replica.post(path, {"topic": own.topic, **body})
+    assert reply == {**preview, "dry_run": False}
     assert {row["queue"]: row["offset"] for row in reply["queues"]} == offsets
     lag = await own.replica.get(f"/v1/consumer-groups/{GROUP}/lag", topic=own.topic)
     assert {row["queue"]: row["consumed"] for row in lag["queues"] if row["queue"] in offsets} == offsets
@@ -145,6 +151,32 @@ async def test_reset_offset_of_an_unknown_target_is_refused(own: Stage, body: di
     answer = await own.replica.write.post(f"/v1/consumer-groups/{GROUP}/reset-offset", json=body)
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_dead_letters_are_purged(own: Stage) -> None:
+    path = f"/v1/consumer-groups/{GROUP}/dead-letters"
+    assert len((await own.replica.get(path))["items"]) == 1
+    for brokers in (["broker-a"], []):
+        answer = await own.replica.write.delete(path)
+        assert (answer.status_code, answer.json()) == (200, {"group": GROUP, "brokers": brokers})
+        assert (await own.replica.get(path))["items"] == []
+    assert (await own.replica.read.delete(path)).status_code == 401
+    assert (await own.replica.write.delete("/v1/consumer-groups/nobody/dead-letters")).status_code == 404
+
+
+async def test_history_holds_the_traffic_of_the_last_hour(own: Stage) -> None:
+    async with asyncio.timeout(30):
+        while not (history := await own.replica.get("/v1/history", topic=own.topic))["items"]:
+            await asyncio.sleep(0.2)
+        while not any(step["sent"] for step in history["items"]):
+            await own.remoting.send(own.topic, b"again")
+            await asyncio.sleep(0.5)
+            history = await own.replica.get("/v1/history", topic=own.topic)
+    assert history["step_seconds"] == 60
+    whole = await own.replica.get("/v1/history")
+    assert whole["step_seconds"] == 10
+    assert any(step["requests"] and step["p99"] for step in whole["items"])
+    assert (await own.replica.get("/v1/history", group="nobody"))["items"][0]["requests"] == 0
 
 
 async def test_dead_letter_is_resent_to_a_remoting_group(own: Stage) -> None:

@@ -14,6 +14,7 @@ from playwright.async_api import Page, async_playwright, expect
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, send_fields, v2
 from tests.proxy.admin.http.replicas import READ, Replica, replica
+from tests.proxy.operations.observations import observation
 
 pytestmark = [pytest.mark.anyio, pytest.mark.external]
 
@@ -119,12 +120,11 @@ async def test_page_shows_that_the_replica_does_not_answer(tmp_path: Path) -> No
 
 
 async def test_page_shows_the_busiest_of_thousands_of_topics(tmp_path: Path) -> None:
-    async with replica(tmp_path) as served, Client(served.address) as client, browsing() as page:
+    async with replica(tmp_path) as served, browsing() as page:
         await page.goto(str(served.app.admin.url))
         await expect(page.locator("#state")).to_have_text("ready")
         for number in range(5_000):
-            fields = {"consumerGroup": "g", "topic": f"topic-{number}", "queueId": 0}
-            await client.ask(RequestCode.GET_MAX_OFFSET, client.named(fields))
+            served.app.metrics.observe(observation(topic=f"topic-{number}"))
         await expect(page.locator("#t-topics tbody tr")).to_have_count(40)
         answer = await served.read.get("/v1/live")
         assert len(answer.content) < 50_000

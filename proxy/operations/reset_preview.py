@@ -1,0 +1,58 @@
+"""The effect of an offset reset, computed without moving the group."""
+
+import asyncio
+from collections.abc import Mapping
+
+from proxy.operations import operator_channel, stored_messages
+from proxy.operations.offset_table import QueueKey, progress
+from proxy.operations.services import AdminServices
+from remoting.codes import RequestCode
+from remoting.errors import RemotingError
+from remoting.routes import TopicRoute
+
+# Queues that are asked at the same time.
+_MAX_CONCURRENT = 16
+
+
+async def current_offsets(
+    services: AdminServices, group: str, topic: str, brokers: tuple[str, ...]
+) -> dict[QueueKey, int]:
+    """Return the offsets of a group in a topic; queues of brokers without an answer are left out."""
+    fields = {"consumerGroup": group, "topic": topic}
+    code = RequestCode.GET_CONSUME_STATS
+    core = services.replica.core
+    replies = await asyncio.gather(
+        *(operator_channel.ask(core, broker, code, dict(fields)) for broker in brokers), return_exceptions=True
+    )
+    offsets = {}
+    for reply in replies:
+        if isinstance(reply, RemotingError):
+            continue
+        if isinstance(reply, BaseException):
+            raise reply
+        offsets.update({row.key: row.consumed for row in progress(reply.body)})
+    return offsets
+
+
+async def target_offsets(
+    services: AdminServices, route: TopicRoute, topic: str, timestamp: int
+) -> Mapping[QueueKey, int]:
+    """Return the offset of each queue to which a reset to this time would move a group.
+
+    timestamp: ms since 1970; 0: the first message; -1: after the last. Raises RemotingError.
+    """
+    limit = asyncio.Semaphore(_MAX_CONCURRENT)
+    keys = [QueueKey(topic, queues.broker, number) for queues in route.queues for number in range(queues.readable)]
+
+    async def look(key: QueueKey) -> int:
+        async with limit:
+            first, end = await stored_messages.bounds(services.replica, key.broker, topic, key.queue)
+            if timestamp <= 0:
+                return first if timestamp == 0 else end
+            fields = {"topic": topic, "queueId": str(key.queue), "timestamp": str(timestamp)}
+            code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+            reply = await operator_channel.ask(services.replica.core, key.broker, code, fields)
+            return min(max(int(reply.fields.get("offset", "0")), first), end)
+
+    offsets = await asyncio.gather(*map(look, keys))
+    return dict(zip(keys, offsets, strict=True))
