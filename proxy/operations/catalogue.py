@@ -4,6 +4,7 @@ from typing import Any
 
 from proxy.operations import (
     brokers,
+    browsing,
     client_tools,
     clients,
     connections,
@@ -13,6 +14,7 @@ from proxy.operations import (
     deliveries,
     events,
     groups,
+    message_journey,
     replica_state,
     request_table,
     topics,
@@ -22,6 +24,7 @@ from proxy.operations.operation import Operation
 
 _MODULES = (
     brokers,
+    browsing,
     client_tools,
     clients,
     connections,
@@ -31,6 +34,7 @@ _MODULES = (
     deliveries,
     events,
     groups,
+    message_journey,
     replica_state,
     request_table,
     topics,

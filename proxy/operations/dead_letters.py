@@ -2,48 +2,23 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from pydantic import Field
 
-from proxy.core.client_registry import Role
-from proxy.operations import operator_channel, stored_messages
-from proxy.operations.broker_settings import reads_old_retry_topics
+from proxy.operations import resending, stored_messages
 from proxy.operations.known_groups import check_group
+from proxy.operations.message_lookup import unique_matches
 from proxy.operations.operation import BULK_TIMEOUT, operation
 from proxy.operations.replica import Replica
+from proxy.operations.resending import Target, origin, send_again, target_topic
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import Holders
 from proxy.operations.values import Answer, RequestBody, Text, at_milliseconds
-from remoting import messages, properties, send_message
-from remoting.codes import RequestCode
+from remoting import properties
 from remoting.errors import RemotingError, TopicNotExist
 from remoting.ids import OffsetMessageId
 from remoting.messages import StoredMessage
-from remoting.names import DLQ_PREFIX, RETRY_PREFIX
-
-# Producer group of resent messages (MixAll.CLIENT_INNER_PRODUCER_GROUP).
-_PRODUCER = "CLIENT_INNER_PRODUCER"
-# With this field brokers search by unique message id (MixAll.UNIQUE_MSG_QUERY_FLAG).
-_BY_ID = "_UNIQUE_KEY_QUERY"
-# A timestamp after all messages; brokers add to it.
-_MAX_TIMESTAMP = 2**62
-# Properties of a message that describe its former deliveries.
-_DELIVERY_PROPERTIES = (
-    properties.POP_CK,
-    properties.FIRST_POP_TIME,
-    properties.RECONSUME_TIME,
-    properties.DELAY_TIME_LEVEL,
-    properties.REAL_TOPIC,
-    properties.REAL_QUEUE_ID,
-    properties.TIMER_DELIVER_MS,
-    properties.TIMER_DELAY_MS,
-    properties.TIMER_DELAY_SEC,
-    properties.TIMER_OUT_MS,
-    properties.TRANSACTION_PREPARED,
-)
-
-Target = Literal["auto", "retry", "pop_retry", "topic"]
+from remoting.names import DLQ_PREFIX
 
 
 class DeadLetter(Answer):
@@ -136,7 +111,7 @@ async def _tail(replica: Replica, topic: str, broker: str, queue: int, count: in
 def _described(message: StoredMessage, broker: str, group: str) -> DeadLetter:
     return DeadLetter(
         message_id=_id(message),
-        topic=_origin(message, group),
+        topic=origin(message, group),
         tag=message.get(properties.TAGS),
         broker=broker,
         queue=message.queue_id,
@@ -154,27 +129,6 @@ def _id(message: StoredMessage) -> str:
     )
 
 
-def _origin(message: StoredMessage, group: str) -> str:
-    """Return the topic that a message was first sent to.
-
-    In a retried message of a consumer that pulls, brokers store it as a property; in a popped one, the retry topic.
-    """
-    topic = _stored_origin(message)
-    for prefix in _pop_retry_prefixes(group):
-        if topic.startswith(prefix):
-            return topic.removeprefix(prefix)
-    return topic
-
-
-def _stored_origin(message: StoredMessage) -> str:
-    return message.get(properties.RETRY_TOPIC) or message.get(properties.DLQ_ORIGIN_TOPIC) or message.topic
-
-
-def _pop_retry_prefixes(group: str) -> tuple[str, str]:
-    """Return the prefixes of a group's pop retry topics: the default one, and that of enableRetryTopicV2."""
-    return f"{RETRY_PREFIX}{group}_", f"{RETRY_PREFIX}{group}+"
-
-
 @operation("dead_letters.resend", timeout=BULK_TIMEOUT, merged=False, writes=True)
 async def resend(services: AdminServices, order: ResendOrder) -> list[Resent]:
     """Send dead letters again, one after the other. Raises RemotingError (TopicNotExist: there are none)."""
@@ -189,12 +143,7 @@ async def resend(services: AdminServices, order: ResendOrder) -> list[Resent]:
 @operation("dead_letters.grpc_holders")
 async def find_grpc_holders(services: AdminServices, group: str) -> Holders:
     """Return this worker if it has gRPC members of the group: they determine the target of `auto`."""
-    return Holders([services.workers.number] if _has_grpc_members(services.replica, group) else [])
-
-
-def _has_grpc_members(replica: Replica, group: str) -> bool:
-    members = replica.registry.members(Role.CONSUMER, group)
-    return any(member.channel is not None and member.channel.protocol == "grpc" for member in members)
+    return Holders([services.workers.number] if resending.has_grpc_members(services.replica, group) else [])
 
 
 async def _resend(replica: Replica, group: str, brokers: tuple[str, ...], message_id: str, to: Target) -> Resent:
@@ -202,8 +151,8 @@ async def _resend(replica: Replica, group: str, brokers: tuple[str, ...], messag
         for broker in brokers:
             message = await _look_up(replica, group, broker, message_id)
             if message is not None:
-                topic = await _target(replica, group, broker, message, to)
-                await _send(replica, broker, topic, message, _origin(message, group))
+                topic = await target_topic(replica, group, broker, message, to)
+                await send_again(replica, broker, topic, message, origin(message, group))
                 return Resent(message_id=message_id, sent=True, topic=topic, text="")
     except RemotingError as error:
         return Resent(message_id=message_id, sent=False, topic=None, text=str(error))
@@ -211,53 +160,5 @@ async def _resend(replica: Replica, group: str, brokers: tuple[str, ...], messag
 
 
 async def _look_up(replica: Replica, group: str, broker: str, message_id: str) -> StoredMessage | None:
-    fields = {
-        "topic": DLQ_PREFIX + group,
-        "key": message_id,
-        "maxNum": "32",
-        "beginTimestamp": "0",
-        "endTimestamp": str(_MAX_TIMESTAMP),
-        _BY_ID: "true",
-    }
-    reply = await stored_messages.ask(replica, broker, RequestCode.QUERY_MESSAGE, fields)
-    found = [] if reply is None else messages.decode_messages(reply.body)
-    # Brokers search by a hash of the id.
-    exact = [message for message in found if message.get(properties.UNIQ_CLIENT_MESSAGE_ID) == message_id]
-    return max(exact, key=lambda message: message.store_timestamp, default=None)
-
-
-async def _target(replica: Replica, group: str, broker: str, message: StoredMessage, to: Target) -> str:
-    if to == "topic":
-        return _origin(message, group)
-    if to == "pop_retry" or (to == "auto" and _pops(replica, group, message)):
-        # Topics of enableRetryTopicV2 have a `+` in their names, and brokers reject messages to such names.
-        if not await reads_old_retry_topics(replica, broker):
-            raise RemotingError(
-                f"the broker {broker} accepts no messages to its pop retry topics "
-                "(enableRetryTopicV2 without retrieveMessageFromPopRetryTopicV1): resend to the topic"
-            )
-        return f"{RETRY_PREFIX}{group}_{_origin(message, group)}"
-    return RETRY_PREFIX + group
-
-
-def _pops(replica: Replica, group: str, message: StoredMessage) -> bool:
-    """Return whether the message's consumers pop, as far as is known."""
-    return _stored_origin(message).startswith(_pop_retry_prefixes(group)) or _has_grpc_members(replica, group)
-
-
-async def _send(replica: Replica, broker: str, topic: str, message: StoredMessage, origin: str) -> None:
-    kept = {name: value for name, value in message.property_map.items() if name not in _DELIVERY_PROPERTIES}
-    # Consumers of a retry topic restore the original topic from it.
-    kept[properties.RETRY_TOPIC] = origin
-    fields = send_message.send_fields(
-        producer_group=_PRODUCER,
-        topic=topic,
-        queue_id=0,
-        broker=broker,
-        default_topic_queues=1,
-        sys_flag=message.sys_flag,
-        born_timestamp=message.born_timestamp,
-        flag=message.flag,
-        properties=properties.encode(kept),
-    )
-    await operator_channel.ask(replica.core, broker, RequestCode.SEND_MESSAGE_V2, fields, message.body)
+    found = await unique_matches(replica, broker, DLQ_PREFIX + group, message_id)
+    return max(found, key=lambda message: message.store_timestamp, default=None)

@@ -45,6 +45,17 @@ async def pull(
     replica: Replica, broker: str, topic: str, queue: int, offset: int, count: int = _MAX_PULL
 ) -> list[StoredMessage]:
     """Return up to `count` messages from an offset on; none if there are none. Raises RemotingError."""
+    stored, _ = await read(replica, broker, topic, queue, offset, count)
+    return stored
+
+
+async def read(
+    replica: Replica, broker: str, topic: str, queue: int, offset: int, count: int = _MAX_PULL
+) -> tuple[list[StoredMessage], int]:
+    """Return up to `count` messages from an offset on, and the offset at which to continue. Raises RemotingError.
+
+    Without messages, and nowhere to continue, the offset is the given one.
+    """
     fields = {
         "topic": topic,
         "queueId": str(queue),
@@ -59,4 +70,6 @@ async def pull(
         "expressionType": "TAG",
     }
     reply = await ask(replica, broker, RequestCode.PULL_MESSAGE, fields)
-    return [] if reply is None else messages.decode_messages(reply.body)
+    if reply is None:
+        return [], offset
+    return messages.decode_messages(reply.body), int(reply.fields.get("nextBeginOffset", offset))

@@ -33,6 +33,7 @@ def _token(text: str) -> str:
 Token = Annotated[str, AfterValidator(_token)]
 # Only `;` separates: distinguished names contain commas.
 Texts = Annotated[list[str], BeforeValidator(split_list(";")), NoDecode]
+Paths = Annotated[list[Path], BeforeValidator(split_list(";")), NoDecode]
 
 
 class AdminSettings(SettingsTable):
@@ -57,6 +58,14 @@ class AdminSettings(SettingsTable):
     )
     hosts: Texts = Field(
         [], description="accepted host names of requests, in addition to IP addresses, localhost and the host name"
+    )
+    contents: Literal["read", "write", "off"] = Field(
+        "write",
+        description="permission that reading bodies, keys and properties of messages needs: read or write; "
+        "off: nobody reads them",
+    )
+    descriptors: Paths = Field(
+        [], description="files with protobuf descriptor sets (protoc --include_imports), for bodies of messages"
     )
     certificate: Path | None = Field(None, description="PEM file with the certificate chain; default: no TLS")
     key: Path | None = Field(None, description="PEM file with the private key")

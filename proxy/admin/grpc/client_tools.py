@@ -5,11 +5,11 @@ from typing import Any, TypeVar
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
-from proxy.admin.grpc import answers, lookup
+from proxy.admin.grpc import answers
 from proxy.admin.grpc.groups import everywhere, here
 from proxy.core.client_registry import Role
 from proxy.core.handlers.tools import query_client
-from proxy.operations import client_tools, operator_channel
+from proxy.operations import client_tools, message_lookup, operator_channel
 from proxy.operations.client_tools import ClientQuestion, ClientRefused, Verification, VerifyOrder
 from proxy.operations.services import AdminServices
 from remoting import fastjson
@@ -42,7 +42,7 @@ async def verify_message(services: AdminServices, request: pb.VerifyMessageReque
     """
     client_id, topic = _client_id(request.client_id), answers.topic(request.topic)
     group = await _group(services, request.group, client_id)
-    message = await lookup.by_id(services, topic, request.message_id) if request.message_id else None
+    message = await message_lookup.by_id(services, topic, request.message_id) if request.message_id else None
     if message is None:
         raise Refused(Code.MESSAGE_NOT_FOUND, f"topic {topic} has no message {request.message_id[:80]}")
     wanted = Verification(group=group, topic=topic, broker=message.broker, message_id=message.offset_id)

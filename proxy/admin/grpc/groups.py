@@ -9,11 +9,11 @@ from grpc_gateway.message_decoding import timestamp
 from protocol_negotiation.peer import HostPort
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, FilterExpression, Resource
-from proxy.admin.grpc import answers, brokers
+from proxy.admin.grpc import answers
 from proxy.core import client_registry
 from proxy.core.client_registry import Role
 from proxy.core.handlers.groups import consumer_connections
-from proxy.operations import operator_channel
+from proxy.operations import broker_requests, operator_channel
 from proxy.operations.groups import skew
 from proxy.operations.operation import operation
 from proxy.operations.services import AdminServices
@@ -172,7 +172,7 @@ async def _connections(services: AdminServices, name: str) -> dict[str, Any]:
     code = RequestCode.GET_CONSUMER_CONNECTION_LIST
     try:
         reply = await operator_channel.handle(
-            services.replica.core, consumer_connections, code, {"consumerGroup": name}, timeout=brokers.TIMEOUT
+            services.replica.core, consumer_connections, code, {"consumerGroup": name}, timeout=broker_requests.TIMEOUT
         )
         return load_object(reply.body) if reply.code == 0 else {}
     except (RemotingError, TimeoutError):
@@ -244,7 +244,7 @@ def _ip(address: str) -> str:
 
 async def groups_of(services: AdminServices, topic: str) -> list[str]:
     """Return groups that subscribe to a topic, or have consumed it. Raises RemotingError."""
-    asked = await brokers.ask_each(
+    asked = await broker_requests.ask_each(
         services,
         (await services.replica.core.backend.route(topic)).brokers,
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
@@ -257,7 +257,7 @@ async def groups_of(services: AdminServices, topic: str) -> list[str]:
 
 async def topics_of(services: AdminServices, group: str) -> list[str]:
     """Return topics that a group has consumed, without its retry topics. Raises RemotingError."""
-    asked = await brokers.ask_each(
+    asked = await broker_requests.ask_each(
         services, await services.replica.core.backend.brokers(), RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}
     )
     told = {str(name) for reply in asked.replies.values() for name in load_object(reply.body).get("topicList") or ()}

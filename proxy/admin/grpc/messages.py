@@ -10,9 +10,10 @@ from grpc_gateway.message_decoding import from_stored
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message
-from proxy.admin.grpc import answers, lookup
-from proxy.admin.grpc.lookup import EVER, Found
+from proxy.admin.grpc import answers
 from proxy.admin.grpc.scan import Cursor, Range, Scan
+from proxy.operations import message_lookup
+from proxy.operations.message_lookup import EVER, Found
 from proxy.operations.services import AdminServices
 
 _DEFAULT, _MAX = 32, 1_000
@@ -34,11 +35,11 @@ async def query_message(services: AdminServices, request: pb.ListMessageRequest)
     if key is not None and not getattr(request, key):
         raise Refused(Code.BAD_REQUEST, f"{key} is empty")
     if key == "message_id":
-        one = await lookup.by_id(services, topic, request.message_id)
+        one = await message_lookup.by_id(services, topic, request.message_id)
         return _listed([] if one is None else [_shown(one)])
     if key == "message_key":
         begin, end = _times(request)
-        found = await lookup.by_key(services, topic, request.message_key, begin, end)
+        found = await message_lookup.by_key(services, topic, request.message_key, begin, end)
         return _listed(_fitting(_page(found, request)))
     return await _scan(services, topic, request)
 

@@ -10,9 +10,9 @@ from typing import Any
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
-from proxy.admin.grpc import answers, brokers, groups
-from proxy.admin.grpc.brokers import Answers
-from proxy.operations import consumer_progress, offset_table
+from proxy.admin.grpc import answers, groups
+from proxy.operations import broker_requests, consumer_progress, offset_table
+from proxy.operations.broker_requests import Answers
 from proxy.operations.consumer_progress import ResetOrder, ResetToTime
 from proxy.operations.offset_table import QueueOffsets
 from proxy.operations.services import AdminServices
@@ -75,13 +75,13 @@ async def _stats(services: AdminServices, group: str, topics: list[str]) -> list
     names = await services.replica.core.backend.brokers()
     code = RequestCode.GET_CONSUME_STATS
     if not topics:
-        return [await brokers.ask_each(services, names, code, {"consumerGroup": group})]
+        return [await broker_requests.ask_each(services, names, code, {"consumerGroup": group})]
     for topic in topics:
         # Statistics omit topics that do not exist.
         await services.replica.core.backend.route(topic)
     wanted = [name for topic in topics for name in (topic, *_retry_topics(topic, group))]
     asked = (
-        brokers.ask_each(
+        broker_requests.ask_each(
             services, names, code, {"consumerGroup": group, "topic": name}, (ResponseCode.TOPIC_NOT_EXIST,)
         )
         for name in wanted
@@ -161,7 +161,7 @@ async def _spans(
 ) -> tuple[list[pb.QueryTimeSpanResponse.QueueTimeSpan], tuple[str, ...]]:
     route = await services.replica.core.backend.route(topic)
     fields = {"topic": topic, "group": group}
-    asked = await brokers.ask_each(services, route.brokers, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
+    asked = await broker_requests.ask_each(services, route.brokers, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
     rows = [row for reply in asked.replies.values() for row in load_object(reply.body).get("consumeTimeSpanSet") or ()]
     return sorted(
         map(_span, rows), key=lambda span: (span.message_queue.broker.name, span.message_queue.id)

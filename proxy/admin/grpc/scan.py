@@ -10,8 +10,8 @@ import orjson
 
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from proxy.admin.grpc import brokers
-from proxy.admin.grpc.lookup import Found
+from proxy.operations import broker_requests
+from proxy.operations.message_lookup import Found
 from proxy.operations.operator_channel import BrokerRefused
 from proxy.operations.services import AdminServices
 from remoting import messages, properties
@@ -124,7 +124,7 @@ class Scan:
 
     async def _ask(self, broker: str, code: RequestCode, fields: dict[str, str]) -> int:
         self._asked += 1
-        return int((await brokers.ask(self._services, broker, code, dict(fields))).fields.get("offset", "0"))
+        return int((await broker_requests.ask(self._services, broker, code, dict(fields))).fields.get("offset", "0"))
 
     async def _pull(self, broker: str, where: dict[str, str], offset: int) -> tuple[list[StoredMessage], int]:
         """Return messages from an offset on, and the next offset."""
@@ -141,7 +141,7 @@ class Scan:
             "expressionType": "TAG",
         }
         self._asked += 1
-        reply = await brokers.request(self._services, broker, RequestCode.PULL_MESSAGE, fields)
+        reply = await broker_requests.request(self._services, broker, RequestCode.PULL_MESSAGE, fields)
         if reply.code not in (ResponseCode.SUCCESS, *_NOTHING):
             raise BrokerRefused(broker, reply.code, reply.remark)
         found = messages.decode_messages(reply.body) if reply.code == ResponseCode.SUCCESS else []

@@ -9,8 +9,9 @@ import orjson
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterType, Resource, Status
-from proxy.admin.grpc import answers, brokers, groups
+from proxy.admin.grpc import answers, groups
 from proxy.admin.grpc.groups import Group
+from proxy.operations import broker_requests
 from proxy.operations.services import AdminServices
 from remoting.codes import RequestCode
 from remoting.fastjson import load_object
@@ -131,7 +132,7 @@ async def delete_subscription(
 async def _remove(
     services: AdminServices, broker: str, group: str, topic: str, request: pb.DeleteSubscriptionRequest
 ) -> bool:
-    reply = await brokers.ask(services, broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
+    reply = await broker_requests.ask(services, broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
     config = load_object(reply.body)
     known = config.get("subscriptionDataSet") or []
     kept = [item for item in known if not _fits(item, topic, request)]
@@ -139,7 +140,7 @@ async def _remove(
         return False
     # An update changes only the attributes that it contains.
     changed = orjson.dumps({**config, "subscriptionDataSet": kept, "attributes": {}})
-    await brokers.ask(services, broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, changed)
+    await broker_requests.ask(services, broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, changed)
     return True
 
 

@@ -4,8 +4,8 @@ import orjson
 
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import MessageType
-from proxy.admin.grpc import answers, brokers
-from proxy.operations import topics
+from proxy.admin.grpc import answers
+from proxy.operations import broker_requests, topics
 from proxy.operations.services import AdminServices
 from remoting.codes import RequestCode
 from remoting.fastjson import load_object
@@ -31,7 +31,7 @@ async def describe_topic_status(
     """
     name = answers.topic(request.topic)
     detail = await topics.get_topic(services, name)
-    asked = await brokers.ask_each(
+    asked = await broker_requests.ask_each(
         services, [row.broker for row in detail.brokers], RequestCode.GET_TOPIC_CONFIG, {"topic": name}
     )
     attributes = [load_object(reply.body).get("attributes") or {} for reply in asked.replies.values()]

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from proxy.admin.http import description, problems
 from proxy.admin.http.problems import Refused
-from proxy.admin.http.routes import cluster, connections, groups, health, metrics, replica, session, traffic
+from proxy.admin.http.routes import cluster, connections, groups, health, messages, metrics, replica, session, traffic
 from proxy.admin.http.routes.common import INVALID_REQUEST
 from proxy.admin.live import routes as live
 from proxy.admin.live.figures import LiveFigures, read_figures
@@ -29,6 +29,7 @@ ROUTERS = (
     connections.client_router,
     groups.router,
     cluster.router,
+    messages.router,
     traffic.router,
     metrics.router,
     live.router,

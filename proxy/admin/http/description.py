@@ -23,6 +23,7 @@ TAGS = {
     "clients": "Clients of both protocols, and requests to them.",
     "groups": "Producer and consumer groups: members, skew, lag, owners, dead letters.",
     "cluster": "Behind the replica: topics, brokers, name servers.",
+    "messages": "Stored messages. Bodies, keys and properties need the permission of `admin.contents`.",
     "traffic": "Requests and protocol errors.",
     "metrics": "For Prometheus, and in the form of Envoy's statistics.",
     "operations": "Writes.",

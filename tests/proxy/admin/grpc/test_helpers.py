@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from proxy.admin.grpc import brokers
 from proxy.admin.grpc.errors import is_unexpected, status_of
 from proxy.admin.grpc.throughput import Throughput
+from proxy.operations import broker_requests
 from proxy.operations.client_tools import ClientRefused
 from proxy.operations.operator_channel import BrokerRefused
 from remoting import command as commands
@@ -33,9 +33,9 @@ def replica(**answers: int | RemotingError) -> Any:
     return SimpleNamespace(replica=SimpleNamespace(core=SimpleNamespace(backend=backend)))
 
 
-async def ask(app: Any) -> brokers.Answers:
+async def ask(app: Any) -> broker_requests.Answers:
     names, nothing = ("a", "b", "c"), (ResponseCode.QUERY_NOT_FOUND,)
-    return await brokers.ask_each(app, names, RequestCode.QUERY_MESSAGE, {}, nothing)
+    return await broker_requests.ask_each(app, names, RequestCode.QUERY_MESSAGE, {}, nothing)
 
 
 async def test_ask_each_reports_failed_brokers_and_skips_empty_ones() -> None:
@@ -48,7 +48,7 @@ async def test_ask_each_without_replies_raises_the_first_error() -> None:
     with pytest.raises(BrokerRefused, match="the broker a answered 1"):
         await ask(replica(a=1, b=ServiceUnavailable("gone"), c=1))
     with pytest.raises(ServiceUnavailable, match="no broker is known"):
-        await brokers.ask_each(replica(), (), RequestCode.QUERY_MESSAGE, {})
+        await broker_requests.ask_each(replica(), (), RequestCode.QUERY_MESSAGE, {})
 
 
 @pytest.mark.parametrize(

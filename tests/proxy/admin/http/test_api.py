@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 async def test_every_route_has_a_description_and_a_unique_operation_id(served: Stage) -> None:
     described = await served.replica.get("/openapi.json")
     names = [operation["operationId"] for path in described["paths"].values() for operation in path.values()]
-    assert len(names) == len(set(names)) >= 41
+    assert len(names) == len(set(names)) >= 45
     for path, operations in described["paths"].items():
         for method, operation in operations.items():
             assert operation["tags"], (path, method)
@@ -31,7 +31,7 @@ async def test_local_reads_need_no_token_and_writes_do(served: Stage) -> None:
         for method in operations:
             if method == "get":
                 continue
-            url = path.format(number=1, logger="gantry", group="g", client_id="c")
+            url = path.format(number=1, logger="gantry", group="g", client_id="c", topic="t", message_id="m")
             answer = await served.replica.read.request(method, url, json={})
             assert answer.status_code == 401, url
             assert answer.headers["www-authenticate"] == 'Bearer realm="gantry"'

@@ -6,36 +6,45 @@ from pathlib import Path
 
 import pytest
 
-from tests.proxy.admin.http.replicas import WRITE, Stage
+from tests.proxy.admin.http.replicas import UNIQUE_ID, WRITE, Stage
 
 pytestmark = pytest.mark.anyio
 
 _EXAMPLES = 12
 # Seconds; an idle machine needs a fraction of that.
-_LONGEST = 100
+_LONGEST = 200
 _CONFIGURATION = """
 [[operations]]
 include-name = "GET /v1/tap"
 # A stream ends only on request.
-parameters = { "query.seconds" = 0.05 }
+parameters = {{ "query.seconds" = 0.05 }}
 
 [[operations]]
 include-path-regex = "/consumer-groups/"
-parameters = { "path.group" = "billing" }
+parameters = {{ "path.group" = "billing" }}
 
 [[operations]]
 include-path-regex = "/producer-groups/"
-parameters = { "path.group" = "shop" }
+parameters = {{ "path.group" = "shop" }}
+
+[[operations]]
+include-path-regex = "/messages/"
+parameters = {{ "path.topic" = "{topic}", "path.message_id" = "{message}" }}
+
+[[operations]]
+include-path-regex = "/messages"
+# Parameters that exclude each other, SQL, and forms of a body that it does not have.
+checks = {{ positive_data_acceptance = {{ expected-statuses = ["2xx", "404", "409", "422"] }} }}
 
 [[operations]]
 include-path-regex = "/clients/"
-parameters = { "path.client_id" = "192.0.2.7@4711", "query.group" = "billing" }
+parameters = {{ "path.client_id" = "192.0.2.7@4711", "query.group" = "billing" }}
 """
 
 
 @pytest.mark.timeout(_LONGEST + 20)
 async def test_schemathesis_finds_no_violation_of_the_description(served: Stage, tmp_path: Path) -> None:
-    (tmp_path / "schemathesis.toml").write_text(_CONFIGURATION)
+    (tmp_path / "schemathesis.toml").write_text(_CONFIGURATION.format(topic=served.topic, message=UNIQUE_ID))
     run = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("schemathesis"),
         *("--config-file", str(tmp_path / "schemathesis.toml")),
@@ -57,4 +66,6 @@ async def test_schemathesis_finds_no_violation_of_the_description(served: Stage,
         run.kill()
         output, _ = await run.communicate()
     assert run.returncode == 0, output.decode()
-    assert b"Operations:       41 selected / 41 total" in output
+    described = await served.replica.get("/openapi.json")
+    count = sum(len(operations) for operations in described["paths"].values())
+    assert f"Operations:       {count} selected / {count} total" in output.decode()

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from proxy.admin.grpc import brokers
+from proxy.operations import broker_requests, stored_messages
+from proxy.operations.replica import Replica
 from proxy.operations.services import AdminServices
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
@@ -42,6 +43,22 @@ async def by_id(services: AdminServices, topic: str, message_id: str) -> Found |
     return found[0] if found else await _by_offset(services, topic, message_id)
 
 
+async def unique_matches(replica: Replica, broker: str, topic: str, unique_id: str) -> list[StoredMessage]:
+    """Return the messages with a unique id that a broker holds in a topic. Raises RemotingError."""
+    fields = {
+        "topic": topic,
+        "key": unique_id,
+        "maxNum": "32",
+        "beginTimestamp": "0",
+        "endTimestamp": str(EVER),
+        _BY_ID: "true",
+    }
+    reply = await stored_messages.ask(replica, broker, RequestCode.QUERY_MESSAGE, fields)
+    found = [] if reply is None else messages.decode_messages(reply.body)
+    # Brokers search by a hash of the id.
+    return [message for message in found if message.get(properties.UNIQ_CLIENT_MESSAGE_ID) == unique_id]
+
+
 async def by_key(services: AdminServices, topic: str, key: str, begin: int, end: int) -> list[Found]:
     """Return messages with this key that were stored from `begin` to `end` (ms since 1970), the newest first.
 
@@ -62,7 +79,7 @@ async def _query(services: AdminServices, topic: str, key: str, begin: int, end:
     if unique:
         fields[_BY_ID] = "true"
     names = (await services.replica.core.backend.route(topic)).brokers
-    asked = await brokers.ask_each(services, names, RequestCode.QUERY_MESSAGE, fields, _NOTHING)
+    asked = await broker_requests.ask_each(services, names, RequestCode.QUERY_MESSAGE, fields, _NOTHING)
     found = [
         Found(broker, message)
         for broker, reply in asked.replies.items()
@@ -80,7 +97,7 @@ async def _by_offset(services: AdminServices, topic: str, text: str) -> Found | 
     names = (await services.replica.core.backend.route(topic)).brokers
     # A broker answers SYSTEM_ERROR for an offset without a message.
     nothing = (*_NOTHING, ResponseCode.SYSTEM_ERROR)
-    asked = await brokers.ask_each(
+    asked = await broker_requests.ask_each(
         services, names, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(wanted.offset)}, nothing
     )
     for broker, reply in asked.replies.items():

@@ -1,0 +1,150 @@
+"""Routes of stored messages: lists, one message, its way through the consumer groups, sending it again."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from pydantic import BeforeValidator
+
+from proxy.admin.access import Role
+from proxy.admin.http.problems import Refused
+from proxy.admin.http.routes.common import INVALID_REQUEST, Cursor, Operations, Route, TopicName
+from proxy.operations import browsing, dead_letters, message_journey
+from proxy.operations.browsing import (
+    MessageOrder,
+    MessagePage,
+    MessageQuery,
+    MessageRequest,
+    MessageResend,
+    MessageResent,
+    StoredMessageDetail,
+)
+from proxy.operations.message_bodies import BodyFormat
+from proxy.operations.message_journey import Journey, JourneyQuery
+from proxy.operations.message_lookup import EVER
+from proxy.operations.paging import PageRequest
+
+router = APIRouter(prefix="/v1/topics/{topic}/messages", tags=["messages"], route_class=Route)
+
+_PATH = "/{message_id}"
+MessageId = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=255,
+        description="the unique id, or the offset message id",
+        examples=["7F000001000018B4AAC2000000000001"],
+    ),
+]
+_RESEND = MessageResend()
+
+
+def _iso(text: object) -> object:
+    """Refuse numbers, which pydantic reads as seconds. Raises ValueError."""
+    if isinstance(text, str) and "-" not in text[1:]:
+        raise ValueError("needs an ISO 8601 time, such as 2026-11-21T08:00:00Z")
+    return text
+
+
+Time = Annotated[datetime, BeforeValidator(_iso)]
+
+
+def _may_read_contents(request: Request, operations: Operations) -> bool:
+    """Return whether the caller may read bodies, keys and properties (setting admin.contents)."""
+    required = operations.services.settings.contents
+    caller = getattr(request.state, "caller", None)
+    return required != "off" and caller is not None and caller.role >= Role[required.upper()]
+
+
+Contents = Annotated[bool, Depends(_may_read_contents)]
+
+
+@router.get("", summary="Messages of a topic by queue, time, offset, key, tag or SQL")
+async def list_messages(
+    operations: Operations,
+    topic: TopicName,
+    contents: Contents,
+    broker: Annotated[str | None, Query(max_length=255)] = None,
+    queue: Annotated[int | None, Query(ge=0, le=65_535)] = None,
+    offset: Annotated[int | None, Query(ge=0, lt=2**53, description="first offset of the queue")] = None,
+    begin: Annotated[Time | None, Query(alias="from", description="stored at this time or later")] = None,
+    end: Annotated[Time | None, Query(alias="to", description="stored at this time or before")] = None,
+    key: Annotated[str | None, Query(min_length=1, max_length=512, description="with this key, newest first")] = None,
+    tag: Annotated[str | None, Query(min_length=1, max_length=512, description="a tag, or several: `a || b`")] = None,
+    sql: Annotated[str | None, Query(min_length=1, max_length=4096, description="SQL92 condition")] = None,
+    order: Annotated[
+        Literal["newest", "oldest"] | None, Query(description="default: newest first, with an offset oldest first")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="items of a page")] = 32,
+    cursor: Cursor = None,
+) -> MessagePage:
+    faults = []
+    if tag is not None and sql is not None:
+        faults.append(("query sql", "tag and sql exclude each other"))
+    if order == "oldest" and key is not None:
+        faults.append(("query order", "messages by key are listed newest first"))
+    if order == "newest" and offset is not None:
+        faults.append(("query order", "messages from an offset are listed oldest first"))
+    if key is not None and offset is not None:
+        faults.append(("query offset", "key and offset exclude each other"))
+    if key is not None and not contents:
+        raise Refused(403, "searching by key needs the permission to read contents (admin.contents)")
+    if faults:
+        raise Refused(422, INVALID_REQUEST, faults=faults)
+    oldest = order == "oldest" or (order is None and offset is not None)
+    query = MessageQuery(
+        topic,
+        PageRequest.parse("stored" if oldest else "-stored", limit, cursor),
+        contents,
+        broker,
+        queue,
+        offset,
+        _milliseconds(begin, 0),
+        _milliseconds(end, EVER),
+        key,
+        tag,
+        sql,
+    )
+    return await operations.run(browsing.list_messages, query)
+
+
+def _milliseconds(time: datetime | None, default: int) -> int:
+    """Return milliseconds since 1970. A time without a zone is UTC."""
+    if time is None:
+        return default
+    time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
+    return max(int(time.timestamp() * 1000), 0)
+
+
+@router.get(_PATH, summary="One message with its properties and body")
+async def get_message(
+    operations: Operations,
+    topic: TopicName,
+    message_id: MessageId,
+    contents: Contents,
+    body: Annotated[BodyFormat, Query(description="form of the body; auto: JSON, text or hex")] = "auto",
+    message_type: Annotated[
+        str | None, Query(max_length=512, description="full name of the protobuf message type", examples=["shop.Order"])
+    ] = None,
+) -> StoredMessageDetail:
+    request = MessageRequest(topic, message_id, body if contents else None, message_type)
+    return await operations.run(browsing.get_message, request)
+
+
+@router.get(_PATH + "/groups", summary="Where a message went: consumed, waiting, retried or dead, by consumer group")
+async def get_journey(operations: Operations, topic: TopicName, message_id: MessageId) -> Journey:
+    return await operations.run(message_journey.get_journey, JourneyQuery(topic, message_id))
+
+
+@router.post(
+    _PATH + "/resend", tags=["operations"], summary="Send a copy of a message to its topic, or to one consumer group"
+)
+async def resend_message(
+    operations: Operations, topic: TopicName, message_id: MessageId, resend: MessageResend = _RESEND
+) -> MessageResent:
+    worker = None
+    if resend.group is not None:
+        # The target of `auto` depends on the group's gRPC members.
+        holders = (await operations.gather(dead_letters.find_grpc_holders, resend.group)).value.workers
+        worker = next(iter(holders), None)
+    return await operations.run(browsing.resend_message, MessageOrder(topic, message_id, resend), worker)

@@ -1,0 +1,280 @@
+"""Stored messages for operators: lists by queue, time, offset, key, tag or SQL; one message; sending it again."""
+
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import Field
+
+from proxy.embedded.broker.filters import SqlFilter
+from proxy.operations import message_bodies, message_lookup
+from proxy.operations.failures import Failure, FailureKind, OperationFailed, not_found
+from proxy.operations.known_groups import check_group
+from proxy.operations.message_bodies import Body, BodyFormat
+from proxy.operations.message_lookup import EVER, Found
+from proxy.operations.message_scan import Exhausted, QueueName, Range, place_of, scan
+from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
+from proxy.operations.paging import BadCursor, PageRequest, Place, cursor_of
+from proxy.operations.replica import Replica
+from proxy.operations.resending import Target, send_again, target_topic
+from proxy.operations.services import AdminServices
+from proxy.operations.values import Answer, Name, RequestBody, at_milliseconds
+from remoting import properties
+from remoting.errors import BodyError
+
+
+class MessageSummary(Answer):
+    """A stored message. Message group, keys and preview are null for callers who may not read contents."""
+
+    message_id: str = Field(examples=["7F000001000018B4AAC2000000000001"])
+    topic: str = Field(examples=["orders"])
+    broker: str = Field(examples=["broker-a"])
+    queue: int
+    offset: int
+    tag: str | None = Field(examples=["TagA"])
+    message_group: str | None = Field(examples=["customer-17"])
+    keys: list[str] | None = Field(examples=[["order-17"]])
+    bytes: int = Field(description="size of the body as it is stored")
+    reconsumed: int = Field(description="deliveries after the first one, before the message was stored here")
+    born: datetime | None
+    stored: datetime | None
+    preview: str | None = Field(description="the beginning of the body", examples=['{"order": 17}'])
+
+
+class MessagePage(Answer):
+    """Messages in the order of their store time. A page may have fewer messages than its limit, and a next page."""
+
+    items: list[MessageSummary]
+    next: str | None = Field(description="`cursor` of the next page", examples=[None])
+
+
+class StoredMessageDetail(MessageSummary):
+    """A stored message with its contents. Body and properties are null for callers who may not read contents."""
+
+    offset_message_id: str = Field(description="its place at the broker", examples=["7F00000100002A9F0000000000000017"])
+    born_host: str = Field(description="address of the producer", examples=["192.0.2.7:51234"])
+    flag: int
+    sys_flag: int
+    properties: dict[str, str] | None = Field(examples=[{"TAGS": "TagA"}])
+    body: Body | None
+
+
+class MessageResend(RequestBody):
+    """Where to send a message again; it stays where it is."""
+
+    to: Target = Field(
+        "topic",
+        description="topic: the message's topic, for every group; retry: the group's retry topic, which remoting push "
+        "consumers read; pop_retry: the retry topic of consumers that pop; auto: one of the latter",
+    )
+    group: Name | None = Field(None, description="the consumer group, unless it is for the topic", examples=["billing"])
+
+
+class MessageResent(Answer):
+    """The result of sending a message again."""
+
+    message_id: str = Field(examples=["7F000001000018B4AAC2000000000001"])
+    topic: str = Field(description="the topic that it was sent to", examples=["orders"])
+
+
+@dataclass(frozen=True, slots=True)
+class MessageQuery:
+    """A page of a topic's messages; None: any.
+
+    begin, end: store times in ms since 1970. contents: whether the caller may read keys and bodies.
+    """
+
+    topic: str
+    page: PageRequest
+    contents: bool
+    broker: str | None = None
+    queue: int | None = None
+    offset: int | None = None
+    begin: int = 0
+    end: int = EVER
+    key: str | None = None
+    tag: str | None = None
+    sql: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRequest:
+    """A message by its unique id or its offset message id. body: None without contents."""
+
+    topic: str
+    message_id: str
+    body: BodyFormat | None
+    message_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOrder:
+    """A message, and where to send it again."""
+
+    topic: str
+    message_id: str
+    resend: MessageResend
+
+
+def invalid(place: str, detail: str) -> OperationFailed:
+    """Return the error for a value that is not valid."""
+    return OperationFailed(Failure(FailureKind.INVALID, "the request is not valid", [(place, detail)]))
+
+
+_Matches = Callable[[Found], bool]
+
+
+def _filter(query: MessageQuery) -> _Matches:
+    """Return the test of tags and SQL. Raises OperationFailed for an expression that is not valid."""
+    if query.sql is not None:
+        try:
+            sql = SqlFilter(query.sql)
+        except BodyError as error:
+            raise invalid("query sql", str(error)) from None
+        return lambda found: sql.matches(found.message.property_map)
+    if query.tag is not None:
+        names = frozenset(name.strip() for name in query.tag.split("||"))
+        return lambda found: found.message.get(properties.TAGS) in names
+    return lambda _: True
+
+
+@operation("messages.list", timeout=BULK_TIMEOUT, merged=False)
+async def list_messages(services: AdminServices, query: MessageQuery) -> MessagePage:
+    """Return a page of a topic's messages. Raises OperationFailed, RemotingError."""
+    if query.page.after is not None and type(query.page.after.value) is not int:
+        raise BadCursor
+    matches = _filter(query)
+
+    def view(found: Found) -> MessageSummary | None:
+        return _summary(found, query.contents) if matches(found) else None
+
+    if query.key is not None:
+        return await _by_key(services, query, view)
+    found: list[MessageSummary] = []
+    last: Place | None = None
+    complete = True
+    queues = await _queues(services.replica, query)
+    wanted = Range(query.begin, query.end, query.offset or 0, query.page.order.descending, query.page.after)
+    async with aclosing(scan(services.replica, queues, wanted, view)) as scanned:
+        try:
+            async for place, summary in scanned:
+                if len(found) == query.page.limit:
+                    complete = False
+                    break
+                last = place
+                if summary is not None:
+                    found.append(summary)
+        except Exhausted:
+            complete = False
+    following = None if complete or last is None else cursor_of(last, query.page.order)
+    return MessagePage(items=found, next=following)
+
+
+async def _queues(replica: Replica, query: MessageQuery) -> list[QueueName]:
+    route = await replica.core.backend.route(query.topic)
+    if query.broker is not None and query.broker not in route.brokers:
+        raise not_found(f"topic {query.topic} is not at broker {query.broker}")
+    queues = [
+        QueueName(query.topic, queues.broker, number)
+        for queues in route.queues
+        for number in range(max(queues.read, queues.write))
+        if query.broker in (None, queues.broker) and query.queue in (None, number)
+    ]
+    if query.queue is not None and not queues:
+        raise not_found(f"topic {query.topic} has no queue {query.queue}")
+    if query.offset is not None and len(queues) != 1:
+        raise invalid("query offset", "an offset needs one queue: give broker and queue")
+    return queues
+
+
+async def _by_key(
+    services: AdminServices, query: MessageQuery, view: Callable[[Found], MessageSummary | None]
+) -> MessagePage:
+    assert query.key is not None
+    after = query.page.after
+    end = query.end if after is None else min(query.end, after.value)
+    listed: list[MessageSummary] = []
+    last: Place | None = None
+    for found in await message_lookup.by_key(services, query.topic, query.key, query.begin, end):
+        place = place_of(found)
+        summary = view(found)
+        if summary is None or (after is not None and place >= after) or not _in_queue(found, query):
+            continue
+        if len(listed) == query.page.limit:
+            assert last is not None
+            return MessagePage(items=listed, next=cursor_of(last, query.page.order))
+        last = place
+        listed.append(summary)
+    return MessagePage(items=listed, next=None)
+
+
+def _in_queue(found: Found, query: MessageQuery) -> bool:
+    return query.broker in (None, found.broker) and query.queue in (None, found.message.queue_id)
+
+
+@operation("messages.get", timeout=REMOTE_TIMEOUT, merged=False)
+async def get_message(services: AdminServices, request: MessageRequest) -> StoredMessageDetail:
+    """Return one message. Raises OperationFailed, RemotingError."""
+    found = await find(services, request.topic, request.message_id)
+    message, body = found.message, None
+    if request.body is not None:
+        descriptors = services.settings.descriptors
+        body = message_bodies.present(message, request.body, request.message_type, descriptors)
+    contents = request.body is not None
+    host, port = message.born_host
+    return StoredMessageDetail(
+        **_summary(found, contents).model_dump(),
+        offset_message_id=found.offset_id,
+        born_host=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        properties=dict(message.property_map) if contents else None,
+        body=body,
+    )
+
+
+async def find(services: AdminServices, topic: str, message_id: str) -> Found:
+    """Return the message with a unique id or an offset message id. Raises OperationFailed, RemotingError."""
+    found = await message_lookup.by_id(services, topic, message_id)
+    if found is None:
+        raise not_found(f"topic {topic} has no message {message_id}")
+    return found
+
+
+def _summary(found: Found, contents: bool) -> MessageSummary:
+    message = found.message
+    pairs = message.property_map
+    return MessageSummary(
+        message_id=pairs.get(properties.UNIQ_CLIENT_MESSAGE_ID) or found.offset_id,
+        topic=message.topic,
+        broker=found.broker,
+        queue=message.queue_id,
+        offset=message.queue_offset,
+        tag=pairs.get(properties.TAGS),
+        message_group=pairs.get(properties.SHARDING_KEY) if contents else None,
+        keys=pairs.get(properties.KEYS, "").split() if contents else None,
+        bytes=len(message.body),
+        reconsumed=message.reconsume_times,
+        born=at_milliseconds(message.born_timestamp),
+        stored=at_milliseconds(message.store_timestamp),
+        preview=message_bodies.preview(message) if contents else None,
+    )
+
+
+@operation("messages.resend", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
+async def resend_message(services: AdminServices, order: MessageOrder) -> MessageResent:
+    """Send a copy of a message to its topic, or to one group. Raises OperationFailed, RemotingError."""
+    resend = order.resend
+    if resend.to != "topic":
+        if resend.group is None:
+            raise invalid("body group", f"resending to {resend.to} needs a consumer group")
+        await check_group(services.replica, resend.group)
+    found = await find(services, order.topic, order.message_id)
+    message, topic = found.message, order.topic
+    if resend.to != "topic":
+        assert resend.group is not None
+        topic = await target_topic(services.replica, resend.group, found.broker, message, resend.to)
+    queue = message.queue_id if resend.to == "topic" else 0
+    await send_again(services.replica, found.broker, topic, message, order.topic, queue)
+    return MessageResent(message_id=order.message_id, topic=topic)

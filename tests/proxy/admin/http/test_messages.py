@@ -1,0 +1,192 @@
+"""Stored messages: lists, one message, its way through the groups, sending it again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+from protos.apache.rocketmq.v2 import definition_pb2
+from remoting.codes import RequestCode
+from tests.cluster.client import Client, create_topic, queue_fields
+from tests.proxy.admin.http.replicas import GROUP, UNIQUE_ID, Replica, Stage, replica
+
+pytestmark = pytest.mark.anyio
+
+
+async def _filled(own: Replica, count: int = 100, queues: int = 2) -> str:
+    """Create a topic with messages, whose tags are A, B, A, …; return its name."""
+    topic = await create_topic(own.address, "browsed", queues)
+    async with Client(own.address) as client:
+        for number in range(count):
+            pairs = {
+                "UNIQ_KEY": f"id-{number:04}",
+                "TAGS": "AB"[number % 2],
+                "KEYS": f"key-{number % 10}",
+                "n": str(number),
+            }
+            await client.send(topic, b'{"number": %d}' % number, pairs, queueId=number % queues)
+    return topic
+
+
+@pytest.fixture
+async def own(tmp_path: Path) -> Any:
+    (tmp_path / "types.pb").write_bytes(_descriptors())
+    async with replica(tmp_path / "store", admin={"descriptors": [tmp_path / "types.pb"]}) as running:
+        yield running
+
+
+def _descriptors() -> bytes:
+    found: dict[str, Any] = {}
+
+    def add(file: Any) -> None:
+        for dependency in file.dependencies:
+            add(dependency)
+        found.setdefault(file.name, file)
+
+    add(definition_pb2.DESCRIPTOR)
+    content = FileDescriptorSet()
+    for file in found.values():
+        file.CopyToProto(content.file.add())
+    return content.SerializeToString()
+
+
+async def _pages(own: Replica, path: str, **query: Any) -> list[Any]:
+    """Return the items of all pages."""
+    items: list[Any] = []
+    cursor: dict[str, str] = {}
+    while True:
+        reply = await own.write.get(path, params={**query, **cursor})
+        assert reply.status_code == 200, reply.text
+        page = reply.json()
+        items += page["items"]
+        if page["next"] is None:
+            return items
+        cursor = {"cursor": page["next"]}
+
+
+async def test_pages_hold_every_message_once_in_the_order_of_time(own: Replica) -> None:
+    topic = await _filled(own)
+    for order, expected in (("newest", range(99, -1, -1)), ("oldest", range(100))):
+        items = await _pages(own, f"/v1/topics/{topic}/messages", limit=7, order=order)
+        places = [(item["stored"], item["queue"], item["offset"]) for item in items]
+        assert places == sorted(places, reverse=order == "newest")
+        assert {item["message_id"] for item in items} == {f"id-{number:04}" for number in expected}
+        assert len(items) == 100
+
+
+async def test_messages_that_arrive_between_pages_shift_none(own: Replica) -> None:
+    topic = await _filled(own, 20)
+    first = (await own.write.get(f"/v1/topics/{topic}/messages", params={"limit": 5})).json()
+    async with Client(own.address) as client:
+        await client.send(topic, b"late", {"UNIQ_KEY": "late"})
+    rest = await _pages(own, f"/v1/topics/{topic}/messages", limit=50, cursor=first["next"])
+    assert len(rest) == 15
+    assert "late" not in {item["message_id"] for item in rest}
+
+
+async def test_messages_are_filtered_by_queue_offset_tag_sql_key_and_time(own: Replica) -> None:
+    topic = await _filled(own)
+    path = f"/v1/topics/{topic}/messages"
+    assert {item["queue"] for item in await _pages(own, path, queue=1)} == {1}
+    from_offset = await _pages(own, path, queue=0, offset=45)
+    assert [item["offset"] for item in from_offset] == [45, 46, 47, 48, 49]
+    assert {item["tag"] for item in await _pages(own, path, tag="A || C", limit=9)} == {"A"}
+    by_sql = await _pages(own, path, sql="n BETWEEN 10 AND 12")
+    assert {item["message_id"] for item in by_sql} == {"id-0010", "id-0011", "id-0012"}
+    by_key = await _pages(own, path, key="key-3", limit=4)
+    assert len(by_key) == 10
+    assert {item["message_id"][-1] for item in by_key} == {"3"}
+    middle = by_key[4]["stored"]
+    before, after = await _pages(own, path, to=middle), await _pages(own, path, **{"from": middle})
+    assert all(item["stored"] <= middle for item in before)
+    assert all(item["stored"] >= middle for item in after)
+    assert {item["message_id"] for item in before + after} == {f"id-{number:04}" for number in range(100)}
+    assert await _pages(own, path, **{"from": "2100-01-01T00:00:00Z"}) == []
+
+
+async def test_body_is_shown_in_every_form(own: Replica) -> None:
+    topic = await _filled(own, 1)
+    resource = definition_pb2.Resource(resource_namespace="shop", name="orders").SerializeToString()
+    async with Client(own.address) as client:
+        await client.send(topic, resource, {"UNIQ_KEY": "binary"})
+    path = f"/v1/topics/{topic}/messages"
+    one = (await own.write.get(f"{path}/id-0000")).json()
+    assert one["body"] == {"format": "json", "content": {"number": 0}, "bytes": 13, "truncated": False}
+    assert (one["keys"], one["properties"]["n"], one["preview"]) == (["key-0"], "0", '{"number": 0}')
+    forms = {"text": '{"number": 0}', "hex": b'{"number": 0}'.hex(), "base64": "eyJudW1iZXIiOiAwfQ=="}
+    for form, content in forms.items():
+        assert (await own.write.get(f"{path}/id-0000", params={"body": form})).json()["body"]["content"] == content
+    query = {"body": "protobuf", "message_type": "apache.rocketmq.v2.Resource"}
+    decoded = (await own.write.get(f"{path}/binary", params=query)).json()["body"]
+    assert decoded["content"] == {"resource_namespace": "shop", "name": "orders"}
+    assert (await own.write.get(f"{path}/binary")).json()["body"]["format"] == "hex"
+    # The offset message id is an id too.
+    assert (await own.write.get(f"{path}/{one['offset_message_id']}")).json()["message_id"] == "id-0000"
+    for query, place in (
+        ({"body": "json"}, "query body"),
+        ({"body": "protobuf"}, "query message_type"),
+        ({"body": "protobuf", "message_type": "shop.Unknown"}, "query message_type"),
+    ):
+        reply = await own.write.get(f"{path}/binary", params=query)
+        assert (reply.status_code, [fault["where"] for fault in reply.json()["faults"]]) == (422, [place])
+
+
+async def test_reader_sees_no_contents(served: Stage) -> None:
+    path = f"/v1/topics/{served.topic}/messages"
+    listed = await served.replica.read.get(path)
+    one = await served.replica.read.get(f"{path}/{UNIQUE_ID}")
+    for text in (listed.text, one.text):
+        assert "secret" not in text
+        assert UNIQUE_ID in text
+    assert (one.json()["body"], one.json()["properties"], one.json()["keys"]) == (None, None, None)
+    assert (await served.replica.read.get(path, params={"key": "secret-key"})).status_code == 403
+    assert (await served.replica.write.get(f"{path}/{UNIQUE_ID}")).json()["body"]["content"] == "secret body"
+
+
+async def test_wrong_requests_name_their_faults(served: Stage) -> None:
+    write, path = served.replica.write, f"/v1/topics/{served.topic}/messages"
+    for query, place in (
+        ({"tag": "A", "sql": "a = 1"}, "query sql"),
+        ({"sql": "a ="}, "query sql"),
+        ({"offset": "3"}, "query offset"),
+        ({"queue": "0", "offset": "3", "order": "newest"}, "query order"),
+        ({"key": "a", "order": "oldest"}, "query order"),
+        ({"tags": "A"}, "query tags"),
+        ({"limit": "0"}, "query limit"),
+    ):
+        reply = await write.get(path, params=query)
+        assert (reply.status_code, [fault["where"] for fault in reply.json()["faults"]]) == (422, [place]), query
+    for missing in ("/v1/topics/missing/messages", "/v1/topics/missing/messages/1", f"{path}/unknown"):
+        assert (await write.get(missing)).status_code == 404
+    for query in ({"queue": "9"}, {"broker": "broker-z"}, {"cursor": "abc"}):
+        assert (await write.get(path, params=query)).status_code == 404, query
+
+
+async def test_journey_names_every_group_with_its_state(own: Replica) -> None:
+    topic = await create_topic(own.address, "travelled", queues=1)
+    async with Client(own.address) as client:
+        await client.heartbeat({"ahead": [topic], "behind": [topic], "failing": [topic]})
+        await client.send(topic, b"x", {"UNIQ_KEY": "first", "TAGS": "A"})
+        for group, offset in (("ahead", 1), ("behind", 0), ("failing", 0)):
+            fields = queue_fields(topic, consumerGroup=group, commitOffset=offset)
+            await client.get(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        (stored,) = await client.pull(topic, "failing")
+        fields = {"offset": stored.commit_log_offset, "group": "failing", "delayLevel": -1, "originTopic": topic}
+        await client.get(RequestCode.CONSUMER_SEND_MSG_BACK, client.named(fields))
+        journey = await own.get(f"/v1/topics/{topic}/messages/first/groups")
+    states = {group["group"]: group["state"] for group in journey["groups"]}
+    assert states == {"ahead": "consumed", "behind": "waiting", "failing": "dead"}
+
+
+async def test_message_is_resent_to_its_topic_or_to_one_group(own: Replica) -> None:
+    topic = await _filled(own, 1)
+    path = f"/v1/topics/{topic}/messages/id-0000/resend"
+    assert (await own.read.post(path)).status_code == 401
+    assert await own.post(path) == {"message_id": "id-0000", "topic": topic}
+    assert len(await _pages(own, f"/v1/topics/{topic}/messages")) == 2
+    async with Client(own.address) as client:
+        await client.heartbeat({GROUP: [topic]})
+        assert (await own.post(path, {"to": "retry", "group": GROUP}))["topic"] == f"%RETRY%{GROUP}"
+    assert (await own.write.post(path, json={"to": "retry"})).status_code == 422
+    assert (await own.write.post(path, json={"to": "retry", "group": "missing"})).status_code == 404
