@@ -77,8 +77,9 @@ limits: install
 conformance: install
 	$(BIN)/python -m tests.conformance.run
 
+# AUTH=on: brokers and proxies require credentials, and the loads sign.
 bench: install
-	$(BIN)/python -m tests.benchmark.run
+	$(BIN)/python -m tests.benchmark.run $(if $(filter on,$(AUTH)),--auth)
 
 # What must survive brokers, name servers, clients and replicas that are killed.
 faults: install

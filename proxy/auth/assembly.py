@@ -24,7 +24,9 @@ def authority(settings: AuthSettings, more: Sequence[Source] = ()) -> Authority 
 
         sources.append(FileSource("plain_acl", settings.plain_acl, plain_acl.parse, plain_acl.PATTERNS))
     sources += more
-    return Authority(sources, anonymous=settings.anonymous == "allow") if sources else None
+    if not sources:
+        return None
+    return Authority(sources, anonymous=settings.anonymous == "allow", anonymous_routes=settings.anonymous == "routes")
 
 
 def grpc_guard(settings: AuthSettings, authority: Authority) -> GrpcGuard:

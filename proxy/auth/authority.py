@@ -22,6 +22,7 @@ from proxy.auth.resources import permissions
 from proxy.auth.sources.source import Source, find_user, grants
 from proxy.core.context import Context
 from proxy.core.principal import OWN, Failure, Method, Principal
+from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted
 from remoting.permissions import Action, Permission
@@ -32,6 +33,7 @@ _log = logging.getLogger("gantry.auth")
 # Principals and decisions that are remembered; either set is emptied when it is full.
 _MAX_PRINCIPALS = 10_000
 _MAX_DECISIONS = 100_000
+_ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 _CHANGES = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
 _UNAUTHENTICATED = "authentication failed: this listener needs valid credentials"
 
@@ -52,9 +54,9 @@ class Authority:
     """Users, policies and decisions of a replica.
 
     sources: the first that knows a user decides about it. anonymous: whether senders without a credential are the user
-    `anonymous`; else they are rejected. counts: denied requests by method and reason. allowed: permitted requests by
-    method. epoch: number of changes of users and
-    policies. change_listeners: called after each of them.
+    `anonymous`; else they are rejected. anonymous_routes: whether those of remoting may ask for routes all the same.
+    counts: denied requests by method and reason. allowed: permitted requests by method. epoch: number of changes of
+    users and policies. change_listeners: called after each of them.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Authority:
         sources: Sequence[Source],
         *,
         anonymous: bool = False,
+        anonymous_routes: bool = False,
         audit: AuditLog | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -77,6 +80,7 @@ class Authority:
         # Verified against for users without a secret, so that the time does not show that.
         self.no_key = SecretKey(secrets.token_hex())
         self._anonymous = anonymous
+        self._anonymous_routes = anonymous_routes
         self._principals: dict[tuple[str, Method, frozenset[str]], Principal] = {}
         # The secrets and principals of enabled users that have signed a request.
         self._signers: dict[str | None, tuple[SecretKey, Principal]] = {}
@@ -215,6 +219,9 @@ class Authority:
         spec = context.known_spec
         needs, fields, host = spec.needs, context.fields, context.channel.peer.address.host
         if principal.failure is not None:
+            if principal is _NO_CREDENTIAL and self._anonymous_routes and spec.code == _ROUTE:
+                self.allowed[Method.ANONYMOUS] += 1
+                return
             raise self.reject(principal, context.channel.protocol, host, spec.name)
         key: tuple[object, ...] | None = None
         if needs is not None and needs.body is None and "jstackEnable" not in fields:

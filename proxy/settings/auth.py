@@ -39,10 +39,11 @@ class AuthSettings(SettingsTable):
     brokers_interval: float = Field(
         2.0, gt=0, description="seconds between loads of the brokers' users and ACLs, at least reload_interval"
     )
-    anonymous: Literal["deny", "allow"] = Field(
+    anonymous: Literal["deny", "routes", "allow"] = Field(
         "deny",
-        description="requests without a credential: deny; allow: the user `anonymous` of the users file sends them or, "
-        "without any source of users, everyone may do everything on every listener",
+        description="requests without a credential: deny; routes: serve only routes of topics over remoting, as name "
+        "servers do, because the Go client's pull consumer never signs these requests; allow: the user `anonymous` of "
+        "the users file sends them or, without any source of users, everyone may do everything on every listener",
     )
     reload_interval: float = Field(1.0, gt=0, description="seconds between checks of users and policies for changes")
     date_window: float = Field(

@@ -34,7 +34,7 @@ _BODIES: dict[int, bytes] = {
     ),
     _C.BATCH_ACK_MESSAGE: orjson.dumps({"brokerName": "broker-a", "acks": [_ACK]}),
     _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: orjson.dumps({"groupName": "table-group"}),
-    _C.LITE_SUBSCRIPTION_CTL: orjson.dumps({"subscriptionSet": []}),
+    _C.LITE_SUBSCRIPTION_CTL: orjson.dumps({"subscriptionSet": [{"clientId": "c1", "group": GROUP, "topic": TOPIC}]}),
 }
 # Creating and deleting must not touch what the other rows are about.
 _FIELDS: dict[int, dict[str, str]] = {

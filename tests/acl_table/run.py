@@ -12,21 +12,12 @@ import asyncio
 import json
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import grpc.aio
-
-from protos.apache.rocketmq.v2.definition_pb2 import Code
-from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
-from remoting.codes import ResponseCode
-from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
 from remoting.signature import Credentials
-from tests.acl_table.requests import GROUP, TOPIC, remoting_requests, rpcs
-from tests.cluster.client import Client
+from tests.acl_table.probes import FOR_ALL_USERS, OLD_DATE, SERVED, Rows, Target, table, wait_until_known
+from tests.acl_table.requests import GROUP, TOPIC
 from tests.cluster.servers import Cluster, Gantry
 
 _ADMIN, _INNER = Credentials("admin", "admin-secret-1"), Credentials("inner", "inner-secret-1")
@@ -47,113 +38,21 @@ USERS: dict[str, Credentials | None] = {
     "no permission": _BOB,
     "permitted": _ADMIN,
 }
-_OLD_DATE = "date of last week"
-# Remarks of the Java proxy, whose code of a denied request is SYSTEM_ERROR.
-_DENIALS = ("has no permission", "username cannot be null", "is not found", "check signature", "authentication failed")
-# Rpcs and codes that any authenticated user may use: they show and change only the client's own state.
-_FOR_ALL_USERS = frozenset({"UNREGISTER_CLIENT", "NotifyClientTermination"})
-_TIMEOUT = 6.0
-_CONCURRENCY = 24
-_DAY = 86_400.0
 
 
-async def _remoting(address: str, command: RemotingCommand, user: Credentials | None) -> str:
-    async with Client(address, "c1", credentials=user) as client:
-        try:
-            reply = await client.ask(command.code, command.fields, command.body, timeout=_TIMEOUT)
-        except RemotingError:
-            # Neither denied nor answered: the broker has it.
-            return "served"
-    remark = (reply.remark or "").lower()
-    if reply.code == ResponseCode.NO_PERMISSION or any(text in remark for text in _DENIALS):
-        return "denied"
-    if reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        return "-"
-    # SYSTEM_ERROR may precede the decision.
-    return "error" if reply.code == ResponseCode.SYSTEM_ERROR else "served"
-
-
-def _metadata(user: Credentials | None, age: float = 0.0) -> tuple[tuple[str, str], ...]:
-    metadata = [("x-mq-client-id", "table"), ("x-mq-language", "JAVA"), ("x-mq-client-version", "5.0.7")]
-    if user is not None:
-        date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time.time() - age))
-        digest = user.key.digest(date.encode()).hex()
-        text = f"MQv2-HMAC-SHA1 Credential={user.access_key}, SignedHeaders=x-mq-date-time, Signature={digest}"
-        metadata += [("x-mq-date-time", date), ("authorization", text)]
-    return tuple(metadata)
-
-
-async def _rpc(address: str, name: str, request: Any, metadata: tuple[tuple[str, str], ...]) -> str:
-    async with grpc.aio.insecure_channel(address) as channel:
-        method = getattr(MessagingServiceStub(channel), name)
-        try:
-            if name == "Telemetry":
-                call = method(metadata=metadata, timeout=_TIMEOUT)
-                await call.write(request)
-                response = await call.read()
-            else:
-                call = method(request, metadata=metadata, timeout=_TIMEOUT)
-                response = await (call.read() if hasattr(call, "read") else call)
-        except grpc.aio.AioRpcError as error:
-            if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-                return "denied"
-            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                return "-"
-            return "served" if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else f"error {error.code().name}"
-    code = getattr(getattr(response, "status", None), "code", Code.OK)
-    if code in (Code.UNAUTHORIZED, Code.FORBIDDEN):
-        return "denied"
-    return "-" if code in (Code.NOT_IMPLEMENTED, Code.UNSUPPORTED) else "served"
-
-
-async def _table(remoting: str, rpc: str) -> dict[str, dict[str, str]]:
-    """Return the outcomes of all rows through one proxy, by row and column."""
-    cells: dict[tuple[str, str], Coroutine[Any, Any, str]] = {}
-    for label, command in remoting_requests():
-        for column, user in USERS.items():
-            cells[label, column] = _remoting(remoting, command, user)
-    for name, request in rpcs():
-        for column, user in USERS.items():
-            cells[name, column] = _rpc(rpc, name, request, _metadata(user))
-        cells[name, _OLD_DATE] = _rpc(rpc, name, request, _metadata(_ADMIN, 7 * _DAY))
-    slots = asyncio.Semaphore(_CONCURRENCY)
-
-    async def outcome(cell: Coroutine[Any, Any, str]) -> str:
-        async with slots:
-            return await cell
-
-    # Gantry answers failed authentications late.
-    outcomes = await asyncio.gather(*map(outcome, cells.values()))
-    rows: dict[str, dict[str, str]] = {}
-    for (label, column), text in zip(cells, outcomes, strict=True):
-        rows.setdefault(label, {})[column] = text
-    return rows
-
-
-async def _when_users_are_known(address: str) -> None:
-    command = next(command for label, command in remoting_requests() if label == "GET_ROUTEINFO_BY_TOPIC")
-
-    async def known() -> bool:
-        return await _remoting(address, command, _ADMIN) == "served"
-
-    deadline = time.monotonic() + 60
-    while not await known() and time.monotonic() < deadline:
-        await asyncio.sleep(0.5)
-
-
-def holes(rows: dict[str, dict[str, str]]) -> dict[str, list[str]]:
+def holes(rows: Rows) -> dict[str, list[str]]:
     """Return the columns in which a row is served although it should be denied."""
     found = {}
     for label, cells in rows.items():
-        allowed = {"permitted"} | ({"no permission"} if label in _FOR_ALL_USERS else set())
-        columns = [column for column, outcome in cells.items() if column not in allowed and outcome == "served"]
+        allowed = {"permitted"} | ({"no permission"} if label in FOR_ALL_USERS else set())
+        columns = [column for column, outcome in cells.items() if column not in allowed and outcome == SERVED]
         if columns:
             found[label] = columns
     return found
 
 
-def _print(tables: dict[str, dict[str, dict[str, str]]], write: Callable[[str], object]) -> None:
-    columns = [*USERS, _OLD_DATE]
+def _print(tables: dict[str, Rows], write: Callable[[str], object]) -> None:
+    columns = [*USERS, OLD_DATE]
     write("| request | proxy | " + " | ".join(columns) + " |\n|" + " --- |" * (len(columns) + 2) + "\n")
     wrong = {proxy: holes(rows) for proxy, rows in tables.items()}
     for label in next(iter(tables.values())):
@@ -179,12 +78,12 @@ def main() -> int:
             cluster.group(GROUP)
             cluster.user(_BOB.access_key, _BOB.secret_key)
             with Gantry(directory, cluster.namesrv, _CONFIG) as gantry:
-                asyncio.run(_when_users_are_known(gantry.address))
-                java = (cluster.addresses["proxy_remoting"], cluster.addresses["proxy_grpc"])
-                tables = {
-                    "gantry": asyncio.run(_table(gantry.address, gantry.address)),
-                    "java": asyncio.run(_table(*java)),
+                targets = {
+                    "gantry": Target(gantry.address, gantry.address),
+                    "java": Target(cluster.addresses["proxy_remoting"], cluster.addresses["proxy_grpc"]),
                 }
+                asyncio.run(wait_until_known(targets["gantry"], _ADMIN))
+                tables = {name: asyncio.run(table(target, USERS, _ADMIN)) for name, target in targets.items()}
     _print(tables, sys.stdout.write)
     file = Path(options.json)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -29,10 +29,14 @@ from tests.benchmark.servers import (
 )
 
 OUTPUT = ROOT / "build" / "bench.json"
+AUTH_OUTPUT = ROOT / "build" / "bench-auth.json"
 SIZES = (300, 4096)
 SUBJECTS = tuple(dict.fromkeys(name for section in SECTIONS for name in section.subjects))
 OPERATIONS = tuple(operation.name for section in SECTIONS for operation in section.operations)
 PARTS = (*(section.name for section in SECTIONS), "watching", "echo")
+# Parts and subjects that have no authentication.
+WITHOUT_AUTH = ("watching", "echo")
+SUBJECTS_WITHOUT_AUTH = ("rust",)
 
 
 class Report:
@@ -78,9 +82,18 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="a smoke test of seconds: one round, and only errors make it fail"
     )
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="default: build/bench.json")
+    parser.add_argument(
+        "--auth",
+        action="store_true",
+        help="brokers and proxies require credentials, and the loads sign; only remoting and grpc",
+    )
+    parser.add_argument("--output", type=Path, help="default: build/bench.json; with --auth build/bench-auth.json")
     add_gantry_option(parser)
     args = parser.parse_args()
+    if args.output is None:
+        args.output = AUTH_OUTPUT if args.auth else OUTPUT
+    if args.auth:
+        args.only = ",".join(part for part in args.only.split(",") if part not in WITHOUT_AUTH)
     if args.quick:
         args.rounds, args.seconds, args.messages, args.warmup_messages = 1, 1.0, 2000, 3000
     return args
@@ -114,7 +127,11 @@ def sections_of(args: argparse.Namespace) -> list[Section]:
         Section(
             section.name,
             tuple(one for one in section.operations if one.name in operations),
-            tuple(name for name in section.subjects if name in subjects),
+            tuple(
+                name
+                for name in section.subjects
+                if name in subjects and not (args.auth and name in SUBJECTS_WITHOUT_AUTH)
+            ),
         )
         for section in SECTIONS
         if section.name in parts
@@ -127,7 +144,7 @@ def compare(sections: list[Section], args: argparse.Namespace, report: Report) -
     plan = plan_of(args)
     names = {name for section in sections for name in section.subjects}
     with ExitStack() as stack:
-        running = stack.enter_context(kit(java="java" in names, rust="rust" in names))
+        running = stack.enter_context(kit("java" in names, "rust" in names, args.auth))
         subjects: dict[str, Attributes] = dict(running.subjects)
         report.data["absent"] = running.absent
         if "gantry" in names:

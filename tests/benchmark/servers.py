@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import shlex
 import signal
 import socket
@@ -25,8 +26,20 @@ HOST = "127.0.0.1"
 ROUTE_REQUEST = 105
 READY_TOPIC = "bench-ready"
 READY_SECONDS = 60.0
+ROUTE_FOUND, ROUTE_DENIED = 0, 16
+# With authentication: Gantry's user at the brokers, which the kit creates, and that of the load.
+GANTRY_USER = ("inner", "inner-secret-1")
+LOAD_USER = ("bench", "bench-secret-1")
+LOAD_GRANTS = ("Topic:*=Pub,Sub", "Group:*=Sub")
 STOP_SECONDS = 20.0
 DEFAULT_GANTRY = shlex.join([sys.executable, "-m", "proxy", "serve"])
+AUTH_CONFIG = f"""
+[cluster]
+access_key = "{GANTRY_USER[0]}"
+secret_key = "{GANTRY_USER[1]}"
+[auth]
+brokers = true
+"""
 
 
 class BenchmarkError(Exception):
@@ -57,6 +70,8 @@ class Kit:
     subjects: dict[str, Attributes]
     absent: dict[str, str]
     """Optional subjects that did not start, and why."""
+    auth: bool = False
+    """Whether brokers and proxies require credentials."""
 
     def add_topic(self, name: str, queues: int = 16) -> None:
         """Create a topic."""
@@ -77,18 +92,23 @@ def _peers(*words: str) -> str:
 
 
 @contextmanager
-def kit(java: bool, rust: bool = False) -> Iterator[Kit]:
+def kit(java: bool, rust: bool = False, auth: bool = False) -> Iterator[Kit]:
     """Start name server, broker and, on request, the official Java proxy and the Rust rival on free ports.
 
-    The rival is optional: if it cannot be built, the rest starts without it.
+    The rival is optional: if it cannot be built, the rest starts without it. auth: require credentials; those of the
+    load are in the environment from then on, where the load generator finds them.
     """
     with tempfile.TemporaryDirectory(prefix="benchmark-", ignore_cleanup_errors=True) as directory:
         words = ["--dir", directory]
         ports = ["--namesrv-port", "0", "--broker-port", "0", *(["--proxy-port", "0"] if java else [])]
         absent: dict[str, str] = {}
         try:
-            started = _start([*words, *ports], absent, rust)
-            running = Kit(Path(started["dir"]), started["addresses"]["namesrv"], _subjects(started), absent)
+            started = _start([*words, *ports, *(["--acl"] if auth else [])], absent, rust)
+            running = Kit(Path(started["dir"]), started["addresses"]["namesrv"], _subjects(started), absent, auth)
+            if auth:
+                grants = [word for grant in LOAD_GRANTS for word in ("--grant", grant)]
+                _peers("user", *LOAD_USER, *words, *grants)
+                os.environ["PEERS_ACCESS_KEY"], os.environ["PEERS_SECRET_KEY"] = LOAD_USER
             running.add_topic(READY_TOPIC)
             yield running
         finally:
@@ -126,7 +146,8 @@ def gantry(running: Kit, command: str) -> Iterator[Attributes]:
     else:
         # All clients have one source address.
         file = running.directory / "gantry.toml"
-        file.write_text(f'[[listen]]\naddress = "{HOST}:{port}"\nmax_connections_per_address = 0\n')
+        listener = f'[[listen]]\naddress = "{HOST}:{port}"\nmax_connections_per_address = 0\n'
+        file.write_text(listener + (AUTH_CONFIG if running.auth else ""))
         words += ["--config", str(file)]
     log = running.directory / "gantry.log"
     with log.open("wb") as output:
@@ -145,7 +166,7 @@ def _becomes_ready(process: subprocess.Popen[bytes], port: int) -> bool:
     deadline = time.monotonic() + READY_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         try:
-            if _route_code(port) == 0:
+            if _route_code(port) in (ROUTE_FOUND, ROUTE_DENIED):
                 return True
         except (OSError, ValueError, struct.error):
             pass
@@ -154,7 +175,7 @@ def _becomes_ready(process: subprocess.Popen[bytes], port: int) -> bool:
 
 
 def _route_code(port: int) -> int:
-    """Return the response code of a route request."""
+    """Return the response code of an unsigned route request."""
     fields = {"topic": READY_TOPIC, "acceptStandardJsonOnly": "true"}
     header = json.dumps(
         {"code": ROUTE_REQUEST, "language": "JAVA", "version": 493, "opaque": 1, "flag": 0, "extFields": fields}

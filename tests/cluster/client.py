@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
@@ -60,7 +61,7 @@ class Client:
     """One connection. `async with` it.
 
     pushes are the requests of the other side in their order; `answers` has the functions that answer them, by code.
-    credentials: sign all requests.
+    credentials: sign all requests. tls: the context of a TLS connection.
     """
 
     wire: ClassVar[type[RemotingConnection]] = RemotingConnection
@@ -75,6 +76,7 @@ class Client:
         encoding: SerializeType = SerializeType.JSON,
         broker: str | None = BROKER,
         credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.address = address
         self.client_id = client_id or unique("client")
@@ -85,6 +87,7 @@ class Client:
         self.pushes: list[RemotingCommand] = []
         self.answers: dict[int, Callable[[RemotingCommand], RemotingCommand]] = {}
         self._encoding = encoding
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._wheel = TimeoutWheel(self._loop.time)
         self._ticking: asyncio.TimerHandle | None = None
@@ -93,7 +96,10 @@ class Client:
     async def __aenter__(self) -> Self:
         host, _, port = self.address.rpartition(":")
         _, self._wire = await self._loop.create_connection(
-            lambda: self.wire(self._wheel, self._pushed, lambda _: None, name=self.address), host, int(port)
+            lambda: self.wire(self._wheel, self._pushed, lambda _: None, name=self.address),
+            host,
+            int(port),
+            ssl=self._tls,
         )
         self._tick()
         return self

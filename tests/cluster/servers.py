@@ -92,6 +92,10 @@ class Cluster:
         """Create a user on every broker, with permissions such as Topic:orders=Pub,Sub."""
         self._peers("user", name, secret, *(word for grant in grants for word in ("--grant", grant)))
 
+    def super_user(self, name: str, secret: str) -> None:
+        """Create a user with all permissions on every broker."""
+        self._peers("user", name, secret, "--super")
+
     def admin(self, *words: str) -> str:
         """Return the output of mqadmin, whose exit status is meaningless."""
         done = self._run("admin", *words)

@@ -26,8 +26,9 @@ const (
 // The end of every request header, as fastjson orders it in the Java client.
 const headerTail = `,"serializeTypeCurrentRPC":"JSON","version":493}`
 
-// appendFrame appends one frame. fields holds the inside of extFields: `"a":"1","b":"2"`.
+// appendFrame appends one frame, signed if there are credentials. fields holds the inside of extFields: `"a":"1","b":"2"`.
 func appendFrame(buf []byte, code, opaque int, fields, body []byte) []byte {
+	fields = identity.appendSignature(fields, body)
 	start := len(buf)
 	buf = append(buf, 0, 0, 0, 0, 0, 0, 0, 0)
 	buf = append(buf, `{"code":`...)

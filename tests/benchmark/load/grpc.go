@@ -90,15 +90,20 @@ func endpointsOf(address string) (*v2.Endpoints, error) {
 
 // signed adds the metadata that every call carries.
 func (m *member) signed(ctx context.Context) context.Context {
-	return metadata.AppendToOutgoingContext(ctx,
+	now := time.Now().Format(dateTime)
+	words := []string{
 		"x-mq-language", "GO",
 		"x-mq-protocol", "v2",
 		"x-mq-request-id", requestID(),
 		"x-mq-client-version", clientVersion,
 		"x-mq-client-id", m.id,
 		"x-mq-namespace", "",
-		"x-mq-date-time", time.Now().Format(dateTime),
-	)
+		"x-mq-date-time", now,
+	}
+	if header := identity.authorization(now); header != "" {
+		words = append(words, "authorization", header)
+	}
+	return metadata.AppendToOutgoingContext(ctx, words...)
 }
 
 // requestID is a random UUID of version 4.

@@ -21,8 +21,10 @@ from tests.proxy.auth.users import (
     ROOT,
     STRANGER,
     authority,
+    own_source,
     plain_authority,
     signed,
+    undelayed,
 )
 from tests.proxy.fakes import FakeChannel, peer
 from tests.proxy.messages import complete, heartbeat, request
@@ -246,6 +248,22 @@ def test_anonymous_is_a_user_with_policies_of_its_own(tmp_path: Path) -> None:
     # A wrong credential is not the same as none.
     with pytest.raises(NotAuthenticated):
         ask(made, signed(command(RequestCode.SEND_MESSAGE_V2), STRANGER))
+
+
+def test_routes_without_a_credential_and_nothing_else(tmp_path: Path) -> None:
+    made = undelayed(Authority([own_source(tmp_path)], anonymous_routes=True))
+    for spec in SERVED:
+        if spec.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            ask(made, command(spec.code))
+        else:
+            with pytest.raises(NotAuthenticated):
+                ask(made, command(spec.code))
+    # A wrong credential is not the same as none.
+    for credentials in (STRANGER, IMPOSTOR):
+        with pytest.raises(NotAuthenticated):
+            ask(made, signed(command(RequestCode.GET_ROUTEINFO_BY_TOPIC), credentials))
+    with pytest.raises(Forbidden):
+        ask(made, signed(command(RequestCode.GET_ROUTEINFO_BY_TOPIC), BOB))
 
 
 def test_addresses_that_acl_1_exempts(tmp_path: Path) -> None:
