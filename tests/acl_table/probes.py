@@ -48,7 +48,7 @@ class Target:
         """The TLS of remoting clients."""
         return None if self.authority is None else ssl.create_default_context(cafile=self.authority)
 
-    def channel(self) -> grpc.aio.Channel:
+    def channel(self) -> Any:
         """Return a new gRPC channel."""
         if self.authority is None:
             return grpc.aio.insecure_channel(self.grpc)
