@@ -28,6 +28,7 @@ from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.remoting")
 
+_JSON = int(SerializeType.JSON)
 
 # The share of connections that take no turns.
 _UNSHARED = Share(Source(None))
@@ -148,33 +149,31 @@ class RemotingConnection(FlowControl):
 
     def data_received(self, data: bytes) -> None:
         self.read_at = self.loop.time()
-        self.received_bytes += len(data)
-        failure = None
+        size, turns, failure = len(data), self._turns, None
+        self.received_bytes += size
         try:
             frames = self._decoder.feed(data)
         except FrameError as error:
             frames, failure = error.frames, error
         if self._backlog:
             self._backlog += frames
-            self._backlog_bytes += len(data)
-        elif self._turns is None or failure is not None:
+            self._backlog_bytes += size
+        elif turns is None or failure is not None:
             self._process(frames)
         elif frames:
             begin = monotonic()
-            if self._turns.admit(self.share, len(frames), begin):
+            if turns.admit(self.share, len(frames), begin):
                 self._process(frames)
-                self._turns.charge(self.share, begin)
+                turns.charge(self.share, begin)
             else:
-                self._backlog += frames
-                self._backlog_bytes = sum(len(header) + len(body) for _, header, body in frames)
+                self._keep(frames)
                 self._waiting = True
-                self.pause()
-                self._turns.add(self)
+                turns.add(self)
         if failure is not None and self.cause is None:
             self._protocol_error(failure, data)
-        if self._decoder.buffered + self._backlog_bytes != self._held:
+        if self._decoder.buffered or self._backlog_bytes or self._held:
             self._count_unfinished()
-        if len(data) >= LARGE and self._turns is not None:
+        if size >= LARGE and turns is not None:
             self.end_reads_of_turn()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -197,7 +196,8 @@ class RemotingConnection(FlowControl):
     def _count_unfinished(self) -> None:
         """Update the share of this connection in the bytes of unfinished requests."""
         held, self._held = self._held, self._decoder.buffered + self._backlog_bytes
-        self.memory.hold(self._held - held)
+        if self._held != held:
+            self.memory.hold(self._held - held)
 
     def _discard_requests(self) -> None:
         """Release the memory of requests that have not been handled."""
@@ -238,15 +238,22 @@ class RemotingConnection(FlowControl):
 
     def _process(self, frames: list[Frame]) -> None:
         """Process frames up to the limit of in-flight requests; the others wait."""
+        if len(frames) == 1:
+            self._receive(frames[0])
+            return
         for number, frame in enumerate(frames, 1):
             self._receive(frame)
             if self.cause is not None:
                 return
             if (self._full_since is not None or self._ready) and number < len(frames):
-                self._backlog += frames[number:]
-                self._backlog_bytes = sum(len(header) + len(body) for _, header, body in self._backlog)
-                self.pause()
+                self._keep(frames[number:])
                 return
+
+    def _keep(self, frames: list[Frame]) -> None:
+        """Let frames wait, and pause reads meanwhile."""
+        self._backlog += frames
+        self._backlog_bytes = sum(len(header) + len(body) for _, header, body in frames)
+        self.pause()
 
     def _on_capacity(self) -> None:
         if self._backlog and not self._waiting:
@@ -344,7 +351,9 @@ class RemotingConnection(FlowControl):
     def _reply(self, opaque: int, serialize_type: int, size: int, reply: "asyncio.Future[RemotingCommand]") -> None:
         self._end_request(size)
         try:
-            self._respond(response_of(reply), opaque, serialize_type)
+            if not self.closed:
+                response = commands.answer(response_of(reply), opaque, serialize_type)
+                self._write(response.encode(), response.body)
         except Exception:
             # A client's response to a broker may be one that cannot be encoded.
             _log.exception("a response to %s cannot be sent", self.name)
@@ -383,7 +392,7 @@ class RemotingConnection(FlowControl):
             future = self.loop.create_future()
         command.header["opaque"] = opaque = self._next_opaque()
         # Codes over 32767 do not fit the binary header.
-        command.serialize_type = SerializeType.JSON
+        command.serialize_type = _JSON
         pending = PendingRequest(self, command, future, lost, timeout)
         if self.closed:
             self._lose(pending)
@@ -404,7 +413,7 @@ class RemotingConnection(FlowControl):
         command.header["opaque"] = self._next_opaque()
         command.flag |= ONEWAY_FLAG
         command.header["flag"] = command.flag
-        command.serialize_type = SerializeType.JSON
+        command.serialize_type = _JSON
         if self.closed:
             return
         header = command.encode()

@@ -190,7 +190,8 @@ class FlowControl(asyncio.Protocol):
         self._in_flight_bytes -= size
         if self._in_flight < self.limits.requests:
             self._request_limit = self.limits.requests
-        self._resume_below_limit()
+        if self._full_since is not None:
+            self._resume_below_limit()
 
     def _pause_at_limit(self) -> None:
         """Pause reads; after `_POLL_DETECTION_TIME`, check for long polls."""

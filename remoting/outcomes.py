@@ -13,15 +13,15 @@ _log = logging.getLogger("gantry.remoting")
 
 def response_of(reply: "asyncio.Future[RemotingCommand]") -> RemotingCommand:
     """Return the response in a finished future, or an error response if the future failed."""
-    if reply.cancelled():
-        return error_response(RemotingError("the request was given up"))
-    error = reply.exception()
-    if error is None:
+    try:
         return reply.result()
-    if not isinstance(error, RemotingError):
+    except RemotingError as error:
+        return error_response(error)
+    except asyncio.CancelledError:
+        return error_response(RemotingError("the request was given up"))
+    except Exception as error:
         _log.error("a request failed", exc_info=error)
-        error = RemotingError("internal error")
-    return error_response(error)
+        return error_response(RemotingError("internal error"))
 
 
 def is_large(reply: "asyncio.Future[RemotingCommand]") -> bool:

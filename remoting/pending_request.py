@@ -37,7 +37,7 @@ class PendingRequest:
         self.command: RemotingCommand | None = command
         self.future: asyncio.Future[RemotingCommand] | None = future
         self.lost = lost
-        self.opaque = command.opaque
+        self.opaque: int = command.header["opaque"]
         self.timeout = timeout
 
     def end(self) -> "asyncio.Future[RemotingCommand] | None":

@@ -13,6 +13,9 @@ from remoting.requests import Action, Direction, RequestSpec
 
 Check = Callable[[Context], None]
 
+# Each request is compared with them, and reading a member from its enum takes as long as five such comparisons.
+_BROKER, _BOTH = Direction.BROKER, Direction.BOTH
+
 # Bytes of a long poll's body: official clients send none, or a few filter expressions.
 _MAX_POLL_BODY = 64 * 1024
 
@@ -20,7 +23,7 @@ _MAX_POLL_BODY = 64 * 1024
 def well_formed(context: Context) -> None:
     """Reject codes that are not in the request table or not for clients, missing fields, names over the limit."""
     spec = context.spec
-    if spec is None or spec.direction is Direction.BROKER:
+    if spec is None or spec.direction is _BROKER:
         raise UnsupportedRequest(f"request code {context.code} is not supported")
     if not spec.required <= context.fields.keys():
         missing = ", ".join(sorted(spec.required - context.fields.keys()))
@@ -42,9 +45,11 @@ class Tools:
 
     def __call__(self, context: Context) -> None:
         spec = context.spec
-        if spec is not None and spec.tool and _effect(context, spec) not in self._actions:
+        if spec is None:
+            return
+        if spec.tool and _effect(context, spec) not in self._actions:
             raise NotPermitted(f"{spec.name} is not permitted here: the setting `tools` is {self._permitted!r}")
-        if spec is not None and spec.direction is Direction.BOTH and context.size:
+        if spec.direction is _BOTH and context.size:
             raise InvalidRequest(f"{spec.name} has no body when it comes from a client")
 
 

@@ -11,7 +11,7 @@ from proxy.core.messaging import Messaging, Reply
 from remoting import command as commands
 from remoting import messages, pop, properties
 from remoting.batch_ack import BatchAckBody
-from remoting.codes import RequestCode
+from remoting.codes import ONEWAY_FLAG, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, BrokerNotNamed, InvalidRequest, TopicNotExist
 from remoting.ids import RecallHandle
@@ -32,7 +32,10 @@ _SMALL_BATCH = 22 * _MAX_BATCH
 
 def forward(core: Messaging, context: Context) -> Awaitable[RemotingCommand] | None:
     """Forward a request to the broker that it names or implies; None for a oneway request."""
-    broker = context.fields.get(context.known_spec.broker) or _implied_broker(context)
+    spec = context.spec
+    # The check `well_formed` has found it.
+    assert spec is not None
+    broker = context.fields.get(spec.broker) or _implied_broker(context)
     if broker is not None:
         return send(core, context, broker)
     topic = context.topic
@@ -44,7 +47,8 @@ def forward(core: Messaging, context: Context) -> Awaitable[RemotingCommand] | N
 
 def send(core: Messaging, context: Context, broker: str) -> Reply | None:
     """Send the request to this broker; None for a oneway request."""
-    spec, command = context.known_spec, context.command
+    spec, command = context.spec, context.command
+    assert spec is not None
     if broker not in context.channel.session.known_brokers:
         # Some clients fetch routes over one connection and send over another.
         touch(core, context.channel, (broker,))
@@ -52,7 +56,7 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
     if adapt is not None:
         adapt(core, context)
     context.broker, context.sent = broker, time.monotonic()
-    if command.is_oneway:
+    if command.flag & ONEWAY_FLAG:
         core.backend.oneway(broker, spec, command, context.channel)
         return None
     timeout = core.settings.cluster.request_timeout
@@ -160,7 +164,7 @@ def _set_born_host(core: Messaging, context: Context) -> None:
         pairs = properties.decode(text)
         del pairs[properties.BORN_HOST]
         text = context.fields[name] = properties.encode(pairs)
-    if len(text) < _MAX_PROPERTIES_LENGTH and core.may_change(context):
+    if len(text) < _MAX_PROPERTIES_LENGTH and ("Signature" not in context.fields or core.may_change(context)):
         context.fields[name] = properties.append(text, properties.BORN_HOST, address)
 
 

@@ -120,15 +120,17 @@ class Messaging:
             self._observe(context, 0)
             return None
         reply = as_future(handling)
+        spec = context.spec
+        poll = spec is not None and spec.poll is not None
         if reply.done() and not reply.cancelled() and reply.exception() is None:
             # The embedded broker replies at once; the reply waits for its callbacks.
             context.memory += len(reply.result().body)
         self.budget.used += context.memory
         self.in_flight.add(context)
-        active = entrance is None and (context.spec is None or context.spec.poll is None)
+        active = entrance is None and not poll
         self.active_requests += active
         reply.add_done_callback(partial(self._done, context, active))
-        if context.spec is not None and context.spec.poll is not None:
+        if poll:
             polls = channel.session.polls
             polls[reply] = context
             reply.add_done_callback(polls.__delitem__)

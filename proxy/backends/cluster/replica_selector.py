@@ -14,6 +14,10 @@ _AVOID_SECONDS = 1.0
 # Maximum number of readers whose broker's suggestion is kept.
 _MAX_SUGGESTIONS = 100_000
 
+# For every request: reading a member from its enum takes longer than all else in `select`.
+_SEND_BACK = int(RequestCode.CONSUMER_SEND_MSG_BACK)
+_MASTER, _ACTING_MASTER = ReplicaChoice.MASTER, ReplicaChoice.ACTING_MASTER
+
 # A consumer group's reads of one queue: broker, topic, queue id, group.
 Reader = tuple[str, str, str, str]
 
@@ -40,11 +44,9 @@ class ReplicaSelector:
         Raises ServiceUnavailable if there are none.
         """
         master, slaves = replicas.master, replicas.slaves
-        if spec.code == RequestCode.CONSUMER_SEND_MSG_BACK:
+        if spec.code == _SEND_BACK:
             self.sent_back[_send_back_target(replicas)] += 1
-        if spec.replica is ReplicaChoice.MASTER or (
-            spec.replica is ReplicaChoice.ACTING_MASTER and not replicas.acting_master
-        ):
+        if spec.replica is _MASTER or (spec.replica is _ACTING_MASTER and not replicas.acting_master):
             if master is None:
                 self.diverted["no_master"] += 1
                 raise ServiceUnavailable(
@@ -57,7 +59,7 @@ class ReplicaSelector:
                 raise ServiceUnavailable(f"the broker {replicas.name} has no live replica now")
             self.diverted["slave"] += 1
             return slaves
-        if spec.replica is ReplicaChoice.ACTING_MASTER:
+        if spec.replica is _ACTING_MASTER:
             # A slave serves these only if there is no master at all.
             return replicas.masters
         if spec.poll is not None and self._suggested:

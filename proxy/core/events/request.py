@@ -19,6 +19,7 @@ from remoting.names import RETRY_PREFIX
 from remoting.requests import SEND_FIELD_NAMES
 
 _UNKNOWN = "unknown"
+_SUCCESS = int(ResponseCode.SUCCESS)
 # Codes that are no errors: they report success, or that nothing was found.
 _OK = frozenset(
     {
@@ -103,7 +104,7 @@ def _read_batch(observation: Observation, context: Context, _: RemotingCommand |
 
 def _read_pull(observation: Observation, context: Context, reply: RemotingCommand | None) -> None:
     _set_queue(observation, context.fields.get("queueId"))
-    if reply is not None and observation.response == ResponseCode.SUCCESS:
+    if reply is not None and observation.response == _SUCCESS:
         observation.messages = count(reply.body)
         # A pulling consumer's retries come from its retry topic; other topics deliver for the first time.
         if observation.topic is not None and observation.topic.startswith(RETRY_PREFIX):
@@ -114,7 +115,7 @@ def _read_pull(observation: Observation, context: Context, reply: RemotingComman
 
 def _read_pop(observation: Observation, context: Context, reply: RemotingCommand | None) -> None:
     _set_queue(observation, context.fields.get("queueId"))
-    if reply is not None and observation.response == ResponseCode.SUCCESS:
+    if reply is not None and observation.response == _SUCCESS:
         # A pop also returns messages of the retry topic.
         observation.messages = count(reply.body)
         observation.attempt = attempt(reply.body)
