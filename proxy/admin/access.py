@@ -23,6 +23,8 @@ _ANY = "*"
 # Names of callers without a credential in the audit: on this host, and elsewhere.
 _LOCAL, _REMOTE = "local", "remote"
 ANONYMOUS = (_LOCAL, _REMOTE)
+# Another replica, which has checked its own caller.
+PEER = "peer"
 # With these headers a caller is not on this host, although the connection is: it came through a proxy.
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
@@ -81,6 +83,7 @@ class Access:
             for role, name, token in (
                 (Role.READ, "read_token", settings.read_token),
                 (Role.WRITE, "write_token", settings.write_token),
+                (Role.WRITE, PEER, settings.peer_token),
             )
             if token is not None
         ]

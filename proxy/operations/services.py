@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from proxy.core.health import Health
 from proxy.operations import event_log, group_metrics, health_checks
@@ -14,6 +14,7 @@ from proxy.operations.group_survey import GroupSurvey
 from proxy.operations.history.history import History
 from proxy.operations.log_levels import LogLevels
 from proxy.operations.merged_tap import MergedTap
+from proxy.operations.peers import Peers
 from proxy.operations.replica import Replica
 from proxy.operations.request_tap import RequestTap
 from proxy.operations.workers import Workers
@@ -41,6 +42,7 @@ class AdminServices:
         self.worker_calls: Counter[str] = Counter()
         self.workers = Workers(self.worker_calls)
         self.merged_tap = MergedTap(self.tap, self.workers)
+        self.peers = Peers(self.settings, replica.settings.replica)
         self.history = History(replica.metrics.requests)
         self.survey = GroupSurvey(replica, self.settings.survey_interval)
         self._sources = sources
@@ -67,9 +69,10 @@ class AdminServices:
         return f"{self.workers.number}:{number}" if self.workers.several else number
 
     @property
-    def placement(self) -> dict[str, int]:
-        """The field `worker` of things that belong to this worker, where there are several workers."""
-        return {"worker": self.workers.number} if self.workers.several else {}
+    def placement(self) -> dict[str, Any]:
+        """The fields `worker` and `replica` of things that belong to this worker, where there are several of them."""
+        fields: dict[str, Any] = {"worker": self.workers.number} if self.workers.several else {}
+        return {**fields, "replica": self.peers.name} if self.peers.configured else fields
 
     def close(self) -> None:
         """End all streams and restore all log levels."""

@@ -23,12 +23,16 @@ class Reply(Answer):
     missing_workers: list[int] | None = Field(
         None, description="workers that did not answer; their part of the answer is missing"
     )
+    missing_replicas: list[str] | None = Field(
+        None, description="replicas (admin.peers) that did not answer; their part of the answer is missing"
+    )
 
 
 class WorkerOwned(Answer):
-    """Something that belongs to one worker."""
+    """Something that belongs to one worker of one replica."""
 
     worker: int | None = Field(None, description="the worker that it belongs to", examples=[1])
+    replica: str | None = Field(None, description="the replica that it belongs to", examples=["gantry-0"])
 
 
 class RequestBody(BaseModel):

@@ -27,14 +27,20 @@ _Answer = TypeVar("_Answer", bound=Answer)
 
 @dataclass(frozen=True, slots=True)
 class Merged(Generic[_Snapshot]):
-    """The merged snapshot of all workers but the missing ones, which did not reply."""
+    """The merged snapshot of all workers, and replicas, but the missing ones, which did not reply."""
 
     value: _Snapshot
     missing: tuple[int, ...] = ()
+    missing_replicas: tuple[str, ...] = ()
 
     def mark(self, answer: _Answer) -> _Answer:
-        """Return the answer with the missing workers, where there are some."""
-        return answer.model_copy(update={"missing_workers": list(self.missing)}) if self.missing else answer
+        """Return the answer with the missing workers and replicas, where there are some."""
+        update: dict[str, Any] = {}
+        if self.missing:
+            update["missing_workers"] = list(self.missing)
+        if self.missing_replicas:
+            update["missing_replicas"] = list(self.missing_replicas)
+        return answer.model_copy(update=update) if update else answer
 
 
 class _NoReply:

@@ -31,6 +31,15 @@ def _token(text: str) -> str:
 
 
 Token = Annotated[str, AfterValidator(_token)]
+
+
+def _peer(text: str) -> str:
+    address = HostPort.parse(text.removeprefix("https://").removeprefix("http://"))
+    if address.is_unix or not address.host or not address.port:
+        raise ValueError(f"needs host:port or https://host:port: {text!r}")
+    return text
+
+
 # Only `;` separates: distinguished names contain commas.
 Texts = Annotated[list[str], BeforeValidator(split_list(";")), NoDecode]
 Paths = Annotated[list[Path], BeforeValidator(split_list(";")), NoDecode]
@@ -55,6 +64,17 @@ class AdminSettings(SettingsTable):
     write_token: Token | None = Field(None, repr=False, description="bearer token that permits reading and writing")
     tokens: Path | None = Field(
         None, description="file with further tokens, each line `read|write NAME TOKEN`; reloaded when it changes"
+    )
+    peers: Annotated[list[Annotated[str, AfterValidator(_peer)]], BeforeValidator(split_list(",;")), NoDecode] = Field(
+        [],
+        description="admin APIs of the other replicas, each host:port or https://host:port; a name stands for all of "
+        "its addresses, and this replica is recognized. Lists, the live page and `?replica=` then cover all replicas",
+    )
+    peer_token: Token | None = Field(
+        None, repr=False, description="token with which replicas call each other, the same at all; it permits writing"
+    )
+    peer_ca: Path | None = Field(
+        None, description="PEM file with the CAs of the peers' certificates; default: the system's"
     )
     hosts: Texts = Field(
         [], description="accepted host names of requests, in addition to IP addresses, localhost and the host name"
@@ -99,6 +119,8 @@ class AdminSettings(SettingsTable):
             raise ValueError("client_ca needs certificate and key")
         if (self.readers or self.writers) and self.client_ca is None:
             raise ValueError("readers and writers need client_ca")
+        if self.peers and self.peer_token is None:
+            raise ValueError("peers needs peer_token")
         return self
 
     @property

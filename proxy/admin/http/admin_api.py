@@ -103,7 +103,10 @@ class AdminApi:
             if self._closing:
                 return
             self._server = server = module.make(
-                self.application, self.gatekeeping, self.services.replica.settings.tls.reload_interval
+                self.application,
+                self.services.peers,
+                self.gatekeeping,
+                self.services.replica.settings.tls.reload_interval,
             )
             if gc.get_freeze_count():
                 # As at startup: exclude the imported modules from garbage collection.

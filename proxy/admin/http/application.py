@@ -10,7 +10,18 @@ from starlette.exceptions import HTTPException
 
 from proxy.admin.http import description, problems
 from proxy.admin.http.problems import Refused
-from proxy.admin.http.routes import cluster, connections, groups, health, messages, metrics, replica, session, traffic
+from proxy.admin.http.routes import (
+    cluster,
+    connections,
+    groups,
+    health,
+    messages,
+    metrics,
+    peers,
+    replica,
+    session,
+    traffic,
+)
 from proxy.admin.http.routes.common import INVALID_REQUEST
 from proxy.admin.live import routes as live
 from proxy.admin.live.figures import LiveFigures, read_figures
@@ -33,6 +44,7 @@ ROUTERS = (
     traffic.router,
     metrics.router,
     live.router,
+    peers.router,
 )
 
 

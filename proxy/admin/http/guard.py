@@ -6,13 +6,14 @@ No route but the login can be reached without a role: reads need READ, all other
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import replace
 from typing import Any, Never
 from urllib.parse import urlsplit
 
 import orjson
 
 from protocol_negotiation.peer import HostPort
-from proxy.admin.access import ANONYMOUS, BadCredentials, Caller, Gatekeeping, Role
+from proxy.admin.access import ANONYMOUS, PEER, BadCredentials, Caller, Gatekeeping, Role
 from proxy.admin.http import problems
 from proxy.admin.http.problems import Refused
 from proxy.admin.live.pages import FILES
@@ -21,6 +22,7 @@ from proxy.core.health import PATHS
 from proxy.operations import event_log
 from proxy.operations.audit import Write
 from proxy.operations.failures import INTERNAL_ERROR
+from proxy.operations.peers import CALLER_HEADER
 
 _log = logging.getLogger("gantry.admin")
 
@@ -137,6 +139,8 @@ class Guard:
                 # The token has been withdrawn since.
                 self._gatekeeping.sessions.close(headers)
             self._refuse("credentials", Refused(401, "the token is unknown", {"WWW-Authenticate": _CHALLENGE_WRONG}))
+        if caller.name == PEER and CALLER_HEADER in headers:
+            return replace(caller, name=f"{headers[CALLER_HEADER][:255]} at {PEER}")
         return caller
 
     def _check_role(self, request: "_Request", caller: Caller) -> None:

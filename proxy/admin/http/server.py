@@ -18,6 +18,8 @@ from protocol_negotiation.tls_peer import distinguished_name
 from proxy.admin.access import Gatekeeping
 from proxy.admin.http import problems
 from proxy.admin.http.guard import Application, Guard
+from proxy.admin.http.replica_forwarder import ReplicaForwarder
+from proxy.operations.peers import Peers
 
 _log = logging.getLogger("gantry.admin")
 
@@ -134,13 +136,13 @@ class Server(uvicorn.Server):
                 _log.error("the changed certificate is not usable, the previous one stays in use: %s", self.tls.error)
 
 
-def make(application: Application, gatekeeping: Gatekeeping, reload_interval: float) -> Server:
+def make(application: Application, peers: Peers, gatekeeping: Gatekeeping, reload_interval: float) -> Server:
     """Return the server of an application. reload_interval: seconds between checks for a changed certificate.
 
     Raises TlsError.
     """
     settings = gatekeeping.settings
-    guard = Guard(application, gatekeeping, _own_names())
+    guard = Guard(ReplicaForwarder(application, peers), gatekeeping, _own_names())
     connection = type(
         "Connection", (Connection,), {"max_connections": settings.max_connections, "head_timeout": settings.timeout}
     )

@@ -151,14 +151,16 @@ class Figures(Mergeable):
 
     @classmethod
     def merge(cls, items: Sequence[tuple[int, Self]]) -> Self:
-        """Merge the figures; a reason that not all workers give is reported with those that give it."""
-        workers: dict[str, list[int]] = {}
+        """Merge the figures; a reason that not all workers, or replicas, give is reported with those that give it."""
+        several_replicas = len({figures.replica for _, figures in items}) > 1
+        sources: dict[str, list[str]] = {}
         for worker, figures in items:
             for reason in figures.reasons:
-                workers.setdefault(reason, []).append(worker)
+                sources.setdefault(reason, []).append(figures.replica if several_replicas else str(worker))
+        kind = "" if several_replicas else "worker "
         reasons = [
-            reason if len(numbers) == len(items) else f"worker {', '.join(map(str, numbers))}: {reason}"
-            for reason, numbers in workers.items()
+            reason if len(names) == len(items) else f"{kind}{', '.join(names)}: {reason}"
+            for reason, names in sources.items()
         ]
         return super().merge(items).model_copy(update={"reasons": reasons})
 

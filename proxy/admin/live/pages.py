@@ -2,12 +2,17 @@
 
 from importlib.resources import files
 
+_MODULES = (
+    *("api", "broker", "charts", "client", "connection", "crane", "dead_letters", "diagnosis", "dialog", "dom"),
+    *("format", "group", "groups", "history", "main", "messages", "overview", "replica", "reset", "search"),
+    *("table", "tap", "topic", "view"),
+)
 # Media type of each file, by path.
 FILES = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/ui/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/ui/page.js": ("page.js", "text/javascript; charset=utf-8"),
     "/ui/icon.svg": ("icon.svg", "image/svg+xml"),
+    **{f"/ui/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in _MODULES},
 }
 
 

@@ -38,5 +38,17 @@ async def figures(request: Request, operations: Operations) -> Response:
         request.query_params.get("group", "").lower(),
     )
     merged = await operations.gather(read_figures, query)
-    content = orjson.dumps(merged.mark(merged.value.single).present())
+    reply = merged.mark(merged.value.single).present()
+    peers = operations.services.peers
+    if not operations.own:
+        reply["replicas"] = [{"name": peers.name, "address": "this one", "answers": True, "error": None}] + [
+            {
+                "name": peer.label,
+                "address": str(peer.where.address),
+                "answers": peer.error is None,
+                "error": peer.error,
+            }
+            for peer in await peers.others()
+        ]
+    content = orjson.dumps(reply)
     return Response(content, headers={"content-type": "application/json", "cache-control": "no-store"})

@@ -7,7 +7,9 @@ from fastapi import Depends, Path, Query, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
+from proxy.admin.access import PEER
 from proxy.admin.http.problems import Refused
+from proxy.operations.failures import FailureKind, OperationFailed
 from proxy.operations.operation import MergeableSnapshot, Operation
 from proxy.operations.services import AdminServices
 from proxy.operations.workers import Merged
@@ -23,8 +25,18 @@ def _parameters(dependant: Dependant) -> Iterator[str]:
         yield from _parameters(dependency)
 
 
+# Operations whose snapshots are merged over all replicas.
+FEDERATED = frozenset(
+    (
+        *("brokers.list", "clients.get", "clients.list", "connections.closed", "connections.list"),
+        *("events.protocol_errors", "events.writes", "groups.consumer", "groups.consumers", "groups.producer"),
+        *("groups.producers", "live.figures", "receipt_handles.list", "traffic.history"),
+    )
+)
 # The parameter that names a worker, and faults in the refusal of a request.
 _WORKER = "worker"
+# The parameter that names a replica, which `ReplicaForwarder` removes where there are peers.
+_REPLICA = "replica"
 _MAX_FAULTS = 20
 # Digits of a worker's number.
 _MAX_DIGITS = 5
@@ -42,7 +54,7 @@ class Route(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of requests."""
         handle = super().get_route_handler()
-        known = {*_parameters(self.dependant), _WORKER}
+        known = {*_parameters(self.dependant), _WORKER, _REPLICA}
 
         async def check_and_handle(request: Request) -> Response:
             unknown = sorted(request.query_params.keys() - known)
@@ -57,17 +69,34 @@ class Route(APIRoute):
 class RequestOperations:
     """Runs operations for one request: at every worker, or at the one that its query names."""
 
-    def __init__(self, services: AdminServices, worker: int | None) -> None:
+    def __init__(self, services: AdminServices, worker: int | None, own: bool = True) -> None:
         self.services = services
         self.worker = worker
+        # Whether the request is about this replica only.
+        self.own = own
 
     async def gather(
         self,
         operation: Operation[Any, _Parameters, MergeableSnapshot],
         parameters: _Parameters | Callable[[int], _Parameters],
     ) -> Merged[MergeableSnapshot]:
-        """Run an operation at all workers and merge their snapshots; see `Workers.gather`."""
-        return await self.services.workers.gather(operation, parameters, self.worker)
+        """Run an operation at all workers and merge their snapshots; see `Workers.gather`.
+
+        Operations of `FEDERATED` run at all replicas.
+        """
+        workers = self.services.workers
+        if self.own or operation.name not in FEDERATED or callable(parameters):
+            return await workers.gather(operation, parameters, self.worker)
+        found, missing = await self.services.peers.gather(operation, parameters)
+        snapshots = [peer.snapshot for peer in found]
+        try:
+            here = await workers.gather(operation, parameters)
+        except OperationFailed as error:
+            if error.failure.kind is not FailureKind.NOT_FOUND or not snapshots:
+                raise
+            here = Merged(snapshots.pop(0))
+        value = type(here.value).merge([here.value, *snapshots]) if snapshots else here.value
+        return Merged(value, here.missing, tuple(missing))
 
     async def run(
         self, operation: Operation[Any, _Parameters, _Snapshot], parameters: _Parameters, worker: int | None = None
@@ -113,7 +142,11 @@ async def _operations(request: Request) -> RequestOperations:
         if not (text.isascii() and text.isdecimal()):
             raise Refused(422, INVALID_REQUEST, faults=[("query worker", "a worker's number, from 0")])
         worker = _worker(text, services.workers.numbers)
-    return RequestOperations(services, worker)
+    state = request.state
+    caller = getattr(state, "caller", None)
+    from_peer = caller is not None and caller.name.endswith(PEER)
+    own = not services.peers.configured or worker is not None or from_peer or getattr(state, "own", False)
+    return RequestOperations(services, worker, own)
 
 
 def _worker(text: str, workers: range) -> int:

@@ -1,42 +1,19 @@
 """The live page in a browser (Debian's Chromium), on a replica with traffic of both protocols."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import expect
 
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, send_fields, v2
 from tests.proxy.admin.http.replicas import READ, Replica, replica
+from tests.proxy.admin.live.browser import browsing, check_accessibility
 from tests.proxy.operations.observations import observation
 
 pytestmark = [pytest.mark.anyio, pytest.mark.external]
-
-# Milliseconds, for a slow machine; the default of expectations is 5 s.
-TIMEOUT = 60_000
-expect.set_options(timeout=TIMEOUT)
-
-
-@asynccontextmanager
-async def browsing(**more: Any) -> AsyncIterator[Page]:
-    """A page of Chromium; errors on its console fail the test."""
-    chromium = shutil.which("chromium")
-    assert chromium is not None, "needs Chromium: apt-get install chromium"
-    complaints: list[str] = []
-    async with async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=TIMEOUT)
-        page = await browser.new_page(viewport={"width": 1400, "height": 1000}, **more)
-        page.set_default_timeout(TIMEOUT)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        yield page
-        await browser.close()
-    assert complaints == []
 
 
 @pytest.fixture
@@ -58,7 +35,7 @@ async def _send(client: Client) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_page_shows_the_traffic_of_a_busy_replica(busy: Replica, request: pytest.FixtureRequest) -> None:
+async def test_page_shows_the_traffic_of_a_busy_replica(busy: Replica) -> None:
     async with browsing(color_scheme="dark") as page:
         await page.goto(str(busy.app.admin.url))
         await expect(page.locator("#state")).to_have_text("ready")
@@ -78,14 +55,11 @@ async def test_page_shows_the_traffic_of_a_busy_replica(busy: Replica, request: 
         await expect(page.locator("#requests li").first).to_contain_text("SEND_MESSAGE_V2 · orders")
         await page.locator("#tap").click()
         await expect(page.locator("#tap")).to_have_text("Watch")
-        folder = Path(request.config.rootpath) / "build"
-        folder.mkdir(exist_ok=True)
+        await page.locator("#range").select_option("hour")
+        await expect(page.locator("#c-requests polygon").first).to_be_attached()
         for theme in ("dark", "light"):
             await expect(page.locator("html")).to_have_attribute("data-theme", theme)
-            found = await Axe().run(page)
-            serious = [item for item in found.response["violations"] if item["impact"] in ("serious", "critical")]
-            assert serious == [], found.generate_report()
-            await page.screenshot(path=folder / f"page-{theme}.png", full_page=True)
+            await check_accessibility(page)
             await page.locator("#theme").click()
 
 
@@ -132,7 +106,7 @@ async def test_page_shows_the_busiest_of_thousands_of_topics(tmp_path: Path) -> 
 
 async def test_files_need_no_role_and_figures_do(tmp_path: Path) -> None:
     async with replica(tmp_path, admin={"local": "none"}) as served:
-        for path in ("/", "/ui/page.js", "/ui/page.css", "/ui/icon.svg"):
+        for path in ("/", "/ui/main.js", "/ui/page.css", "/ui/icon.svg"):
             answer = await served.read.get(path)
             assert answer.status_code == 200
             assert "default-src 'self'" in answer.headers["content-security-policy"]

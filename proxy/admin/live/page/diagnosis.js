@@ -1,0 +1,60 @@
+// The reasons why a consumer group is behind, the most likely first.
+
+import { get, part } from "./api.js";
+import { link, make, note } from "./dom.js";
+import { count, millis, short, span } from "./format.js";
+
+const MAX_MEMBERS = 20; // members that are asked for their statistics
+
+export async function diagnose(name) {
+  const path = `/v1/consumer-groups/${part(name)}`;
+  const [group, progress, owners] = await Promise.all([get(path), get(`${path}/lag`), get(`${path}/queues`).catch(() => null)]);
+  const infos = await Promise.all(group.members.slice(0, MAX_MEMBERS).map((member) => get(`/v1/clients/${part(member.client_id)}/running-info`, { group: name }).catch(() => null)));
+  const findings = [
+    ...membership(group), ...failing(group, infos.filter(Boolean)), ...queues(progress, owners, group), ...skewed(group), ...rest(group),
+  ];
+  if (!findings.length) return note(group.lag ? "members consume; the lag is recent" : "it is not behind");
+  return make("ol", { class: "findings" }, findings.map((parts) => make("li", {}, ...parts)));
+}
+
+function membership(group) {
+  if (group.members.length || !group.lag) return [];
+  return [["It has ", make("b", {}, "no member"), `, and ${count(group.lag, "message")} wait. Start a consumer.`]];
+}
+
+function* failing(group, infos) {
+  for (const info of infos) {
+    for (const rates of info.rates) {
+      if (rates.failed_per_second || rates.failed_last_hour) {
+        yield ["Member ", link("clients", info.client_id), make("b", {}, " fails"), ` on messages of ${rates.topic}: ${short(rates.failed_per_second)}/s, ${short(rates.failed_last_hour)} in the last hour.`];
+      }
+      if (rates.milliseconds > 1000) {
+        yield ["Member ", link("clients", info.client_id), make("b", {}, " is slow"), `: a message of ${rates.topic} takes ${millis(rates.milliseconds)}.`];
+      }
+    }
+  }
+}
+
+function* queues(progress, owners, group) {
+  const waiting = progress.queues.filter((queue) => queue.lag && !queue.topic.startsWith("%")).sort((one, other) => other.lag - one.lag);
+  if (!waiting.length) return;
+  const [worst] = waiting;
+  const where = `${worst.broker}:${worst.queue} of ${worst.topic}`;
+  const found = owners && owners.queues.find((queue) => queue.topic === worst.topic && queue.broker === worst.broker && queue.queue === worst.queue);
+  const words = ["The longest queue is ", make("b", {}, where), `: ${count(worst.lag, "message")} of ${short(progress.lag)}`];
+  if (found) yield [...words, "; its member is ", ...found.client_ids.flatMap((id) => [link("clients", id), " "])];
+  else yield [...words, group.members.length ? "; members share it, or none has reported it." : "."];
+  const share = worst.lag / waiting.reduce((sum, queue) => sum + queue.lag, 0);
+  if (waiting.length > 1 && share > 0.8) yield [`That queue alone has ${Math.round(100 * share)} % of the lag: one message group, or its member, is the reason.`];
+}
+
+function* skewed(group) {
+  for (const { topic } of group.skew) yield ["Members subscribe to ", link("topics", topic), make("b", {}, " differently"), ": brokers keep one of the subscriptions, and messages are lost."];
+}
+
+function* rest(group) {
+  if (group.state === "stuck") yield [make("b", {}, "Stuck"), ": a queue has had waiting messages for two minutes, and none was consumed."];
+  if (group.retry_backlog) yield [`${count(group.retry_backlog, "message")} failed and wait for their next delivery.`];
+  if (group.dead_letters) yield [make("b", { class: "bad" }, count(group.dead_letters, "dead letter")), ": they failed in all deliveries; inspect and resend them below."];
+  if (group.members.length && group.rate !== null && group.lag > 1000 && group.rate > 0) yield [`At ${short(group.rate)} messages per second, the lag would take ${span(group.lag / group.rate)} without new messages.`];
+}

@@ -1,0 +1,47 @@
+// A question before a write, and the report of its result.
+
+import { make, $ } from "./dom.js";
+import { canWrite } from "./api.js";
+
+// Return whether the reader confirms. details: elements or text.
+export function confirm(question, action, ...details) {
+  return new Promise((resolve) => {
+    const dialog = make("dialog", { "aria-label": question },
+      make("form", { method: "dialog" },
+        make("h2", {}, question), ...details.map((detail) => (detail instanceof Node ? detail : make("p", {}, detail))),
+        make("p", { class: "row" }, make("button", { value: "no", autofocus: true }, "Cancel"), make("button", { value: "yes", class: "danger" }, action))));
+    dialog.addEventListener("close", () => {
+      resolve(dialog.returnValue === "yes");
+      dialog.remove();
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+export function report(words, kind = "good") {
+  const element = $("report");
+  element.className = `report ${kind}`;
+  element.textContent = words;
+  element.hidden = false;
+  clearTimeout(report.timer);
+  report.timer = setTimeout(() => { element.hidden = true; }, 15000);
+}
+
+// A button of writers: it asks, acts, and reports. Readers have none.
+export function action(words, { question, details = () => [], act, done, danger = true }) {
+  if (!canWrite()) return null;
+  return make("button", {
+    type: "button",
+    class: danger ? "danger" : "",
+    onclick: async () => {
+      if (!(await confirm(question(), words, ...details()))) return;
+      try {
+        report((await act()) || "done");
+      } catch (error) {
+        report(error.message, "bad");
+      }
+      if (done) done();
+    },
+  }, words);
+}

@@ -1,0 +1,35 @@
+// Lists of consumer groups, and their states.
+
+import { get } from "./api.js";
+import { badge, link, make } from "./dom.js";
+import { moment, short, span } from "./format.js";
+import { table } from "./table.js";
+
+const STATES = { stuck: "bad", lagging: "warn", offline: "", online: "good" };
+
+export const state = (group) => badge(group.state || "unknown", STATES[group.state] || "");
+
+// 1: stuck, 2: lagging, 3: dead letters, or messages that wait for members; 4: fine.
+export const urgency = (group) => ["stuck", "lagging"].indexOf(group.state) + 1 || (group.dead_letters || (group.state === "offline" && group.lag) ? 3 : 4);
+
+export function groupTable(label, groups) {
+  return table(label, [
+    { name: "group", value: (group) => group.name, cell: (group) => link("groups", group.name) },
+    { name: "state", value: urgency, cell: state },
+    { name: "members", number: true, value: (group) => group.members },
+    { name: "lag", number: true, value: (group) => group.lag, cell: (group) => short(group.lag), kind: (group) => (group.lag > 1000 ? "warn" : "") },
+    { name: "oldest", number: true, value: (group) => group.lag_seconds, cell: (group) => span(group.lag_seconds) },
+    { name: "rate/s", number: true, value: (group) => group.rate, cell: (group) => short(group.rate) },
+    { name: "retries", number: true, value: (group) => group.retry_backlog, cell: (group) => short(group.retry_backlog) },
+    { name: "dead letters", number: true, value: (group) => group.dead_letters, cell: (group) => short(group.dead_letters), kind: (group) => (group.dead_letters ? "bad" : "") },
+    { name: "skew", value: (group) => group.skewed, cell: (group) => (group.skewed ? badge("differs", "warn") : "–") },
+    { name: "last consumed", value: (group) => group.last_consumed, cell: (group) => moment(group.last_consumed) },
+  ], groups, "no consumer group");
+}
+
+export function groupList(view) {
+  const filter = make("select", { "aria-label": "state" }, ["", "stuck", "lagging", "offline", "online"].map((name) => make("option", { value: name }, name || "every state")));
+  const place = view.panel("Consumer groups", async () => groupTable("Consumer groups", (await get("/v1/consumer-groups", { limit: 1000, state: filter.value })).items), { wide: true, note: "of all brokers, with and without members" });
+  filter.addEventListener("change", place);
+  view.actions.append(filter);
+}

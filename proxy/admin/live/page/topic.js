@@ -1,0 +1,72 @@
+// The page of a topic: queues, groups, rates, messages, producers.
+
+import { get, part } from "./api.js";
+import { facts, link, make, note } from "./dom.js";
+import { groupTable } from "./groups.js";
+import { hourChart } from "./history.js";
+import { messageBrowser } from "./messages.js";
+import { tapPanel } from "./tap.js";
+import { table } from "./table.js";
+
+const SAMPLE = 8; // newest messages whose producers are shown
+
+export function topic(view, name) {
+  const path = `/v1/topics/${part(name)}`;
+  view.panel("Topic", async () => {
+    const found = await get(path);
+    const total = (field) => found.brokers.reduce((sum, broker) => sum + broker[field], 0);
+    return facts([["messages", found.kind], ["order", found.order], ["brokers", found.brokers.length], ["queues to read", total("read_queues")], ["queues to write", total("write_queues")]]);
+  }, { every: 30000 });
+  view.panel("Messages per second", () => hourChart("Messages per second in the last hour", { topic: name }, [["sent", "remoting", "sent"], ["delivered", "grpc", "delivered"], ["failed", "bad", "failed requests"]]), { note: "last hour", every: 15000 });
+  view.panel("Queues", async () => table("Queues", [
+    { name: "broker", value: (broker) => broker.broker, cell: (broker) => link("brokers", broker.broker) },
+    { name: "addresses", value: (broker) => Object.entries(broker.addresses).map(([id, address]) => `${id}: ${address}`).join(", ") },
+    { name: "permission", value: (broker) => broker.permission },
+    { name: "read", number: true, value: (broker) => broker.read_queues },
+    { name: "write", number: true, value: (broker) => broker.write_queues },
+  ], (await get(path)).brokers, "no broker has it"), { every: 30000 });
+  view.panel("Producers", () => producers(name, path), { note: `of the newest ${SAMPLE} messages`, every: 15000 });
+  view.panel("Consumer groups", async () => groupTable("Consumer groups of the topic", (await get("/v1/consumer-groups", { topic: name, limit: 1000 })).items), { wide: true, every: 10000 });
+  messageBrowser(view, name);
+  const { tap, elements } = tapPanel({ topic: name });
+  view.panel("Live requests", () => elements, { wide: true, every: 0 });
+  view.onclose = () => tap.stop();
+}
+
+async function producers(name, path) {
+  const { items } = await get(`${path}/messages`, { limit: SAMPLE }).catch(() => ({ items: [] }));
+  const details = await Promise.all(items.map((item) => get(`${path}/messages/${part(item.message_id)}`).catch(() => null)));
+  const [{ items: clients }, { items: connections }] = await Promise.all([get("/v1/clients", { limit: 1000 }), get("/v1/connections", { limit: 1000 })]);
+  const byHost = new Map();
+  for (const detail of details.filter(Boolean)) {
+    const known = byHost.get(detail.born_host) || { host: detail.born_host, messages: 0, born: detail.born };
+    known.messages += 1;
+    byHost.set(detail.born_host, known);
+  }
+  const connected = new Map(connections.flatMap((connection) => connection.clients.filter((client) => client.client_id).map((client) => [connection.address, client])));
+  const rows = [...byHost.values()].map((row) => ({ ...row, client: connected.get(row.host) }));
+  // A gRPC producer is a member of the producer group with the topic's name.
+  for (const client of clients.filter((client) => client.producer_groups.includes(name))) {
+    if (!rows.some((row) => row.client && row.client.client_id === client.client_id)) rows.push({ host: client.addresses.join(", "), messages: 0, client });
+  }
+  if (!rows.length) return note("no message, and no producer that is connected");
+  return table("Producers", [
+    { name: "address", value: (row) => row.host },
+    { name: "client", value: (row) => row.client && row.client.client_id, cell: (row) => (row.client ? link("clients", row.client.client_id) : "not connected") },
+    { name: "groups", value: (row) => (row.client ? row.client.producer_groups.join(", ") : "") },
+    { name: "messages", number: true, value: (row) => row.messages },
+  ], rows);
+}
+
+export function topicList(view) {
+  const system = make("input", { type: "checkbox" });
+  const refresh = view.panel("Topics", async () => table("Topics", [
+    { name: "topic", value: (found) => found.name, cell: (found) => link("topics", found.name) },
+    { name: "messages", value: (found) => found.kind },
+    { name: "brokers", value: (found) => found.brokers.join(", ") },
+    { name: "read queues", number: true, value: (found) => found.read_queues },
+    { name: "write queues", number: true, value: (found) => found.write_queues },
+  ], (await get("/v1/topics", { limit: 1000, system: system.checked || null })).items, "no topic"), { wide: true, every: 30000 });
+  system.addEventListener("change", refresh);
+  view.actions.append(make("label", {}, system, " with system topics"));
+}

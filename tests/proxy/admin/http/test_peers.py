@@ -1,0 +1,147 @@
+"""Several replicas as one: their lists are merged, requests reach the named one, silent ones are named."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.operations import peers
+from proxy.settings.admin import AdminSettings
+from tests.cluster.client import Client
+from tests.proxy.admin.http.replicas import Replica, replica
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "a-token-among-replicas"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas of one process on a busy machine are slow to start."""
+    monkeypatch.setattr(peers, "_HELLO_TIMEOUT", 30.0)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port: int = bound.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def fleet(directory: Path, count: int, **more: Any) -> AsyncIterator[list[tuple[Replica, AsyncExitStack]]]:
+    """Replicas that know each other, and themselves, by one name; each with the stack that stops it."""
+    ports = [free_port() for _ in range(count)]
+    async with AsyncExitStack() as all_stacks:
+        served = []
+        for number, port in enumerate(ports):
+            admin = {
+                "listen": f"127.0.0.1:{port}",
+                "peers": [f"127.0.0.1:{other}" for other in ports],
+                "peer_token": TOKEN,
+                **more,
+            }
+            stack = await all_stacks.enter_async_context(AsyncExitStack())
+            app = replica(directory / str(number), replica=f"gantry-{number}", admin=admin)
+            served.append((await stack.enter_async_context(app), stack))
+        yield served
+
+
+async def test_lists_cover_all_replicas_and_name_the_replica_of_each_item(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 3) as served, AsyncExitStack() as stack:
+        for number, (one, _) in enumerate(served):
+            client = await stack.enter_async_context(Client(one.address, f"client-{number}"))
+            await client.heartbeat({"billing": ["orders"]})
+        first = served[0][0]
+        found = await first.get("/v1/clients")
+        assert [client["client_id"] for client in found["items"]] == ["client-0", "client-1", "client-2"]
+        assert "missing_replicas" not in found
+        connections = (await first.get("/v1/connections"))["items"]
+        assert sorted(connection["replica"] for connection in connections) == ["gantry-0", "gantry-1", "gantry-2"]
+        assert (await first.get("/v1/clients/client-2"))["client_id"] == "client-2"
+        assert (await first.read.get("/v1/clients/client-9")).status_code == 404
+        members = (await first.get("/v1/consumer-groups/billing"))["members"]
+        assert [member["protocol"] for member in members] == ["remoting"] * 3
+        own = await first.get("/v1/clients", replica="gantry-0")
+        assert [client["client_id"] for client in own["items"]] == ["client-0"]
+        other = await first.get("/v1/clients", replica="gantry-1")
+        assert [client["client_id"] for client in other["items"]] == ["client-1"]
+        assert (await first.read.get("/v1/clients", params={"replica": "nobody"})).status_code == 404
+        live = await first.get("/v1/live")
+        assert live["clients"] == 3
+        assert [(one["name"], one["answers"]) for one in live["replicas"]] == [
+            ("gantry-0", True),
+            ("gantry-1", True),
+            ("gantry-2", True),
+        ]
+        first_page = await first.get("/v1/connections", limit=2)
+        rest = await first.get("/v1/connections", limit=2, cursor=first_page["next"])
+        numbers = [connection["replica"] for page in (first_page, rest) for connection in page["items"]]
+        assert sorted(numbers) == ["gantry-0", "gantry-1", "gantry-2"]
+        assert (first_page["total"], rest["next"]) == (3, None)
+
+
+async def test_write_reaches_the_named_replica_and_its_audit_names_the_caller(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 2) as served, Client(served[1][0].address, "client-1") as client:
+        await client.heartbeat({"billing": ["orders"]})
+        first = served[0][0]
+        (connection,) = (await first.get("/v1/connections"))["items"]
+        path = f"/v1/connections/{connection['number']}"
+        assert (await first.write.delete(path)).status_code == 404
+        assert (await first.read.delete(path, params={"replica": "gantry-1"})).status_code == 401
+        assert (await first.write.delete(path, params={"replica": "gantry-1"})).status_code == 204
+        assert (await first.get("/v1/connections"))["items"] == []
+        entries = (await first.get("/v1/audit", replica="gantry-1"))["items"]
+        assert [(entry["caller"], entry["path"]) for entry in entries] == [("write_token at peer", path)]
+
+
+async def test_replica_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "_RETRY_DELAY", 0.0)
+    async with fleet(tmp_path, 2) as served:
+        first = served[0][0]
+        assert "missing_replicas" not in await first.get("/v1/clients")
+        await served[1][1].aclose()
+        assert (await first.get("/v1/clients"))["missing_replicas"] == ["gantry-1"]
+        silent = (await first.get("/v1/live"))["replicas"][1]
+        assert (silent["name"], silent["answers"]) == ("gantry-1", False)
+        answer = await first.read.get("/v1/version", params={"replica": "gantry-1"})
+        assert answer.status_code == 503
+        assert "gantry-1 does not answer" in answer.json()["detail"]
+
+
+async def test_peer_with_another_token_is_named_by_its_address(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 1) as served:
+        port = free_port()
+        admin = {
+            "listen": f"127.0.0.1:{port}",
+            "peers": [str(served[0][0].app.admin.addresses[0])],
+            "peer_token": "another-token-of-replicas",
+        }
+        async with replica(tmp_path / "stranger", replica="stranger", admin=admin) as stranger:
+            found = await stranger.get("/v1/clients")
+            assert found["missing_replicas"] == [str(served[0][0].app.admin.addresses[0])]
+
+
+async def test_replica_alone_finds_only_itself(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 1) as served:
+        only = served[0][0]
+        assert "missing_replicas" not in await only.get("/v1/clients")
+        assert len((await only.get("/v1/live"))["replicas"]) == 1
+
+
+async def test_peer_route_runs_no_writes_and_only_known_operations(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 1) as served:
+        only = served[0][0]
+        for name in ("replica.change_state", "unknown", "dead_letters.list"):
+            assert (await only.write.get(f"/v1/peer/{name}")).status_code == 404
+        assert (await only.write.get("/v1/peer/clients.list", params={"parameters": "{}"})).status_code == 422
+
+
+@pytest.mark.parametrize("values", [["gantry"], ["unix:/run/a"], [":8090"]])
+def test_peer_needs_an_address_and_a_token(values: list[str]) -> None:
+    with pytest.raises(ValueError, match="host:port"):
+        AdminSettings(peers=values, peer_token=TOKEN)
+    with pytest.raises(ValueError, match="peer_token"):
+        AdminSettings(peers=["gantry:8090"])

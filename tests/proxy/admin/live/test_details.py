@@ -1,0 +1,149 @@
+"""The pages of topics, groups, clients, connections, brokers and replicas, in a browser."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.proxy.admin.http.replicas import GROUP, READ, UNIQUE_ID, WRITE, Stage, stage
+from tests.proxy.admin.live.addresses import addresses
+from tests.proxy.admin.live.browser import NARROW, WIDE, browsing, check_accessibility, log_in, open_page
+
+pytestmark = [pytest.mark.anyio, pytest.mark.external]
+
+
+@pytest.fixture
+async def staged(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with stage(tmp_path / "store") as staged:
+        yield staged
+
+
+async def confirm(page: Page, button: str, outcome: str) -> None:
+    """Click a button, confirm, and expect the report of the outcome."""
+    await page.locator("#detail").get_by_role("button", name=button).click()
+    await page.get_by_role("dialog").get_by_role("button", name=button).click()
+    await expect(page.locator("#report")).to_contain_text(outcome)
+
+
+@pytest.mark.parametrize(("width", "theme"), [(WIDE, "dark"), (NARROW, "light")])
+async def test_every_page_is_accessible_and_fits_the_width(staged: Stage, width: int, theme: str) -> None:
+    url = staged.replica.app.admin.url
+    async with browsing(width, color_scheme=theme) as page:
+        await log_in(page, url, WRITE)
+        for name, address in (await addresses(staged)).items():
+            await open_page(page, url, address)
+            await check_accessibility(page)
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width, name
+
+
+async def test_group_page_explains_and_its_dead_letters_are_resent_and_purged(staged: Stage) -> None:
+    url = staged.replica.app.admin.url
+    async with browsing() as page:
+        await log_in(page, url, WRITE)
+        # A row of the overview opens.
+        await page.locator("#t-groups").get_by_role("link", name=GROUP).click()
+        detail = page.locator("#detail")
+        await expect(detail.locator(".title")).to_contain_text(GROUP)
+        await expect(detail.locator(".findings")).to_contain_text("192.0.2.7@4711 fails on messages of")
+        await expect(detail.locator(".findings")).to_contain_text("1 dead letter")
+        await expect(detail.get_by_role("table", name="Members")).to_contain_text("192.0.2.7@4711")
+        await detail.get_by_label(f"choose {UNIQUE_ID}").check()
+        await confirm(page, "Resend chosen", f"1 message sent to %RETRY%{GROUP}")
+        (message,) = await staged.remoting.pull(f"%RETRY%{GROUP}", GROUP)
+        assert message.body == b"secret body"
+        await confirm(page, "Purge all", "deleted at broker-a")
+        await expect(detail.get_by_label("Dead letters").get_by_text("none")).to_be_visible()
+    audit = (await staged.replica.get("/v1/audit"))["items"]
+    assert [(entry["caller"], entry["method"]) for entry in audit[:2]] == [
+        ("write_token", "DELETE"),
+        ("write_token", "POST"),
+    ]
+
+
+async def test_reset_shows_its_effect_before_it_moves_the_group(staged: Stage) -> None:
+    await staged.replica.post(f"/v1/consumer-groups/{GROUP}/reset-offset", {"topic": staged.topic, "to": "earliest"})
+    url = staged.replica.app.admin.url
+    async with browsing() as page:
+        await log_in(page, url, WRITE)
+        await open_page(page, url, f"groups/{GROUP}")
+        panel = page.locator("#detail section[aria-label='Reset offsets']")
+        await panel.get_by_role("button", name="Dry run").click()
+        await expect(panel.get_by_role("table")).to_contain_text("broker-a:0")
+        await expect(panel).to_contain_text("1 members are connected")
+        path = f"/v1/consumer-groups/{GROUP}/lag"
+        assert (await staged.replica.get(path, topic=staged.topic))["lag"] == 1
+        await confirm(page, "Reset", "2 queues reset")
+        assert (await staged.replica.get(path, topic=staged.topic))["lag"] == 0
+
+
+async def test_client_page_shows_its_stacks_and_disconnects(staged: Stage) -> None:
+    url = staged.replica.app.admin.url
+    async with browsing() as page:
+        await log_in(page, url, WRITE)
+        await open_page(page, url, "clients/192.0.2.7%404711")
+        detail = page.locator("#detail")
+        await expect(detail.get_by_role("table", name="Connections")).to_contain_text("192.0.2.7@4711")
+        await detail.get_by_role("button", name="Show thread stacks").click()
+        await expect(detail.get_by_label("Thread stacks")).to_have_text("main at work")
+        await confirm(page, "Disconnect", "1 connections closed")
+        await expect(detail.get_by_text("no connection")).to_be_visible()
+
+
+@pytest.mark.parametrize("token", [None, READ])
+async def test_readers_have_no_actions(staged: Stage, token: str | None) -> None:
+    url = staged.replica.app.admin.url
+    async with browsing() as page:
+        if token is not None:
+            await log_in(page, url, token)
+        for name, address in (await addresses(staged)).items():
+            if name in ("group", "client", "connection", "replica"):
+                await open_page(page, url, address)
+                await expect(page.locator("#detail .danger, #detail input[type=checkbox]")).to_have_count(0)
+
+
+async def test_logout_removes_the_actions(staged: Stage) -> None:
+    url = staged.replica.app.admin.url
+    async with browsing() as page:
+        await log_in(page, url, WRITE)
+        await open_page(page, url, "clients/192.0.2.7%404711")
+        await expect(page.locator("#detail .danger")).to_have_count(1)
+        # A reload keeps the session.
+        await page.reload()
+        await expect(page.locator("#detail .danger")).to_have_count(1)
+        await page.locator("#log-out").click()
+        await expect(page.locator("#detail .danger")).to_have_count(0)
+        await expect(page.locator("#who")).to_have_text("local (read)")
+
+
+async def test_search_and_sorting_work_with_the_keyboard(staged: Stage) -> None:
+    async with browsing() as page:
+        await page.goto(str(staged.replica.app.admin.url))
+        await page.keyboard.press("/")
+        await expect(page.locator("#q")).to_be_focused()
+        await page.keyboard.type("bill")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#detail")).to_contain_text(GROUP)
+        await page.locator("nav").get_by_role("link", name="Groups").press("Enter")
+        table = page.get_by_role("table", name="Consumer groups")
+        names = table.locator("tbody td:first-child")
+        await expect(names).to_have_text(["billing", "shipping"])
+        header = table.get_by_role("button", name="group", exact=True)
+        await header.press("Enter")
+        await header.press("Enter")
+        await expect(names).to_have_text(["shipping", "billing"])
+        await expect(table.locator("th").first).to_have_attribute("aria-sort", "descending")
+        # The order stays when the rows are read again.
+        await page.get_by_label("state").select_option("online")
+        await expect(names).to_have_text(["shipping", "billing"])
+        await names.first.get_by_role("link").press("Enter")
+        await expect(page.locator("#detail .title")).to_be_focused()
+        await page.go_back()
+        await expect(names).to_have_count(2)
+
+
+async def test_unknown_names_are_reported(staged: Stage) -> None:
+    async with browsing() as page:
+        await open_page(page, staged.replica.app.admin.url, "groups/nobody")
+        await expect(page.locator("#detail section").first).to_contain_text("nobody")
+        await expect(page.locator("#state")).to_have_text("ready")
