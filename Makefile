@@ -10,7 +10,7 @@ PARALLEL := --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder
 RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: install run test unit check docs analytics-demo analytics-package protos clients acl-table limits conformance bench bench-store \
+.PHONY: install run test unit check docs screenshots analytics-demo analytics-package protos clients acl-table limits conformance bench bench-store \
 	bench-analytics contract crash faults attacks fuzz audit lock clean
 .DEFAULT_GOAL := run
 
@@ -54,6 +54,10 @@ check: install
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.style.prose
 	@echo "check: format, lint, types, layers and prose hold"
+
+# The images of the live page in docs/images/live.
+screenshots: install
+	$(BIN)/python -m tests.proxy.admin.live.screenshots
 
 # The documentation site in build/site: reference pages from the code, no dead links.
 docs: install
