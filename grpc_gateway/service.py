@@ -22,6 +22,7 @@ from grpc_gateway.consuming.receive_service import ReceiveService
 from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.message_trace import Change, Forward, MessageTrace, Receive, Serve
 from grpc_gateway.name_mapping import NameMapping
 from grpc_gateway.permissions import RPC_PERMISSIONS, Guard, Unauthorized
 from grpc_gateway.producing.recall_service import RecallService
@@ -32,7 +33,7 @@ from grpc_gateway.route_service import RouteService
 from grpc_gateway.server import immediate
 from grpc_gateway.taskless import run_eagerly
 from protos.apache.rocketmq.v2 import service_pb2 as pb
-from protos.apache.rocketmq.v2.definition_pb2 import Code
+from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceServicer
 from remoting.errors import RemotingError
 
@@ -57,6 +58,7 @@ class MessagingService(MessagingServiceServicer):
         options: GatewayOptions,
         observe: Observer,
         guard: Guard | None = None,
+        trace: MessageTrace | None = None,
     ) -> None:
         self._clients = clients
         self._guard = guard
@@ -70,10 +72,24 @@ class MessagingService(MessagingServiceServicer):
         self._ack_service = AckService(core, renewal, options, clocks)
         self._pull_service = PullService(core, options)
         self._lite_subscriptions = LiteSubscriptionService(core, options)
+        self._send: Serve[pb.SendMessageRequest, pb.SendMessageResponse] = self._send_service.send
+        self._receive: Receive = self._receive_service.receive
+        self._ack: Serve[pb.AckMessageRequest, pb.AckMessageResponse] = self._ack_service.ack
+        self._change: Change = self._ack_service.change_invisible_duration
+        self._forward: Forward = self._ack_service.forward_to_dead_letter_queue
+        if trace is not None:
+            self._trace_messages(trace)
         # Before the lifecycle, so that the deliveries of a departed client are returned before it is unregistered.
         clients.departure_listeners.append(renewal.client_departed)
         self.client_lifecycle = ClientLifecycle(core, clients, options)
         self.telemetry = Telemetry(core, clients, self.client_lifecycle, options, observe, guard)
+
+    def _trace_messages(self, trace: MessageTrace) -> None:
+        self._send = trace.sends(self._send)
+        self._receive = trace.receives(self._receive)
+        self._ack = trace.acks(self._ack)
+        self._change = trace.changes(self._change, _returns_by_change)
+        self._forward = trace.dead_letters(self._forward)
 
     # Producing.
 
@@ -87,9 +103,7 @@ class MessagingService(MessagingServiceServicer):
     def SendMessage(
         self, request: pb.SendMessageRequest, context: Any
     ) -> "pb.SendMessageResponse | asyncio.Future[pb.SendMessageResponse]":
-        return run_eagerly(
-            self._unary("SendMessage", pb.SendMessageResponse, self._send_service.send, request, context)
-        )
+        return run_eagerly(self._unary("SendMessage", pb.SendMessageResponse, self._send, request, context))
 
     async def EndTransaction(self, request: pb.EndTransactionRequest, context: Any) -> pb.EndTransactionResponse:
         return await self._unary(
@@ -112,7 +126,7 @@ class MessagingService(MessagingServiceServicer):
         self, request: pb.ReceiveMessageRequest, context: Any
     ) -> AsyncIterator[pb.ReceiveMessageResponse]:
         async with aclosing(
-            self._stream("ReceiveMessage", pb.ReceiveMessageResponse, self._receive_service.receive, request, context)
+            self._stream("ReceiveMessage", pb.ReceiveMessageResponse, self._receive, request, context)
         ) as responses:
             async for response in responses:
                 yield response
@@ -121,7 +135,7 @@ class MessagingService(MessagingServiceServicer):
     def AckMessage(
         self, request: pb.AckMessageRequest, context: Any
     ) -> "pb.AckMessageResponse | asyncio.Future[pb.AckMessageResponse]":
-        return run_eagerly(self._unary("AckMessage", pb.AckMessageResponse, self._ack_service.ack, request, context))
+        return run_eagerly(self._unary("AckMessage", pb.AckMessageResponse, self._ack, request, context))
 
     async def ChangeInvisibleDuration(
         self, request: pb.ChangeInvisibleDurationRequest, context: Any
@@ -129,7 +143,7 @@ class MessagingService(MessagingServiceServicer):
         return await self._unary(
             "ChangeInvisibleDuration",
             pb.ChangeInvisibleDurationResponse,
-            self._ack_service.change_invisible_duration,
+            self._change,
             request,
             context,
         )
@@ -140,7 +154,7 @@ class MessagingService(MessagingServiceServicer):
         return await self._unary(
             "ForwardMessageToDeadLetterQueue",
             pb.ForwardMessageToDeadLetterQueueResponse,
-            self._ack_service.forward_to_dead_letter_queue,
+            self._forward,
             request,
             context,
         )
@@ -274,6 +288,10 @@ class MessagingService(MessagingServiceServicer):
             yield failure
         finally:
             self._observe(name, rpc or anonymous_rpc(context), request, code, started)
+
+
+def _returns_by_change(rpc: Rpc) -> bool:
+    return rpc.client.client_type is ClientType.PUSH_CONSUMER
 
 
 def _error_response(name: str, kind: type[_Response], error: Exception) -> _Response:

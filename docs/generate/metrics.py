@@ -33,6 +33,7 @@ async def families() -> dict[str, Family]:
             "embedded": {"directory": folder},
             "traffic": {"directory": f"{folder}/traffic"},
             "admin": {"grpc": "127.0.0.1:0"},
+            "grpc": {"message_trace": True},
             "tracing": {"endpoint": "http://127.0.0.1:4318/v1/traces"},
         }
         signing = {"cluster": {"access_key": "gantry", "secret_key": "not used"}}

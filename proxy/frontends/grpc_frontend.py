@@ -22,6 +22,7 @@ from grpc_gateway.clients.client_table import ClientTable
 from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.grpcio_transport import GrpcioServer, Relay
+from grpc_gateway.message_trace import MessageTrace
 from grpc_gateway.name_mapping import NameMapping
 from grpc_gateway.permissions import Guard
 from grpc_gateway.server import GrpcConnection, Server
@@ -38,6 +39,7 @@ from proxy.core.grpc_channel import GrpcChannel
 from proxy.core.messaging import Messaging
 from proxy.core.metadata_cache import MetadataCache
 from proxy.frontends.grpc_core import GrpcCore
+from proxy.frontends.message_trace_writer import MessageTraceWriter
 from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.family import Family, Kind
 from proxy.replication.renewal_sync import RenewalSync
@@ -95,7 +97,9 @@ class GrpcFrontend:
         self.renewal = Renewal(self.gateway, options, loop.time, replica)
         self._renewals_topic = settings.sync.renewals if settings.shared else None
         self._renewal_sync: RenewalSync | None = None
-        self.service = MessagingService(self.gateway, self.clients, self.renewal, options, self._observe, guard)
+        trace = MessageTrace(grpc_settings.trace_topic) if grpc_settings.message_trace else None
+        self._trace_writer = None if trace is None else MessageTraceWriter(core, trace)
+        self.service = MessagingService(self.gateway, self.clients, self.renewal, options, self._observe, guard, trace)
         server_options = grpc_settings.server_options(settings.limits.idle_timeout)
         self.server: Server | GrpcioServer = (
             GrpcioServer(server_options, on_open=self._opened, on_close=self._closed)
@@ -112,6 +116,13 @@ class GrpcFrontend:
         self._has_brokers = False
         self._register(with_health=grpc_settings.health, with_reflection=grpc_settings.reflection)
         self._watch(metrics)
+        if trace is not None:
+            metrics.counter(
+                "gantry_message_traces",
+                "Trace records of gRPC clients' messages: written, failed, or dropped under overload.",
+                "outcome",
+                trace.counts,
+            )
 
     def _register(self, *, with_health: bool, with_reflection: bool) -> None:
         # Both servers accept the registration functions of grpc.aio.
@@ -154,6 +165,8 @@ class GrpcFrontend:
         async with anyio.create_task_group() as group:
             if self._renewal_sync is not None:
                 group.start_soon(self._renewal_sync.run)
+            if self._trace_writer is not None:
+                group.start_soon(self._trace_writer.run)
             group.start_soon(_every, _RENEWAL_INTERVAL, self._renew)
             group.start_soon(_every, _RENEWAL_INTERVAL, self.metadata.refresh)
             group.start_soon(_every, _SWEEP_INTERVAL, self._sweep)
@@ -198,9 +211,10 @@ class GrpcFrontend:
         self.service.telemetry.drain()
         await self.server.drain(grace)
         await self.service.client_lifecycle.close()
-        if self._renewal_sync is not None:
-            with anyio.move_on_after(_FLUSH_TIMEOUT):
-                await self._renewal_sync.flush()
+        for last in (self._renewal_sync, self._trace_writer):
+            if last is not None:
+                with anyio.move_on_after(_FLUSH_TIMEOUT):
+                    await last.flush()
 
     def _watch(self, metrics: Metrics) -> None:
         server, telemetry, lifecycle = self.server, self.service.telemetry, self.service.client_lifecycle

@@ -18,6 +18,7 @@ from proxy.operations import (
     replica_state,
     request_table,
     topics,
+    traces,
     traffic_history,
 )
 from proxy.operations.operation import Operation
@@ -38,6 +39,7 @@ _MODULES = (
     replica_state,
     request_table,
     topics,
+    traces,
     traffic_history,
 )
 OPERATIONS: list[Operation[Any, Any, Any]] = [

@@ -9,6 +9,7 @@ from grpc_gateway.http2.limits import Limits, Timeouts
 from grpc_gateway.server import ServerOptions
 from protocol_negotiation.peer import HostPort
 from proxy.settings.field_types import RemoteAddress, SettingsTable
+from remoting.message_trace import TRACE_TOPIC
 
 
 class GrpcSettings(SettingsTable):
@@ -70,6 +71,12 @@ class GrpcSettings(SettingsTable):
     renewal: float = Field(60.0, ge=10, description="invisible duration in seconds of each renewal")
     renewal_limit: float = Field(
         10_800.0, gt=0, description="seconds after which a message is no longer renewed and is delivered again"
+    )
+    message_trace: bool = Field(
+        False, description="write trace records about the messages that gRPC clients send and consume"
+    )
+    trace_topic: str = Field(
+        TRACE_TOPIC, pattern=r"^[%|a-zA-Z0-9_-]{1,127}$", description="topic of trace records, of all clients"
     )
     lite_topic_size: int = Field(64, gt=0, le=64, description="maximum length of a lite topic's name")
 

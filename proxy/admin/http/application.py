@@ -41,6 +41,7 @@ ROUTERS = (
     groups.router,
     cluster.router,
     messages.router,
+    messages.trace_router,
     traffic.router,
     metrics.router,
     live.router,

@@ -8,8 +8,8 @@ from pydantic import BeforeValidator
 
 from proxy.admin.access import Role
 from proxy.admin.http.problems import Refused
-from proxy.admin.http.routes.common import INVALID_REQUEST, Cursor, Operations, Route, TopicName
-from proxy.operations import browsing, dead_letters, message_journey
+from proxy.admin.http.routes.common import INVALID_REQUEST, Cursor, Operations, Route, TopicFilter, TopicName
+from proxy.operations import browsing, dead_letters, message_journey, traces
 from proxy.operations.browsing import (
     MessageOrder,
     MessagePage,
@@ -23,8 +23,11 @@ from proxy.operations.message_bodies import BodyFormat
 from proxy.operations.message_journey import Journey, JourneyQuery
 from proxy.operations.message_lookup import EVER
 from proxy.operations.paging import PageRequest
+from proxy.operations.traces import MessageTraceReport, TraceQuery
 
 router = APIRouter(prefix="/v1/topics/{topic}/messages", tags=["messages"], route_class=Route)
+
+trace_router = APIRouter(prefix="/v1/message-traces", tags=["messages"], route_class=Route)
 
 _PATH = "/{message_id}"
 MessageId = Annotated[
@@ -148,3 +151,10 @@ async def resend_message(
         holders = (await operations.gather(dead_letters.find_grpc_holders, resend.group)).value.workers
         worker = next(iter(holders), None)
     return await operations.run(browsing.resend_message, MessageOrder(topic, message_id, resend), worker)
+
+
+@trace_router.get(_PATH, summary="Who sent and consumed a message, from trace records; topic: theirs")
+async def get_trace(
+    operations: Operations, message_id: MessageId, trace_topic: TopicFilter = None
+) -> MessageTraceReport:
+    return await operations.run(traces.get_trace, TraceQuery(message_id, trace_topic))
