@@ -32,10 +32,16 @@ async def test_trace_names_publication_and_every_delivery(tmp_path: Path) -> Non
         assert (await own.get("/v1/message-traces/unknown"))["sends"] == []
         metrics = (await own.read.get("/metrics")).text
         assert 'gantry_message_traces_total{outcome="written"} 4.0' in metrics
-        # Neither the trace topic's own messages nor their consumption are traced.
-        async with Consumer(own.address, "readers", "RMQ_SYS_TRACE_TOPIC") as reader:
-            await reader.receive(wait=0.1)
-        assert not own.app.grpc._trace_writer._trace.waiting  # type: ignore[union-attr]
+
+
+async def test_messages_of_the_trace_topic_are_not_traced(tmp_path: Path) -> None:
+    async with replica(tmp_path, grpc={**_ON, "trace_topic": "audit"}) as own:
+        await create_topic(own.address, "audit", exact=True)
+        async with Consumer(own.address, "tracers", "audit") as consumer:
+            await consumer.receive(wait=0.1)
+            await consumer.send(b"first")
+            await consumer.ack(*await consumer.receive_all(1))
+        assert "gantry_message_traces_total{" not in (await own.read.get("/metrics")).text
 
 
 async def test_records_beyond_the_limit_are_dropped_and_counted(
