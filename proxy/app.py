@@ -46,6 +46,7 @@ from proxy.core.messaging import Handling, Messaging
 from proxy.core.push_relay import relay
 from proxy.core.remoting_channel import RemotingChannel
 from proxy.core.signing import Signer
+from proxy.core.upstream_shares import UpstreamShares
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.frontends import http_health
 from proxy.frontends.certificates import Certificates
@@ -179,6 +180,8 @@ class App:
             else self._node.backend
         )
         self.core.backend = self.backend
+        if isinstance(self.backend, ClusterBackend) and settings.limits.broker_window:
+            self.core.shares = UpstreamShares(settings.limits.broker_window)
         self._broker_listener = None if self._node is None else self._new_broker_listener(self._node)
         self._register_metrics()
 

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from protocol_negotiation.peer import Peer
 from proxy.core.principal import Principal
+from proxy.core.upstream_shares import Window
 from remoting.command import RemotingCommand
 
 ChannelProtocol = Literal["remoting", "grpc"]
@@ -35,6 +36,7 @@ class Session:
     known_brokers: names of the brokers that routes have given to the client. registered_brokers: those of them at
     which the client was registered. query_turns: by topic, the index of the broker that answers the client's next
     QUERY_MESSAGE without a broker name. polls: the replies of in-flight long polls, each with its request's `Context`.
+    windows: by broker name, the bound of its source address there.
     """
 
     __slots__ = (
@@ -49,6 +51,7 @@ class Session:
         "query_turns",
         "registered_brokers",
         "version",
+        "windows",
     )
 
     def __init__(self, address: str) -> None:
@@ -63,6 +66,7 @@ class Session:
         self.version = 0
         self.query_turns: dict[str, int] = {}
         self.polls: dict[asyncio.Future[RemotingCommand], object] = {}
+        self.windows: dict[str, Window] = {}
 
 
 class Channel(Protocol):

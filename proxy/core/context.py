@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from proxy.core.channel import Channel
+from proxy.core.upstream_shares import Window
 from remoting.command import RemotingCommand
 from remoting.requests import RequestSpec
 
@@ -24,6 +25,7 @@ class Context:
     principal: the sender; only checked while authentication is on.
     size: bytes of its body. memory: estimate of the bytes that it occupies in memory. started, sent: in seconds of
     `time.monotonic`. broker, sent: None until the request is sent to a broker. trace: None unless it is sampled.
+    window: that counts the request until it ends; None if none does.
     """
 
     __slots__ = (
@@ -39,6 +41,7 @@ class Context:
         "spec",
         "started",
         "trace",
+        "window",
     )
 
     def __init__(self, channel: Channel, command: RemotingCommand, spec: RequestSpec | None, started: float) -> None:
@@ -56,6 +59,7 @@ class Context:
         self.sent: float | None = None
         self.broker: str | None = None
         self.trace: Trace | None = None
+        self.window: Window | None = None
 
     @property
     def known_spec(self) -> RequestSpec:

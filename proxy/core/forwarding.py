@@ -3,17 +3,19 @@
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from itertools import islice
 
 from proxy.core.context import Context
 from proxy.core.membership import touch
 from proxy.core.messaging import Messaging, Reply
+from proxy.core.upstream_shares import UpstreamShares, Window
 from remoting import command as commands
 from remoting import messages, pop, properties
 from remoting.batch_ack import BatchAckBody
 from remoting.codes import ONEWAY_FLAG, RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError, BrokerNotNamed, InvalidRequest, TopicNotExist
+from remoting.errors import BodyError, BrokerNotNamed, ConnectionLost, InvalidRequest, Overloaded, TopicNotExist
 from remoting.ids import RecallHandle
 from remoting.names import RETRY_PREFIX
 from remoting.requests import SEND_FIELD_NAMES
@@ -56,13 +58,48 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
     if adapt is not None:
         adapt(core, context)
     context.broker, context.sent = broker, time.monotonic()
-    if command.flag & ONEWAY_FLAG:
-        core.backend.oneway(broker, spec, command, context.channel)
-        return None
+    oneway = command.flag & ONEWAY_FLAG
     timeout = core.settings.cluster.request_timeout
     if spec.poll is not None:
         timeout += limit_poll(context, spec.poll) / 1000
+    elif core.shares is not None:
+        window = context.channel.session.windows.get(broker) or _join(core.shares, core, context, broker)
+        if window is not None:
+            # The end of a oneway request is unknown: it only stays behind earlier requests.
+            if window.waiting if oneway else not window.enter(context.sent):
+                return window.wait(partial(_send_waiting, core, context, window, timeout))
+            if not oneway:
+                context.window = window
+    if oneway:
+        core.backend.oneway(broker, spec, command, context.channel)
+        return None
     return core.backend.request(broker, spec, command, timeout, context.channel)
+
+
+def _join(shares: UpstreamShares, core: Messaging, context: Context, broker: str) -> Window | None:
+    """Return the window of the client's source address at a broker; None for an unknown broker."""
+    if not core.backend.has_broker(broker):
+        return None
+    channel = context.channel
+    window = channel.session.windows[broker] = shares.of(channel.peer.address, broker)
+    return window
+
+
+def _send_waiting(core: Messaging, context: Context, window: Window, timeout: float, now: float) -> Reply | None:
+    """Send a request that has waited; None for a oneway request. Raises ConnectionLost, Overloaded."""
+    command, broker = context.command, context.broker
+    assert broker is not None
+    if context.channel.closed:
+        raise ConnectionLost("the client has disconnected before its request was sent")
+    if now - context.started > timeout:
+        host = context.channel.peer.address.host
+        raise Overloaded(f"too many requests of {host} are in flight at {broker}; try again later")
+    context.sent = now
+    if command.is_oneway:
+        core.backend.oneway(broker, context.known_spec, command, context.channel)
+        return None
+    context.window = window
+    return core.backend.request(broker, context.known_spec, command, timeout, context.channel)
 
 
 def limit_poll(context: Context, field: str) -> int:

@@ -23,6 +23,7 @@ from proxy.core.context import Context
 from proxy.core.events import Observer, notify
 from proxy.core.events.request import of_request
 from proxy.core.signing import Signer
+from proxy.core.upstream_shares import UpstreamShares
 from proxy.settings.model import Settings
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -85,6 +86,8 @@ class Messaging:
         self.gate: Gate | None = None
         # Signs requests to brokers, if Gantry has credentials.
         self.signer: Signer | None = None
+        # Divides brokers fairly among the clients, if several clients' requests wait at a broker (a cluster's).
+        self.shares: UpstreamShares | None = None
         # Called with the successful replies to requests of these codes, which they may change.
         self.reply_guards: Mapping[int, Callable[[Context, RemotingCommand], None]] = {}
         self.observers = list(observers)
@@ -160,6 +163,8 @@ class Messaging:
         self.budget.used -= context.memory
         self.in_flight.discard(context)
         self.active_requests -= active
+        if context.window is not None:
+            context.window.leave(context.sent)
         if not active and context.code in _PULLS and context.channel.unread_bytes > self.settings.limits.unread:
             _drop_messages(context, reply)
         if reply.cancelled():

@@ -79,3 +79,9 @@ class LimitSettings(SettingsTable):
         description="bytes of requests of all connections that have not arrived in full, above which the connections"
         " with the most and oldest are closed; default: a quarter of `memory`",
     )
+    broker_window: int = Field(
+        16,
+        ge=0,
+        description="requests of one source address in flight at one broker while others use it; further ones wait."
+        " More if the broker's replies take long even without a queue; 0: no limit",
+    )

@@ -26,6 +26,17 @@ UPSTREAM = Family(
     "In-flight commands that were sent to a broker, by broker.",
     ("broker",),
 )
+WAITING = Family(
+    "gantry_upstream_requests_waiting",
+    Kind.GAUGE,
+    "In-flight commands that wait until earlier ones of their source address have been answered by the broker "
+    "(`limits.broker_window`).",
+)
+WAITED = Family(
+    "gantry_upstream_requests_waited",
+    Kind.COUNTER,
+    "Commands that had to wait for earlier ones of their source address (`limits.broker_window`).",
+)
 PRODUCERS = Family(
     "rocketmq_producer_connections",
     Kind.GAUGE,
@@ -48,6 +59,9 @@ def register(metrics: Metrics, core: Messaging) -> None:
     metrics.gauge("gantry_clients", "Registered clients, including those of other proxies.", lambda: len(core.registry))
     metrics.add(lambda: _requests(core))
     metrics.add(lambda: _members(core.registry.local()))
+    shares = core.shares
+    if shares is not None:
+        metrics.add(lambda: [(WAITING, {(): shares.waiting}), (WAITED, {(): shares.waited})])
 
 
 def _requests(core: Messaging) -> Iterator[tuple[Family, Samples]]:
