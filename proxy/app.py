@@ -33,6 +33,7 @@ from proxy.auth.sources.brokers import BrokerSource
 from proxy.auth.sources.source import Source
 from proxy.auth.stored_messages import StoredMessages
 from proxy.backends.cluster.backend import ClusterBackend
+from proxy.backends.cluster.client_bounds import bound_clients
 from proxy.backends.embedded_node import Node
 from proxy.core import membership
 from proxy.core.advertised_listeners import ListenerRoutes
@@ -46,7 +47,6 @@ from proxy.core.messaging import Handling, Messaging
 from proxy.core.push_relay import relay
 from proxy.core.remoting_channel import RemotingChannel
 from proxy.core.signing import Signer
-from proxy.core.upstream_shares import UpstreamShares
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.frontends import http_health
 from proxy.frontends.certificates import Certificates
@@ -169,19 +169,14 @@ class App:
             self._node = None if directory is None else Node(settings, directory, push)
         self.backend: ClusterBackend | EmbeddedBackend = (
             ClusterBackend(
-                settings.cluster,
-                self._wheel,
-                push,
-                self.metrics.upstreams,
-                self.certificates.cluster,
-                self.core.signer,
+                settings.cluster, self._wheel, push, self.metrics.upstreams, self.certificates.cluster, self.core.signer
             )
             if self._node is None
             else self._node.backend
         )
         self.core.backend = self.backend
-        if isinstance(self.backend, ClusterBackend) and settings.limits.broker_window:
-            self.core.shares = UpstreamShares(settings.limits.broker_window)
+        if isinstance(self.backend, ClusterBackend):
+            bound_clients(self.core, self.backend)
         self._broker_listener = None if self._node is None else self._new_broker_listener(self._node)
         self._register_metrics()
 

@@ -89,6 +89,12 @@ class TopicNotExist(RemotingError):
     code = ResponseCode.TOPIC_NOT_EXIST
 
 
+class GroupNotExist(RemotingError):
+    """The consumer group does not exist, and is not created."""
+
+    code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
 class BrokerNotNamed(RemotingError):
     """The request does not name its broker, and the broker cannot be inferred."""
 

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import islice
 
 from proxy.core.context import Context
+from proxy.core.creation_quota import CreationQuota
 from proxy.core.membership import touch
 from proxy.core.messaging import Messaging, Reply
 from proxy.core.upstream_shares import UpstreamShares, Window
@@ -34,6 +35,8 @@ _SMALL_BATCH = 22 * _MAX_BATCH
 
 def forward(core: Messaging, context: Context) -> Awaitable[RemotingCommand] | None:
     """Forward a request to the broker that it names or implies; None for a oneway request."""
+    if core.creations is not None and not core.creations.admits(context):
+        return _forward_checked(core, core.creations, context)
     spec = context.spec
     # The check `well_formed` has found it.
     assert spec is not None
@@ -128,6 +131,13 @@ async def _forward_cold(core: Messaging, context: Context, topic: str | None) ->
 
 # The result of a oneway request that waited for its route; it is not sent.
 _NOTHING = commands.success()
+
+
+async def _forward_checked(core: Messaging, creations: CreationQuota, context: Context) -> RemotingCommand:
+    """Forward a request that may create a topic or group if that exists. Raises TopicNotExist, GroupNotExist."""
+    await creations.check(context)
+    reply = forward(core, context)
+    return _NOTHING if reply is None else await reply
 
 
 def _implied_broker(context: Context) -> str | None:

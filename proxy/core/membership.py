@@ -31,7 +31,8 @@ _REPETITION_SECONDS = 5.0
 async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     """HEART_BEAT: record the client's groups and register it at its brokers before answering.
 
-    Raises NotPermitted if the brokers deny it, which also ends its membership.
+    Raises NotPermitted if the brokers deny it, which also ends its membership, and GroupNotExist if it would create too
+    many groups.
 
     The answer does not offer heartbeats without subscriptions (HEART_BEAT V2): a broker that restarts between two of
     them would miss the subscriptions, and its client does not notice the restart behind a proxy.
@@ -43,6 +44,8 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     if repeated and session.known_brokers <= session.registered_brokers:
         return commands.success()
     beat = heartbeats.parse(command.body)
+    if core.creations is not None:
+        await core.creations.check_groups(channel, beat.consumers)
     if channel.closed:
         # Its connection closed before this heartbeat was handled: nothing would end the membership later.
         return commands.success()

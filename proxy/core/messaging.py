@@ -20,6 +20,7 @@ from proxy.core.channel import Channel
 from proxy.core.checks import Budget, Check, Drain, may_end_poll
 from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.context import Context
+from proxy.core.creation_quota import CreationQuota
 from proxy.core.events import Observer, notify
 from proxy.core.events.request import of_request
 from proxy.core.signing import Signer
@@ -88,6 +89,8 @@ class Messaging:
         self.signer: Signer | None = None
         # Divides brokers fairly among the clients, if several clients' requests wait at a broker (a cluster's).
         self.shares: UpstreamShares | None = None
+        # Bounds the topics and groups that clients' requests create, where the backend does not.
+        self.creations: CreationQuota | None = None
         # Called with the successful replies to requests of these codes, which they may change.
         self.reply_guards: Mapping[int, Callable[[Context, RemotingCommand], None]] = {}
         self.observers = list(observers)

@@ -38,6 +38,18 @@ class ClusterSettings(SettingsTable):
         "tools), check (Gantry judges them, and replaces the signature by its own, or removes it without access_key), "
         "both (Gantry judges them, and their signatures go to the brokers where nothing is changed)",
     )
+    creations_per_client: int = Field(
+        100,
+        ge=1,
+        description="topics and consumer groups that requests of one client use for the first time within a minute; "
+        "beyond, only existing ones are served",
+    )
+    creations_per_address: int = Field(
+        1_000, ge=1, description="the same for the clients of one source address together"
+    )
+    creations_per_day: int = Field(
+        100_000, ge=1, description="the same for all clients of the process together, within a day"
+    )
     route_idle: float = Field(300.0, gt=0, description="seconds without use after which a cached route is dropped")
 
     @model_validator(mode="after")

@@ -59,6 +59,14 @@ def register(metrics: Metrics, core: Messaging) -> None:
     metrics.gauge("gantry_clients", "Registered clients, including those of other proxies.", lambda: len(core.registry))
     metrics.add(lambda: _requests(core))
     metrics.add(lambda: _members(core.registry.local()))
+    if core.creations is not None:
+        metrics.counter(
+            "gantry_creations",
+            "First uses of topics and groups that brokers may create: admitted, or refused by the rate of the client,"
+            " the address or all clients.",
+            "outcome",
+            core.creations.counts,
+        )
     shares = core.shares
     if shares is not None:
         metrics.add(lambda: [(WAITING, {(): shares.waiting}), (WAITED, {(): shares.waited})])

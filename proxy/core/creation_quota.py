@@ -1,0 +1,121 @@
+"""Quota of topics and consumer groups that clients' requests create at the brokers of a cluster.
+
+Brokers create a topic with the first message to it, and a group with its first consumer, if they are configured so.
+The first use of each name takes a creation from the client's budget. Without one left, a broker or name server is asked
+first whether the name exists, so that clients can always use existing ones.
+"""
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from time import monotonic
+
+from proxy.core.backend import Backend
+from proxy.core.channel import Channel
+from proxy.core.context import Context
+from proxy.core.creation_budgets import CreationBudgets
+from remoting import command as commands
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import GroupNotExist, RemotingError, ServiceUnavailable, TopicNotExist
+from remoting.requests import INTERNAL_REQUESTS
+
+# Names of each kind that are remembered.
+_MAX_NAMES = 20_000
+# Timeout of the question whether a group exists, in seconds.
+_TIMEOUT = 3.0
+
+
+class Kind(StrEnum):
+    """A kind of resource that brokers create automatically."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+
+
+# Requests with which brokers create their topic or consumer group.
+_CREATING: dict[int, Kind] = {
+    RequestCode.SEND_MESSAGE: Kind.TOPIC,
+    RequestCode.SEND_MESSAGE_V2: Kind.TOPIC,
+    RequestCode.SEND_BATCH_MESSAGE: Kind.TOPIC,
+    RequestCode.PULL_MESSAGE: Kind.GROUP,
+    RequestCode.LITE_PULL_MESSAGE: Kind.GROUP,
+    RequestCode.POP_MESSAGE: Kind.GROUP,
+    RequestCode.POP_LITE_MESSAGE: Kind.GROUP,
+    RequestCode.CONSUMER_SEND_MSG_BACK: Kind.GROUP,
+}
+
+
+class CreationQuota:
+    """Admits the names of topics and groups. per_day: creations of all clients together within a day."""
+
+    def __init__(self, backend: Callable[[], Backend], per_client: int, per_address: int, per_day: int) -> None:
+        self._backend = backend
+        self._budgets = CreationBudgets(per_client, per_address, per_day)
+        self.counts = self._budgets.counts
+        # Names that have been used or found.
+        self._names: dict[Kind, set[str]] = {kind: set() for kind in Kind}
+
+    def admits(self, context: Context) -> bool:
+        """Return whether a request may be forwarded; otherwise `check` has to be awaited before."""
+        kind = _CREATING.get(context.code)
+        if kind is None:
+            return True
+        name = context.topic if kind is Kind.TOPIC else context.group
+        return name in self._names[kind] or not name or self._admit(context.channel, kind, name)
+
+    async def check(self, context: Context) -> None:
+        """Look for the topic or group of a request that is not admitted. Raises TopicNotExist, GroupNotExist."""
+        kind = _CREATING[context.code]
+        name = context.topic if kind is Kind.TOPIC else context.group
+        assert name
+        await self._check(context.channel, kind, name)
+
+    async def check_groups(self, channel: Channel, groups: Iterable[str]) -> None:
+        """Raise GroupNotExist if one of a consumer's groups is neither known nor admitted, nor found."""
+        for group in groups:
+            if group not in self._names[Kind.GROUP] and not self._admit(channel, Kind.GROUP, group):
+                await self._check(channel, Kind.GROUP, group)
+
+    def _admit(self, channel: Channel, kind: Kind, name: str) -> bool:
+        """Return whether a name is known to exist, or the client has a creation left."""
+        exists = kind is Kind.TOPIC and self._backend().cached_route(name) is not None
+        if not exists and not self._budgets.take(channel, int(monotonic() * 1000)):
+            return False
+        self._remember(kind, name)
+        return True
+
+    def _remember(self, kind: Kind, name: str) -> None:
+        names = self._names[kind]
+        if len(names) >= _MAX_NAMES:
+            names.clear()
+        names.add(name)
+
+    async def _check(self, channel: Channel, kind: Kind, name: str) -> None:
+        if await (self._topic_exists(name) if kind is Kind.TOPIC else self._group_exists(name)):
+            self._remember(kind, name)
+            return
+        self._budgets.refuse(channel, kind, name, int(monotonic() * 1000))
+        text = (
+            f"the {kind} {name} is not created: too many have been created lately; create it with a tool, or try later"
+        )
+        raise TopicNotExist(text) if kind is Kind.TOPIC else GroupNotExist(text)
+
+    async def _topic_exists(self, name: str) -> bool:
+        try:
+            await self._backend().route(name)
+        except TopicNotExist:
+            return False
+        return True
+
+    async def _group_exists(self, name: str) -> bool:
+        """Ask the brokers in turn until one answers; all have the same groups."""
+        command = commands.request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": name})
+        spec = INTERNAL_REQUESTS[RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG]
+        failure: RemotingError = ServiceUnavailable("no broker is available")
+        for broker in await self._backend().brokers():
+            try:
+                reply = await self._backend().request(broker, spec, command.copy(), _TIMEOUT, None)
+            except RemotingError as error:
+                failure = error
+                continue
+            return reply.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        raise failure
