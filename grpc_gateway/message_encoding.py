@@ -16,6 +16,8 @@ from remoting.messages import SysFlag
 # Constants, since a look-up of an enum value in generated code takes as long as the rest of its statement.
 _GZIP = Encoding.GZIP
 _TRANSACTION = MessageType.TRANSACTION
+# For every message: reading a member from its enum is slow.
+_NORMAL, _TRANSACTIONAL = properties.MessageType.NORMAL, properties.MessageType.TRANSACTION
 _PREPARED = int(SysFlag.TRANSACTION_PREPARED)
 # zlib's window bits for the gzip format.
 _GZIP_WINDOW_BITS = 31
@@ -37,7 +39,7 @@ def message_type(message: Message) -> properties.MessageType:
         return properties.MessageType.FIFO
     if system.HasField("priority"):
         return properties.MessageType.PRIORITY
-    return properties.MessageType.NORMAL
+    return _NORMAL
 
 
 def encode_properties(message: Message, kind: properties.MessageType, now: float, options: GatewayOptions) -> str:
@@ -99,7 +101,7 @@ def encode_body(message: Message, options: GatewayOptions) -> tuple[bytes, int]:
 
 def sys_flag(kind: properties.MessageType, body_flag: int) -> int:
     """Return the sys flag of a message of this type; `body_flag` is from `encode_body`."""
-    return body_flag | _PREPARED if kind is properties.MessageType.TRANSACTION else body_flag
+    return body_flag | _PREPARED if kind is _TRANSACTIONAL else body_flag
 
 
 def _gunzip(body: bytes, max_size: int) -> bytes | None:

@@ -20,6 +20,9 @@ class Refused(Exception):
         self.code = code
 
 
+# For every reply: reading a member from its enum is slow.
+_SUCCESS = int(ResponseCode.SUCCESS)
+
 OK = Status(code=Code.OK, message="OK")
 
 _CODES: dict[int, Code] = {
@@ -57,7 +60,7 @@ def status(code: Code, message: str = "") -> Status:
 
 def status_from_reply(reply: RemotingCommand) -> Status:
     """Return the status of a broker's reply."""
-    if reply.code == ResponseCode.SUCCESS:
+    if reply.code == _SUCCESS:
         return OK
     return status(_CODES.get(reply.code, Code.INTERNAL_SERVER_ERROR), reply.remark or f"response code {reply.code}")
 
@@ -77,6 +80,8 @@ def status_from_error(error: Exception) -> Status:
 def combined_status(statuses: Iterable[Status]) -> Status:
     """Return the status of a response from those of its entries; MULTIPLE_RESULTS if their codes differ."""
     entries = list(statuses)
+    if len(entries) == 1:
+        return entries[0]
     codes = {entry.code for entry in entries}
     if len(codes) > 1:
         return status(Code.MULTIPLE_RESULTS)

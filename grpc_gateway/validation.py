@@ -15,6 +15,10 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
 from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest
 from remoting.names import is_system
 
+# For every message: reading a value from a generated enum is a search by name.
+_ILLEGAL_TAG, _ILLEGAL_KEY = Code.ILLEGAL_MESSAGE_TAG, Code.ILLEGAL_MESSAGE_KEY
+_ILLEGAL_GROUP = Code.ILLEGAL_MESSAGE_GROUP
+
 _CHARACTERS = frozenset("%|_-ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
 _LITE_CHARACTERS = _CHARACTERS - {"%", "|"}
 _MAX_TOPIC_LENGTH = 127
@@ -99,18 +103,18 @@ def tag(text: str) -> None:
     """Check a message's tag. Raises Refused (ILLEGAL_MESSAGE_TAG)."""
     if "|" in text:
         raise Refused(Code.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
-    _check_text("tag", text, Code.ILLEGAL_MESSAGE_TAG)
+    _check_text("tag", text, _ILLEGAL_TAG)
 
 
 def keys(texts: Iterable[str]) -> None:
     """Check a message's keys. Raises Refused (ILLEGAL_MESSAGE_KEY)."""
     for text in texts:
-        _check_text("key", text, Code.ILLEGAL_MESSAGE_KEY)
+        _check_text("key", text, _ILLEGAL_KEY)
 
 
 def message_group(text: str) -> None:
     """Check a message group. Raises Refused (ILLEGAL_MESSAGE_GROUP)."""
-    _check_text("message group", text, Code.ILLEGAL_MESSAGE_GROUP)
+    _check_text("message group", text, _ILLEGAL_GROUP)
     if len(text.encode()) >= _MESSAGE_GROUP_BYTES:
         raise Refused(Code.ILLEGAL_MESSAGE_GROUP, f"message group exceed the max size {_MESSAGE_GROUP_BYTES}")
 

@@ -32,6 +32,8 @@ _HEADER_MEMORY = 1024
 _HEADER_MEMORY_FACTOR = 3
 _LANGUAGE_NAMES = {language.value: language.name for language in LanguageCode}
 _LANGUAGE_CODES = {language.name: language.value for language in LanguageCode}
+# Of own requests and responses.
+_LANGUAGE = LanguageCode.PYTHON.name
 # The binary header's code is a signed 16-bit number. Java truncates larger codes to their lower half; no other code has
 # these numbers.
 _TRUNCATED_CODES = {
@@ -133,7 +135,7 @@ def request(
     fields = {} if fields is None else fields
     header = {
         "code": int(code),
-        "language": LanguageCode.PYTHON.name,
+        "language": _LANGUAGE,
         "version": OWN_VERSION,
         "opaque": 0,
         "flag": ONEWAY_FLAG if oneway else 0,
@@ -149,7 +151,7 @@ def response(
     fields = {} if fields is None else fields
     header = {
         "code": int(code),
-        "language": LanguageCode.PYTHON.name,
+        "language": _LANGUAGE,
         "version": OWN_VERSION,
         "opaque": 0,
         "flag": RESPONSE_FLAG,

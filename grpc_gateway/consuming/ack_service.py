@@ -34,6 +34,8 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 
+# For every acknowledgement: reading a member from its enum is slow.
+_OK, _NOT_SUPPORTED = Code.OK, int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 # Offsets that a checkpoint of a broker can span; a handle with more is forged.
 _MAX_CHECKPOINT_SPAN = 4_096
 # Entries per request, since each may be a request to a broker.
@@ -74,7 +76,7 @@ class AckService:
             statuses = [await self._ack_one(rpc, group, topic, request.entries[0])]
         else:
             statuses = await self._ack_many(rpc, group, topic, request.entries)
-        rpc.messages = sum(status.code == Code.OK for status in statuses)
+        rpc.messages = sum(status.code == _OK for status in statuses)
         return AckMessageResponse(
             status=combined_status(statuses),
             entries=[
@@ -149,7 +151,7 @@ class AckService:
         """
         try:
             reply = await rpc.request(self._core, command, *_target(items))
-            if len(items) > 1 and reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if len(items) > 1 and reply.code == _NOT_SUPPORTED:
                 return False
             status = settlement_status(reply)
         except RemotingError as error:
@@ -160,7 +162,7 @@ class AckService:
             raise
         for item in items:
             item.status = status
-            if status.code == Code.OK:
+            if status.code == _OK:
                 self._acknowledged.add(group, item.handle.text)
             self._finish(group, topic, item.handle, item.newest, status)
         return True

@@ -20,15 +20,15 @@ _PERMANENT = frozenset(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
     )
 )
+# For every acknowledgement: reading a member from its enum is slow.
+_SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
 # Remark of the SYSTEM_ERROR of a broker that no longer has the message (SendMessageProcessor).
 _MESSAGE_DELETED = "look message by offset failed"
 
 
 def settlement_status(reply: RemotingCommand) -> Status:
     """Return the status of a broker's reply to a settlement."""
-    if reply.code in _PERMANENT or (
-        reply.code == ResponseCode.SYSTEM_ERROR and _MESSAGE_DELETED in (reply.remark or "")
-    ):
+    if reply.code in _PERMANENT or (reply.code == _SYSTEM_ERROR and _MESSAGE_DELETED in (reply.remark or "")):
         return status(Code.INVALID_RECEIPT_HANDLE, reply.remark or "the broker no longer has the message")
     return status_from_reply(reply)
 

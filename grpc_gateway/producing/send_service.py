@@ -24,6 +24,8 @@ from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.properties import MessageType
 from remoting.routes import TopicRoute
 
+# For every message: reading a member from its enum is slow.
+_SUCCESS, _TRANSACTION = int(ResponseCode.SUCCESS), MessageType.TRANSACTION
 # Topics for redelivery accept every message type.
 _UNTYPED_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 # Messages per request, since each is a request to a broker.
@@ -157,10 +159,10 @@ def _entry(message: Message, kind: MessageType, broker: str, reply: RemotingComm
         return SendResultEntry(status=status_from_reply(reply))
     fields = reply.fields
     return SendResultEntry(
-        status=OK if reply.code == ResponseCode.SUCCESS else status_from_reply(reply),
+        status=OK if reply.code == _SUCCESS else status_from_reply(reply),
         message_id=message.system_properties.message_id,
         offset=int(fields.get("queueOffset") or 0),
-        transaction_id=_transaction_id(message, broker, fields) if kind is MessageType.TRANSACTION else "",
+        transaction_id=_transaction_id(message, broker, fields) if kind is _TRANSACTION else "",
         recall_handle=fields.get("recallHandle", ""),
     )
 

@@ -17,6 +17,7 @@ _MAX_SUGGESTIONS = 100_000
 # For every request: reading a member from its enum takes longer than all else in `select`.
 _SEND_BACK = int(RequestCode.CONSUMER_SEND_MSG_BACK)
 _MASTER, _ACTING_MASTER = ReplicaChoice.MASTER, ReplicaChoice.ACTING_MASTER
+_UPDATE = Action.UPDATE
 
 # A consumer group's reads of one queue: broker, topic, queue id, group.
 Reader = tuple[str, str, str, str]
@@ -66,7 +67,7 @@ class ReplicaSelector:
             suggested = replicas.addresses.get(self._suggested.get(reader(replicas.name, command), 0))
             if suggested is not None and suggested != master:
                 return [suggested, master]
-        if spec.action is Action.UPDATE:
+        if spec.action is _UPDATE:
             # The master overwrites offsets that were committed on a slave.
             return replicas.masters
         if slaves and self._is_avoided(master):
