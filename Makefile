@@ -7,11 +7,12 @@ BACKEND ?= cluster
 # Processes of `make test` and `make unit`. Most tests wait for servers and timers, so more than there are cores.
 JOBS ?= 4
 PARALLEL := --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder
+SOAK_SECONDS ?= 1800
 RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
 .PHONY: install run test unit check docs screenshots analytics-demo analytics-package protos clients acl-table limits conformance bench bench-store \
-	bench-analytics contract crash faults attacks fuzz audit lock clean
+	bench-analytics contract crash faults soak attacks fuzz audit lock clean
 .DEFAULT_GOAL := run
 
 install: $(VENV)/.installed
@@ -64,10 +65,10 @@ docs: install
 	$(BIN)/python -m docs.generate
 	$(BIN)/python -m docs.build
 
-# The matrix of official clients through the one port; BACKEND=embedded runs it without a cluster, ACL=on with users whom
-# the backend keeps, and credentials of each client.
+# The matrix of official clients through the one port; BACKEND=embedded runs it without a cluster, VERSION=5.5.0 before
+# servers of that version, ACL=on with users whom the backend keeps, and credentials of each client.
 clients: install
-	$(BIN)/python -m tests.clients.run --backend $(BACKEND) $(if $(filter on,$(ACL)),--acl)
+	$(BIN)/python -m tests.clients.run --backend $(BACKEND) $(if $(VERSION),--version $(VERSION)) $(if $(filter on,$(ACL)),--acl)
 
 # Each request with each kind of credential, through Gantry and the official Java proxy.
 acl-table: install
@@ -88,6 +89,11 @@ bench: install
 # What must survive brokers, name servers, clients and replicas that are killed.
 faults: install
 	$(BIN)/python -m pytest tests/faults
+
+# Three replicas behind HAProxy under load for SOAK_SECONDS: no failed call, no lost message, flat memory, descriptors and
+# tasks.
+soak: install
+	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/faults/test_fleet.py -k soak
 
 # The embedded broker and a real cluster, by the same scenarios and the same questions.
 contract: install

@@ -1,6 +1,6 @@
 """`make clients`: every official client through the one port, plain and TLS.
 
-    python -m tests.clients.run [--backend cluster|embedded] [--acl] [--only TEXT …] [--list]
+    python -m tests.clients.run [--backend cluster|embedded] [--version X.Y.Z] [--acl] [--only TEXT …] [--list]
 
 The backend is a real cluster of two brokers, or the embedded broker. With --acl it keeps users, by whom Gantry
 authenticates the clients; they have one without administrative permissions.
@@ -63,6 +63,7 @@ def main() -> int:
     """Run the matrix; return 0 if every row passed, and records and metrics agree."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", choices=("cluster", "embedded"), default="cluster")
+    parser.add_argument("--version", metavar="X.Y.Z", help="version of the cluster; default: that of the peers kit")
     parser.add_argument("--acl", action="store_true", help="require credentials at the backend; all clients have some")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="rows whose label holds this text")
     parser.add_argument("--jobs", default="2", help="rows to run side by side")
@@ -80,7 +81,7 @@ def main() -> int:
         if options.acl:
             os.environ.update(PEERS_ACCESS_KEY=_USER.access_key, PEERS_SECRET_KEY=_USER.secret_key)
         observed = _observed(directory, metrics_port)
-        with _BACKENDS[options.backend](directory, observed, options.acl) as gantry:
+        with _BACKENDS[options.backend](directory, observed, options.acl, options.version) as gantry:
             words = ("--ca", str(directory / _AUTHORITY), "--jobs", options.jobs, "--json", options.json)
             status, passed, failed = _rows(_matrix(directory, gantry.address, options.only, *words))
             metrics = _last_metrics(f"http://{HOST}:{metrics_port}/metrics")
@@ -118,7 +119,7 @@ def _matrix(directory: Path, address: str, only: list[str], *words: str) -> list
 
 
 @contextmanager
-def _before_a_cluster(directory: Path, observed: str, acl: bool) -> Iterator[Gantry]:
+def _before_a_cluster(directory: Path, observed: str, acl: bool, version: str | None) -> Iterator[Gantry]:
     port, door = free_port(), free_port()
     identity = f"""
         [cluster]
@@ -139,7 +140,9 @@ def _before_a_cluster(directory: Path, observed: str, acl: bool) -> Iterator[Gan
         broker = "broker-b"
     """
     with (
-        Cluster(directory, *_CLUSTER, *(("--acl",) if acl else ())) as cluster,
+        Cluster(
+            directory, *_CLUSTER, *(("--acl",) if acl else ()), *(("--version", version) if version else ())
+        ) as cluster,
         Gantry(directory, cluster.namesrv, config, port, listen=False) as gantry,
     ):
         if acl:
@@ -149,7 +152,7 @@ def _before_a_cluster(directory: Path, observed: str, acl: bool) -> Iterator[Gan
 
 
 @contextmanager
-def _embedded(directory: Path, observed: str, acl: bool) -> Iterator[Gantry]:
+def _embedded(directory: Path, observed: str, acl: bool, _: str | None) -> Iterator[Gantry]:
     port = free_port()
     super_user = f"""
         super_user = "{_ADMIN.access_key}"

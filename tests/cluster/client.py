@@ -20,6 +20,7 @@ from remoting.connection import CloseCause, RemotingConnection
 from remoting.messages import StoredMessage
 from remoting.signature import Credentials, sign
 from remoting.timeout_wheel import TimeoutWheel
+from tests.cluster import coverage
 from tests.cluster.servers import TIMEOUT, Failed, eventually
 
 BROKER = "broker-a"
@@ -186,6 +187,7 @@ class Client:
             command = BinaryCommand(*parts)
         command.header["language"] = self.language
         command.header["version"] = self.version
+        coverage.saw(self.address, code)
         if self.credentials is not None:
             sign(command, self.credentials)
         return command
@@ -194,6 +196,7 @@ class Client:
 
     def _pushed(self, _: RemotingConnection, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
         self.pushes.append(command)
+        coverage.saw(self.address, command.code)
         if command.is_oneway:
             return None
         reply: asyncio.Future[RemotingCommand] = self._loop.create_future()

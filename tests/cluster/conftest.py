@@ -1,7 +1,8 @@
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests.cluster import coverage
 from tests.cluster.backends import Backend, backends_of, parameters
 from tests.cluster.reports import add_logs, show_figures
 from tests.cluster.servers import Cluster, Gantry, started
@@ -62,6 +63,18 @@ def replica(cluster: Cluster | EmbeddedCluster, tmp_path_factory: pytest.TempPat
     """A second replica in front of the same name server and broker."""
     with Gantry(tmp_path_factory.mktemp("replica"), cluster.namesrv, 'tools = "all"\n') as gantry:
         yield gantry
+
+
+def pytest_runtest_setup() -> None:
+    coverage.forget()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    result = yield
+    if missing := sorted(coverage.missing(pyfuncitem)):
+        pytest.fail(f"covered, but not sent through Gantry: {', '.join(missing)}")
+    return result
 
 
 pytest_runtest_makereport = add_logs

@@ -17,6 +17,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from tests.cluster import coverage
 from tests.ports import HOST as HOST
 from tests.ports import free_port
 
@@ -161,6 +162,7 @@ class Gantry:
             file.write_text(config)
             self._command += ["--config", str(file)]
         self._process: subprocess.Popen[bytes] | None = None
+        coverage.add_proxy(self.address)
 
     @property
     def address(self) -> str:

@@ -18,7 +18,6 @@ import pytest
 from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from proxy.core.signing import Signer
 from remoting.codes import RequestCode, ResponseCode
 from remoting.signature import Credentials
 from tests.cluster.client import (
@@ -35,9 +34,9 @@ from tests.cluster.client import (
     wait_until,
 )
 from tests.cluster.grpc.consumer import Consumer, codes
-from tests.cluster.grpc.replica import Replica
+from tests.cluster.grpc.replica import RENEWAL, Product
 from tests.cluster.reports import figure
-from tests.cluster.servers import HOST, PEERS, Cluster, Gantry, eventually, started
+from tests.cluster.servers import HOST, PEERS, Cluster, Gantry, eventually, serving, started
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
@@ -239,18 +238,16 @@ async def test_message_sent_back_is_redelivered(secured: Cluster, gantry: Gantry
         await wait_until(redelivered, "the redelivery")
 
 
-async def test_grpc_messages_are_renewed(secured: Cluster) -> None:
-    topic = await _topic(secured, "renewed")
+async def test_grpc_messages_are_renewed(secured: Cluster, tmp_path: Path) -> None:
+    topic, product = await _topic(secured, "renewed"), Product(tmp_path, "inprocess")
     async with (
-        Replica(
-            secured.namesrv, unique("a"), Signer(INNER), min_polling=0.1, min_invisible=1.0, renewal=2.0
-        ) as replica,
-        Consumer(replica.address, unique("group"), topic) as consumer,
+        serving(Gantry(tmp_path, secured.namesrv, product.config + _IDENTITY)) as gantry,
+        Consumer(gantry.address, unique("group"), topic) as consumer,
     ):
         await consumer.receive(wait=0.1)
         await consumer.send(b"0")
         [message] = await consumer.receive_all(1, auto_renew=True)
-        assert await consumer.receive(wait=5) == []
+        assert await consumer.receive(wait=RENEWAL + 6) == []
         assert codes(await consumer.ack(message)) == [Code.OK] * 2
 
 

@@ -25,7 +25,7 @@ from tests.cluster.servers import Cluster, Gantry
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 
 
-@covers(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+@covers(parameter="code")
 @pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
 async def test_a_pull_waits_for_a_message(cluster: Cluster, gantry: Gantry, code: RequestCode) -> None:
     topic = await create_topic(cluster.broker, "poll")

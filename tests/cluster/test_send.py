@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 _PAIRS = {"KEYS": "k1 k2", "TAGS": "a", "UNIQ_KEY": "0A000001000100000001000000010001", "ключ": "значение"}
 
 
-@covers(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE)
+@covers(RequestCode.PULL_MESSAGE, parameter="code")
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 async def test_a_pulled_message_is_as_it_was_sent(cluster: Cluster, gantry: Gantry, code: RequestCode) -> None:
     """Guards against messages with the proxy's address and without the producer's (8.17)."""
@@ -161,7 +161,7 @@ async def test_a_message_is_found_by_key_and_by_message_id(cluster: Cluster, gan
         assert lost.remark
 
 
-@covers(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
+@covers(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, parameter="code")
 @pytest.mark.parametrize("code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2])
 async def test_a_reply_reaches_the_requester_behind_another_replica(
     cluster: Cluster, gantry: Gantry, replica: Gantry, code: RequestCode

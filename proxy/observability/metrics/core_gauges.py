@@ -1,5 +1,6 @@
 """Gauges of the messaging core: in-flight requests and group members."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -56,6 +57,7 @@ def register(metrics: Metrics, core: Messaging) -> None:
     """Add the gauges of a core to the metrics."""
     metrics.envoy.in_flight = lambda: core.in_flight
     metrics.gauge("gantry_request_bytes", "Bytes of the bodies of in-flight requests.", lambda: core.budget.used)
+    metrics.gauge("gantry_tasks", "Unfinished asyncio tasks of the process.", lambda: len(asyncio.all_tasks()))
     metrics.gauge("gantry_clients", "Registered clients, including those of other proxies.", lambda: len(core.registry))
     metrics.add(lambda: _requests(core))
     metrics.add(lambda: _members(core.registry.local()))

@@ -1,7 +1,7 @@
 """A raw gRPC consumer."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
+from tests.cluster import coverage
 from tests.cluster.client import BROKER, unique, wait_until
 from tests.cluster.servers import TIMEOUT
 
@@ -29,6 +30,7 @@ class Consumer:
     """A raw gRPC client of one group and topic; an async context manager."""
 
     def __init__(self, address: str, group: str, topic: str, client_id: str = "") -> None:
+        self.address = address
         self.group = d.Resource(name=group)
         self.topic = d.Resource(name=topic)
         # A fixed flow-control window, so that a stream can be broken in its middle.
@@ -37,7 +39,7 @@ class Consumer:
         self.stub: Any = MessagingServiceStub(self._channel)
         self.metadata: tuple[tuple[str, str], ...] = (
             ("x-mq-client-id", client_id or unique("grpc-client")),
-            ("x-mq-language", "PYTHON"),
+            ("x-mq-language", "JAVA"),
             ("x-mq-client-version", "5.1.1"),
         )
 
@@ -51,6 +53,7 @@ class Consumer:
 
     async def call(self, name: str, request: Any) -> Any:
         """Call a unary rpc."""
+        coverage.saw(self.address, name)
         return await getattr(self.stub, name)(request, metadata=self.metadata, timeout=TIMEOUT)
 
     def request(self, *, invisible: float = 30, wait: float = 5, queue: int = -1, **fields: Any) -> Any:
@@ -72,6 +75,7 @@ class Consumer:
 
     def stream(self, **fields: Any) -> Any:
         """Start a receive and return its call."""
+        coverage.saw(self.address, "ReceiveMessage")
         return self.stub.ReceiveMessage(self.request(**fields), metadata=self.metadata, timeout=TIMEOUT)
 
     async def responses(self, **fields: Any) -> list[Any]:
@@ -107,7 +111,10 @@ class Consumer:
 
     async def ack(self, *messages: Any) -> Any:
         """Acknowledge messages or receipt handles."""
-        entries = [pb.AckMessageEntry(message_id=_id(message), receipt_handle=handle(message)) for message in messages]
+        entries = [
+            pb.AckMessageEntry(message_id=_id(message), receipt_handle=handle(message), lite_topic=_lite(message))
+            for message in messages
+        ]
         return await self.call("AckMessage", pb.AckMessageRequest(group=self.group, topic=self.topic, entries=entries))
 
     async def change(self, message: Any, invisible: float) -> Any:
@@ -119,6 +126,7 @@ class Consumer:
                 topic=self.topic,
                 receipt_handle=handle(message),
                 message_id=_id(message),
+                lite_topic=_lite(message),
                 invisible_duration=seconds(invisible),
             ),
         )
@@ -135,13 +143,16 @@ class Consumer:
     async def send(self, *bodies: bytes, **system: Any) -> None:
         """Send messages, one per request."""
         for body in bodies:
-            message = d.Message(
-                topic=self.topic,
-                body=body,
-                system_properties=d.SystemProperties(message_id=unique("01"), **system),
-            )
-            response = await self.call("SendMessage", pb.SendMessageRequest(messages=[message]))
-            assert response.status.code == Code.OK, response
+            await self.send_one(body, **system)
+
+    async def send_one(self, body: bytes, user: Mapping[str, str] | None = None, **system: Any) -> Any:
+        """Send a message with these user and system properties, and return its entry of the response."""
+        system.setdefault("message_id", unique("01"))
+        properties = d.SystemProperties(**system)
+        message = d.Message(topic=self.topic, body=body, user_properties=user or {}, system_properties=properties)
+        response = await self.call("SendMessage", pb.SendMessageRequest(messages=[message]))
+        assert response.status.code == Code.OK, response
+        return response.entries[0]
 
 
 def handle(message: Any) -> str:
@@ -151,6 +162,11 @@ def handle(message: Any) -> str:
 
 def _id(message: Any) -> str:
     return "" if isinstance(message, str) else message.system_properties.message_id
+
+
+def _lite(message: Any) -> str | None:
+    """Return the lite topic of a message, None without one."""
+    return None if isinstance(message, str) else message.system_properties.lite_topic or None
 
 
 def bodies(messages: Sequence[Any]) -> list[bytes]:

@@ -1,39 +1,21 @@
-"""A replica of the gRPC service in this process, with a real cluster as its backend."""
+"""Replicas with gRPC settings that suit scenarios of seconds, their metrics and traffic records."""
 
-import asyncio
-from types import TracebackType
-from typing import Any, Self
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.request import urlopen
 
-import grpc.aio
+import anyio.to_thread
 import orjson
 
-from grpc_gateway.clients.client_table import ClientTable
-from grpc_gateway.consuming.renewal import Renewal
-from grpc_gateway.gateway_options import GatewayOptions
-from grpc_gateway.service import MessagingService
-from protos.apache.rocketmq.v2.service_pb2_grpc import add_MessagingServiceServicer_to_server
-from proxy.backends.cluster.backend import ClusterBackend
-from proxy.core.advertised_listeners import ListenerRoutes
-from proxy.core.checks import well_formed
-from proxy.core.client_registry import ClientRegistry
-from proxy.core.forwarding import forward
-from proxy.core.grpc_channel import GrpcChannel
-from proxy.core.handlers import HANDLERS
-from proxy.core.messaging import Messaging
-from proxy.core.metadata_cache import MetadataCache
-from proxy.core.push_relay import relay
-from proxy.core.signing import Signer
-from proxy.frontends.grpc_core import GrpcCore
-from proxy.replication.renewal_sync import RenewalSync
-from proxy.replication.sync_topic import SyncTopic
-from proxy.settings.cluster import ClusterSettings
-from proxy.settings.model import Settings
-from remoting.timeout_wheel import TimeoutWheel
 from tests.cluster.client import Client, unique
-from tests.cluster.servers import Cluster
+from tests.cluster.servers import HOST, Cluster
+from tests.ports import free_port
 
 # UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, which only tools send.
 _CREATE_GROUP = 200
+# Seconds of a renewal: the minimum.
+RENEWAL = 10
 
 
 async def create_group(cluster: Cluster, **settings: object) -> str:
@@ -44,55 +26,62 @@ async def create_group(cluster: Cluster, **settings: object) -> str:
     return name
 
 
-class Replica:
-    """A replica of the gRPC service, on grpcio's transport; an async context manager.
+@dataclass(frozen=True)
+class Product:
+    """Settings of one replica, as the product has them: port, rules, metrics and traffic records.
 
-    name: its name in renewal events; empty if it does not exchange them. signer: signs its requests.
+    transport: that of `grpc.transport`. rules: TOML of its traffic rules.
     """
 
-    def __init__(self, namesrv: str, name: str = "", signer: Signer | None = None, **options: Any) -> None:
-        loop = asyncio.get_running_loop()
-        settings = Settings(cluster=ClusterSettings(namesrv=namesrv.split(";")))
-        self._wheel = TimeoutWheel(loop.time)
-        core = Messaging(settings, ClientRegistry(), HANDLERS, forward, (well_formed,), (), (), ListenerRoutes())
-        self._backend = core.backend = ClusterBackend(settings.cluster, self._wheel, relay, signer=signer)
-        gateway = GrpcCore(core, MetadataCache(lambda: core.backend))
-        self.renewal = Renewal(gateway, GatewayOptions(**options), loop.time, name)
-        self.clients = ClientTable(GrpcChannel)
-        self._background = [self._backend.run(), self._tick(), self._sweep()]
-        if name:
-            self._background.append(RenewalSync(SyncTopic(self._backend, "GantryRenewals"), self.renewal).run())
-        self._running: list[asyncio.Task[None]] = []
-        self._server = grpc.aio.server()
-        service = MessagingService(gateway, self.clients, self.renewal, GatewayOptions(**options), lambda *_: None)
-        add_MessagingServiceServicer_to_server(service, self._server)
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+    directory: Path
+    transport: str
+    rules: str = ""
+    renewal: int = RENEWAL
+    metrics: int = field(default_factory=free_port)
 
-    async def __aenter__(self) -> Self:
-        await self._backend.start()
-        self._running = [asyncio.create_task(work) for work in self._background]
-        await self._server.start()
-        return self
+    @property
+    def records(self) -> Path:
+        """Directory of the traffic records."""
+        return self.directory / "traffic"
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._server.stop(0)
-        self.crash()
-        await asyncio.gather(*self._running, return_exceptions=True)
-        self._backend.close()
+    @property
+    def config(self) -> str:
+        """The settings as TOML."""
+        rules = self.directory / "rules.toml"
+        rules.write_text(self.rules)
+        return f"""
+            tools = "all"
+            metrics_listen = "{HOST}:{self.metrics}"
 
-    def crash(self) -> None:
-        """Stop all background tasks, including renewal."""
-        for task in self._running:
-            task.cancel()
+            [grpc]
+            transport = "{self.transport}"
+            min_polling = 0.1
+            min_invisible = 1.0
+            renewal = {self.renewal}
 
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(self._wheel.tick)
-            self._wheel.advance()
+            [rules]
+            file = "{rules}"
 
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(0.2)
-            self.renewal.sweep(asyncio.get_running_loop().time())
+            [traffic]
+            directory = "{self.records}"
+            interval = 1
+        """
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """Return the sum of a metric's series with these labels."""
+        return await anyio.to_thread.run_sync(self._metric, name, labels)
+
+    def _metric(self, name: str, labels: dict[str, str]) -> float:
+        with urlopen(f"http://{HOST}:{self.metrics}/metrics", timeout=10) as answer:
+            text: str = answer.read().decode()
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        rows = re.findall(rf"^{name}(\{{.*\}})? (\S+)$", text, re.MULTILINE)
+        return sum(float(value) for found, value in rows if all(label in found for label in wanted))
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running replica: its address for clients, and its settings."""
+
+    address: str
+    product: Product

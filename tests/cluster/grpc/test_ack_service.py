@@ -1,4 +1,4 @@
-"""Receives and settlements, against a real broker."""
+"""Receives and settlements through the port of a replica."""
 
 import asyncio
 import time
@@ -12,23 +12,20 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.codes import RequestCode, ResponseCode
 from tests.cluster.backends import Backend
 from tests.cluster.client import Client, create_topic, queue_fields, wait_until
+from tests.cluster.coverage import covers
 from tests.cluster.grpc.consumer import Consumer, bodies, codes, handle
-from tests.cluster.grpc.replica import Replica, create_group
+from tests.cluster.grpc.replica import Service, create_group
 from tests.cluster.servers import Cluster
 
 pytestmark = [
-    pytest.mark.backends(
-        Backend.CLUSTER,
-        Backend.SOCKET,
-        reason="the service runs in the test's process, so that an embedded broker is reached over its socket",
-    ),
+    pytest.mark.backends(Backend.CLUSTER, Backend.IN_PROCESS, reason="the embedded broker is tested over its port too"),
     pytest.mark.anyio,
     pytest.mark.timeout(180, func_only=True),
 ]
 
 
 @pytest.fixture
-async def orderly(cluster: Cluster, service: Replica) -> AsyncIterator[Consumer]:
+async def orderly(cluster: Cluster, service: Service) -> AsyncIterator[Consumer]:
     """Return a consumer of a FIFO group, which has received once."""
     topic = await create_topic(cluster.broker, "grpc", queues=2, kind="FIFO")
     group = await create_group(cluster, consumeMessageOrderly=True)
@@ -50,6 +47,7 @@ async def _dead_letters(cluster: Cluster, group: str) -> list[bytes]:
         return [message.body for message in await client.pull(topic, "dead-letter-group")]
 
 
+@covers("ReceiveMessage", "AckMessage")
 async def test_acknowledged_messages_are_not_redelivered(consumer: Consumer) -> None:
     await consumer.send(b"0", b"1", b"2", b"3")
     messages = await consumer.receive_all(4, invisible=5)
@@ -87,6 +85,7 @@ async def test_each_entry_has_its_status(consumer: Consumer) -> None:
     assert await consumer.receive(wait=10) == []
 
 
+@covers("ChangeInvisibleDuration")
 async def test_message_is_redelivered_after_the_changed_invisible_duration(consumer: Consumer) -> None:
     await consumer.send(b"0")
     [message] = await consumer.receive_all(1, invisible=60)
@@ -105,6 +104,7 @@ async def test_message_is_redelivered_after_the_changed_invisible_duration(consu
     assert await consumer.receive(wait=7) == []
 
 
+@covers("ForwardMessageToDeadLetterQueue")
 async def test_forwarded_message_is_in_the_dead_letter_queue(cluster: Cluster, consumer: Consumer) -> None:
     await consumer.send(b"0")
     [message] = await consumer.receive_all(1, invisible=5)
@@ -113,7 +113,7 @@ async def test_forwarded_message_is_in_the_dead_letter_queue(cluster: Cluster, c
     assert await consumer.receive(wait=9) == []
 
 
-async def test_message_without_attempts_left_is_in_the_dead_letter_queue(cluster: Cluster, service: Replica) -> None:
+async def test_message_without_attempts_left_is_in_the_dead_letter_queue(cluster: Cluster, service: Service) -> None:
     topic, group = await create_topic(cluster.broker, "grpc"), await create_group(cluster, retryMaxTimes=1)
     async with Consumer(service.address, group, topic) as consumer:
         await consumer.receive(wait=0.1)
@@ -211,6 +211,7 @@ async def test_message_sent_after_a_cancelled_receive_is_delivered(consumer: Con
     assert message.body == b"0"
 
 
+@covers("SyncLiteSubscription")
 async def test_lite_subscription_is_not_implemented_by_older_brokers(consumer: Consumer) -> None:
     request = pb.SyncLiteSubscriptionRequest(
         action=d.COMPLETE_ADD, topic=consumer.topic, group=consumer.group, lite_topic_set=["one"]

@@ -1,4 +1,4 @@
-"""Pulls and offsets, against a real broker."""
+"""Pulls and offsets through the port of a replica."""
 
 import asyncio
 import time
@@ -9,17 +9,15 @@ import pytest
 from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
+from tests.cluster import coverage
 from tests.cluster.backends import Backend
+from tests.cluster.coverage import covers
 from tests.cluster.grpc.consumer import Consumer, seconds
 from tests.cluster.grpc.replica import create_group
 from tests.cluster.servers import Cluster
 
 pytestmark = [
-    pytest.mark.backends(
-        Backend.CLUSTER,
-        Backend.SOCKET,
-        reason="the service runs in the test's process, so that an embedded broker is reached over its socket",
-    ),
+    pytest.mark.backends(Backend.CLUSTER, Backend.IN_PROCESS, reason="the embedded broker is tested over its port too"),
     pytest.mark.anyio,
     pytest.mark.timeout(180, func_only=True),
 ]
@@ -35,6 +33,7 @@ async def _pull(consumer: Consumer, offset: int, wait: float = 0) -> list[object
         long_polling_timeout=seconds(wait),
     )
     contents: list[object] = []
+    coverage.saw(consumer.address, "PullMessage")
     async for response in consumer.stub.PullMessage(request, metadata=consumer.metadata, timeout=4):
         match response.WhichOneof("content"):
             case "status":
@@ -46,6 +45,7 @@ async def _pull(consumer: Consumer, offset: int, wait: float = 0) -> list[object
     return contents
 
 
+@covers("PullMessage")
 async def test_pull_reads_a_queue_by_offset(consumer: Consumer) -> None:
     await consumer.send(b"0", b"1", b"2")
     await consumer.wait_until_stored(3)
@@ -67,6 +67,7 @@ async def test_pull_waits_for_a_message_until_its_deadline(consumer: Consumer) -
     assert await waiting == [Code.OK, b"0", 1]
 
 
+@covers("QueryOffset")
 async def test_query_offset_returns_first_last_and_time_offsets(consumer: Consumer) -> None:
     await consumer.send(b"0", b"1")
     await consumer.wait_until_stored(2)
@@ -84,6 +85,7 @@ async def test_query_offset_returns_first_last_and_time_offsets(consumer: Consum
     assert (await offset(d.TIMESTAMP))[0] == Code.BAD_REQUEST
 
 
+@covers("UpdateOffset", "GetOffset")
 async def test_updated_offset_of_a_group_is_returned(cluster: Cluster, consumer: Consumer) -> None:
     queue, group = consumer.queue(0), d.Resource(name=await create_group(cluster))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from tests.cluster import coverage
 from tests.cluster.servers import HOST, PEERS, ROOT, Failed, accepts
 from tests.ports import free_port
 
@@ -24,15 +25,21 @@ class InProcess:
 
 
 class EmbeddedCluster:
-    """The process of `serve.py`, with the interface of `Cluster`. It runs inside the context."""
+    """The process of `serve.py`, with the interface of `Cluster`. It runs inside the context.
 
-    def __init__(self, directory: Path, *, durable: bool = False, proxy: bool = False) -> None:
+    config: TOML of the Gantry in its process.
+    """
+
+    def __init__(self, directory: Path, *, durable: bool = False, proxy: bool = False, config: str = "") -> None:
         self.port = free_port()
         self.proxy = InProcess(free_port()) if proxy else None
         self.log = directory / "embedded.log"
         self._command = [sys.executable, "-m", "tests.proxy.embedded.serve", str(self.port)]
         if self.proxy is not None:
-            self._command += ["--listen", str(self.proxy.port)]
+            coverage.add_proxy(self.proxy.address)
+            file = directory / "gantry.toml"
+            file.write_text(config)
+            self._command += ["--listen", str(self.proxy.port), "--config", str(file)]
         if durable:
             self._command += ["--directory", str(directory / "store")]
         self._process: subprocess.Popen[bytes] | None = None

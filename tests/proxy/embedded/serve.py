@@ -1,4 +1,5 @@
-"""Process of an embedded broker: `python -m tests.proxy.embedded.serve PORT [--listen PORT] [--directory DIRECTORY]`.
+"""Process of an embedded broker: `python -m tests.proxy.embedded.serve PORT [--listen PORT [--config FILE]]
+[--directory DIRECTORY]`.
 
 It serves name server and broker on the first port, and with --listen a Gantry in the same process on the second. It
 checks transactions after seconds, and pushes resets to clients, like the real broker of tests/cluster.
@@ -42,7 +43,7 @@ def _reject_push(channel: Channel, command: RemotingCommand) -> None:
     raise AssertionError(f"there are no clients but those on the socket: {command}")
 
 
-async def serve(port: int, listen: int | None, directory: Path | None) -> None:
+async def serve(port: int, listen: int | None, directory: Path | None, config: Path | None) -> None:
     push = push_via(_reject_push if listen is None else relay)
     backend = EmbeddedBackend(settings(port), open_store(directory), push, close_silent=close_silent)
     server = Server(backend, HostPort(HOST, port))
@@ -51,7 +52,7 @@ async def serve(port: int, listen: int | None, directory: Path | None) -> None:
         if listen is None:
             with closing(backend):
                 await backend.run()
-        app = App(load(None, {"listen": [f"{HOST}:{listen}"], "tools": "all"}))
+        app = App(load(config, {"listen": [f"{HOST}:{listen}"], "tools": "all"}))
         app.core.backend = app.backend = cast(Any, backend)
         await app.serve(lambda: None, anyio.sleep_forever)
 
@@ -60,7 +61,8 @@ if __name__ == "__main__":
     parser = ArgumentParser()
     parser.add_argument("port", type=int)
     parser.add_argument("--listen", type=int)
+    parser.add_argument("--config", type=Path, help="settings of the Gantry in this process")
     parser.add_argument("--directory", type=Path)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
-    anyio.run(serve, options.port, options.listen, options.directory)
+    anyio.run(serve, options.port, options.listen, options.directory, options.config)

@@ -1,0 +1,141 @@
+"""Lite topics (RIP-83), which brokers have since 5.5, through the port of a replica."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from protos.apache.rocketmq.v2 import definition_pb2 as d
+from protos.apache.rocketmq.v2 import service_pb2 as pb
+from protos.apache.rocketmq.v2.definition_pb2 import Code
+from remoting import messages, pop, properties
+from remoting.codes import RequestCode
+from tests.cluster.client import BROKER, Client, create_topic
+from tests.cluster.coverage import covers
+from tests.cluster.grpc.consumer import Consumer, bodies, codes
+from tests.cluster.grpc.replica import Product, Service, create_group
+from tests.cluster.grpc.telemetry import Telemetry
+from tests.cluster.servers import Cluster, Gantry, started
+
+VERSION = "5.5.0"
+OPTIONS = (
+    *("--version", VERSION, "--fast-timers"),
+    *("--broker-set", "enableLmq=true"),
+    *("--broker-set", "enableMultiDispatch=true"),
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
+
+
+@pytest.fixture(scope="module")
+def lite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A broker with lite topics."""
+    with started(tmp_path_factory, "lite", *OPTIONS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def lite_service(lite: Cluster, transport: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    product = Product(tmp_path_factory.mktemp("lite"), transport)
+    with Gantry(product.directory, lite.namesrv, product.config) as gantry:
+        yield Service(gantry.address, product)
+
+
+async def _consumer(lite: Cluster, service: Service, **attributes: object) -> Consumer:
+    """Return a consumer of a new lite topic's parent, and of a group that is bound to it."""
+    topic = await create_topic(lite.broker, "lite", kind="LITE")
+    group = await create_group(lite, attributes={"+lite.bind.topic": topic, **attributes})
+    return Consumer(service.address, group, topic)
+
+
+async def _subscribe(consumer: Consumer, *names: str, action: d.LiteSubscriptionAction = d.COMPLETE_ADD) -> int:
+    request = pb.SyncLiteSubscriptionRequest(
+        action=action, topic=consumer.topic, group=consumer.group, lite_topic_set=names, version=1
+    )
+    return int((await consumer.call("SyncLiteSubscription", request)).status.code)
+
+
+@covers("SyncLiteSubscription")
+async def test_consumer_receives_the_lite_topics_it_has_subscribed_to(lite: Cluster, lite_service: Service) -> None:
+    async with await _consumer(lite, lite_service) as consumer, Telemetry(consumer, d.LITE_PUSH_CONSUMER):
+        request = pb.HeartbeatRequest(group=consumer.group, client_type=d.LITE_PUSH_CONSUMER)
+        assert (await consumer.call("Heartbeat", request)).status.code == Code.OK
+        assert await _subscribe(consumer, "one", "two") == Code.OK
+        for name in ("one", "other", "two"):
+            await consumer.send_one(name.encode(), lite_topic=name, message_type=d.LITE)
+        received = await consumer.receive_all(2, wait=5)
+        assert sorted(bodies(received)) == [b"one", b"two"]
+        assert sorted(message.system_properties.lite_topic for message in received) == ["one", "two"]
+        assert set(codes(await consumer.ack(*received))) == {Code.OK}
+        # A broker reads a lite topic with messages once more, even if it is no longer subscribed to.
+        assert await consumer.receive(wait=1) == []
+        assert await _subscribe(consumer, "two", action=d.PARTIAL_REMOVE) == Code.OK
+        for name in ("two", "one"):
+            await consumer.send_one(b"again", lite_topic=name, message_type=d.LITE)
+        found = await consumer.receive_all(1, wait=5)
+        assert [(message.system_properties.lite_topic, message.body) for message in found] == [("one", b"again")]
+        [message] = found
+        assert (await consumer.change(message, 2)).status.code == Code.OK
+        [message] = await consumer.receive_all(1, wait=5)
+        assert message.system_properties.delivery_attempt == 2
+        assert set(codes(await consumer.ack(message))) == {Code.OK}
+        assert await consumer.receive(wait=3) == []
+
+
+@covers("SyncLiteSubscription", "Telemetry.notify_unsubscribe_lite_command")
+async def test_exclusive_subscription_ends_that_of_another_client(lite: Cluster, lite_service: Service) -> None:
+    exclusive = {"+lite.sub.model": "Exclusive"}
+    async with (
+        await _consumer(lite, lite_service, **exclusive) as first,
+        Telemetry(first, d.LITE_PUSH_CONSUMER) as telemetry,
+        Consumer(first.address, first.group.name, first.topic.name) as second,
+        Telemetry(second, d.LITE_PUSH_CONSUMER),
+    ):
+        for client in (first, second):
+            request = pb.HeartbeatRequest(group=client.group, client_type=d.LITE_PUSH_CONSUMER)
+            assert (await client.call("Heartbeat", request)).status.code == Code.OK
+            assert await _subscribe(client, "one", action=d.PARTIAL_ADD) == Code.OK
+        assert (await telemetry.wait("notify_unsubscribe_lite_command")).lite_topic == "one"
+        await first.send_one(b"0", lite_topic="one", message_type=d.LITE)
+        assert bodies(await second.receive_all(1, wait=5)) == [b"0"]
+
+
+def _subscription(client: Client, topic: str, group: str, *names: str) -> bytes:
+    entry = {
+        "action": "PARTIAL_ADD",
+        "clientId": client.client_id,
+        "group": group,
+        "topic": topic,
+        "liteTopicSet": names,
+        "version": 1,
+    }
+    return json.dumps({"subscriptionSet": [entry]}).encode()
+
+
+@covers(RequestCode.LITE_SUBSCRIPTION_CTL, RequestCode.POP_LITE_MESSAGE, RequestCode.NOTIFY_UNSUBSCRIBE_LITE)
+async def test_remoting_client_pops_lite_topics(lite: Cluster, lite_service: Service) -> None:
+    topic = await create_topic(lite.broker, "lite", kind="LITE")
+    group = await create_group(lite, attributes={"+lite.bind.topic": topic, "+lite.sub.model": "Exclusive"})
+    async with Client(lite_service.address) as client, Client(lite_service.address) as thief:
+        await client.heartbeat({group: [topic]}, consumeType="CONSUME_POP")
+        subscribed = _subscription(client, topic, group, "one")
+        await client.get(RequestCode.LITE_SUBSCRIPTION_CTL, {"bname": BROKER}, subscribed)
+        await client.send(topic, b"0", {properties.LITE_TOPIC: "one"})
+        fields = {
+            "clientId": client.client_id,
+            "consumerGroup": group,
+            "topic": topic,
+            "maxMsgNum": 32,
+            "invisibleTime": 60_000,
+            "pollTime": 15_000,
+            "bornTime": 0,
+            "bname": BROKER,
+        }
+        reply = await client.get(RequestCode.POP_LITE_MESSAGE, fields)
+        [popped] = pop.popped_lite(messages.decode_messages(reply.body), reply.fields, BROKER)
+        assert (popped.message.body, popped.message.get(properties.LITE_TOPIC)) == (b"0", "one")
+        await thief.heartbeat({group: [topic]}, consumeType="CONSUME_POP")
+        stolen = _subscription(thief, topic, group, "one")
+        await thief.get(RequestCode.LITE_SUBSCRIPTION_CTL, {"bname": BROKER}, stolen)
+        notice = await client.push(RequestCode.NOTIFY_UNSUBSCRIBE_LITE)
+        assert notice.fields["liteTopic"] == "one"
