@@ -4,6 +4,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,7 @@ OLD_DATE = "date of last week"
 FOR_ALL_USERS = frozenset({"UNREGISTER_CLIENT", "NotifyClientTermination"})
 # Remarks of the Java proxy, whose code of a denied request is SYSTEM_ERROR.
 _DENIALS = ("has no permission", "username cannot be null", "is not found", "check signature", "authentication failed")
-_TIMEOUT = 6.0
-# Gantry answers failed authentications late.
-_CONCURRENCY = 48
+_TIMEOUT = 15.0
 _DAY = 86_400.0
 
 Users = Mapping[str, Credentials | None]
@@ -55,14 +54,13 @@ class Target:
         return grpc.aio.secure_channel(self.grpc, grpc.ssl_channel_credentials(self.authority.read_bytes()))
 
 
-async def over_remoting(target: Target, command: RemotingCommand, user: Credentials | None) -> str:
+async def over_remoting(client: Client, command: RemotingCommand) -> str:
     """Return the outcome of a remoting request."""
-    async with Client(target.remoting, "c1", credentials=user, tls=target.context) as client:
-        try:
-            reply = await client.ask(command.code, command.fields, command.body, timeout=_TIMEOUT)
-        except RemotingError:
-            # Neither denied nor answered: the broker has it.
-            return SERVED
+    try:
+        reply = await client.ask(command.code, dict(command.fields), command.body, timeout=_TIMEOUT)
+    except RemotingError:
+        # Neither denied nor answered: the broker has it.
+        return SERVED
     remark = (reply.remark or "").lower()
     if reply.code == ResponseCode.NO_PERMISSION or any(text in remark for text in _DENIALS):
         return DENIED
@@ -72,61 +70,66 @@ async def over_remoting(target: Target, command: RemotingCommand, user: Credenti
     return ERROR if reply.code == ResponseCode.SYSTEM_ERROR else SERVED
 
 
-def _metadata(user: Credentials | None, age: float = 0.0) -> tuple[tuple[str, str], ...]:
-    metadata = [("x-mq-client-id", "table"), ("x-mq-language", "JAVA"), ("x-mq-client-version", "5.0.7")]
+def metadata(user: Credentials | None, age: float = 0.0) -> tuple[tuple[str, str], ...]:
+    """Return the metadata of a signed rpc. age: of the signature, in seconds."""
+    found = [("x-mq-client-id", "table"), ("x-mq-language", "JAVA"), ("x-mq-client-version", "5.0.7")]
     if user is not None:
         date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time.time() - age))
         digest = user.key.digest(date.encode()).hex()
         text = f"MQv2-HMAC-SHA1 Credential={user.access_key}, SignedHeaders=x-mq-date-time, Signature={digest}"
-        metadata += [("x-mq-date-time", date), ("authorization", text)]
-    return tuple(metadata)
+        found += [("x-mq-date-time", date), ("authorization", text)]
+    return tuple(found)
 
 
-async def over_grpc(target: Target, name: str, request: Any, user: Credentials | None, age: float = 0.0) -> str:
-    """Return the outcome of an rpc. age: of its signature, in seconds."""
-    async with target.channel() as channel:
-        method = getattr(MessagingServiceStub(channel), name)
-        metadata = _metadata(user, age)
-        try:
-            if name == "Telemetry":
-                call = method(metadata=metadata, timeout=_TIMEOUT)
-                await call.write(request)
-                response = await call.read()
-            else:
-                call = method(request, metadata=metadata, timeout=_TIMEOUT)
-                response = await (call.read() if hasattr(call, "read") else call)
-        except grpc.aio.AioRpcError as error:
-            if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-                return DENIED
-            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                return UNKNOWN
-            return SERVED if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else f"{ERROR} {error.code().name}"
+async def over_grpc(channel: Any, name: str, request: Any, sender: tuple[tuple[str, str], ...]) -> str:
+    """Return the outcome of an rpc. sender: its metadata."""
+    method = getattr(MessagingServiceStub(channel), name)
+    try:
+        if name == "Telemetry":
+            call = method(metadata=sender, timeout=_TIMEOUT)
+            await call.write(request)
+            response = await call.read()
+        else:
+            call = method(request, metadata=sender, timeout=_TIMEOUT)
+            response = await (call.read() if hasattr(call, "read") else call)
+    except grpc.aio.AioRpcError as error:
+        if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+            return DENIED
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return UNKNOWN
+        return SERVED if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else f"{ERROR} {error.code().name}"
     code = getattr(getattr(response, "status", None), "code", Code.OK)
     if code in (Code.UNAUTHORIZED, Code.FORBIDDEN):
         return DENIED
     return UNKNOWN if code in (Code.NOT_IMPLEMENTED, Code.UNSUPPORTED) else SERVED
 
 
-def _cells(target: Target, users: Users, signer: Credentials) -> Iterator[tuple[str, str, Coroutine[Any, Any, str]]]:
+def _cells(
+    clients: Mapping[str, Client], channel: Any, users: Users, signer: Credentials
+) -> Iterator[tuple[str, str, Coroutine[Any, Any, str]]]:
+    """Yield row, column and outcome of each cell."""
     for label, command in remoting_requests():
-        for column, user in users.items():
-            yield label, column, over_remoting(target, command, user)
+        for column, client in clients.items():
+            yield label, column, over_remoting(client, command)
+    senders = {column: metadata(user) for column, user in users.items()}
+    senders[OLD_DATE] = metadata(signer, 7 * _DAY)
     for name, request in rpcs():
-        for column, user in users.items():
-            yield name, column, over_grpc(target, name, request, user)
-        yield name, OLD_DATE, over_grpc(target, name, request, signer, 7 * _DAY)
+        for column, sender in senders.items():
+            yield name, column, over_grpc(channel, name, request, sender)
 
 
 async def table(target: Target, users: Users, signer: Credentials) -> Rows:
     """Return the outcomes of all rows through one proxy, by row and column. signer: signs with the old date."""
-    cells = list(_cells(target, users, signer))
-    slots = asyncio.Semaphore(_CONCURRENCY)
-
-    async def outcome(cell: Coroutine[Any, Any, str]) -> str:
-        async with slots:
-            return await cell
-
-    outcomes = await asyncio.gather(*(outcome(cell) for _, _, cell in cells))
+    async with AsyncExitStack() as stack:
+        context = target.context
+        clients = {
+            column: await stack.enter_async_context(Client(target.remoting, "c1", credentials=user, tls=context))
+            for column, user in users.items()
+        }
+        channel = await stack.enter_async_context(target.channel())
+        cells = list(_cells(clients, channel, users, signer))
+        # Gantry answers failed authentications late: all at once.
+        outcomes = await asyncio.gather(*(cell for _, _, cell in cells))
     rows: Rows = {}
     for (label, column, _), text in zip(cells, outcomes, strict=True):
         rows.setdefault(label, {})[column] = text
@@ -137,5 +140,6 @@ async def wait_until_known(target: Target, user: Credentials) -> None:
     """Wait until the proxy knows a user; at most a minute."""
     command = next(command for label, command in remoting_requests() if label == "GET_ROUTEINFO_BY_TOPIC")
     deadline = time.monotonic() + 60
-    while await over_remoting(target, command, user) != SERVED and time.monotonic() < deadline:
-        await asyncio.sleep(0.5)
+    async with Client(target.remoting, credentials=user, tls=target.context) as client:
+        while await over_remoting(client, command) != SERVED and time.monotonic() < deadline:
+            await asyncio.sleep(0.5)

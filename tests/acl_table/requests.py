@@ -36,6 +36,7 @@ _BODIES: dict[int, bytes] = {
     _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: orjson.dumps({"groupName": "table-group"}),
     _C.LITE_SUBSCRIPTION_CTL: orjson.dumps({"subscriptionSet": [{"clientId": "c1", "group": GROUP, "topic": TOPIC}]}),
 }
+_NOWHERE = "1000000000"
 # Creating and deleting must not touch what the other rows are about.
 _FIELDS: dict[int, dict[str, str]] = {
     _C.UPDATE_AND_CREATE_TOPIC: {"topic": "table-topic", "perm": "6", "topicFilterType": "SINGLE_TAG"},
@@ -45,6 +46,9 @@ _FIELDS: dict[int, dict[str, str]] = {
     _C.UNREGISTER_CLIENT: {"consumerGroup": GROUP},
     _C.END_TRANSACTION: {"topic": TOPIC},
     _C.INVOKE_BROKER_TO_RESET_OFFSET: {"isForce": "false"},
+    # No message is there: one of another topic would need another permission.
+    _C.CONSUMER_SEND_MSG_BACK: {"offset": _NOWHERE},
+    _C.VIEW_MESSAGE_BY_ID: {"offset": _NOWHERE},
 }
 
 

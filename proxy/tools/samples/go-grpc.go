@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	rmq "github.com/apache/rocketmq-clients/golang/v5"
@@ -13,7 +14,8 @@ import (
 func main() {
 	rmq.EnableSsl = false
 	config := &rmq.Config{Endpoint: "127.0.0.1:8080", ConsumerGroup: "demo-go-grpc",
-		Credentials: &credentials.SessionCredentials{}}
+		Credentials: &credentials.SessionCredentials{
+			AccessKey: os.Getenv("ROCKETMQ_ACCESS_KEY"), AccessSecret: os.Getenv("ROCKETMQ_SECRET_KEY")}}
 	p, _ := rmq.NewProducer(config, rmq.WithTopics("demo"))
 	if err := p.Start(); err != nil {
 		panic(err)

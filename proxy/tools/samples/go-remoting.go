@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 
 	rocketmq "github.com/apache/rocketmq-client-go/v2"
 	"github.com/apache/rocketmq-client-go/v2/consumer"
@@ -12,8 +13,11 @@ import (
 )
 
 func main() {
+	// Without these variables the client does not sign its requests.
+	user := primitive.Credentials{AccessKey: os.Getenv("ROCKETMQ_ACCESS_KEY"), SecretKey: os.Getenv("ROCKETMQ_SECRET_KEY")}
 	endpoint := primitive.NewPassthroughResolver([]string{"127.0.0.1:8080"})
-	c, _ := rocketmq.NewPushConsumer(consumer.WithNsResolver(endpoint), consumer.WithGroupName("demo-go"))
+	c, _ := rocketmq.NewPushConsumer(consumer.WithNsResolver(endpoint), consumer.WithGroupName("demo-go"),
+		consumer.WithCredentials(user))
 	_ = c.Subscribe("demo", consumer.MessageSelector{},
 		func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 			for _, message := range messages {
@@ -24,7 +28,8 @@ func main() {
 	if err := c.Start(); err != nil {
 		panic(err)
 	}
-	p, _ := rocketmq.NewProducer(producer.WithNsResolver(endpoint), producer.WithGroupName("demo-producer"))
+	p, _ := rocketmq.NewProducer(producer.WithNsResolver(endpoint), producer.WithGroupName("demo-producer"),
+		producer.WithCredentials(user))
 	if err := p.Start(); err != nil {
 		panic(err)
 	}

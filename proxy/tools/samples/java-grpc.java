@@ -2,13 +2,20 @@
 import java.util.Map;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 
 public class Hello {
     public static void main(String[] arguments) throws Exception {
         var provider = ClientServiceProvider.loadService();
-        var endpoint = ClientConfiguration.newBuilder().setEndpoints("127.0.0.1:8080").enableSsl(false).build();
+        var settings = ClientConfiguration.newBuilder().setEndpoints("127.0.0.1:8080").enableSsl(false);
+        var user = System.getenv("ROCKETMQ_ACCESS_KEY");
+        if (user != null) {
+            var secret = System.getenv("ROCKETMQ_SECRET_KEY");
+            settings.setCredentialProvider(new StaticSessionCredentialsProvider(user, secret));
+        }
+        var endpoint = settings.build();
         provider.newPushConsumerBuilder()
             .setClientConfiguration(endpoint)
             .setConsumerGroup("demo-java-grpc")

@@ -1,7 +1,11 @@
 // npm install rocketmq-client-nodejs
 const { Producer, SimpleConsumer } = require('rocketmq-client-nodejs');
 
-const endpoint = { endpoints: '127.0.0.1:8080', namespace: '', sslEnabled: false };
+const { ROCKETMQ_ACCESS_KEY: accessKey, ROCKETMQ_SECRET_KEY: accessSecret } = process.env;
+const endpoint = {
+  endpoints: '127.0.0.1:8080', namespace: '', sslEnabled: false,
+  ...(accessKey && { sessionCredentials: { accessKey, accessSecret } }),
+};
 
 async function main() {
   const producer = new Producer({ ...endpoint, topic: 'demo' });

@@ -1,7 +1,10 @@
 # pip install rocketmq-python-client
+import os
+
 from rocketmq import ClientConfiguration, Credentials, FilterExpression, Message, Producer, SimpleConsumer
 
-endpoint = ClientConfiguration("127.0.0.1:8080", Credentials())
+user = Credentials(os.environ.get("ROCKETMQ_ACCESS_KEY", ""), os.environ.get("ROCKETMQ_SECRET_KEY", ""))
+endpoint = ClientConfiguration("127.0.0.1:8080", user)
 producer = Producer(endpoint, ("demo",), tls_enable=False)
 producer.startup()
 message = Message()
