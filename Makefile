@@ -66,9 +66,10 @@ docs: install
 	$(BIN)/python -m docs.build
 
 # The matrix of official clients through the one port; BACKEND=embedded runs it without a cluster, VERSION=5.5.0 before
-# servers of that version, ACL=on with users whom the backend keeps, and credentials of each client.
+# servers of that version, TENANT=on in a namespace with topic aliases, ACL=on with users whom the backend keeps, and
+# credentials of each client.
 clients: install
-	$(BIN)/python -m tests.clients.run --backend $(BACKEND) $(if $(VERSION),--version $(VERSION)) $(if $(filter on,$(ACL)),--acl)
+	$(BIN)/python -m tests.clients.run --backend $(BACKEND) $(if $(VERSION),--version $(VERSION)) $(if $(filter on,$(TENANT)),--tenant) $(if $(filter on,$(ACL)),--acl)
 
 # Each request with each kind of credential, through Gantry and the official Java proxy.
 acl-table: install

@@ -1,9 +1,13 @@
 """`make clients`: every official client through the one port, plain and TLS.
 
-    python -m tests.clients.run [--backend cluster|embedded] [--version X.Y.Z] [--acl] [--only TEXT …] [--list]
+    python -m tests.clients.run [--backend cluster|embedded] [--version X.Y.Z] [--acl] [--tenant] [--only TEXT …]
+        [--list]
 
 The backend is a real cluster of two brokers, or the embedded broker. With --acl it keeps users, by whom Gantry
 authenticates the clients; they have one without administrative permissions.
+
+With --tenant, traffic rules put all clients into a namespace, where the topic of each row is an alias, and limit each
+client.
 
 Remoting and gRPC clients use the same port. Clients that verify its certificate trust the authority that signed it.
 Clients that name no broker reach the second broker through the proxy's second listener.
@@ -52,6 +56,9 @@ _AUTH = """
 # Seconds to stop.
 _CLOSING = re.compile(r"(\d+) passed, (\d+) failed")
 _AUTHORITY = "authority.pem"
+# With --tenant: the namespace, the suffix of topics at the brokers, the name of all rows, their maximum number.
+_TENANT, _REAL, _STAMP, _ROWS = "acme", "-real", "row", 400
+_RULES = "rules.toml"
 _RECORDS = "traffic"
 # Gauges that must be zero before the metrics are final.
 _LEFT = ("gantry_connections", "gantry_requests_in_flight")
@@ -65,6 +72,7 @@ def main() -> int:
     parser.add_argument("--backend", choices=("cluster", "embedded"), default="cluster")
     parser.add_argument("--version", metavar="X.Y.Z", help="version of the cluster; default: that of the peers kit")
     parser.add_argument("--acl", action="store_true", help="require credentials at the backend; all clients have some")
+    parser.add_argument("--tenant", action="store_true", help="put the clients into a namespace with topic aliases")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="rows whose label holds this text")
     parser.add_argument("--jobs", default="2", help="rows to run side by side")
     parser.add_argument("--json", default="build/clients.jsonl", metavar="FILE")
@@ -81,8 +89,13 @@ def main() -> int:
         if options.acl:
             os.environ.update(PEERS_ACCESS_KEY=_USER.access_key, PEERS_SECRET_KEY=_USER.secret_key)
         observed = _observed(directory, metrics_port)
+        names: tuple[str, ...] = ()
+        if options.tenant:
+            (directory / _RULES).write_text(_rules())
+            observed = f'rules = {{ file = "{directory / _RULES}" }}\n{observed}'
+            names = ("--tenant", _TENANT, f"--alias={_REAL}", "--stamp", _STAMP)
         with _BACKENDS[options.backend](directory, observed, options.acl, options.version) as gantry:
-            words = ("--ca", str(directory / _AUTHORITY), "--jobs", options.jobs, "--json", options.json)
+            words = ("--ca", str(directory / _AUTHORITY), "--jobs", options.jobs, "--json", options.json, *names)
             status, passed, failed = _rows(_matrix(directory, gantry.address, options.only, *words))
             metrics = _last_metrics(f"http://{HOST}:{metrics_port}/metrics")
         if not passed + failed:
@@ -93,6 +106,15 @@ def main() -> int:
         agrees = not agreement.differences
         print(f"\n{agreement}\n\n{passed + agrees} passed, {failed + (not agrees)} failed")
         return status or int(not agrees)
+
+
+def _rules() -> str:
+    """Return the rules of a tenant: a namespace, an alias for the topic of each row, and a limit of each client."""
+    kinds = [f'kind = "namespace"\nnamespace = "{_TENANT}"', 'kind = "limit"\nmessages = 100_000\nper = ["client"]']
+    topics = (f"{_STAMP}-{number}" for number in range(_ROWS))
+    kinds += [f'kind = "alias"\ntopic = "{topic}"\nreal = "{topic}{_REAL}"' for topic in topics]
+    where = 'match.listeners = ["clients*"]'
+    return "\n".join(f'[[rule]]\nname = "rule-{number}"\n{kind}\n{where}\n' for number, kind in enumerate(kinds))
 
 
 def _rows(matrix: list[str]) -> tuple[int, int, int]:
@@ -134,9 +156,11 @@ def _before_a_cluster(directory: Path, observed: str, acl: bool, version: str | 
 
         [[listen]]
         address = "{HOST}:{port}"
+        name = "clients"
 
         [[listen]]
         address = "{HOST}:{door}"
+        name = "clients-b"
         broker = "broker-b"
     """
     with (
@@ -153,7 +177,7 @@ def _before_a_cluster(directory: Path, observed: str, acl: bool, version: str | 
 
 @contextmanager
 def _embedded(directory: Path, observed: str, acl: bool, _: str | None) -> Iterator[Gantry]:
-    port = free_port()
+    port, door = free_port(), free_port()
     super_user = f"""
         super_user = "{_ADMIN.access_key}"
         super_secret = "{_ADMIN.secret_key}"
@@ -169,8 +193,12 @@ def _embedded(directory: Path, observed: str, acl: bool, _: str | None) -> Itera
         transaction_timeout = 2
         transaction_interval = 3
         {super_user + _AUTH if acl else ""}
+
+        [[listen]]
+        address = "{HOST}:{door}"
+        name = "clients"
     """
-    with Gantry(directory, "", config) as gantry:
+    with Gantry(directory, "", config, door, listen=False) as gantry:
         adopt = [sys.executable, str(PEERS), "adopt", str(port), "--pid", str(gantry.pid), "--dir", str(directory)]
         if acl:
             adopt += ["--admin", _ADMIN.access_key, _ADMIN.secret_key]
