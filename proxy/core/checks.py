@@ -24,7 +24,7 @@ def well_formed(context: Context) -> None:
     """Reject codes that are not in the request table or not for clients, missing fields, names over the limit."""
     spec = context.spec
     if spec is None or spec.direction is _BROKER:
-        raise UnsupportedRequest(f"request code {context.code} is not supported")
+        raise UnsupportedRequest(f"request type {context.code} not supported")
     if not spec.required <= context.fields.keys():
         missing = ", ".join(sorted(spec.required - context.fields.keys()))
         raise InvalidRequest(f"{spec.name} lacks the field {missing}")

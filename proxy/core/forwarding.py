@@ -65,6 +65,9 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
     timeout = core.settings.cluster.request_timeout
     if spec.poll is not None:
         timeout += limit_poll(context, spec.poll) / 1000
+        if command.body and "Signature" not in context.fields:
+            # Brokers do not read it, and would keep it until the poll ends, on a connection that other clients share.
+            command.body = b""
     elif core.shares is not None:
         window = context.channel.session.windows.get(broker) or _join(core.shares, core, context, broker)
         if window is not None:

@@ -13,6 +13,7 @@ libraries add to them.
 
 import asyncio
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -49,6 +50,8 @@ _PAUSE_AFTER, _CLOSE_AFTER = 1.0, 5.0
 _REFUSE_AFTER = 1.0
 # Seconds between returns of freed memory to the system; longer while they free little.
 _TRIM_INTERVAL, _MAX_TRIM_INTERVAL = 0.25, 8.0
+# Seconds after a higher level for which the interval stays below this one, as more is freed step by step.
+_RECOVERY_SECONDS, _RECOVERY_TRIM_INTERVAL = 20.0, 1.0
 # Bytes above the least memory so far at which some may have been freed.
 _MAX_FREED = 24 * 2**20
 # Seconds after which connections that were closed have released their memory.
@@ -118,6 +121,7 @@ class Overload:
         self._hard_since: float | None = None
         self._next_scan = self._next_trim = 0.0
         self._trim_interval = _TRIM_INTERVAL
+        self._recovers_until = -math.inf
         # The least memory after a trim.
         self._trimmed = self._baseline
         self._logged_at: dict[str, float] = {}
@@ -202,6 +206,8 @@ class Overload:
         before, self.level = self.level, level
         if level is before:
             return
+        if level is Level.NORMAL:
+            self._recovers_until = self._clock() + _RECOVERY_SECONDS
         if Level.HARD in (level, before):
             text = self.usage() if level is Level.HARD else None
             self._refuse_connections(text)
@@ -310,12 +316,14 @@ class Overload:
         now = self._clock()
         if now < self._next_trim:
             return
-        self._process.trim()
+        recovers = self.level is Level.NORMAL and now < self._recovers_until
+        self._process.trim(thorough=recovers)
         before, self.memory = self.memory, self._process.read()
         self._trimmed = min(self._trimmed, self.memory)
         self.counts["trim"] += 1
         little = before - self.memory < before >> 5
-        self._trim_interval = min(self._trim_interval * 2, _MAX_TRIM_INTERVAL) if little else _TRIM_INTERVAL
+        longest = _RECOVERY_TRIM_INTERVAL if recovers else _MAX_TRIM_INTERVAL
+        self._trim_interval = min(self._trim_interval * 2, longest) if little else _TRIM_INTERVAL
         self._next_trim = now + self._trim_interval
 
     def _may_log(self, kind: str) -> bool:

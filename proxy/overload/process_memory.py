@@ -25,10 +25,13 @@ class ProcessMemory:
         fields = os.pread(self._file, 128, 0).split()
         return int(fields[1]) * _PAGE
 
-    def trim(self) -> None:
-        """Return freed memory to the system, which glibc's malloc otherwise keeps. Takes about 0.1 ms per MiB."""
+    def trim(self, *, thorough: bool = False) -> None:
+        """Return freed memory to the system, which glibc's malloc otherwise keeps. Takes about 0.1 ms per MiB.
+
+        thorough: look for unused objects among the old ones as well, which takes some milliseconds.
+        """
         # Exceptions and transports of closed connections refer to each other.
-        gc.collect(1)
+        gc.collect(2 if thorough else 1)
         if self._trim is not None:
             self._trim(0)
 

@@ -51,9 +51,8 @@ async def test_a_heartbeat_of_5000_groups_creates_few(replica: Gantry) -> None:
 
 
 @pytest.mark.complete
-@pytest.mark.deployments(Deployment.EMBEDDED, Deployment.WORKERS)
 async def test_sends_to_1000_new_topics_create_few(replica: Gantry) -> None:
-    """Topics of the embedded broker that messages create have a quota for each client."""
+    """Topics that messages create have a quota for each client."""
     async with (
         observed(replica.address, replica.pid, unique("good")) as observation,
         Client(replica.address) as attacker,

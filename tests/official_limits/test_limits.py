@@ -1,7 +1,7 @@
 """Limits, codes and texts of refusals are the official proxy's, on the embedded broker."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,18 @@ from tests.cluster.grpc.consumer import Consumer, bodies
 from tests.cluster.servers import eventually
 from tests.official_limits.answers import ask_all, create
 from tests.official_limits.cases import CASES
-from tests.official_limits.differences import DIFFERENCES, PAGE, difference, page
-from tests.official_limits.official_answers import recorded, unexpected
+from tests.official_limits.differences import (
+    DIFFERENCES,
+    EMBEDDED_CODES,
+    PAGE,
+    REMOTING_DIFFERENCES,
+    Difference,
+    difference,
+    page,
+)
+from tests.official_limits.official_answers import REMOTING, recorded, unexpected
+from tests.official_limits.remoting_answers import ask_all_remoting
+from tests.official_limits.remoting_cases import REMOTING_CASES
 from tests.official_limits.requests import NORMAL
 from tests.proxy.replica import soon
 
@@ -51,12 +61,16 @@ async def _receive(app: App, consumer: Consumer, *sent: bytes, **system: Any) ->
 
 def test_official_answers_are_recorded_for_every_case() -> None:
     assert recorded().keys() == CASES.keys()
+    assert recorded(REMOTING).keys() == REMOTING_CASES.keys()
 
 
-def test_every_known_difference_has_cases() -> None:
-    labels = [label for item in DIFFERENCES for label in item.labels]
-    assert [label for label in labels if not any(case.startswith(label) for case in CASES)] == []
-    assert sum(difference(label) is not None for label in CASES) < len(CASES) / 3
+@pytest.mark.parametrize(
+    ("differences", "cases"), [(DIFFERENCES, CASES), (REMOTING_DIFFERENCES, REMOTING_CASES)], ids=["grpc", "remoting"]
+)
+def test_every_known_difference_has_cases(differences: Sequence[Difference], cases: Collection[str]) -> None:
+    labels = [label for item in differences for label in item.labels]
+    assert [label for label in labels if not any(case.startswith(label) for case in cases)] == []
+    assert sum(difference(label, differences) is not None for label in cases) < len(cases) / 2
 
 
 def test_documentation_lists_the_differences() -> None:
@@ -66,6 +80,18 @@ def test_documentation_lists_the_differences() -> None:
 
 async def test_answers_are_the_official_ones(app: App) -> None:
     assert unexpected(await ask_all(_address(app))) == {}
+
+
+async def test_remoting_requests_get_the_official_codes(app: App) -> None:
+    """The texts are the broker's, and those of the embedded broker are its own."""
+    official = recorded(REMOTING)
+    answers = await ask_all_remoting(_address(app))
+    codes = {
+        label: answer[0]
+        for label, answer in answers.items()
+        if difference(label, REMOTING_DIFFERENCES) is None and answer[0] != official[label][0]
+    }
+    assert codes == EMBEDDED_CODES
 
 
 async def test_a_body_that_is_no_gzip_is_delivered_as_it_is(app: App) -> None:

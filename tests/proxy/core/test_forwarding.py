@@ -73,6 +73,13 @@ async def test_forward_sends_to_the_named_or_implied_broker(
     assert [sent.broker for sent in on.backend.sent] == [broker]
 
 
+@pytest.mark.parametrize(("fields", "body"), [({}, b""), ({"Signature": "s", "AccessKey": "a"}, b"x" * 60_000)])
+async def test_the_body_of_a_poll_is_not_sent_unless_it_is_signed(fields: dict[str, str], body: bytes) -> None:
+    on = stage()
+    await on.ask(with_body(complete(REQUESTS[11], bname="broker-a", **fields), b"x" * 60_000))
+    assert [sent.body for sent in on.backend.sent] == [body]
+
+
 async def test_forward_loads_a_missing_route() -> None:
     on = stage(FakeBackend(cold={"orders": route("orders", "broker-a")}))
     assert (await on.ask(nameless(11))).fields["served by"] == "broker-a"

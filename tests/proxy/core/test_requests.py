@@ -143,12 +143,12 @@ async def test_missing_field_is_named(spec: RequestSpec) -> None:
 @every_row_of_brokers
 async def test_broker_codes_are_rejected_from_clients(spec: RequestSpec) -> None:
     on = stage()
-    assert await attempt(on, complete(spec)) == f"request code {int(spec.code)} is not supported"
+    assert await attempt(on, complete(spec)) == f"request type {int(spec.code)} not supported"
     assert on.observed == [(spec.name, 3)]
 
 
 @pytest.mark.parametrize("code", [0, -1, 1, 99, 2**31 - 1, 200056])
 async def test_unknown_code_is_not_supported(code: int) -> None:
     on = stage()
-    assert await attempt(on, request(code)) == f"request code {code} is not supported"
+    assert await attempt(on, request(code)) == f"request type {code} not supported"
     assert on.observed == [("unknown", 3)]

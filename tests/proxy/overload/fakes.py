@@ -16,13 +16,14 @@ class FakeProcess(ProcessMemory):
     def __init__(self, size: int) -> None:
         self.size = size
         self.freed = 0
-        self.trims = 0
+        self.trims = self.thorough_trims = 0
 
     def read(self) -> int:
         return self.size
 
-    def trim(self) -> None:
+    def trim(self, *, thorough: bool = False) -> None:
         self.trims += 1
+        self.thorough_trims += thorough
         self.size -= self.freed
         self.freed = 0
 

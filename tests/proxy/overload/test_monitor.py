@@ -131,6 +131,27 @@ async def test_memory_that_cannot_be_returned_is_tried_less_often(clock: Clock) 
     assert 4 <= on.process.trims <= 7
 
 
+async def test_memory_is_returned_often_and_thoroughly_after_an_overload(clock: Clock) -> None:
+    """Connections that have ended release their memory step by step."""
+    on = Stage(clock)
+    on.measure(460)
+    clock.now += 10
+    on.measure(300)
+    on.process.trims = 0
+    for _ in range(100):
+        on.measure(300)
+        clock.now += 0.1
+    assert 9 <= on.process.trims <= 14
+    assert on.process.thorough_trims == on.process.trims
+    clock.now += 20
+    on.process.trims = on.process.thorough_trims = 0
+    for _ in range(200):
+        on.measure(300)
+        clock.now += 0.1
+    assert 1 <= on.process.trims <= 8
+    assert on.process.thorough_trims == 0
+
+
 async def test_at_the_hard_bound_the_largest_connections_are_closed_down_to_the_soft_bound(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
