@@ -1,24 +1,23 @@
 """The settings in force with their origins, and their reload."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import anyio.to_thread
-from pydantic import BaseModel, Field, ValidationError
-from pydantic_core import to_jsonable_python
+from pydantic import Field, ValidationError
 
 from protocol_negotiation.tls import TlsError, server_context
 from proxy.operations.failures import Failure, FailureKind, OperationFailed
 from proxy.operations.replica import Replica
 from proxy.operations.values import Comparable, Reply
 from proxy.settings.loading import ConfigError, Sources, check_backend
+from proxy.settings.masking import flat, mask
 from proxy.settings.model import Settings
 from proxy.settings.tls import TlsSettings
 
 _log = logging.getLogger("gantry.admin")
 
-_MASK = "********"
 Origin = Literal["default", "file", "env", "flag"]
 
 # Settings that may change while the replica runs: these keys, and all below those that end with a dot.
@@ -109,16 +108,16 @@ class Configuration:
 
     def settings(self) -> list[Setting]:
         """Return all settings."""
-        defaults = dict(_flat(Settings.model_construct()))
+        defaults = dict(flat(Settings.model_construct()))
         return [
             Setting(
                 key=key,
-                value=_masked(key, value),
+                value=mask(key, value),
                 default=defaults.get(key),
                 origin=self._origin(key),
                 run_time=self._may_change(key),
             )
-            for key, value in _flat(self._replica.settings)
+            for key, value in flat(self._replica.settings)
         ]
 
     async def reload(self, dry_run: bool) -> list[SettingChange]:
@@ -135,7 +134,7 @@ class Configuration:
             origins = sources.origins()
         except ConfigError as error:
             raise InvalidConfiguration(str(error).splitlines()) from None
-        old, new = dict(_flat(self._replica.settings)), dict(_flat(changed_settings))
+        old, new = dict(flat(self._replica.settings)), dict(flat(changed_settings))
         changed = [key for key in new if new[key] != old.get(key)]
         applicable = [key for key in changed if self._may_change(key)]
         if any(key.startswith("tls.") for key in applicable):
@@ -147,8 +146,8 @@ class Configuration:
         return [
             SettingChange(
                 key=key,
-                old=_masked(key, old.get(key)),
-                new=_masked(key, new[key]),
+                old=mask(key, old.get(key)),
+                new=mask(key, new[key]),
                 origin=_origin(origins, key),
                 effect=effect if key in applicable else "needs a restart",
             )
@@ -193,32 +192,6 @@ def _origin(origins: Mapping[str, str], key: str) -> Origin:
     # One environment variable may hold a whole table, under the table's key.
     origin = origins.get(key, "default")
     return origin if origin in ("file", "env", "flag") else "default"  # type: ignore[return-value]
-
-
-def _flat(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name in type(model).model_fields:
-        value = getattr(model, name)
-        if isinstance(value, BaseModel):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, to_jsonable_python(value, fallback=str)
-
-
-def _secrets(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Yield the keys of secrets: fields with `repr=False`."""
-    for name, info in model.model_fields.items():
-        if not info.repr:
-            yield prefix + name
-        table = info.annotation
-        if isinstance(table, type) and issubclass(table, BaseModel):
-            yield from _secrets(table, f"{prefix}{name}.")
-
-
-_SECRETS = frozenset(_secrets(Settings))
-
-
-def _masked(key: str, value: Any) -> Any:
-    return _MASK if key in _SECRETS and value is not None else value
 
 
 def _with(settings: Settings, changed: Settings, keys: list[str]) -> Settings:

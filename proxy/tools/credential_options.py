@@ -23,6 +23,6 @@ def add_options(parser: Any, default: object = None) -> None:
         "--profile",
         default=default,
         metavar="NAME",
-        help=f"table of ~/.config/gantry/profiles.toml (${PROFILES}) with endpoint, access_key, secret_key_file, tls, "
-        f"ca and insecure (default: ${PROFILE})",
+        help=f"context of `gantry context`, a table of ~/.config/gantry/profiles.toml (${PROFILES}) with endpoint, "
+        f"access_key, secret_key_file, tls, ca, insecure, admin and token (default: ${PROFILE}, or the current one)",
     )

@@ -11,7 +11,16 @@ from typing import Any
 from proxy.tools.credential_options import ACCESS_KEY, PROFILE, PROFILES, SECRET_KEY, SECRET_KEY_FILE
 from remoting.signature import Credentials
 
-_KEYS = frozenset(("endpoint", "access_key", "secret_key_file", "tls", "ca", "insecure"))
+KEYS = frozenset(("endpoint", "access_key", "secret_key_file", "tls", "ca", "insecure", "admin", "token"))
+# The key of the profiles file that names the current profile, and the variables that override that profile.
+CURRENT = "current"
+_VARIABLES = {
+    "endpoint": "GANTRY_ENDPOINT",
+    "admin": "GANTRY_ADMIN",
+    "token": "GANTRY_ADMIN_TOKEN",
+    "access_key": ACCESS_KEY,
+    "secret_key_file": SECRET_KEY_FILE,
+}
 
 
 class CredentialsError(Exception):
@@ -39,8 +48,9 @@ def read(options: argparse.Namespace, default_endpoint: str | None = None) -> Cr
     default_endpoint: the endpoint if none is given; the profile's replaces it. Raises CredentialsError.
     """
     name = options.profile or os.environ.get(PROFILE)
-    if name:
-        _profile(name).apply(options, default_endpoint)
+    profile = _profile(name) if name else current_profile()
+    if profile is not None:
+        profile.apply(options, default_endpoint)
     user = options.access_key or os.environ.get(ACCESS_KEY)
     if not user:
         if options.secret_key_file is not None:
@@ -69,18 +79,41 @@ def rpc_metadata(credentials: Credentials | None) -> tuple[tuple[str, str], ...]
     return (("authorization", header), ("x-mq-date-time", date))
 
 
-def _profile(name: str) -> Profile:
-    file = Path(os.environ.get(PROFILES) or Path.home() / ".config" / "gantry" / "profiles.toml")
+def profiles_file() -> Path:
+    """Return the path of the profiles file."""
+    return Path(os.environ.get(PROFILES) or Path.home() / ".config" / "gantry" / "profiles.toml")
+
+
+def current_profile() -> Profile | None:
+    """Return the profile that `gantry context use` selected, without values that variables set; None without one.
+
+    Raises CredentialsError.
+    """
+    if not profiles_file().exists():
+        return None
+    name = _profiles().get(CURRENT)
+    if not isinstance(name, str):
+        return None
+    values = _profile(name).values
+    return Profile({key: value for key, value in values.items() if not os.environ.get(_VARIABLES.get(key, ""))})
+
+
+def _profiles() -> dict[str, Any]:
+    file = profiles_file()
     try:
-        profiles = tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise CredentialsError(f"{file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CredentialsError(f"{file}: {error}") from None
-    profile = profiles.get(name)
+
+
+def _profile(name: str) -> Profile:
+    file = profiles_file()
+    profile = _profiles().get(name)
     if not isinstance(profile, dict):
         raise CredentialsError(f"{file} has no profile {name}")
-    unknown = sorted(profile.keys() - _KEYS)
+    unknown = sorted(profile.keys() - KEYS)
     if unknown:
         raise CredentialsError(f"{file}: {name}.{unknown[0]}: there is no such key")
     return Profile(profile)

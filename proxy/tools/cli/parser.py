@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proxy.tools import credential_options
-from proxy.tools.cli import access_arguments, arguments
+from proxy.tools.cli import access_arguments, admin_arguments, arguments
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -81,6 +81,15 @@ def add_commands(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None
         fill(command)
         if name not in _WITHOUT_CONNECTION:
             _add_common(command)
+    for name, summary, description, content in admin_arguments.COMMANDS:
+        command = commands.add_parser(name, help=summary, description=description)
+        add_common = admin_arguments.add_output if name in admin_arguments.LOCAL else admin_arguments.add_common
+        if callable(content):
+            content(command)
+        else:
+            _add_actions(command, content, add_common)
+            command.set_defaults(action="list" if name == "context" else None)
+        add_common(command)
 
 
 def _add_common(command: argparse.ArgumentParser, default: object = None) -> None:
@@ -438,4 +447,4 @@ _COMMANDS: tuple[tuple[str, str, str, Callable[[argparse.ArgumentParser], None]]
 )
 # These change files.
 _WITHOUT_CONNECTION = frozenset(("users", "acl"))
-COMMAND_NAMES = frozenset(name for name, *_ in _COMMANDS)
+COMMAND_NAMES = frozenset(name for name, *_ in (*_COMMANDS, *admin_arguments.COMMANDS))

@@ -25,6 +25,16 @@ _MODULES = {
     "acl": "acl",
     "export": "exporting",
     "import": "importing",
+    "message": "message",
+    "trace": "trace",
+    "dlq": "dlq",
+    "clients": "connected_clients",
+    "connections": "connected_clients",
+    "drain": "connected_clients",
+    "top": "top",
+    "config": "config",
+    "context": "context",
+    "completion": "completion",
 }
 
 

@@ -1,0 +1,39 @@
+"""Settings as keys and values, with secrets masked."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from proxy.settings.model import Settings
+
+_MASK = "********"
+
+
+def flat(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield key (`cluster.namesrv`) and JSON value of every setting."""
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, to_jsonable_python(value, fallback=str)
+
+
+def _secrets(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Yield the keys of secrets: fields with `repr=False`."""
+    for name, info in model.model_fields.items():
+        if not info.repr:
+            yield prefix + name
+        table = info.annotation
+        if isinstance(table, type) and issubclass(table, BaseModel):
+            yield from _secrets(table, f"{prefix}{name}.")
+
+
+_SECRETS = frozenset(_secrets(Settings))
+
+
+def mask(key: str, value: Any) -> Any:
+    """Return the value of a setting, masked if it is a secret."""
+    return _MASK if key in _SECRETS and value is not None else value

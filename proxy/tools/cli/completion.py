@@ -1,0 +1,75 @@
+"""`gantry completion`: scripts that complete commands, actions and options, generated from the parsers."""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterator
+
+_BASH = """\
+_gantry() {{
+    local word="${{COMP_WORDS[COMP_CWORD]}}" path="" item
+    for item in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+        case "$path $item" in
+{paths}
+        esac
+    done
+    case "$path" in
+{words}
+    esac
+}}
+complete -o default -F _gantry gantry
+"""
+_ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
+
+
+async def run(options: argparse.Namespace) -> int:
+    """Print the script."""
+    from proxy.__main__ import command_parser
+
+    found = dict(_words(command_parser(), ""))
+    sys.stdout.write(_fish(found) if options.shell == "fish" else _bash(found, zsh=options.shell == "zsh"))
+    return 0
+
+
+def _words(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield the words that may follow each path of commands, with their help. path: such as ` topics create`."""
+    words: list[tuple[str, str]] = []
+    for action in parser._actions:
+        if action.help == argparse.SUPPRESS:
+            continue
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            words += [(name, helps.get(name, "")) for name in action.choices]
+            for name, command in action.choices.items():
+                yield from _words(command, f"{path} {name}")
+        elif action.option_strings:
+            words.append((action.option_strings[-1], action.help or ""))
+        elif action.choices is not None:
+            words += [(str(choice), "") for choice in action.choices]
+    yield path, words
+
+
+def _bash(found: dict[str, list[tuple[str, str]]], *, zsh: bool) -> str:
+    paths = "|".join(shlex.quote(path) for path in found if path)
+    words = "\n".join(
+        f"        {shlex.quote(path)}) COMPREPLY=($(compgen -W {shlex.quote(' '.join(word for word, _ in words))}"
+        ' -- "$word"));;'
+        for path, words in found.items()
+    )
+    script = _BASH.format(paths=f'            {paths}) path="$path $item";;', words=words)
+    return _ZSH + script if zsh else script
+
+
+def _fish(found: dict[str, list[tuple[str, str]]]) -> str:
+    lines = ["complete -c gantry -f"]
+    for path, words in found.items():
+        names = path.split()
+        following = {word for word, _ in words if not word.startswith("-")}
+        condition = " && ".join(f"__fish_seen_subcommand_from {name}" for name in names) or "__fish_use_subcommand"
+        for word, text in words:
+            unseen = f" && not __fish_seen_subcommand_from {' '.join(sorted(following))}" if word in following else ""
+            flag = f"-l {word[2:]}" if word.startswith("--") else f"-a {word}"
+            test = shlex.quote(condition + (unseen if names else ""))
+            description = shlex.quote(text.partition(";")[0].replace("%", "")[:60])
+            lines.append(f"complete -c gantry -n {test} {flag} -d {description}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,98 @@
+"""`gantry top`: traffic, the busiest topics, and consumer groups by lag."""
+
+import argparse
+import asyncio
+import sys
+from typing import Any
+
+from proxy.tools.cli.admin_client import AdminClient
+from proxy.tools.cli.output import Output
+
+_CLEAR = "\x1b[H\x1b[2J"
+# Rows of each table.
+_ROWS = 10
+
+
+async def run(options: argparse.Namespace) -> int:
+    """Print figures until Ctrl-C, or once. Raises CommandError."""
+    client = AdminClient(options)
+    output = Output(options.json)
+    options.follow = not options.once
+    while True:
+        figures = await _read(client)
+        if output.json:
+            output.dump(figures)
+        else:
+            if not options.once and sys.stdout.isatty():
+                sys.stdout.write(_CLEAR)
+                sys.stdout.flush()
+            _show(output, figures, client.url)
+        if options.once:
+            return 0
+        await asyncio.sleep(options.interval)
+
+
+async def _read(client: AdminClient) -> dict[str, Any]:
+    live = await client.get("/v1/live", since=0)
+    groups = [item async for item in client.items("/v1/consumer-groups")]
+    groups.sort(key=lambda group: -(group["lag"] or 0))
+    seconds = live["seconds"]
+    last = seconds[-1] if seconds else {"remoting": {}, "grpc": {}, "p50": None, "p99": None}
+    return {
+        "ready": live["ready"],
+        "draining": live["draining"],
+        "uptime": live["uptime"],
+        "clients": live["clients"],
+        "connections": live["connections"],
+        "second": {key: last[key] for key in ("remoting", "grpc", "p50", "p99")},
+        "topics": [_without_trend(row) for row in live["topics"][:_ROWS]],
+        "groups": [
+            {key: group[key] for key in ("name", "state", "members", "lag", "lag_seconds", "rate", "dead_letters")}
+            for group in groups[:_ROWS]
+        ],
+    }
+
+
+def _without_trend(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key != "trend"}
+
+
+def _show(output: Output, figures: dict[str, Any], url: str) -> None:
+    state = "draining" if figures["draining"] else "ready" if figures["ready"] else "NOT READY"
+    connections = sum(figures["connections"].values())
+    output.line(
+        (f"gantry {url}", "bold"),
+        f"  {state}, up {figures['uptime']:.0f} s, {figures['clients']} clients, {connections} connections",
+    )
+    second = figures["second"]
+    for protocol in ("remoting", "grpc"):
+        values = second[protocol]
+        text = "  ".join(f"{name} {value:,.0f}/s" for name, value in values.items())
+        output.line((f"{protocol:<9}", "cyan"), text or "idle")
+    output.line(("latency  ", "cyan"), f"p50 {_ms(second['p50'])}  p99 {_ms(second['p99'])}")
+    if figures["topics"]:
+        names = [name for name in figures["topics"][0] if name != "name"]
+        output.table(
+            ("TOPIC", *(f"{name.upper()}/s" for name in names)),
+            [(row["name"], *(f"{row.get(name, 0):,.1f}" for name in names)) for row in figures["topics"]],
+        )
+    if figures["groups"]:
+        output.table(
+            ("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND", "CONSUMED/s", "DEAD LETTERS"),
+            [
+                (
+                    group["name"],
+                    group["state"],
+                    group["members"],
+                    group["lag"],
+                    "-" if group["lag_seconds"] is None else f"{group['lag_seconds']:.0f} s",
+                    "-" if group["rate"] is None else f"{group['rate']:,.1f}",
+                    group["dead_letters"],
+                )
+                for group in figures["groups"]
+            ],
+        )
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f} ms"

@@ -1,0 +1,182 @@
+"""Commands that use the admin API, contexts, settings and completion."""
+
+import stat
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.servers import HOST, Gantry
+from tests.ports import free_port
+from tests.proxy.tools.cli.shell import Done, Shell, embedded
+
+_TOKEN = "a-token-for-writers"
+
+
+class AdminShell(Shell):
+    """A shell whose environment names an admin API. admin: its address."""
+
+    def __init__(self, endpoint: str, admin: str, profiles: Path) -> None:
+        super().__init__(endpoint)
+        self.admin = admin
+        self.variables = {
+            "GANTRY_ADMIN": admin,
+            "GANTRY_ADMIN_TOKEN": _TOKEN,
+            "GANTRY_PROFILES": str(profiles),
+        }
+
+    def run(self, *words: object, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Done:
+        return super().run(*words, stdin=stdin, env={**self.variables, **(env or {})})
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminShell]:
+    directory = tmp_path_factory.mktemp("admin")
+    port = free_port()
+    admin = f'[admin]\nlisten = "{HOST}:{port}"\nwrite_token = "{_TOKEN}"\n'
+    with Gantry(directory, "", embedded(directory / "data") + admin) as gantry:
+        yield AdminShell(gantry.address, f"http://{HOST}:{port}", directory / "profiles.toml")
+
+
+def test_message_is_listed_shown_located_and_resent(served: AdminShell) -> None:
+    served.topic("seen", queues=1)
+    sent = served.ok("send", "seen", "--key", "order-7", "--tag", "paid", '{"order": 7}', "--json").object
+    listed = served.ok("message", "list", "seen", "--json").object
+    assert (listed["message_id"], listed["keys"], listed["preview"]) == (sent["id"], ["order-7"], '{"order": 7}')
+    assert served.ok("message", "list", "seen", "--key", "order-7", "--filter", "paid", "--json").objects == [listed]
+    assert served.ok("message", "list", "seen", "--sql", "TAGS = 'open'", "--json").objects == []
+    assert '"order": 7' in served.ok("message", "show", "seen", sent["id"]).out
+    assert b'{"order": 7}'.hex() in served.ok("message", "show", "seen", sent["id"], "--body", "hex").out
+    served.ok("receive", "seen", "--group", "reader", "--max", "1")
+    assert served.ok("message", "groups", "seen", sent["id"], "--json").object == {
+        "group": "reader",
+        "state": "consumed",
+        "retries": 0,
+    }
+    served.ok("message", "resend", "seen", sent["id"])
+    assert len(served.ok("message", "list", "seen", "--json").objects) == 2
+    assert "no message" in served.refused("message", "show", "seen", "unknown")
+    assert "missing" in served.refused("message", "list", "missing")
+    assert "give an action" in served.refused("message", status=2)
+
+
+def test_reader_without_token_gets_no_body(served: AdminShell) -> None:
+    served.topic("closed", queues=1)
+    sent = served.ok("send", "closed", "secret", "--json").object
+    shown = served.run("message", "show", "closed", sent["id"], env={"GANTRY_ADMIN_TOKEN": ""})
+    assert "secret" not in shown.out
+    assert "admin.contents" in shown.out
+    refused = served.run("drain", env={"GANTRY_ADMIN_TOKEN": ""})
+    assert refused.status == 1
+    assert "--token" in refused.err
+
+
+def test_message_without_a_trace_is_an_error(served: AdminShell) -> None:
+    assert "no client has written a trace" in served.refused("trace", "unknown")
+
+
+def test_clients_and_connections_show_a_following_command(served: AdminShell) -> None:
+    served.topic("followed")
+    with served.following("tail", "followed", "--follow"):
+        connections = []
+        for _ in range(100):
+            connections = served.ok("connections", "--protocol", "remoting", "--json").objects
+            if connections:
+                break
+        assert connections[0]["address"].startswith(HOST)
+    assert served.ok("clients").out.startswith("CLIENT")
+
+
+def test_top_prints_topics_and_groups_once(served: AdminShell) -> None:
+    served.topic("busy", queues=1)
+    served.ok("send", "busy", "x", "--count", "3")
+    figures = served.ok("top", "--once", "--json").object
+    assert figures["ready"] is True
+    assert {"topics", "groups", "second", "clients"} <= figures.keys()
+    assert "ready" in served.ok("top", "--once").out
+
+
+def test_dead_letters_are_listed_and_purged(served: AdminShell) -> None:
+    served.ok("groups", "create", "failing")
+    assert served.ok("dlq", "list", "failing", "--json").objects == []
+    assert served.ok("dlq", "resend", "failing").out == ""
+    assert "give --yes" in served.refused("dlq", "purge", "failing", status=2)
+    assert "there is no consumer group" in served.refused("dlq", "list", "missing")
+
+
+def test_drain_is_begun_and_ended(served: AdminShell) -> None:
+    assert "drains" in served.ok("drain").out
+    assert served.ok("top", "--once", "--json").object["draining"] is True
+    assert "resumed" in served.ok("drain", "--undo").out
+
+
+def test_wrong_addresses_are_explained(served: AdminShell) -> None:
+    assert "is it an admin API" in served.refused("clients", "--admin", f"http://{served.endpoint}")
+    assert "serves no TLS" in served.refused("clients", "--admin", served.admin.replace("http", "https"))
+    assert "Connection refused" in served.refused("clients", "--admin", f"http://{HOST}:{free_port()}")
+    assert "not the URL" in served.refused("clients", "--admin", "ftp://x", status=2)
+
+
+def test_context_is_used_and_its_file_is_private(served: AdminShell, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(_TOKEN)
+    file = tmp_path / "folder" / "profiles.toml"
+    bare = {"GANTRY_PROFILES": str(file), "GANTRY_ADMIN": "", "GANTRY_ADMIN_TOKEN": "", "GANTRY_ENDPOINT": ""}
+    options = ("--endpoint", served.endpoint, "--admin", served.admin, "--token-file", token)
+    assert served.run("context", "add", "here", *options, env=bare).status == 0
+    assert served.run("context", "add", "there", "--endpoint", "192.0.2.1:8080", env=bare).status == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    listed = served.run("context", "--json", env=bare).objects
+    assert [(one["context"], one["current"]) for one in listed] == [("here", True), ("there", False)]
+    # The admin API's write role comes from the context's token.
+    assert served.run("drain", "--undo", env=bare).status == 0
+    shown = served.run("context", "show", "here", env=bare).out
+    assert _TOKEN not in shown
+    assert served.run("context", "use", "there", env=bare).status == 0
+    assert served.run("clients", "--profile", "here", env=bare).status == 0
+    assert served.run("context", "remove", "there", env=bare).status == 0
+    assert "there is no context" in served.run("context", "use", "there", env=bare).err
+
+
+def test_variables_override_the_current_context(served: AdminShell, tmp_path: Path) -> None:
+    env = {"GANTRY_PROFILES": str(tmp_path / "profiles.toml")}
+    assert (
+        served.run(
+            "context", "add", "wrong", "--endpoint", f"{HOST}:1", "--admin", "http://127.0.0.1:1", env=env
+        ).status
+        == 0
+    )
+    assert served.run("topics", env=env).status == 0
+    assert served.run("clients", env=env).status == 0
+
+
+def test_settings_are_checked_and_shown_without_a_start(shell: Shell, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    good.write_text(
+        f'listen = "127.0.0.1:0"\n[embedded]\ndirectory = "{tmp_path / "store"}"\n[admin]\nread_token = "a-token-for-readers"\n'
+    )
+    bad.write_text('listen = "127.0.0.1:0"\n[embedded]\ndirectory = "x"\n[limits]\nmemory = "many"\n')
+    assert "valid" in shell.ok("config", "check", "--config", good).out
+    assert not (tmp_path / "store").exists()
+    shown = {row["key"]: row for row in shell.ok("config", "show", "--config", good, "--json").objects}
+    assert shown["admin.read_token"]["value"] == "********"
+    assert shown["embedded.directory"]["origin"] == "file"
+    assert "limits.memory" in shell.refused("config", "check", "--config", bad, status=2)
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_completion_scripts_name_every_command(shell: Shell, name: str) -> None:
+    script = shell.ok("completion", name).out
+    for word in ("topics", "resend", "context"):
+        assert word in script
+    assert ("-l follow" if name == "fish" else "--follow") in script
+
+
+def test_bash_completes_actions_and_options(shell: Shell, tmp_path: Path) -> None:
+    script = shell.ok("completion", "bash").out
+    for words, expected in ((["gantry", "topics", "cr"], "create"), (["gantry", "dlq", "purge", "--y"], "--yes")):
+        array = " ".join(words)
+        code = f'{script}\nCOMP_WORDS=({array}); COMP_CWORD={len(words) - 1}; _gantry; echo "${{COMPREPLY[@]}}"'
+        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [expected]
