@@ -82,7 +82,7 @@ class AdminSettings(SettingsTable):
     contents: Literal["read", "write", "off"] = Field(
         "write",
         description="permission that reading bodies, keys and properties of messages needs: read or write; "
-        "off: nobody reads them",
+        "off: it is not possible",
     )
     descriptors: Paths = Field(
         [], description="files with protobuf descriptor sets (protoc --include_imports), for bodies of messages"
