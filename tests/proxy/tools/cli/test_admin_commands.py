@@ -153,9 +153,9 @@ def test_variables_override_the_current_context(served: AdminShell, tmp_path: Pa
 
 def test_settings_are_checked_and_shown_without_a_start(shell: Shell, tmp_path: Path) -> None:
     good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
-    good.write_text(
-        f'listen = "127.0.0.1:0"\n[embedded]\ndirectory = "{tmp_path / "store"}"\n[admin]\nread_token = "a-token-for-readers"\n'
-    )
+    directory = tmp_path / "store"
+    tables = f'[embedded]\ndirectory = "{directory}"\n[admin]\nread_token = "a-token-for-readers"\n'
+    good.write_text(f'listen = "127.0.0.1:0"\n{tables}')
     bad.write_text('listen = "127.0.0.1:0"\n[embedded]\ndirectory = "x"\n[limits]\nmemory = "many"\n')
     assert "valid" in shell.ok("config", "check", "--config", good).out
     assert not (tmp_path / "store").exists()
