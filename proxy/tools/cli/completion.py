@@ -4,6 +4,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 _BASH = """\
 _gantry() {{
@@ -24,24 +25,35 @@ _ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
 
 async def run(options: argparse.Namespace) -> int:
     """Print the script."""
-    from proxy.__main__ import command_parser
-
-    found = dict(_words(command_parser(), ""))
+    found = dict(_subcommands(options.commands, ""))
+    found[""] = [*_names(options.commands), ("--version", "print the version"), ("--help", "print the commands")]
     sys.stdout.write(_fish(found) if options.shell == "fish" else _bash(found, zsh=options.shell == "zsh"))
     return 0
 
 
-def _words(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yield the words that may follow each path of commands, with their help. path: such as ` topics create`."""
-    words: list[tuple[str, str]] = []
+# The words that may follow a path of commands, with their help.
+_Words = list[tuple[str, str]]
+
+
+def _subcommands(commands: "argparse._SubParsersAction[Any]", path: str) -> Iterator[tuple[str, _Words]]:
+    """Yield path and words of all commands below. path: such as ` topics create`."""
+    for name, command in commands.choices.items():
+        yield from _command(command, f"{path} {name}")
+
+
+def _names(commands: "argparse._SubParsersAction[Any]") -> _Words:
+    helps = {choice.dest: choice.help or "" for choice in commands._choices_actions}
+    return [(name, helps.get(name, "")) for name in commands.choices]
+
+
+def _command(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, _Words]]:
+    words: _Words = []
     for action in parser._actions:
         if action.help == argparse.SUPPRESS:
             continue
         if isinstance(action, argparse._SubParsersAction):
-            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            words += [(name, helps.get(name, "")) for name in action.choices]
-            for name, command in action.choices.items():
-                yield from _words(command, f"{path} {name}")
+            words += _names(action)
+            yield from _subcommands(action, path)
         elif action.option_strings:
             words.append((action.option_strings[-1], action.help or ""))
         elif action.choices is not None:
@@ -49,7 +61,7 @@ def _words(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, li
     yield path, words
 
 
-def _bash(found: dict[str, list[tuple[str, str]]], *, zsh: bool) -> str:
+def _bash(found: dict[str, _Words], *, zsh: bool) -> str:
     paths = "|".join(shlex.quote(path) for path in found if path)
     words = "\n".join(
         f"        {shlex.quote(path)}) COMPREPLY=($(compgen -W {shlex.quote(' '.join(word for word, _ in words))}"
@@ -60,7 +72,7 @@ def _bash(found: dict[str, list[tuple[str, str]]], *, zsh: bool) -> str:
     return _ZSH + script if zsh else script
 
 
-def _fish(found: dict[str, list[tuple[str, str]]]) -> str:
+def _fish(found: dict[str, _Words]) -> str:
     lines = ["complete -c gantry -f"]
     for path, words in found.items():
         names = path.split()

@@ -90,6 +90,8 @@ def add_commands(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None
             _add_actions(command, content, add_common)
             command.set_defaults(action="list" if name == "context" else None)
         add_common(command)
+        if name == "completion":
+            command.set_defaults(commands=commands)
 
 
 def _add_common(command: argparse.ArgumentParser, default: object = None) -> None:
