@@ -11,31 +11,26 @@ import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from analytics import arguments, questions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from analytics.facts import Facts
-    from analytics.incidents.mutes import Mute
     from analytics.jobs.report import Order
     from analytics.records import Skipped
-    from proxy.traffic_rules.model import RuleFile
 
 # Packages of the extra `analytics`; any other missing module is a defect.
 _EXTRA = {"jinja2", "markupsafe", "matplotlib", "numpy", "pandas", "py4j", "pyarrow", "pydantic", "pyspark"}
-_MEMORY = "2g"
-
-_T = TypeVar("_T")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status. Faults of arguments or records are one sentence on stderr."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if words is None else words)
     if given[:1] == ["generate"]:
         # The subcommand has its own parser.
         from analytics.generator.__main__ import main as generate
@@ -188,113 +183,99 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 def _fill_report(command: argparse.ArgumentParser) -> None:
-    _records(command)
-    _out(command, "report.html and tables/ go to")
-    _span(command)
+    arguments.add_records(command)
+    arguments.add_out(command, "report.html and tables/ go to")
+    arguments.add_span(command)
     command.add_argument(
         "--rules",
-        type=_rules,
+        type=arguments.rules_file,
         metavar="FILE",
         help="traffic rules file; report the subjects that would exceed its limits",
     )
-    command.add_argument("--facts", type=_facts, metavar="FILE", help="prices, limits and newest versions, as TOML")
+    command.add_argument(
+        "--facts", type=arguments.facts_file, metavar="FILE", help="prices, limits and newest versions, as TOML"
+    )
     command.add_argument("--open", action="store_true", help="open the report in the browser")
-    _common(command)
+    arguments.add_spark(command)
 
 
 def _fill_detect(command: argparse.ArgumentParser) -> None:
-    _records(command)
-    _span(command)
+    arguments.add_records(command)
+    arguments.add_span(command)
     command.add_argument("--json", action="store_true", help="one JSON object per line")
-    _common(command)
+    arguments.add_spark(command)
 
 
 def _fill_rollup(command: argparse.ArgumentParser) -> None:
-    _records(command)
-    _out(command, "hourly/ and daily/ go to")
-    command.add_argument("--zone", type=_zone, default="UTC", help="time zone whose days are rolled up (%(default)s)")
-    _common(command)
+    arguments.add_records(command)
+    arguments.add_out(command, "hourly/ and daily/ go to")
+    command.add_argument(
+        "--zone", type=arguments.zone, default="UTC", help="time zone whose days are rolled up (%(default)s)"
+    )
+    arguments.add_spark(command)
 
 
 def _fill_compact(command: argparse.ArgumentParser) -> None:
-    _records(command)
-    _out(command, "the tables go to, one file per hour; another directory than the records'")
-    _common(command)
+    arguments.add_records(command)
+    arguments.add_out(command, "the tables go to, one file per hour; another directory than the records'")
+    arguments.add_spark(command)
 
 
 def _fill_stream(command: argparse.ArgumentParser) -> None:
-    _records(command)
-    _out(command, "windows/, alerts/ and the checkpoint go to")
+    arguments.add_records(command)
+    arguments.add_out(command, "windows/, alerts/ and the checkpoint go to")
     command.add_argument(
-        "--window", type=_window, default="1 minute", metavar="TIME", help="length of a window (%(default)s)"
+        "--window", type=arguments.window, default="1 minute", metavar="TIME", help="length of a window (%(default)s)"
     )
     command.add_argument(
-        "--lateness", type=_window, default="5 minutes", metavar="TIME", help="maximum delay of a record (%(default)s)"
+        "--lateness",
+        type=arguments.window,
+        default="5 minutes",
+        metavar="TIME",
+        help="maximum delay of a record (%(default)s)",
     )
     command.add_argument(
-        "--interval", type=_window, default="10 seconds", metavar="TIME", help="interval between batches (%(default)s)"
+        "--interval",
+        type=arguments.window,
+        default="10 seconds",
+        metavar="TIME",
+        help="interval between batches (%(default)s)",
     )
     command.add_argument(
-        "--files-per-batch", type=_positive, default=1000, metavar="N", help="maximum files per batch (%(default)s)"
+        "--files-per-batch",
+        type=arguments.positive,
+        default=1000,
+        metavar="N",
+        help="maximum files per batch (%(default)s)",
     )
     command.add_argument(
-        "--error-rate", type=_share, default=0.05, metavar="SHARE", help="limit for an alert (%(default)s)"
+        "--error-rate", type=arguments.share, default=0.05, metavar="SHARE", help="limit for an alert (%(default)s)"
     )
     command.add_argument(
         "--p99",
-        type=_milliseconds,
+        type=arguments.milliseconds,
         default=1000.0,
         metavar="MS",
         help="limit of send latency for an alert (%(default)g)",
     )
     command.add_argument(
-        "--redelivery-rate", type=_share, default=0.2, metavar="SHARE", help="limit for an alert (%(default)s)"
+        "--redelivery-rate", type=arguments.share, default=0.2, metavar="SHARE", help="limit for an alert (%(default)s)"
     )
     command.add_argument(
-        "--least", type=_positive, default=20, metavar="N", help="minimum requests for an alert (%(default)s)"
+        "--least", type=arguments.positive, default=20, metavar="N", help="minimum requests for an alert (%(default)s)"
     )
-    command.add_argument("--webhook", type=_url, metavar="URL", help="post alerts to this URL as JSON")
+    command.add_argument("--webhook", type=arguments.url, metavar="URL", help="post alerts to this URL as JSON")
     command.add_argument("--once", action="store_true", help="end after reading all existing records")
-    _common(command)
+    arguments.add_spark(command)
 
 
 def _fill_demo(command: argparse.ArgumentParser) -> None:
     command.add_argument("dir", type=Path, metavar="DIR", help="directory for records and report")
-    command.add_argument("--size", type=_positive, default=1_000_000, metavar="N", help="requests (%(default)s)")
-    command.add_argument("--days", type=_positive, default=7, metavar="N", help="days (%(default)s)")
-    _common(command)
-
-
-def _records(command: argparse.ArgumentParser) -> None:
-    command.add_argument("records", metavar="RECORDS", help="directory of traffic records, or a URI such as s3a://…")
-
-
-def _out(command: argparse.ArgumentParser, text: str) -> None:
-    command.add_argument("--out", required=True, metavar="DIR", help=f"directory or URI that {text}")
-
-
-def _span(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--since", type=_time, metavar="TIME", help="ISO 8601 with a zone, or a duration before now: 24h, 7d"
+        "--size", type=arguments.positive, default=1_000_000, metavar="N", help="requests (%(default)s)"
     )
-    command.add_argument("--until", type=_time, metavar="TIME", help="the end, exclusive")
-    command.add_argument("--zone", type=_zone, default="UTC", help="time zone of days and clocks (%(default)s)")
-    command.add_argument(
-        "--mutes", type=_mutes, default=(), metavar="FILE", help="known incidents, as TOML; they are not shown"
-    )
-    command.add_argument("--title", default="Traffic", help=argparse.SUPPRESS)
-
-
-def _common(command: argparse.ArgumentParser) -> None:
-    spark = command.add_argument_group("Spark")
-    spark.add_argument("--master", metavar="URL", help="local[*] (default), spark://…, yarn, k8s://…")
-    spark.add_argument(
-        "--memory", default=_MEMORY, metavar="SIZE", help="driver memory, for a local master (%(default)s)"
-    )
-    spark.add_argument(
-        "--option", action="append", type=_pair, default=[], metavar="KEY=VALUE", help="a Spark option; may be repeated"
-    )
-    spark.add_argument("--verbose", action="store_true", help="show the logs of Spark and the jobs")
+    command.add_argument("--days", type=arguments.positive, default=7, metavar="N", help="days (%(default)s)")
+    arguments.add_spark(command)
 
 
 _COMMANDS: tuple[
@@ -302,111 +283,22 @@ _COMMANDS: tuple[
 ] = (
     ("report", _report, "Write a page about the traffic, and its tables as Parquet.", _fill_report),
     ("detect", _detect, "Print incidents, with what to do about each.", _fill_detect),
+    (
+        "compare",
+        partial(questions.compare, _spark),
+        "Compare two periods, versions, replicas or tenants.",
+        questions.fill_compare,
+    ),
+    ("slo", partial(questions.slo, _spark), "Evaluate objectives: error budgets and burn rates.", questions.fill_slo),
+    (
+        "lineage",
+        partial(questions.lineage, _spark),
+        "Print producers, topics, groups, and orphans.",
+        questions.fill_lineage,
+    ),
+    ("sql", partial(questions.sql, _spark), "Run a SELECT statement on the records.", questions.fill_sql),
     ("rollup", _rollup, "Update hourly and daily roll-ups.", _fill_rollup),
     ("compact", _compact, "Compact the records into few files.", _fill_compact),
     ("stream", _stream, "Write windows and alerts while records are written.", _fill_stream),
     ("demo", _demo, "Generate records, find the planted incidents, open a report.", _fill_demo),
 )
-
-
-# Values.
-
-
-def _rules(path: str) -> "RuleFile":
-    from proxy.traffic_rules.parsing import RulesError, parse
-
-    return _parse_file(path, parse, RulesError)
-
-
-def _facts(path: str) -> "Facts":
-    from analytics.facts import FactsError, parse
-
-    return _parse_file(path, parse, FactsError)
-
-
-def _mutes(path: str) -> "tuple[Mute, ...]":
-    from analytics.incidents.mutes import MutesError, parse
-
-    return _parse_file(path, parse, MutesError)
-
-
-def _parse_file(path: str, parse: Callable[[str], _T], mistake: type[Exception]) -> _T:
-    """Parse the contents of a file."""
-    try:
-        return parse(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise argparse.ArgumentTypeError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise argparse.ArgumentTypeError(f"{path} is no text in UTF-8") from None
-    except mistake as error:
-        # One line per fault.
-        first, *others = str(error).splitlines()
-        more = f" (and {len(others)} more)" if others else ""
-        raise argparse.ArgumentTypeError(f"{path}: {first}{more}") from None
-
-
-def _zone(text: str) -> str:
-    try:
-        ZoneInfo(text)
-    except (ZoneInfoNotFoundError, ValueError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time zone: say a name such as Europe/Berlin") from None
-    return text
-
-
-def _time(text: str) -> datetime:
-    units = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
-    if text[:-1].isdecimal() and text[-1] in units:
-        return datetime.now(UTC) - int(text[:-1]) * units[text[-1]]
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: 2026-10-19T14:00+02:00, or 24h for a day ago") from None
-    if time.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r} names no time zone: say {time.isoformat()}Z, or +02:00 at its end")
-    return time
-
-
-def _window(text: str) -> str:
-    number, _, unit = text.partition(" ")
-    if not number.isdecimal() or not int(number) or unit.removesuffix("s") not in ("second", "minute", "hour"):
-        raise argparse.ArgumentTypeError(f"{text!r}: say a number and a unit, such as '30 seconds' or '5 minutes'")
-    return text
-
-
-def _positive(text: str) -> int:
-    if not text.replace("_", "").isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
-    return int(text)
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no share between 0 and 1")
-    return value
-
-
-def _milliseconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in milliseconds")
-    return value
-
-
-def _url(text: str) -> str:
-    if not text.startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError(f"{text!r} is no http:// or https:// address")
-    return text
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise argparse.ArgumentTypeError(f"{text!r}: say KEY=VALUE")
-    return key, value

@@ -12,7 +12,7 @@ from analytics.incidents.tables import DIMENSIONS, SEPARATOR, STEP, Tables
 
 # Periods for which a cluster must last to be a growth, and how much likelier (logarithm) than a step it must be.
 _GROWTH_PERIODS = 24
-_GROWTH = 4.0
+_GROWTH = 0.0
 _NAMES = {"grp": "group"}
 _COLUMNS = sorted({name for names in DIMENSIONS for name in names})
 

@@ -1,13 +1,14 @@
 """The compact tables by Spark, or by DuckDB where records are files of this machine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pandas as pd
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from analytics.incidents.tables import Tables, collect, connections_view, requests_view
+from analytics.incidents.tables import Query, Tables, collect, connections_view, requests_view
 
 # Columns of records that the tables are made of.
 _REQUESTS = (
@@ -15,7 +16,7 @@ _REQUESTS = (
     *("protocol", "language", "version", "response", "ok", "attempt", "latency_us", "delay_ms", "key_hash"),
 )
 # Functions of Spark under the same name. Both estimate percentiles.
-_MACROS = (
+MACROS = (
     "CREATE MACRO substring_index(text, mark, n) AS"
     " CASE n WHEN 1 THEN split_part(text, mark, 1) ELSE array_to_string(string_split(text, mark)[1:n], mark) END",
     "CREATE MACRO percentile_approx(value, share) AS approx_quantile(value, share)",
@@ -24,6 +25,13 @@ _MACROS = (
 
 def by_spark(requests: DataFrame, connections: DataFrame) -> Tables:
     """Return the tables of records, with one pass over the files: the columns that matter are kept meanwhile."""
+    with spark_query(requests, connections) as query:
+        return collect(query, query)
+
+
+@contextmanager
+def spark_query(requests: DataFrame, connections: DataFrame) -> Iterator[Query]:
+    """Yield a function that runs statements over the views `requests` and `ends` of tables.py."""
     spark = requests.sparkSession
     requests.select(*_REQUESTS).withColumnRenamed("group", "grp").createOrReplaceTempView("records")
     connections.createOrReplaceTempView("connection_records")
@@ -31,7 +39,7 @@ def by_spark(requests: DataFrame, connections: DataFrame) -> Tables:
     try:
         kept.createOrReplaceTempView("requests")
         spark.sql(connections_view("unix_micros(time)")).createOrReplaceTempView("ends")
-        return collect(lambda statement: _pandas(spark, statement), lambda statement: _pandas(spark, statement))
+        yield lambda statement: _pandas(spark, statement)
     finally:
         kept.unpersist()
         for name in ("records", "connection_records", "requests", "ends"):
@@ -45,24 +53,26 @@ def _pandas(spark: SparkSession, statement: str) -> pd.DataFrame:
 
 def by_duckdb(requests: Sequence[str], connections: Sequence[str], where: str = "TRUE") -> Tables:
     """Return the tables of Parquet files of this machine. where: condition on `time`. Raises duckdb.Error."""
+    with duckdb_query(requests, connections, where) as query:
+        return collect(query, query)
+
+
+@contextmanager
+def duckdb_query(requests: Sequence[str], connections: Sequence[str], where: str = "TRUE") -> Iterator[Query]:
+    """Yield a function that runs statements over the views `requests` and `ends` of tables.py."""
     import duckdb
 
     with duckdb.connect() as database:
-        for macro in _MACROS:
+        for macro in MACROS:
             database.execute(macro)
-        _view(database, "records", requests, where, '* RENAME ("group" AS grp)')
+        add_view(database, "records", requests, where, '* RENAME ("group" AS grp)')
         if connections:
-            _view(database, "connection_records", connections, where, "*")
+            add_view(database, "connection_records", connections, where, "*")
         else:
             database.execute(f"CREATE VIEW connection_records AS SELECT {_NO_CONNECTIONS} WHERE FALSE")
         database.execute(f"CREATE TABLE requests AS {requests_view('epoch_us(time)')}")
         database.execute(f"CREATE VIEW ends AS {connections_view('epoch_us(time)')}")
-
-        def query(statement: str) -> pd.DataFrame:
-            frame: pd.DataFrame = database.execute(statement).df()
-            return frame
-
-        return collect(query, query)
+        yield lambda statement: database.execute(statement).df()
 
 
 _NO_CONNECTIONS = "now() AS time, " + ", ".join(
@@ -71,7 +81,8 @@ _NO_CONNECTIONS = "now() AS time, " + ", ".join(
 )
 
 
-def _view(database: Any, name: str, files: Sequence[str], where: str, columns: str) -> None:
+def add_view(database: Any, name: str, files: Sequence[str], where: str, columns: str) -> None:
+    """Create a view of Parquet files. where: condition on `time`; columns: of the SELECT."""
     listed = ", ".join("'" + path.replace("'", "''") + "'" for path in files)
     database.execute(
         f"CREATE VIEW {name} AS SELECT {columns} FROM"

@@ -19,12 +19,14 @@ _CAUSES = (
 # Kinds of one detector: its findings have different causes, unless they have the same subject.
 _FAMILIES = (
     frozenset(
-        {"credentials", "missing_topic", "missing_group", "throttling", "error_growth", "error_burst", "broker_fault"}
+        {
+            *("credentials", "missing_topic", "missing_group", "throttling", "error_growth", "error_burst"),
+            *("broker_fault", "replica_fault"),
+        }
     ),
     frozenset({"latency_growth", "latency_spike"}),
     frozenset({"traffic_growth", "traffic_surge", "silence", "traffic_drop"}),
-    frozenset({"connection_storm", "connection_churn"}),
-    frozenset({"client_clock"}),
+    frozenset({"connection_storm", "connection_churn", "client_clock"}),
 )
 # Findings about these subjects are related if they have the subject in common.
 _SHARED = ("client", "group", "topic")
@@ -99,7 +101,9 @@ def _incident(findings: list[Finding], total: float) -> Incident:
     causes.sort(key=lambda each: each is not first)
     same = [each for each in findings if each.kind == first.kind]
     words = sentences(first)
-    start = min(each.start for each in same)
+    # A weak finding does not move the onset.
+    sure = [each for each in same if each.likelihood >= 0.2 * max(one.likelihood for one in same)]
+    start = min(each.start for each in sure)
     end = max(each.end for each in same)
     still = any(each.open for each in same)
     affected = max(each.affected for each in findings)
@@ -137,6 +141,11 @@ def _cause(findings: list[Finding]) -> Finding:
         # Some of many redelivered messages always become dead letters.
         return storms[0]
     lagging = [each for each in findings if each.kind == "consumer_lagging"]
+    if first.kind == "consumer_stopped" and any(
+        each.end - each.start > 2 * (first.end - first.start) for each in lagging
+    ):
+        # A group that lags for long stands still now and then.
+        return lagging[0]
     if first.kind in ("queue_stopped", "commits_stopped") and lagging:
         # A slow group leaves single queues behind too, or many of them.
         queues = [each for each in findings if each.kind == first.kind]

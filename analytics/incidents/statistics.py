@@ -118,8 +118,8 @@ def smoothed(values: Array, width: int) -> Array:
 
 
 def growth(bad: Array, total: Array, usual: float, start: int) -> tuple[int, float]:
-    """Return the period from which a share grows from its usual value, the likeliest bend of a power curve, and how
-    much likelier (logarithm) this is than a constant share from the period `start` on.
+    """Return the period from which a share grows from its usual value in a straight line, and how much likelier
+    (logarithm) this is than a constant share from the period `start` on.
     """
     width = max(bad.size // 150, 1)
     blocks = np.arange(bad.size) // width
@@ -127,17 +127,27 @@ def growth(bad: Array, total: Array, usual: float, start: int) -> tuple[int, flo
     length = seen.size
     end = slice(-max(length // 6, 1), None)
     last = max(float(seen[end].sum() / max(requests[end].sum(), 1.0)), usual * 1.5)
-    best, place = -np.inf, 0
+    fits = np.full((max(length - 2, 1), len(_FINALS)), -np.inf)
     for bend in range(length - 2):
         age = np.clip(np.arange(length) - bend, 0, None) / (length - bend)
-        for power in (1.0, 2.0, 4.0):
-            for final in (0.8 * last, 1.1 * last, 1.4 * last):
-                fit = _fit(seen, requests, usual + (final - usual) * age**power)
-                if fit > best:
-                    best, place = fit, bend
+        for column, final in enumerate(_FINALS):
+            fits[bend, column] = _fit(seen, requests, usual + max(final * last - usual, 0.0) * age)
     inside = np.arange(length) >= start // width
     constant = max(float(seen[inside].sum() / max(requests[inside].sum(), 1.0)), usual)
-    return place * width, best - _fit(seen, requests, np.where(inside, constant, usual))
+    return mean_bend(fits) * width, float(fits.max()) - _fit(seen, requests, np.where(inside, constant, usual))
+
+
+def mean_bend(fits: Array) -> int:
+    """Return the mean of the bends, weighted by their likelihood. fits: log likelihoods, of bends by ends.
+
+    The likeliest bend would be just before the first visible event, which is too late.
+    """
+    weights = np.exp(fits - fits.max()).sum(axis=1)
+    return round(float((weights * np.arange(len(fits))).sum() / weights.sum()))
+
+
+# Shares at the end of a growth that are tried, as multiples of the last sixth's.
+_FINALS = (0.7, 0.85, 1.0, 1.15, 1.3, 1.5)
 
 
 def _fit(seen: Array, requests: Array, share: Array) -> float:

@@ -72,24 +72,36 @@ SEPARATOR = "\x1f"
 _SLOW = "p50 * LEAST(8.0, GREATEST(2.0, POWER(p75 / GREATEST(p50, 1.0), 3.7)))"
 
 
+def operation_column() -> str:
+    """Return an expression for the operation of a record."""
+    cases = " ".join(
+        f"WHEN code IN ({', '.join(repr(code) for code in codes)}) THEN '{name}'" for name, codes in OPERATIONS.items()
+    )
+    return f"CASE {cases} ELSE 'other' END"
+
+
+def tenant_column() -> str:
+    """Return an expression for the tenant of a record: the namespace of its topic or group."""
+    owner = "COALESCE(topic, grp)"
+    own = f"REPLACE(REPLACE({owner}, '{RETRY_PREFIX}', ''), '{DLQ_PREFIX}', '')"
+    return (
+        f"CASE WHEN {owner} IS NULL THEN NULL WHEN {own} LIKE '%!%%' ESCAPE '!' THEN SUBSTRING_INDEX({own}, '%', 1)"
+        " ELSE 'default' END"
+    )
+
+
 def requests_view(micros: str) -> str:
     """Return a SELECT of the requests in the form that all other statements use.
 
     It reads `records`, whose column `group` is named `grp`. micros: expression of the time in µs.
     """
-    operation = " ".join(
-        f"WHEN code IN ({', '.join(repr(code) for code in codes)}) THEN '{name}'" for name, codes in OPERATIONS.items()
-    )
-    owner = "COALESCE(topic, grp)"
-    own = f"REPLACE(REPLACE({owner}, '{RETRY_PREFIX}', ''), '{DLQ_PREFIX}', '')"
     return f"""
-SELECT {micros} AS us, CAST(FLOOR({micros} / {STEP}e6) AS BIGINT) AS t, CASE {operation} ELSE 'other' END AS op,
+SELECT {micros} AS us, CAST(FLOOR({micros} / {STEP}e6) AS BIGINT) AS t, {operation_column()} AS op,
   COALESCE(weight, 1.0) AS w, messages * COALESCE(weight, 1.0) AS m, topic, grp, broker, queue, replica,
   client_id AS client, address, protocol,
   CASE WHEN version IS NULL THEN NULL ELSE CONCAT(protocol, ' ', COALESCE(language, '?'), ' ', version) END AS sdk,
   CASE WHEN address LIKE '%.%' THEN CONCAT(SUBSTRING_INDEX(address, '.', 3), '.0/24') ELSE address END AS network,
-  CASE WHEN {owner} IS NULL THEN NULL WHEN {own} LIKE '%!%%' ESCAPE '!' THEN SUBSTRING_INDEX({own}, '%', 1)
-    ELSE 'default' END AS tenant,
+  {tenant_column()} AS tenant,
   response, ok, latency_us AS latency, delay_ms AS delay, key_hash AS mkey, code,
   (attempt > 1 OR topic LIKE '{RETRY_PREFIX}%') AS again
 FROM records"""

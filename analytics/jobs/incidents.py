@@ -7,8 +7,7 @@ records, and damaged ones, are read by Spark. Both run the same statements (inci
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,15 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from analytics import records
 from analytics.incidents import mutes
 from analytics.incidents.detection import detect
-from analytics.incidents.engines import by_duckdb, by_spark
+from analytics.incidents.engines import by_spark
 from analytics.incidents.incident import Incident
-from analytics.incidents.local_files import LocalFiles, local_files
 from analytics.incidents.tables import Tables
-from analytics.jobs.report import Order, within
+from analytics.jobs.local_tables import local_tables, within
+from analytics.jobs.report import Order
 from analytics.report.sections import clock
 
-# Bytes of Parquet that DuckDB sums in the memory of one machine.
-_MOST_BYTES = 4_000_000_000
 Sessions = Callable[[], AbstractContextManager[SparkSession]]
 
 
@@ -38,7 +35,7 @@ class Found:
 
 def find(sessions: Sessions, root: str, order: Order) -> Found:
     """Return the incidents of a directory. Raises NoRecords, also if no request lies in the span."""
-    local = _by_duckdb(root, order)
+    local = local_tables(root, order.since, order.until)
     if local is not None:
         made, skipped = local
     else:
@@ -58,45 +55,10 @@ def _by_spark(spark: SparkSession, root: str, order: Order) -> tuple[Tables, Seq
     )
     skipped = (*requests.remarks, *connections.remarks)
     if not requests.rows or requests.frame.isEmpty():
-        raise records.NoRecords(f"there are no records of requests in {root}{within(order)}", skipped)
+        raise records.NoRecords(
+            f"there are no records of requests in {root}{within(order.since, order.until)}", skipped
+        )
     return by_spark(requests.frame, connections.frame), skipped
-
-
-def _by_duckdb(root: str, order: Order) -> tuple[Tables, Sequence[records.Skipped]] | None:
-    """Return the tables, or None where Spark has to read."""
-    try:
-        import duckdb
-    except ModuleNotFoundError:
-        return None
-    if "://" in root or not Path(root).is_dir():
-        return None
-    requests, connections = (
-        local_files(Path(root), name, order.since, order.until) for name in ("requests", "connections")
-    )
-    if not _is_plain(requests, connections):
-        return None
-    try:
-        made = by_duckdb(requests.paths, connections.paths, _condition(order))
-    except duckdb.Error:
-        # Damage inside of a file, or columns of another version: Spark says which.
-        return None
-    skipped = (*requests.skipped, *connections.skipped)
-    if made.totals.empty:
-        raise records.NoRecords(f"there are no records of requests in {root}{within(order)}", skipped)
-    return made, skipped
-
-
-def _is_plain(requests: LocalFiles, connections: LocalFiles) -> bool:
-    whole = requests.size + connections.size
-    return bool(requests.paths) and whole <= _MOST_BYTES and not (requests.strays or connections.strays)
-
-
-def _condition(order: Order) -> str:
-    parts = ["TRUE"]
-    for time, sign in ((order.since, ">="), (order.until, "<")):
-        if time is not None:
-            parts.append(f"time {sign} TIMESTAMPTZ '{time.astimezone(UTC).isoformat()}'")
-    return " AND ".join(parts)
 
 
 def lines(found: Sequence[Incident], order: Order, *, as_json: bool) -> Iterator[str]:

@@ -24,6 +24,8 @@ _PARTS = (
     ),
     *(f"remoting/{name}.py" for name in ("__init__", "codes", "names", "permissions", "requests", "send_message")),
 )
+# Modules, and what the report's page is made of.
+_SUFFIXES = (".py", ".j2", ".js", ".css")
 _TIME = (2026, 1, 1, 0, 0, 0)
 
 
@@ -42,7 +44,7 @@ def _files() -> set[Path]:
     found: set[Path] = set()
     for part in _PARTS:
         path = _ROOT / part
-        found |= {path} if path.is_file() else {each for each in path.rglob("*") if each.suffix in (".py", ".j2")}
+        found |= {path} if path.is_file() else {each for each in path.rglob("*") if each.suffix in _SUFFIXES}
     return found
 
 

@@ -21,8 +21,10 @@ from analytics.incidents.detection import detect
 from analytics.incidents.engines import by_spark
 from analytics.incidents.incident import Incident
 from analytics.incidents.mutes import Mute
+from analytics.jobs.local_tables import local_tables, within
 from analytics.jobs.place import Place, place
 from analytics.report import page
+from analytics.report.explorer import explorer
 from analytics.report.page import Origin
 from analytics.report.sections import POLLS, Section, Traffic, sections
 from analytics.transforms import latency, rollup
@@ -77,6 +79,7 @@ def report(spark: SparkSession, root: str, out: str, order: Order | None = None)
     with _traffic(found, root, order) as traffic:
         made = list(sections(traffic))
         tiles = _tiles(traffic)
+        data = explorer(traffic.tables, traffic.incidents, order.zone)
     target = place(spark, out)
     _write_tables(target, made)
     origin = Origin(
@@ -88,7 +91,7 @@ def report(spark: SparkSession, root: str, out: str, order: Order | None = None)
         sum(each.files for each in found.values()),
         [(records.short(each.path), each.reason) for each in skipped],
     )
-    target.write(PAGE, page.render(origin, tiles, made, datetime.now(UTC)).encode())
+    target.write(PAGE, page.render(origin, tiles, made, datetime.now(UTC), traffic.incidents, data).encode())
     where = f"{target.uri}/{PAGE}"
     _log.info("%s: %d sections, %d incidents, %d files skipped", where, len(made), len(traffic.incidents), len(skipped))
     return Report(where, found["requests"].rows, traffic.incidents, skipped)
@@ -110,10 +113,15 @@ def _traffic(found: Mapping[str, records.Records], root: str, order: Order) -> I
         span = requests.agg(f.min("time").alias("start"), f.max("time").alias("end")).toArrow().to_pylist()[0]
         if span["start"] is None:
             skipped = [each for table in found.values() for each in table.remarks]
-            raise records.NoRecords(f"there are no records of requests in {root}" + within(order), skipped)
+            raise records.NoRecords(
+                f"there are no records of requests in {root}" + within(order.since, order.until), skipped
+            )
         cells = keep(rollup.rollup(requests, rollup.CELL, "5 minutes"))
         connections = keep(found["connections"].frame)
-        incidents = mutes.applied(detect(by_spark(requests, connections)), order.mutes)
+        # DuckDB needs no second pass of Spark over the records, where it can read them.
+        local = local_tables(root, order.since, order.until)
+        summed = by_spark(requests, connections) if local is None else local[0]
+        incidents = mutes.applied(detect(summed), order.mutes)
         start, end = (span[name].astimezone(UTC) for name in ("start", "end"))
         traffic = Traffic(
             requests,
@@ -121,6 +129,7 @@ def _traffic(found: Mapping[str, records.Records], root: str, order: Order) -> I
             keep(found["members"].frame),
             cells,
             incidents,
+            summed,
             start,
             end,
             order.zone,
@@ -133,12 +142,6 @@ def _traffic(found: Mapping[str, records.Records], root: str, order: Order) -> I
     finally:
         for frame in kept:
             frame.unpersist()
-
-
-def within(order: Order) -> str:
-    """Return the span of an order in words, for messages."""
-    since = "" if order.since is None else f" since {order.since.isoformat()}"
-    return since + ("" if order.until is None else f" until {order.until.isoformat()}")
 
 
 def _step(zone: str, start: datetime, end: datetime) -> str:

@@ -52,7 +52,12 @@ def areas(frame: pd.DataFrame, value: str, by: str, unit: str = "") -> Figure:
     """Plot `value` over `time`, stacked by `by`."""
     figure, axes = _blank()
     wide = frame.pivot_table(index="time", columns=by, values=value, aggfunc="sum").fillna(0.0)
-    chosen = list(wide.sum().sort_values(ascending=False).index[:_MAX])
+    ranked = list(wide.sum().sort_values(ascending=False).index)
+    chosen = ranked if len(ranked) <= _MAX else ranked[: _MAX - 1]
+    if len(ranked) > _MAX:
+        # A stack shows the whole.
+        wide["others"] = wide[ranked[_MAX - 1 :]].sum(axis=1)
+        chosen.append("others")
     if chosen:
         labels = [str(name) for name in chosen]
         heights = [wide[name].astype(float) for name in chosen]

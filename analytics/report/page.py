@@ -1,8 +1,9 @@
 """The page: sections in HTML, in one self-contained file."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.resources import files
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -11,7 +12,10 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
+from analytics.incidents.incident import Incident
 from analytics.report import charts
+from analytics.report.explorer import DIMENSIONS, embedded
+from analytics.report.first_screen import first_screen
 from analytics.report.sections import ROWS, Section, clock
 
 _PAGE = Environment(loader=PackageLoader("analytics.report", "."), autoescape=True, trim_blocks=True).get_template(
@@ -32,18 +36,37 @@ class Origin:
     skipped: Sequence[tuple[str, str]]
 
 
-def render(origin: Origin, tiles: Sequence[tuple[str, str]], sections: Sequence[Section], made: datetime) -> str:
-    """Return the page's HTML."""
+def render(
+    origin: Origin,
+    tiles: Sequence[tuple[str, str]],
+    sections: Sequence[Section],
+    made: datetime,
+    incidents: Sequence[Incident] = (),
+    data: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the page's HTML. data: of the drill-down (explorer.py); None: the page has none."""
     return _PAGE.render(
         title=origin.title,
         span=_span(origin),
         made=f"{made:%Y-%m-%d %H:%M} UTC",
+        verdict=first_screen(incidents, origin.zone),
         tiles=tiles,
         sections=[_shown(section) for section in sections],
         origin=f"{_number(origin.rows)} records in {_number(origin.files)} files;"
         f" {len(origin.skipped)} could not be read.",
         skipped=origin.skipped,
+        dimensions=DIMENSIONS,
+        orphans=data["lineage"]["orphans"] if data else {},
+        data=Markup(embedded(data)) if data else None,  # noqa: S704  # without <, > and &
+        styles=_asset("explorer.css") + _asset("vendor/uPlot.min.css"),
+        library=_asset("vendor/uPlot.iife.min.js"),
+        script=_asset("explorer.js"),
     )
+
+
+def _asset(name: str) -> Markup:
+    """Return a file of this package for the page."""
+    return Markup(files("analytics.report").joinpath(name).read_text(encoding="utf-8"))  # noqa: S704  # the file is ours
 
 
 def _span(origin: Origin) -> str:

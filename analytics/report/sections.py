@@ -16,7 +16,9 @@ from pyspark.sql import functions as f
 
 from analytics.facts import Facts
 from analytics.incidents.incident import Incident
+from analytics.incidents.tables import Tables
 from analytics.report import charts, incident_table
+from analytics.report.sentences import capacity_sentence, count, many, percent, quota_summary
 from analytics.transforms import (
     balance,
     capacity,
@@ -56,7 +58,7 @@ class Traffic:
     """The data of a report, cached by Spark.
 
     cells: the requests' roll-up by CELL, in periods that divide hours and days of the zone. start, end: of the records,
-    aware. rules: traffic rules whose limits are tried on the data.
+    aware. tables: the compact tables of the incidents. rules: traffic rules whose limits are tried on the data.
     """
 
     requests: DataFrame
@@ -64,6 +66,7 @@ class Traffic:
     members: DataFrame
     cells: DataFrame
     incidents: Sequence[Incident]
+    tables: Tables
     start: datetime
     end: datetime
     zone: str = "UTC"
@@ -130,22 +133,22 @@ def _incidents(traffic: Traffic) -> Section:
     found = found[found["muted"].isna()]
     muted = len(whole) - len(found)
     known = (
-        f" {_many(muted, 'known incident')} of the mute file {'is' if muted == 1 else 'are'} left out." if muted else ""
+        f" {many(muted, 'known incident')} of the mute file {'is' if muted == 1 else 'are'} left out." if muted else ""
     )
     if found.empty:
-        return Section("incidents", "Healthy", f"No deviation from the usual traffic.{known}", tables=tables)
+        return Section("incidents", "Incidents", f"No deviation from the usual traffic.{known}", tables=tables)
     over = _rows(traffic, load.load(traffic.cells, by=("protocol",), every=traffic.every, zone=traffic.zone))
     ranks = found["severity"].map({name: rank for rank, name in enumerate(_SEVERITIES)})
     worst = found.assign(rank=ranks).sort_values(["rank", "score"], ascending=[True, False])
     counts = found["severity"].value_counts()
     by_severity = ", ".join(f"{counts[name]} {name}" for name in _SEVERITIES if name in counts)
     still = int(found["open"].sum())
-    state = f"{_many(still, 'incident')} {'goes' if still == 1 else 'go'} on" if still else "All incidents are over"
+    state = f"{many(still, 'incident')} {'goes' if still == 1 else 'go'} on" if still else "All incidents are over"
     shown = worst.assign(kind=worst["kind"].str.replace("_", " "), what_to_do=worst["advice"])
     return Section(
         "incidents",
-        "Not healthy" if still else "Healthy again",
-        f"{state}. {_many(len(found), 'incident')} in all: {by_severity}. The worst is first; the background is"
+        "Incidents",
+        f"{state}. {many(len(found), 'incident')} in all: {by_severity}. The worst is first; the background is"
         f" the load.{known}",
         [charts.timeline(found, over)],
         shown[["severity", "kind", "start", "end", "happened", "what_to_do"]],
@@ -164,7 +167,7 @@ def _load(traffic: Traffic) -> Section:
     return Section(
         "load",
         "Load",
-        f"{_count(total.requests)} requests with {_count(total.messages)} messages;"
+        f"{count(total.requests)} requests with {count(total.messages)} messages;"
         f" most of them in the {_period(traffic.every)} from {busiest:%d %B} {clock(busiest)} on.",
         [
             charts.areas(
@@ -187,7 +190,7 @@ def _topics(traffic: Traffic) -> Section | None:
     return Section(
         "topics",
         "Topics",
-        f"{first.topic} has {_percent(first.share)} of all messages, sent and delivered.",
+        f"{first.topic} has {percent(first.share)} of all messages, sent and delivered.",
         [charts.areas(over, "messages", "topic", f"messages per {_period(traffic.every)}")],
         ranked.drop(columns=["rank"]),
         {"topics": table},
@@ -225,7 +228,7 @@ def _errors(traffic: Traffic) -> Section | None:
     return Section(
         "errors",
         "Errors",
-        f"Most frequent: {first.code}{topic}, {meaning} ({_many(first.requests, 'time')}).",
+        f"Most frequent: {first.code}{topic}, {meaning} ({many(first.requests, 'time')}).",
         [
             charts.lines(
                 rates.fillna({"protocol": "unknown"}), "percent", "protocol", "% of requests", weight="requests"
@@ -248,8 +251,8 @@ def _redelivery(traffic: Traffic) -> Section | None:
     return Section(
         "redelivery",
         "Redelivery and dead letters",
-        f"{_many(bad['redelivered'].sum(), 'message')} were redelivered,"
-        f" and {_many(dead, 'message')} became dead letters.",
+        f"{many(bad['redelivered'].sum(), 'message')} were redelivered,"
+        f" and {many(dead, 'message')} became dead letters.",
         [charts.areas(over, "redelivered", "group", "redelivered messages")],
         bad,
         {"redelivery": table},
@@ -328,8 +331,8 @@ def _clients(traffic: Traffic) -> Section:
     return Section(
         "clients",
         "Clients",
-        f"{_many(len(set(clients['client_id'].to_pylist())), 'client')}, {_count(outdated)} with an outdated SDK;"
-        f" {_percent(share)} of the messages use gRPC.",
+        f"{many(len(set(clients['client_id'].to_pylist())), 'client')}, {count(outdated)} with an outdated SDK;"
+        f" {percent(share)} of the messages use gRPC.",
         [charts.areas(over, "messages", "protocol", f"messages per {_period(traffic.every)}")] if len(over) else [],
         known,
         {"clients": clients, "versions": versions, "migration": migration},
@@ -343,7 +346,7 @@ def _sessions(traffic: Traffic) -> Section | None:
         return None
     takeovers = _table(sessions.takeovers(traffic.members))
     melted = over.groupby("time", as_index=False)[["opened", "closed", "crashed"]].sum().melt("time", var_name="what")
-    opened, closed, crashed = (_count(over[name].sum()) for name in ("opened", "closed", "crashed"))
+    opened, closed, crashed = (count(over[name].sum()) for name in ("opened", "closed", "crashed"))
     gaps = rows(takeovers, traffic.zone)["gap_ms"].dropna()
     moved = f" Returning clients were away for {gaps.median() / 1000:.1f} s (median)." if len(gaps) else ""
     return Section(
@@ -364,7 +367,7 @@ def _tenants(traffic: Traffic) -> Section | None:
     return Section(
         "tenants",
         "Tenants",
-        f"{billed.iloc[0].tenant} causes {_percent(billed.iloc[0].share)} of the cost."
+        f"{billed.iloc[0].tenant} causes {percent(billed.iloc[0].share)} of the cost."
         " The default prices only weigh resources against each other.",
         [charts.bars(billed, "tenant", "cost", "cost")],
         billed,
@@ -393,45 +396,17 @@ def _quotas(traffic: Traffic) -> Section | None:
     )
 
 
-def quota_summary(rules: RuleFile, over: pd.DataFrame) -> str:
-    """Return a sentence on the limits that would have been exceeded, and on those that records cannot evaluate. over:
-    rows of what_if, worst first.
-    """
-    limits, unsupported_limits = quotas.limits(rules), quotas.unsupported_limits(rules)
-    evaluated, others = len(limits) - len(unsupported_limits), len(rules.rule) - len(limits)
-    sentences = []
-    if not evaluated:
-        sentences.append("The rules file has no limit that records can evaluate.")
-    elif over.empty:
-        sentences.append(f"Of {_many(evaluated, 'limit')} none would have been exceeded.")
-    else:
-        hit, worst = over["rule"].nunique(), over.iloc[0]
-        subjects = _many(len(over[["rule", "subject"]].drop_duplicates()), "subject")
-        sentences.append(f"Of {_many(evaluated, 'limit')} {_count(hit)} would have been exceeded, by {subjects}.")
-        who = "all together" if worst.subject == "*" else worst.subject
-        sentences.append(
-            f"Most affected: {who} by {worst.rule}, {_percent(worst.over_share)} of its {worst.unit} refused"
-            " (sends) or held (receives)."
-        )
-    sentences += [f"{name} is not evaluated: {reason}." for name, reason in unsupported_limits.items()]
-    if others:
-        sentences.append(f"{_many(others, 'rule')} of other kinds {'is' if others == 1 else 'are'} not evaluated.")
-    return " ".join(sentences)
-
-
 def _capacity(traffic: Traffic) -> Section:
     table = _table(capacity.forecast(traffic.cells, traffic.facts.limits, traffic.zone))
     days = _table(capacity.daily(traffic.cells, traffic.zone))
     over = rows(days, traffic.zone).sort_values("time")
     lines = rows(table, traffic.zone)
-    first = lines.sort_values("days_until_limit", na_position="last").iloc[0]
-    until = "no limit is forecast" if pd.isna(first.days_until_limit) else f"{first.days_until_limit:.0f} days are left"
     several = [charts.lines(over, "requests_per_s", unit="requests per second")] if len(over) > 1 else []
     return Section(
         "capacity",
         "Capacity",
-        f"The busy hour of each day, {over.iloc[-1].busy_hour}:00 on the last, and its trend:"
-        f" {until} with {_many(traffic.facts.limits.replicas, 'replica')}.",
+        f"The busy hour of each day, {over.iloc[-1].busy_hour}:00 on the last, and its trend."
+        f" {capacity_sentence(lines, traffic.facts.limits)}",
         several,
         lines,
         {"capacity": table, "busy_hours": days},
@@ -494,15 +469,3 @@ def _period(every: str) -> str:
 def _length(span: timedelta) -> str:
     hours = span.total_seconds() / 3600
     return f"{hours / 24:.1f} days" if hours > 48 else f"{hours:.0f} hours"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-
-
-def _many(value: float, noun: str) -> str:
-    return f"{_count(value)} {noun}{'' if value == 1 else 's'}"

@@ -38,7 +38,7 @@ def _states(tables: Tables, about: dict[str, str], due: Array, taken: Array, sam
     first = _first(taken)
     expected[:first] = 0.0
     # Where receives do not follow sends closely, only larger deviations count.
-    sampled /= max(dispersion(taken, expected, _HOUR), dispersion(taken, expected, _HOUR // 3))
+    sampled /= max(dispersion(taken * sampled, expected * sampled, block) for block in (_HOUR, _HOUR // 3))
     surplus, backlog = _surplus(expected, taken)
     found: list[Finding] = []
     stopped = _spans(expected, taken, sampled, _STOPPED, "consumer_stopped", 2)

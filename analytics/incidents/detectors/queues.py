@@ -16,6 +16,8 @@ from analytics.transforms.operations import ACK, RECEIVE, SEND
 
 _LESS, _SHARE, _LEAST, _LIKELIHOOD = 0.1, 0.2, 20.0, 20.0
 _MORE, _TIMES, _MORE_LEAST, _MORE_SHARE = 3.0, 3.0, 60.0, 0.3
+# Commits and messages of a queue and period that count.
+_COMMITS = 2.0
 # A stopped client matters if its group takes less than this share of the due messages.
 _MISSING = 0.9
 
@@ -96,17 +98,23 @@ def _stops(
         series = counts[place, begins:ends]
         others = given[name] if name in given else total - counts[place]
         others = others[begins:ends]
+        if kind == "commits_stopped":
+            # One commit covers all messages of some seconds: more messages are not more commits.
+            series, others = np.minimum(series, _COMMITS / sampled), np.minimum(others, _COMMITS / sampled)
         # Ratio in blocks of several hours: blocks of trouble are few.
         expected = _usual_ratio(series, others) * others
         # Where receives do not follow sends closely, only larger deviations count.
-        certain = sampled / max(dispersion(series, expected, block) for block in (6, 36))
+        certain = sampled / max(dispersion(series * sampled, expected * sampled, block) for block in (6, 36))
         for span in intervals(gains(series * certain, expected * certain, _LESS), _LIKELIHOOD * 0.7):
             seen, usual = (float(each[span.start : span.end].sum()) for each in (series, expected))
             score = likelihood(seen * certain, usual * certain)
             if seen > _SHARE * usual or (usual - seen) * certain < _LEAST or score < _LIKELIHOOD:
                 continue
             still = begins + span.end >= counts.shape[1] - 1
-            start, end = ((first + begins + edge) * COARSE * STEP for edge in (span.start, span.end))
+            # It stopped between its last event and the first that is missing.
+            last = int(np.flatnonzero(series[: span.start]).max(initial=-1)) + 1
+            edges = ((last + span.start) // 2, span.end)
+            start, end = ((first + begins + edge) * COARSE * STEP for edge in edges)
             found.append(Finding(kind, start, end, {**about, column: name}, seen, usual, score, usual - seen, 1, still))
     return found
 

@@ -5,7 +5,8 @@ import pandas as pd
 
 from analytics.incidents.baseline import Usual, usual_range
 from analytics.incidents.finding import Finding
-from analytics.incidents.statistics import Array, gains, hinge, intervals, likelihood, smoothed
+from analytics.incidents.seasonal import POINT, Season, growth_onset, season
+from analytics.incidents.statistics import Array, dispersion, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables
 from analytics.transforms.operations import SEND
 
@@ -18,9 +19,21 @@ _GROWN, _GROWN_TIMES = 1.7, 1.8
 # And the least ratio to the highest count of other days.
 _ABOVE = 1.4
 _LIKELIHOOD = 30.0
-# A growth takes so many hours at least.
+# A growth takes so many hours at least; points of its series.
 _GROWTH_HOURS = 6
 _HOUR = 3600 // STEP
+_POINT = POINT // STEP
+_GROWTH_POINTS = _GROWTH_HOURS * _HOUR // _POINT
+# Points before a growth is plain in which it may have begun: sixteen hours.
+_REACH = 16 * _HOUR // _POINT
+# Points before a growth is plain that are left out of the season.
+_BEFORE = 4 * _HOUR // _POINT
+# Least ratio of a surge to the season.
+_BEYOND = 1.5
+# Seconds of a drop below the season.
+_LONG = 4800.0
+# Share of the season's lowest count that is usual.
+_LOW = 0.8
 
 
 def volume(tables: Tables) -> list[Finding]:
@@ -45,14 +58,36 @@ def _judged(tables: Tables, attribute: str, names: list[str], counts: Array, row
     usual = usual_range(counts, tables.first, STEP)
     if np.isnan(usual.high).all():
         usual = _from_others(counts)
+    seasons = season(counts, tables.first, STEP) or Season(usual.low, usual.typical, usual.high)
     found = []
     for place, name in enumerate(names):
         series, sampled = counts[place], float(rows[place])
         typical, high = usual.typical[place], usual.high[place]
-        surges = _surges(tables, {attribute: name}, series, typical, high, sampled)
-        found += [*surges, *_growths(tables, {attribute: name}, series, typical, high, sampled, surges)]
-        found += _drops(tables, {attribute: name}, series, usual.low[place], sampled)
+        about = {attribute: name}
+        growths = _growths(tables, about, series, seasons.expected[place], seasons.high[place], sampled)
+        surges = _surges(tables, about, series, typical, high, sampled)
+        # A growth is a surge at its end.
+        surges = [each for each in surges if _exceeds(tables, each, series, seasons.expected[place])]
+        found += [*growths, *(each for each in surges if not any(_covers(growth, each) for growth in growths))]
+        drops = _drops(tables, about, series, usual.low[place], sampled)
+        slow = [each for each in _drops(tables, about, series, _LOW * seasons.low[place], sampled) if _is_long(each)]
+        found += [*slow, *(each for each in drops if not any(_covers(other, each) for other in slow))]
     return found
+
+
+def _covers(wide: Finding, narrow: Finding) -> bool:
+    return wide.start - 3600 <= narrow.start and narrow.end <= wide.end + 3600
+
+
+def _exceeds(tables: Tables, surge: Finding, counts: Array, expected: Array) -> bool:
+    """Return whether a surge exceeds the season too: the other days may have had an incident at its time."""
+    span = slice(int(surge.start // STEP) - tables.first, int(surge.end // STEP) - tables.first)
+    return bool(counts[span].sum() >= _BEYOND * np.nan_to_num(expected[span]).sum())
+
+
+def _is_long(drop: Finding) -> bool:
+    """Return whether a drop is longer than batches and changes of clocks make it."""
+    return drop.end - drop.start >= _LONG
 
 
 def _from_others(counts: Array) -> Usual:
@@ -83,41 +118,30 @@ def _surges(
 
 
 def _growths(
-    tables: Tables,
-    about: dict[str, str],
-    counts: Array,
-    typical: Array,
-    high: Array,
-    sampled: float,
-    surges: list[Finding],
+    tables: Tables, about: dict[str, str], counts: Array, expected: Array, high: Array, sampled: float
 ) -> list[Finding]:
-    """Return long surges: growth, if a line explains them better than a step."""
-    # Without the surges: a short one makes no growth.
-    rest, usual = counts.copy(), np.where(np.isfinite(typical), typical, counts)
-    for surge in surges:
-        first, last = (int(time // STEP) - tables.first for time in (surge.start, surge.end))
-        rest[first:last] = usual[first:last]
-    hours = np.arange(counts.size) // _HOUR
-    seen, expected = np.bincount(hours, rest), np.bincount(hours, usual) + 1.0
-    highest = np.bincount(hours, np.where(np.isfinite(high), high, counts))
+    """Return long surges: growth, if a rising line explains them better than a step."""
+    points = np.arange(counts.size) // _POINT
+    seen, usual, highest = (np.bincount(points, series) for series in (counts, expected, high))
+    certain = sampled / dispersion(seen * sampled, usual * sampled, 2)
     found = []
-    for span in intervals(gains(seen * sampled, expected * sampled, _GROWN), _LIKELIHOOD):
-        more, less = seen[span.start : span.end].sum(), expected[span.start : span.end].sum()
-        if span.end - span.start < _GROWTH_HOURS or more < _GROWN_TIMES * less or more - less < _LEAST_MORE:
+    for span in intervals(gains(seen * certain, (usual + 0.5) * certain, _GROWN), _LIKELIHOOD):
+        more, less = seen[span.start : span.end].sum(), usual[span.start : span.end].sum()
+        score = likelihood(more * certain, less * certain)
+        if span.end - span.start < _GROWTH_POINTS or more < _GROWN_TIMES * less or more - less < _LEAST_MORE:
             continue
-        if more < _ABOVE * highest[span.start : span.end].sum():
+        if more < _ABOVE * highest[span.start : span.end].sum() or score < _LIKELIHOOD:
             continue
-        begin = max(span.start - 12, 0)
-        values = np.log((seen[begin : span.end] + 1) / expected[begin : span.end])
-        bend, line, step = hinge(values, seen[begin : span.end] + 1)
-        if line < step:
-            start, end = min(begin + bend, span.start) * _HOUR, min(span.end * _HOUR, tables.periods)
-            score = likelihood(more * sampled, less * sampled)
-            found.append(_finding(tables, "traffic_growth", about, start, end, more, less, score, more - less))
-        elif more >= 3.0 * less:
-            start, end = span.start * _HOUR, min(span.end * _HOUR, tables.periods)
-            score = likelihood(more * sampled, less * sampled)
-            found.append(_finding(tables, "traffic_surge", about, start, end, more, less, score, more - less))
+        # Without the growth itself, which moves the medians.
+        rest = slice(max(span.start - _BEFORE, 0) * _POINT, span.end * _POINT)
+        without = season(counts[None, :], tables.first, STEP, rest)
+        plain = usual if without is None else np.bincount(points, without.expected[0])
+        bend, gain = growth_onset(seen[: span.end] * certain, plain[: span.end] * certain, span.start, _REACH)
+        if gain <= 0 and more < 3.0 * less:
+            continue
+        kind, first = ("traffic_growth", min(bend, span.start)) if gain > 0 else ("traffic_surge", span.start)
+        start, end = first * _POINT, min(span.end * _POINT, tables.periods)
+        found.append(_finding(tables, kind, about, start, end, more, less, score, more - less))
     return found
 
 

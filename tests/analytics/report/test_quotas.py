@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from analytics.report.sections import quota_summary
+from analytics.report.sentences import quota_summary
 from proxy.traffic_rules.parsing import parse
 
 FEW = '[[rule]]\nname = "few"\nkind = "limit"\nmessages = 2\nbytes = 9\nper = ["client"]\n'

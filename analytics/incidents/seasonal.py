@@ -1,0 +1,119 @@
+"""The expected count at a time of the day: a daily curve times the level of working days or weekends.
+
+Medians over the days make the curve, so that one day's incident does not move it, and so do weekends' levels: four days
+suffice. The curve's lowest and highest value around a time allow for clocks that change, and for batches that move.
+"""
+
+import warnings
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from analytics.incidents.statistics import Array, mean_bend, smoothed
+
+_DAY = 86400
+# Seconds of a point of the curve, over which it is averaged, and around a time that count as the same.
+POINT = 1800
+_SMOOTH, _AROUND = 3, 3
+# Points around midnight at which a weekend may begin or end: twelve hours.
+_ZONES = 24
+_ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Season:
+    """Expected counts of every row and period, and the lowest and highest around its time of the day."""
+
+    low: Array
+    expected: Array
+    high: Array
+
+
+def season(counts: Array, first: int, step: int, hidden: slice | None = None) -> Season | None:
+    """Return the expected counts of series by period of `step` seconds, the first of which is number `first` since
+    1970; None for records of less than two days. hidden: periods that are left out of the curve.
+    """
+    width = POINT // step
+    lead = first % width
+    padded = np.pad(counts.astype(float), ((0, 0), (lead, -(counts.shape[1] + lead) % width)))
+    points = padded.reshape(len(counts), -1, width).sum(axis=2)
+    per_day = _DAY // POINT
+    begin = first // width
+    numbers = np.arange(points.shape[1]) + begin
+    days, times = numbers // per_day, numbers % per_day
+    if points.shape[1] < 2 * per_day:
+        return None
+    weekend = np.array([datetime.fromtimestamp(int(day) * _DAY, UTC).weekday() >= 5 for day in days])
+    grid = np.full((len(counts), days[-1] - days[0] + 1, per_day), np.nan)
+    level = smoothed(points, _SMOOTH)
+    if hidden is not None:
+        level[:, (hidden.start + lead) // width : (hidden.stop + lead) // width + 1] = np.nan
+    grid[:, days - days[0], times] = level
+    kinds = np.zeros(grid.shape[1], dtype=bool)
+    kinds[days - days[0]] = weekend
+    curve, levels = _fit(grid, kinds)
+    around = np.stack([np.roll(curve, shift, axis=1) for shift in range(-_AROUND, _AROUND + 1)])
+    scale = levels[:, days - days[0]]
+    # Weekends begin and end at other hours of UTC elsewhere.
+    near = np.pad(scale, ((0, 0), (_ZONES, _ZONES)), mode="edge")
+    windows = np.lib.stride_tricks.sliding_window_view(near, 2 * _ZONES + 1, axis=1)
+    low = np.repeat(around.min(axis=0)[:, times] * windows.min(axis=2), width, axis=1)
+    high = np.repeat(around.max(axis=0)[:, times] * windows.max(axis=2), width, axis=1)
+    expected = np.repeat(curve[:, times] * scale, width, axis=1)
+    inside = slice(lead, lead + counts.shape[1])
+    return Season(low[:, inside] / width, expected[:, inside] / width, high[:, inside] / width)
+
+
+def _fit(grid: Array, kinds: Array) -> tuple[Array, Array]:
+    """Return the curve (rows by times of the day) and the level of each day (rows by days)."""
+    level = np.ones(grid.shape[:2])
+    curve = np.ones((grid.shape[0], grid.shape[2]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for _ in range(_ROUNDS):
+            for kind in (True, False):
+                if (kinds == kind).any():
+                    level[:, kinds == kind] = _level(grid[:, kinds == kind], curve)[:, None]
+            curve = np.nan_to_num(np.nanmedian(grid / np.maximum(level, 1e-9)[:, :, None], axis=1))
+    return curve, level
+
+
+def _level(grid: Array, curve: Array) -> Array:
+    """Return the median over all times, weighted by the curve, of the ratio to the curve."""
+    result = np.ones(len(grid))
+    for row, values in enumerate(grid):
+        weights = np.broadcast_to(curve[row], values.shape)
+        known = np.isfinite(values) & (weights > 0)
+        if known.any():
+            ratios, sizes = values[known] / weights[known], weights[known]
+            order = np.argsort(ratios)
+            sums = np.cumsum(sizes[order])
+            result[row] = ratios[order][np.searchsorted(sums, 0.5 * sums[-1])]
+    return np.maximum(result, 1e-9)
+
+
+def growth_onset(seen: Array, expected: Array, start: int, reach: int) -> tuple[int, float]:
+    """Return the point from which a count grows exponentially to its end, and how much likelier (logarithm) that is
+    than a step. start: point at which the growth is plain; reach: points before it that are tried.
+    """
+    usual = expected + 0.2
+    length = seen.size
+    begin = max(start - reach, 0)
+    bends = range(begin, max(start + (length - start) // 3, start + 1))
+    fits = np.empty((len(bends), len(_ENDS)))
+    for row, place in enumerate(bends):
+        age = np.clip(np.arange(length) - place, 0, None) / (length - place)
+        for column, end in enumerate(_ENDS):
+            rate = usual * end**age
+            fits[row, column] = (seen * np.log(rate) - rate).sum()
+    step = -np.inf
+    for place in range(begin, length - 1):
+        factor = max(float(seen[place:].sum() / usual[place:].sum()), 1.0)
+        rate = usual * np.where(np.arange(length) >= place, factor, 1.0)
+        step = max(step, float((seen * np.log(rate) - rate).sum()))
+    return begin + mean_bend(fits), float(fits.max()) - step
+
+
+# Ratios at the end of a growth that are tried.
+_ENDS = np.exp(np.linspace(np.log(1.5), np.log(20.0), 24))

@@ -1,0 +1,49 @@
+"""The expected count at a time of the day, and the onset of a growth."""
+
+import numpy as np
+import pytest
+
+from analytics.incidents.seasonal import growth_onset, season
+
+_STEP = 300
+_DAY = 288
+# Friday 23 October 2026, 00:00 UTC.
+_FRIDAY = 1792713600 // _STEP
+
+
+def _days(levels: list[float]) -> np.ndarray:
+    curve = 10 + 8 * np.sin(np.arange(_DAY) / _DAY * 2 * np.pi)
+    return np.concatenate([level * curve for level in levels])
+
+
+def test_weekends_have_their_own_level_with_four_days() -> None:
+    counts = _days([1.0, 0.2, 0.2, 1.0])
+    found = season(counts[None, :], _FRIDAY, _STEP)
+    assert found is not None
+    assert found.expected[0] == pytest.approx(counts, rel=0.1, abs=0.3)
+    assert (found.low <= found.expected).all()
+    assert (found.high >= found.expected).all()
+
+
+def test_incident_of_one_day_does_not_move_the_season() -> None:
+    counts = _days([1.0, 0.2, 0.2, 1.0])
+    silent = counts.copy()
+    silent[3 * _DAY + 150 :] = 0.0
+    found = season(silent[None, :], _FRIDAY, _STEP)
+    assert found is not None
+    assert found.expected[0, 3 * _DAY + 150 :].sum() > 0.4 * counts[3 * _DAY + 150 :].sum()
+
+
+def test_less_than_two_days_have_no_season() -> None:
+    assert season(np.ones((1, _DAY)), _FRIDAY, _STEP) is None
+
+
+def test_growth_begins_before_it_is_plain() -> None:
+    random = np.random.default_rng(1)
+    expected = np.full(96, 40.0)
+    factor = np.where(np.arange(96) >= 50, 5.0 ** (np.clip(np.arange(96) - 50, 0, None) / 46), 1.0)
+    bend, gain = growth_onset(random.poisson(expected * factor).astype(float), expected, 66, 32)
+    assert gain > 0
+    assert abs(bend - 50) <= 5
+    stepped = random.poisson(np.where(np.arange(96) >= 66, 200.0, 40.0)).astype(float)
+    assert growth_onset(stepped, expected, 66, 32)[1] < 0
