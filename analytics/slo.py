@@ -156,7 +156,7 @@ def _late(sent: Array, got: Array, periods: int) -> Array:
     later = np.minimum(np.arange(sent.size) + periods, sent.size - 1)
     late = np.clip(due - np.maximum(taken[later], due - sent), 0.0, sent)
     late[np.arange(sent.size) + periods > sent.size - 1] = 0.0
-    return late
+    return np.asarray(late)
 
 
 def _matching(rows: pd.DataFrame, objective: Objective) -> pd.DataFrame:
