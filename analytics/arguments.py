@@ -181,3 +181,11 @@ def period(text: str) -> tuple[datetime, datetime]:
     if until <= start:
         raise argparse.ArgumentTypeError(f"{text!r} ends before it begins")
     return start, until
+
+
+def server(text: str) -> str:
+    """Return HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is no HOST:PORT")
+    return text

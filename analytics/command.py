@@ -21,6 +21,7 @@ from analytics import arguments, questions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from analytics.incidents.incident import Incident
     from analytics.jobs.report import Order
     from analytics.records import Skipped
 
@@ -95,7 +96,17 @@ def _detect(options: argparse.Namespace) -> int:
     for line in lines(found.incidents, order, as_json=options.json):
         print(line)
     _report_skipped(found.skipped)
-    return 0
+    return 0 if _announce(found.incidents, options) else 1
+
+
+def _announce(found: "Sequence[Incident]", options: argparse.Namespace) -> bool:
+    """Send incidents where the options say; return whether every channel took them."""
+    from analytics.jobs.notifications import Channels, Mail, announce
+
+    given = (options.mail_server, options.mail_from, options.mail_to)
+    if any(given) and not all(given):
+        raise ValueError("e-mail needs --mail-server, --mail-from and --mail-to")
+    return announce(found, Channels(options.webhook, Mail(*given) if all(given) else None, options.state))
 
 
 def _rollup(options: argparse.Namespace) -> int:
@@ -203,6 +214,17 @@ def _fill_detect(command: argparse.ArgumentParser) -> None:
     arguments.add_records(command)
     arguments.add_span(command)
     command.add_argument("--json", action="store_true", help="one JSON object per line")
+    command.add_argument(
+        "--webhook", type=arguments.url, metavar="URL", help="post incidents that begin or end to this URL as JSON"
+    )
+    command.add_argument(
+        "--mail-server", type=arguments.server, metavar="HOST:PORT", help="send them by e-mail through this SMTP server"
+    )
+    command.add_argument("--mail-from", metavar="ADDRESS", help="sender of the e-mail")
+    command.add_argument("--mail-to", metavar="ADDRESS", help="recipient of the e-mail")
+    command.add_argument(
+        "--state", type=Path, metavar="FILE", help="remembers what was announced; without it, every run announces all"
+    )
     arguments.add_spark(command)
 
 
