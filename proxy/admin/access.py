@@ -23,8 +23,6 @@ _ANY = "*"
 # Names of callers without a credential in the audit: on this host, and elsewhere.
 _LOCAL, _REMOTE = "local", "remote"
 ANONYMOUS = (_LOCAL, _REMOTE)
-# Another replica, which has checked its own caller.
-PEER = "peer"
 # With these headers a caller is not on this host, although the connection is: it came through a proxy.
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
@@ -47,11 +45,12 @@ class BadCredentials(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A caller. name: for the audit."""
+    """A caller. name: for the audit; peer: whether it is another replica, which has checked its own caller."""
 
     name: str
     role: Role
     address: str
+    peer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +58,7 @@ class _Key:
     role: Role
     name: str
     digest: bytes
+    peer: bool = False
 
 
 class Access:
@@ -83,10 +83,11 @@ class Access:
             for role, name, token in (
                 (Role.READ, "read_token", settings.read_token),
                 (Role.WRITE, "write_token", settings.write_token),
-                (Role.WRITE, PEER, settings.peer_token),
             )
             if token is not None
         ]
+        if settings.peer_token is not None:
+            self._configured.append(_Key(Role.WRITE, "peer", _digest(settings.peer_token), peer=True))
         self._from_file = _read(settings.tokens)
 
     def caller(self, address: str, headers: Mapping[str, str], subject: str | None) -> Caller:
@@ -97,7 +98,7 @@ class Access:
         if "authorization" in headers:
             key = self._key(headers["authorization"])
             if key is not None:
-                return Caller(key.name, key.role, address)
+                return Caller(key.name, key.role, address, key.peer)
             user = None if self._users is None else self._users(headers["authorization"], address)
             if user is None:
                 raise BadCredentials

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from protocol_negotiation.peer import HostPort
-from proxy.admin.access import ANONYMOUS, PEER, BadCredentials, Caller, Gatekeeping, Role
+from proxy.admin.access import ANONYMOUS, BadCredentials, Caller, Gatekeeping, Role
 from proxy.admin.http import problems
 from proxy.admin.http.problems import Refused
 from proxy.admin.live.pages import FILES
@@ -139,8 +139,8 @@ class Guard:
                 # The token has been withdrawn since.
                 self._gatekeeping.sessions.close(headers)
             self._refuse("credentials", Refused(401, "the token is unknown", {"WWW-Authenticate": _CHALLENGE_WRONG}))
-        if caller.name == PEER and CALLER_HEADER in headers:
-            return replace(caller, name=f"{headers[CALLER_HEADER][:255]} at {PEER}")
+        if caller.peer and CALLER_HEADER in headers:
+            return replace(caller, name=f"{headers[CALLER_HEADER][:255]} at {caller.name}")
         return caller
 
     def _check_role(self, request: "_Request", caller: Caller) -> None:

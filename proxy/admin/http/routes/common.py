@@ -7,7 +7,6 @@ from fastapi import Depends, Path, Query, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from proxy.admin.access import PEER
 from proxy.admin.http.problems import Refused
 from proxy.operations.failures import FailureKind, OperationFailed
 from proxy.operations.operation import MergeableSnapshot, Operation
@@ -144,7 +143,7 @@ async def _operations(request: Request) -> RequestOperations:
         worker = _worker(text, services.workers.numbers)
     state = request.state
     caller = getattr(state, "caller", None)
-    from_peer = caller is not None and caller.name.endswith(PEER)
+    from_peer = caller is not None and caller.peer
     own = not services.peers.configured or worker is not None or from_peer or getattr(state, "own", False)
     return RequestOperations(services, worker, own)
 

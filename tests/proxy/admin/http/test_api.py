@@ -29,7 +29,8 @@ async def test_local_reads_need_no_token_and_writes_do(served: Stage) -> None:
     described = await served.replica.get("/openapi.json")
     for path, operations in described["paths"].items():
         for method in operations:
-            if method == "get":
+            # A login has the credential in its body.
+            if method == "get" or path == "/v1/session":
                 continue
             url = path.format(number=1, logger="gantry", group="g", client_id="c", topic="t", message_id="m")
             answer = await served.replica.read.request(method, url, json={})

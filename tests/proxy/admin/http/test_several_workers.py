@@ -30,8 +30,9 @@ async def operations(query: str, workers: int = 3) -> RequestOperations:
     group = Workers(Counter())
     if workers > 1:
         group.join(FakeSupervisor(workers).workers[0], prepare)
-    app = SimpleNamespace(state=SimpleNamespace(services=SimpleNamespace(workers=group)))
-    request: Any = SimpleNamespace(app=app, query_params=QueryParams(query))
+    services = SimpleNamespace(workers=group, peers=SimpleNamespace(configured=False))
+    app = SimpleNamespace(state=SimpleNamespace(services=services))
+    request: Any = SimpleNamespace(app=app, query_params=QueryParams(query), state=SimpleNamespace())
     return await common._operations(request)
 
 

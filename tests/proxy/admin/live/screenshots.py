@@ -17,7 +17,7 @@ FOLDER = Path("docs/images/live")
 _WIDTHS = {"wide": WIDE, "narrow": NARROW}
 _THEMES = ("light", "dark")
 # Colours of an image, and the height in pixels at which long pages are cut.
-_COLOURS = 48
+_COLOURS = 128
 _MAX_HEIGHT = 1_800
 # Seconds of traffic before the first image.
 _TRAFFIC = 30

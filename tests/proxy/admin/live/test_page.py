@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 from playwright.async_api import expect
 
+from proxy.admin.live import pages
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, send_fields, v2
 from tests.proxy.admin.http.replicas import READ, Replica, replica
@@ -102,6 +104,11 @@ async def test_page_shows_the_busiest_of_thousands_of_topics(tmp_path: Path) -> 
         await expect(page.locator("#t-topics tbody tr")).to_have_count(40)
         answer = await served.read.get("/v1/live")
         assert len(answer.content) < 50_000
+
+
+def test_every_file_of_the_page_is_served() -> None:
+    folder = files("proxy.admin.live") / "page"
+    assert {file.name for file in folder.iterdir()} == {name for name, _ in pages.FILES.values()}
 
 
 async def test_files_need_no_role_and_figures_do(tmp_path: Path) -> None:
