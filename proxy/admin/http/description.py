@@ -29,6 +29,8 @@ TAGS = {
     "operations": "Writes.",
 }
 _PROBLEM = {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+# Every caller may log in and out.
+_SESSION = "/v1/session"
 _BEARER: dict[str, list[str]] = {"bearer": []}
 _CERTIFICATE: dict[str, list[str]] = {"certificate": []}
 # Fields that only several workers have.
@@ -81,7 +83,7 @@ def _describe_operation(path: str, method: str, operation: dict[str, Any]) -> No
     responses = operation["responses"]
     if "422" in responses:
         responses["422"] = {"description": "The request is not valid", "content": _PROBLEM}
-    if not path.startswith("/v1") and path not in ("/metrics", "/stats"):
+    if path == _SESSION or (not path.startswith("/v1") and path not in ("/metrics", "/stats")):
         operation["security"] = []
     elif method == "get":
         operation["security"] = [{}, _BEARER, _CERTIFICATE]
