@@ -1,0 +1,243 @@
+"""Three replicas behind HAProxy and clients of both protocols: drains, kills of replicas and workers, and a soak.
+
+FAULT_ROUNDS: rounds of drains, one of each replica (1). SOAK_SECONDS: duration of the soak (60; `make soak`: 1,800).
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from tests.cluster.client import create_topic, unique
+from tests.cluster.reports import figure
+from tests.cluster.servers import HOST, PEERS, Cluster, Failed, Gantry
+from tests.faults.fleet import REPLICAS, Fleet, Load, workers
+
+_ROUNDS = int(os.environ.get("FAULT_ROUNDS", "1"))
+_SOAK = float(os.environ.get("SOAK_SECONDS", "60"))
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.anyio,
+    pytest.mark.timeout(int(600 + 200 * _ROUNDS + 2 * _SOAK), func_only=True),
+]
+
+_QUEUES = 4
+# The Go clients do not reconnect at GO_AWAY, and wait for pending calls of a closed connection until their timeout.
+_OFFICIAL = ("go-remoting", "go-grpc", "java-remoting")
+_BATCH = 1000
+# Seconds in which a batch that a drain interrupts is sent and received; messages that may arrive twice in it.
+_BATCH_TIMEOUT, _MAX_DUPLICATES = 60, 200
+# A gRPC client's report of a message whose first delivery was lost with the connection.
+_REDELIVERED = "attempt"
+
+
+class Official(threading.Thread):
+    """An official client that sends batches of messages and receives them, until it is told to stop.
+
+    reports: one per batch; errors: batches that failed, except for redelivered messages.
+    """
+
+    def __init__(self, client: str, address: str, topic: str) -> None:
+        super().__init__(name=client, daemon=True)
+        self.client = client
+        self.reports: list[dict[str, Any]] = []
+        self.errors: list[str] = []
+        self.stopping = threading.Event()
+        self._words = ("--endpoint", address, "--topic", topic, "--allow-duplicates", "--timeout", str(_BATCH_TIMEOUT))
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            group = unique("group")
+            words = ("roundtrip", str(_BATCH), "--group", group, "--run", group, *self._words)
+            report = _run(self.client, *words)
+            self.reports.append(report)
+            if (
+                report["error"]
+                or report["sent"] != _BATCH
+                or report["missing"]
+                or (report["wrong"] and _REDELIVERED not in report["first_wrong"])
+            ):
+                self.errors.append(str(report))
+
+    @property
+    def slowest(self) -> float:
+        """Seconds of the slowest batch."""
+        return max(float(report["seconds"]) for report in self.reports)
+
+    def total(self, key: str) -> int:
+        """Return the sum of a count over all batches."""
+        return sum(int(report[key]) for report in self.reports)
+
+
+def _run(name: str, *words: str) -> dict[str, Any]:
+    """Run an official client to its end; return its report, also of a failure."""
+    command = [sys.executable, str(PEERS), "client", name, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * _BATCH_TIMEOUT, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    nothing = {"sent": 0, "missing": _BATCH, "duplicates": 0, "wrong": 0, "seconds": 0.0}
+    return json.loads(lines[-1]) if lines else {**nothing, "error": f"no report: {done.stderr[-1000:]}"}
+
+
+@contextmanager
+def _official(fleet: Fleet, topics: dict[str, str]) -> Iterator[list[Official]]:
+    """Run the official clients inside the context; at its end they finish their batches."""
+    clients = [Official(name, fleet.address, topics[name]) for name in _OFFICIAL]
+    for client in clients:
+        client.start()
+    try:
+        yield clients
+    finally:
+        for client in clients:
+            client.stopping.set()
+        for client in clients:
+            client.join(4 * _BATCH_TIMEOUT)
+
+
+@contextmanager
+def _fleet(pair: Cluster, directory: Path, **options: Any) -> Iterator[Fleet]:
+    with Fleet(directory, pair, **options).running() as fleet:
+        yield fleet
+
+
+async def test_drains_fail_no_call_and_lose_no_message(pair: Cluster, tmp_path: Path) -> None:
+    topics = {name: unique(name) for name in _OFFICIAL}
+    for topic in topics.values():
+        await anyio.to_thread.run_sync(pair.topic, topic, _QUEUES)
+    with _fleet(pair, tmp_path) as fleet:
+        load = Load(fleet.address, await create_topic(pair.broker, "drained"))
+        drains, durations = 0, []
+
+        def drain(replica: Gantry) -> None:
+            begin = time.monotonic()
+            status = replica.stop()
+            durations.append(time.monotonic() - begin)
+            replica.check(-1 if status is None else status)
+            replica.start()
+            fleet.wait(REPLICAS)
+
+        def drain_all() -> None:
+            nonlocal drains
+            with _official(fleet, topics) as clients:
+                for _ in range(_ROUNDS):
+                    for replica in fleet.replicas:
+                        time.sleep(5)
+                        drain(replica)
+                        drains += 1
+            for client in clients:
+                figure(
+                    f"{client.client}, {drains} drains: {client.total('sent')} sent, {client.total('missing')} lost, "
+                    f"{client.total('duplicates')} duplicates, {client.total('wrong')} redelivered, "
+                    f"{len(client.errors)} failed batches, the slowest {client.slowest:.1f} s"
+                )
+                assert client.errors == []
+                assert client.reports
+                assert max(int(report["duplicates"]) for report in client.reports) <= _MAX_DUPLICATES
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(load.send, "grpc")
+            await anyio.to_thread.run_sync(drain_all)
+            load.stopped = True
+        lost = await load.lost([("broker-a", pair.broker)], queues=1)
+        figure(
+            f"raw gRPC client, {drains} drains of at most {max(durations):.1f} s: {len(load.acknowledged)} sends, "
+            f"{load.failures.total()} reconnections, {len(lost)} lost"
+        )
+        assert lost == set()
+        assert drains == 3 * _ROUNDS
+
+
+async def test_no_acknowledged_message_is_lost_when_replicas_and_workers_are_killed(
+    pair: Cluster, tmp_path: Path
+) -> None:
+    topic = await create_topic(pair.broker, "killed")
+    with _fleet(pair, tmp_path, workers=2) as fleet:
+        load = Load(fleet.address, topic)
+
+        def kill_all() -> None:
+            for replica in fleet.replicas:
+                time.sleep(3)
+                victim = random.choice(workers(replica))
+                os.kill(victim, signal.SIGKILL)
+                _wait_until_replaced(replica, victim)
+            for replica in fleet.replicas:
+                time.sleep(3)
+                replica.kill()
+                replica.start()
+                fleet.wait(REPLICAS)
+
+        async with anyio.create_task_group() as tasks:
+            for protocol in ("remoting", "grpc", "remoting", "grpc"):
+                tasks.start_soon(load.send, protocol)
+            await anyio.to_thread.run_sync(kill_all)
+            await anyio.sleep(1)
+            load.stopped = True
+        lost = await load.lost([("broker-a", pair.broker)], queues=1)
+        figure(
+            f"3 workers and 3 replicas killed: {len(load.acknowledged)} acknowledged, failed calls "
+            f"{dict(load.failures)}, {len(lost)} lost"
+        )
+        assert len(load.acknowledged) > 100
+        assert lost == set()
+        # At most one call of each client and killed process, and the reconnections until HAProxy has noticed.
+        assert load.failures.total() <= 4 * 6 * 5
+
+
+def _wait_until_replaced(replica: Gantry, victim: int) -> None:
+    deadline = time.monotonic() + 45
+    while victim in (alive := workers(replica)) or len(alive) < 2:
+        if time.monotonic() > deadline:
+            raise Failed(f"worker {victim} was not replaced:\n{replica.tail()}")
+        time.sleep(0.1)
+
+
+async def test_soak_keeps_memory_descriptors_and_tasks_flat(pair: Cluster, tmp_path: Path) -> None:
+    topic = await create_topic(pair.broker, "soak")
+    with _fleet(pair, tmp_path) as fleet:
+        load = Load(fleet.address, topic)
+        samples: list[list[dict[str, float]]] = []
+        async with anyio.create_task_group() as tasks:
+            for protocol in ("remoting", "grpc") * 3:
+                tasks.start_soon(load.send, protocol, 0.02)
+            end = time.monotonic() + _SOAK
+            while time.monotonic() < end:
+                await anyio.sleep(min(5.0, _SOAK / 12))
+                samples.append(await anyio.to_thread.run_sync(lambda: [_usage(port) for port in fleet.metrics]))
+            load.stopped = True
+        lost = await load.lost([("broker-a", pair.broker)], queues=1)
+        assert (lost, load.failures.total()) == (set(), 0)
+        third = len(samples) // 3
+        for number in range(REPLICAS):
+            for name, (share, absolute) in _FLAT.items():
+                values = [sample[number][name] for sample in samples]
+                early, late = max(values[third : 2 * third]), max(values[2 * third :])
+                figure(f"soak of {_SOAK:.0f} s, replica {number}, {name}: {early:,.0f}, at the end {late:,.0f}")
+                assert late <= early * (1 + share) + absolute, (name, values)
+        figure(f"soak: {len(load.acknowledged)} sends, none failed or lost")
+
+
+def _usage(port: int) -> dict[str, float]:
+    with urlopen(f"http://{HOST}:{port}/metrics", timeout=30) as answer:
+        rows = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
+    return {name: float(rows[name]) for name in _FLAT}
+
+
+# Allowed growth from the second third of a soak to the last one: share, and absolute.
+_FLAT = {
+    "process_resident_memory_bytes": (0.02, 2 * 2**20),
+    "process_open_fds": (0.0, 3.0),
+    "gantry_tasks": (0.0, 5.0),
+}
