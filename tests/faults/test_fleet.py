@@ -86,9 +86,12 @@ class Official(threading.Thread):
 def _run(name: str, *words: str) -> dict[str, Any]:
     """Run an official client to its end; return its report, also of a failure."""
     command = [sys.executable, str(PEERS), "client", name, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * _BATCH_TIMEOUT, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     nothing = {"sent": 0, "missing": _BATCH, "duplicates": 0, "wrong": 0, "seconds": 0.0}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=3 * _BATCH_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired as error:
+        return {**nothing, "error": str(error)}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     return json.loads(lines[-1]) if lines else {**nothing, "error": f"no report: {done.stderr[-1000:]}"}
 
 
@@ -105,6 +108,7 @@ def _official(fleet: Fleet, topics: dict[str, str]) -> Iterator[list[Official]]:
             client.stopping.set()
         for client in clients:
             client.join(4 * _BATCH_TIMEOUT)
+        assert not any(client.is_alive() for client in clients)
 
 
 @contextmanager
