@@ -101,6 +101,7 @@ _CONSUME = Needs((_topic(Action.SUB), _group(Action.SUB)))
 _QUERY_QUEUE = Needs((_topic(*_READ),))
 _QUERY_GROUP = Needs((_group(*_READ),))
 _CLUSTER = Needs((Need(ResourceKind.CLUSTER, None, (Action.GET, Action.LIST)),))
+_USERS = Needs((Need(ResourceKind.CLUSTER, None, (Action.UPDATE,)),))
 _DELETE_TOPIC = Needs((_topic(Action.DELETE),))
 _ANY_USER = Needs()
 
@@ -145,6 +146,7 @@ NEEDS: Mapping[int, Needs] = {
     _C.GET_CONSUMER_CONNECTION_LIST: _QUERY_GROUP,
     # Routes and look-ups.
     _C.GET_ROUTEINFO_BY_TOPIC: Needs((_topic(Action.PUB, Action.SUB, Action.GET),)),
+    _C.GET_BROKER_CLUSTER_INFO: _CLUSTER,
     _C.QUERY_MESSAGE: _QUERY_QUEUE,
     _C.VIEW_MESSAGE_BY_ID: _QUERY_QUEUE,
     # Tools.
@@ -161,6 +163,17 @@ NEEDS: Mapping[int, Needs] = {
     # For thread stacks `proxy.auth.resources` demands more.
     _C.GET_CONSUMER_RUNNING_INFO: Needs((_group(Action.GET),)),
     _C.CONSUME_MESSAGE_DIRECTLY: Needs((_group(Action.UPDATE),)),
+    # Users and ACLs. The responses about users have passwords, so that reading them needs the permission to change.
+    _C.AUTH_CREATE_USER: _USERS,
+    _C.AUTH_UPDATE_USER: _USERS,
+    _C.AUTH_DELETE_USER: _USERS,
+    _C.AUTH_GET_USER: _USERS,
+    _C.AUTH_LIST_USER: _USERS,
+    _C.AUTH_CREATE_ACL: _USERS,
+    _C.AUTH_UPDATE_ACL: _USERS,
+    _C.AUTH_DELETE_ACL: _USERS,
+    _C.AUTH_GET_ACL: _CLUSTER,
+    _C.AUTH_LIST_ACL: _CLUSTER,
     # From brokers, or by Gantry itself.
     _C.CHECK_TRANSACTION_STATE: _ANY_USER,
     _C.NOTIFY_CONSUMER_IDS_CHANGED: _ANY_USER,

@@ -89,6 +89,12 @@ def _fields(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
+def _auth(code: RequestCode, action: Action, *required: str) -> RequestSpec:
+    """Return the row of a request about users or ACLs. Creating a user that exists is an error."""
+    repeatable = code != RequestCode.AUTH_CREATE_USER
+    return RequestSpec(code, action, frozenset(required), topic=None, repeatable=repeatable, tool=True, rip55=False)
+
+
 _C = RequestCode
 _PULL = "consumerGroup topic queueId queueOffset maxMsgNums sysFlag commitOffset suspendTimeoutMillis subVersion"
 _SEND_MESSAGE = RequestSpec(
@@ -295,6 +301,7 @@ _ROWS = (
     RequestSpec(_C.QUERY_ASSIGNMENT, Action.SUB, topic=None, replica=ReplicaChoice.ANY, repeatable=True, rip55=False),
     # Routes.
     RequestSpec(_C.GET_ROUTEINFO_BY_TOPIC, Action.GET, _fields("topic"), repeatable=True),
+    RequestSpec(_C.GET_BROKER_CLUSTER_INFO, Action.GET, topic=None, repeatable=True, tool=True, rip55=False),
     # Message look-ups.
     RequestSpec(
         _C.QUERY_MESSAGE,
@@ -363,6 +370,18 @@ _ROWS = (
         tool=True,
         rip55=False,
     ),
+    # Users and ACLs that the brokers keep (ACL 2.0).
+    _auth(_C.AUTH_CREATE_USER, Action.CREATE, "username"),
+    _auth(_C.AUTH_UPDATE_USER, Action.UPDATE, "username"),
+    _auth(_C.AUTH_DELETE_USER, Action.DELETE, "username"),
+    # The responses have passwords, with which everything can be changed.
+    _auth(_C.AUTH_GET_USER, Action.UPDATE, "username"),
+    _auth(_C.AUTH_LIST_USER, Action.UPDATE),
+    _auth(_C.AUTH_CREATE_ACL, Action.CREATE, "subject"),
+    _auth(_C.AUTH_UPDATE_ACL, Action.UPDATE, "subject"),
+    _auth(_C.AUTH_DELETE_ACL, Action.DELETE, "subject"),
+    _auth(_C.AUTH_GET_ACL, Action.GET, "subject"),
+    _auth(_C.AUTH_LIST_ACL, Action.GET),
     # Requests from brokers to clients; tools send some of them too.
     RequestSpec(
         _C.CHECK_TRANSACTION_STATE,
@@ -417,7 +436,6 @@ _ROWS = (
 )
 
 _INTERNAL_ROWS = (
-    # To brokers.
     RequestSpec(_C.GET_TOPIC_CONFIG, Action.GET, replica=ReplicaChoice.ANY, repeatable=True, rip55=False),
     RequestSpec(
         _C.GET_SUBSCRIPTIONGROUP_CONFIG,
@@ -432,11 +450,6 @@ _INTERNAL_ROWS = (
     RequestSpec(_C.QUERY_TOPIC_CONSUME_BY_WHO, Action.GET, repeatable=True, rip55=False),
     RequestSpec(_C.QUERY_TOPICS_BY_CONSUMER, Action.GET, topic=None, group="group", repeatable=True, rip55=False),
     RequestSpec(_C.QUERY_CONSUME_TIME_SPAN, Action.GET, group="group", repeatable=True, rip55=False),
-    # The responses have passwords, with which everything can be changed.
-    RequestSpec(_C.AUTH_LIST_USER, Action.UPDATE, topic=None, repeatable=True, rip55=False),
-    RequestSpec(_C.AUTH_LIST_ACL, Action.GET, topic=None, repeatable=True, rip55=False),
-    # To name servers.
-    RequestSpec(_C.GET_BROKER_CLUSTER_INFO, Action.GET, topic=None, repeatable=True, rip55=False),
 )
 
 # Rows of the requests that are served.

@@ -1,7 +1,7 @@
 """The backend protocol: access of the core to brokers, for requests and for group membership."""
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Protocol
 
 from proxy.core.channel import Channel
@@ -25,6 +25,9 @@ class Backend(Protocol):
 
     async def brokers(self) -> Collection[str]:
         """Return the names of all brokers. Raises ServiceUnavailable."""
+
+    async def clusters(self) -> Mapping[str, str]:
+        """Return the cluster of each broker, by the broker's name. Raises ServiceUnavailable."""
 
     async def forget_topic(self, topic: str) -> None:
         """Remove the routes of a topic that was deleted from its brokers. Raises ServiceUnavailable."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import anyio
 
@@ -107,6 +107,10 @@ class EmbeddedBackend:
     async def brokers(self) -> Collection[str]:
         """Return the broker's name."""
         return (self.name,)
+
+    async def clusters(self) -> Mapping[str, str]:
+        """Return the broker's cluster."""
+        return {self.name: self.broker.settings.cluster}
 
     async def forget_topic(self, topic: str) -> None:
         """Do nothing: routes are derived from the topics."""

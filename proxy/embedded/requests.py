@@ -9,12 +9,14 @@ from dataclasses import replace
 
 from proxy.embedded.broker.codes import ToolCode
 from remoting.codes import RequestCode
-from remoting.requests import INTERNAL_REQUESTS, REQUESTS, Action, RequestSpec
+from remoting.requests import INTERNAL_REQUESTS, REQUESTS, Action, RequestSpec, request_spec
 
 # Requests by which another replica finds brokers and queries topics and groups for its clients. The other internal
 # requests of a replica are those of its admin API.
-_OF_REPLICAS = frozenset(
-    (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
+_OF_REPLICAS = (
+    RequestCode.GET_BROKER_CLUSTER_INFO,
+    RequestCode.GET_TOPIC_CONFIG,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
 )
 _ACTIONS = {
     ToolCode.UPDATE_AND_CREATE_TOPIC_LIST: Action.CREATE,
@@ -25,14 +27,6 @@ _ACTIONS = {
     ToolCode.CLEAN_UNUSED_TOPIC: Action.UPDATE,
     ToolCode.SET_MESSAGE_REQUEST_MODE: Action.UPDATE,
     ToolCode.DELETE_KV_CONFIG: Action.DELETE,
-    ToolCode.AUTH_CREATE_USER: Action.CREATE,
-    ToolCode.AUTH_UPDATE_USER: Action.UPDATE,
-    ToolCode.AUTH_DELETE_USER: Action.DELETE,
-    # Like AUTH_LIST_USER, because of the password in its response.
-    ToolCode.AUTH_GET_USER: Action.UPDATE,
-    ToolCode.AUTH_CREATE_ACL: Action.CREATE,
-    ToolCode.AUTH_UPDATE_ACL: Action.UPDATE,
-    ToolCode.AUTH_DELETE_ACL: Action.DELETE,
 }
 # Ext fields with a topic and a group.
 _NAMES: dict[ToolCode, tuple[str | None, str | None]] = {
@@ -51,6 +45,7 @@ def _tool_row(code: ToolCode) -> RequestSpec:
 # Rows of the served requests. A code of both tables has the proxy's row.
 BROKER_REQUESTS: Mapping[int, RequestSpec] = {
     **{int(code): _tool_row(code) for code in ToolCode},
-    **{code: replace(row, tool=code not in _OF_REPLICAS) for code, row in INTERNAL_REQUESTS.items()},
+    **{code: replace(row, tool=True) for code, row in INTERNAL_REQUESTS.items()},
     **REQUESTS,
+    **{int(code): replace(request_spec(code), tool=False) for code in _OF_REPLICAS},
 }

@@ -33,6 +33,7 @@ from tests.cluster.client import (
     v2,
     wait_until,
 )
+from tests.cluster.coverage import covers
 from tests.cluster.grpc.consumer import Consumer, codes
 from tests.cluster.grpc.replica import RENEWAL, Product
 from tests.cluster.reports import figure
@@ -76,6 +77,14 @@ def judging(secured: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """A replica that authenticates clients itself, by the brokers' users."""
     config = _IDENTITY + "[auth]\nbrokers = true\n"
     with Gantry(tmp_path_factory.mktemp("judging"), secured.namesrv, config) as gantry:
+        yield gantry
+
+
+@pytest.fixture(scope="module")
+def managing(secured: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
+    """A replica through which tools may change users."""
+    config = 'tools = "all"\n' + _IDENTITY + "[auth]\nbrokers = true\n"
+    with Gantry(tmp_path_factory.mktemp("managing"), secured.namesrv, config) as gantry:
         yield gantry
 
 
@@ -355,6 +364,63 @@ def _authorization(user: Credentials) -> tuple[tuple[str, str], ...]:
     return (("x-mq-date-time", date), ("authorization", text))
 
 
+# Users and ACLs through the access point.
+
+
+@covers(RequestCode.GET_BROKER_CLUSTER_INFO, *(code for code in RequestCode if code.name.startswith("AUTH_")))
+@pytest.mark.timeout(420, func_only=True)
+async def test_mqadmin_manages_users_and_acls_through_the_port(secured: Cluster, managing: Gantry) -> None:
+    """Each command of mqadmin 5.4, which finds the brokers by the list of the access point."""
+    carol, topic = unique("carol"), unique("orders")
+    cluster = ("-n", managing.address, "-c", "DefaultCluster")
+    policy = ("-s", f"User:{carol}", "-r", f"Topic:{topic}", "-d", "Allow")
+
+    async def mqadmin(command: str, *words: str) -> str:
+        return await anyio.to_thread.run_sync(secured.admin, command, *cluster, *words)
+
+    assert "success" in await mqadmin("createUser", "-u", carol, "-p", "carol-secret-1")
+    assert "success" in await mqadmin("createAcl", *policy, "-a", "Pub")
+    for name in ("broker", "broker-b"):
+        async with _broker(secured, name) as broker:
+            user = json(await broker.get(RequestCode.AUTH_GET_USER, {"username": carol}))
+            assert (user["password"], user["userType"]) == ("carol-secret-1", "Normal"), name
+            acl = json(await broker.get(RequestCode.AUTH_GET_ACL, {"subject": f"User:{carol}"}))
+            [entry] = acl["policies"][0]["entries"]
+            assert (entry["resource"], entry["actions"]) == (f"Topic:{topic}", ["Pub"]), name
+    async with anyio.create_task_group() as tasks:
+        printed: dict[str, str] = {}
+
+        async def note(command: str, *words: str) -> None:
+            printed[command] = await mqadmin(command, *words)
+
+        tasks.start_soon(note, "getUser", "-u", carol)
+        tasks.start_soon(note, "listUser", "-f", carol)
+        tasks.start_soon(note, "getAcl", "-s", f"User:{carol}")
+        tasks.start_soon(note, "listAcl", "-s", carol)
+    for command, output in printed.items():
+        assert carol in output, (command, output)
+        assert command.endswith("User") or f"Topic:{topic}" in output, (command, output)
+    assert "success" in await mqadmin("updateUser", "-u", carol, "-s", "disable")
+    assert "success" in await mqadmin("updateAcl", *policy, "-a", "Pub,Sub")
+    async with _broker(secured, "broker-b") as broker:
+        user = json(await broker.get(RequestCode.AUTH_GET_USER, {"username": carol}))
+        assert user["userStatus"] == "disable"
+        acl = json(await broker.get(RequestCode.AUTH_GET_ACL, {"subject": f"User:{carol}"}))
+        assert sorted(acl["policies"][0]["entries"][0]["actions"]) == ["Pub", "Sub"]
+    assert "success" in await mqadmin("deleteAcl", "-s", f"User:{carol}", "-r", f"Topic:{topic}")
+    assert "success" in await mqadmin("deleteUser", "-u", carol)
+    async with _broker(secured, "broker-b") as broker:
+        assert not (await broker.get(RequestCode.AUTH_GET_USER, {"username": carol})).body
+
+
+async def test_users_are_managed_by_super_users_only(managing: Gantry) -> None:
+    for user in (None, ALICE, BOB):
+        async with _client(managing, user) as client:
+            for code in (RequestCode.AUTH_LIST_USER, RequestCode.AUTH_LIST_ACL, RequestCode.AUTH_DELETE_USER):
+                reply = await client.ask(code, {"username": "alice"})
+                assert reply.code == ResponseCode.NO_PERMISSION, described(reply)
+
+
 # The embedded broker.
 
 
@@ -371,7 +437,7 @@ async def test_mqadmin_manages_the_users_of_the_embedded_broker(tmp_path: Path) 
         brokers = true
     """
     with Gantry(tmp_path, "", config) as gantry:
-        adopt = ("adopt", str(port), "--pid", str(gantry.pid), "--admin", ADMIN.access_key, ADMIN.secret_key)
+        adopt = ("adopt", str(gantry.port), "--pid", str(gantry.pid), "--admin", ADMIN.access_key, ADMIN.secret_key)
         kit = tmp_path / "kit"
         await anyio.run_process([sys.executable, str(PEERS), *adopt, "--dir", str(kit)])
         embedded = Cluster(kit).adopt()

@@ -2,7 +2,7 @@
 
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from remoting.requests import REQUESTS
-from tests.cluster import test_groups, test_pop, test_pull, test_send, test_tools, test_transactions
+from tests.cluster import test_acl, test_groups, test_pop, test_pull, test_send, test_tools, test_transactions
 from tests.cluster.coverage import SCENARIOS
 from tests.cluster.grpc import (
     test_ack_service,
@@ -14,7 +14,16 @@ from tests.cluster.grpc import (
     test_renewal,
 )
 
-_REMOTING_MODULES = (test_groups, test_lite_topics, test_pop, test_pull, test_send, test_tools, test_transactions)
+_REMOTING_MODULES = (
+    test_acl,
+    test_groups,
+    test_lite_topics,
+    test_pop,
+    test_pull,
+    test_send,
+    test_tools,
+    test_transactions,
+)
 _GRPC_MODULES = (
     test_ack_service,
     test_another_replica,

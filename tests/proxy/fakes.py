@@ -145,6 +145,9 @@ class FakeBackend:
     def oneway(self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Any) -> None:
         self.sent.append(Sent(broker, command.code, dict(command.fields), command.body, None))
 
+    async def clusters(self) -> Mapping[str, str]:
+        return dict.fromkeys(self.names, "DefaultCluster")
+
     async def forget_topic(self, topic: str) -> None:
         self.warm.pop(topic, None)
 

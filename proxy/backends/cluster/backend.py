@@ -146,6 +146,10 @@ class ClusterBackend:
             await self.refresh_brokers()
         return self._table.keys()
 
+    async def clusters(self) -> Mapping[str, str]:
+        await self.brokers()
+        return {name: replicas.cluster for name, replicas in self._table.items()}
+
     async def forget_topic(self, topic: str) -> None:
         await self._name_servers.delete_topic(topic)
         self._routes.remove(topic)

@@ -4,12 +4,13 @@
 """
 
 from proxy.core import membership
-from proxy.core.handlers import groups, locks, lookups, pop, route, tools
+from proxy.core.handlers import groups, locks, lookups, pop, route, tools, users
 from proxy.core.messaging import Handling
 from remoting.codes import RequestCode
 
 HANDLERS: dict[int, Handling] = {
     RequestCode.GET_ROUTEINFO_BY_TOPIC: route.route,
+    RequestCode.GET_BROKER_CLUSTER_INFO: route.clusters,
     RequestCode.HEART_BEAT: membership.heartbeat,
     RequestCode.UNREGISTER_CLIENT: membership.unregister,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: groups.consumer_list,
@@ -24,4 +25,6 @@ HANDLERS: dict[int, Handling] = {
     RequestCode.GET_CONSUMER_RUNNING_INFO: tools.query_client,
     RequestCode.CONSUME_MESSAGE_DIRECTLY: tools.query_client,
     RequestCode.DELETE_TOPIC_IN_NAMESRV: tools.forget_topic,
+    **dict.fromkeys(users.READS, users.ask_one),
+    **dict.fromkeys(users.WRITES, users.ask_all),
 }

@@ -44,7 +44,7 @@ class Traits:
 # The first match wins. A broker knows no routes, a name server no broker internals.
 _KINDS: tuple[tuple[str, Callable[[Traits], bool]], ...] = (
     ("Gantry", lambda traits: traits.ours and traits.grpc),
-    (_SOCKET, lambda traits: traits.ours and traits.lists_brokers),
+    (_SOCKET, lambda traits: traits.ours and traits.is_broker),
     ("Gantry", lambda traits: traits.ours),
     ("an official proxy", lambda traits: traits.grpc),
     (BROKER, lambda traits: traits.is_broker),

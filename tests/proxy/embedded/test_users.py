@@ -4,7 +4,6 @@ import orjson
 import pytest
 
 from proxy.core.principal import Method, Principal
-from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.requests import BROKER_REQUESTS
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -12,8 +11,6 @@ from remoting.requests import Action
 from tests.proxy.embedded.broker_harness import BrokerHarness
 
 pytestmark = pytest.mark.anyio
-
-_T = ToolCode
 
 
 @pytest.fixture
@@ -24,7 +21,7 @@ async def broker() -> BrokerHarness:
 
 
 def _put_user(
-    broker: BrokerHarness, name: str, code: ToolCode = _T.AUTH_CREATE_USER, by: str = "", **data: str
+    broker: BrokerHarness, name: str, code: RequestCode = RequestCode.AUTH_CREATE_USER, by: str = "", **data: str
 ) -> RemotingCommand:
     fields = {"username": name, **({"AccessKey": by} if by else {})}
     return broker.ask(code, fields, orjson.dumps(data))
@@ -36,7 +33,11 @@ def _users(broker: BrokerHarness, **fields: str) -> dict[str, Any]:
 
 
 def _grant(
-    broker: BrokerHarness, user: str, *entries: tuple[str, list[str]], code: ToolCode = _T.AUTH_CREATE_ACL, **more: Any
+    broker: BrokerHarness,
+    user: str,
+    *entries: tuple[str, list[str]],
+    code: RequestCode = RequestCode.AUTH_CREATE_ACL,
+    **more: Any,
 ) -> Any:
     items = [{"resource": resource, "actions": actions, "decision": "Allow", **more} for resource, actions in entries]
     body = {"subject": f"User:{user}", "policies": [{"policyType": "Custom", "entries": items}]}
@@ -44,7 +45,7 @@ def _grant(
 
 
 def _entries(broker: BrokerHarness, user: str) -> dict[str, list[str]]:
-    body = broker.get(_T.AUTH_GET_ACL, {"subject": f"User:{user}"}).body
+    body = broker.get(RequestCode.AUTH_GET_ACL, {"subject": f"User:{user}"}).body
     policies = orjson.loads(body)["policies"] if body else []
     return {entry["resource"]: entry["actions"] for policy in policies for entry in policy["entries"]}
 
@@ -53,16 +54,16 @@ async def test_users_are_created_changed_and_deleted(broker: BrokerHarness) -> N
     assert _put_user(broker, "alice", password="one").code == ResponseCode.SUCCESS
     assert _put_user(broker, "alice", password="two").remark == "The user is existed"
     alice = {"username": "alice", "password": "one", "userType": "Normal", "userStatus": "enable"}
-    assert orjson.loads(broker.get(_T.AUTH_GET_USER, {"username": "alice"}).body) == alice
-    _put_user(broker, "alice", _T.AUTH_UPDATE_USER, userStatus="disable")
+    assert orjson.loads(broker.get(RequestCode.AUTH_GET_USER, {"username": "alice"}).body) == alice
+    _put_user(broker, "alice", RequestCode.AUTH_UPDATE_USER, userStatus="disable")
     assert _users(broker)["alice"] == {**alice, "userStatus": "disable"}
-    _put_user(broker, "alice", _T.AUTH_UPDATE_USER, password="three", userStatus="enable")
+    _put_user(broker, "alice", RequestCode.AUTH_UPDATE_USER, password="three", userStatus="enable")
     assert _users(broker, filter="li") == {"alice": {**alice, "password": "three"}}
     assert _grant(broker, "alice", ("Topic:t", ["Pub"])).code == ResponseCode.SUCCESS
     for _ in range(2):
-        broker.get(_T.AUTH_DELETE_USER, {"username": "alice"})
+        broker.get(RequestCode.AUTH_DELETE_USER, {"username": "alice"})
     assert _users(broker).keys() == {"admin"}
-    assert broker.get(_T.AUTH_GET_USER, {"username": "alice"}).body == b""
+    assert broker.get(RequestCode.AUTH_GET_USER, {"username": "alice"}).body == b""
     assert broker.get(RequestCode.AUTH_LIST_ACL).body == b""
 
 
@@ -79,17 +80,17 @@ async def test_users_and_acls_survive_a_restart(broker: BrokerHarness) -> None:
 async def test_acl_entries_are_added_replaced_and_deleted(broker: BrokerHarness) -> None:
     _put_user(broker, "alice", password="one")
     _grant(broker, "alice", ("topic:orders", ["Pub"]), ("Group:*", ["Sub"]))
-    _grant(broker, "alice", ("Topic:orders", ["sub", "GET"]), code=_T.AUTH_UPDATE_ACL)
+    _grant(broker, "alice", ("Topic:orders", ["sub", "GET"]), code=RequestCode.AUTH_UPDATE_ACL)
     assert _entries(broker, "alice") == {"Topic:orders": ["Sub", "Get"], "Group:*": ["Sub"]}
     listed = orjson.loads(
         broker.get(RequestCode.AUTH_LIST_ACL, {"subjectFilter": "lic", "resourceFilter": "Group"}).body
     )
     assert [entry["resource"] for item in listed for entry in item["policies"][0]["entries"]] == ["Group:*"]
-    broker.get(_T.AUTH_DELETE_ACL, {"subject": "User:alice", "resource": "Group:*"})
+    broker.get(RequestCode.AUTH_DELETE_ACL, {"subject": "User:alice", "resource": "Group:*"})
     assert _entries(broker, "alice") == {"Topic:orders": ["Sub", "Get"]}
-    broker.get(_T.AUTH_DELETE_ACL, {"subject": "User:alice"})
+    broker.get(RequestCode.AUTH_DELETE_ACL, {"subject": "User:alice"})
     assert _entries(broker, "alice") == {}
-    assert broker.ask(_T.AUTH_DELETE_ACL, {"subject": "User:alice"}).remark == "The acl is not exist."
+    assert broker.ask(RequestCode.AUTH_DELETE_ACL, {"subject": "User:alice"}).remark == "The acl is not exist."
 
 
 @pytest.mark.parametrize(
@@ -110,12 +111,12 @@ async def test_invalid_acl_entry_is_refused(broker: BrokerHarness, entry: Any, m
 
 
 async def test_unknown_users_and_subjects_are_refused(broker: BrokerHarness) -> None:
-    assert _put_user(broker, "bob", _T.AUTH_UPDATE_USER, password="x").remark == "The user is not exist"
+    assert _put_user(broker, "bob", RequestCode.AUTH_UPDATE_USER, password="x").remark == "The user is not exist"
     assert _put_user(broker, " ", password="x").remark == "The username is blank"
     assert _put_user(broker, "bob", password=" ").remark == "password can not be blank"
     assert _put_user(broker, "b" * 129, password="x").code == ResponseCode.INVALID_PARAMETER
     assert _grant(broker, "bob", ("Topic:t", ["Pub"])).remark == "The subject is not exist."
-    for code in (_T.AUTH_GET_ACL, _T.AUTH_DELETE_ACL):
+    for code in (RequestCode.AUTH_GET_ACL, RequestCode.AUTH_DELETE_ACL):
         assert broker.ask(code, {"subject": "User:bob"}).remark == "The subject is not exist."
         assert broker.ask(code, {"subject": "Robot:bob"}).code == ResponseCode.NO_PERMISSION
 
@@ -124,10 +125,10 @@ async def test_super_users_are_changed_by_super_users_only(broker: BrokerHarness
     _put_user(broker, "alice", password="one", by="admin")
     for change in (
         _put_user(broker, "root", password="x", userType="Super", by="alice"),
-        _put_user(broker, "alice", _T.AUTH_UPDATE_USER, userType="Super", by="alice"),
-        _put_user(broker, "admin", _T.AUTH_UPDATE_USER, password="x", by="alice"),
-        _put_user(broker, "admin", _T.AUTH_UPDATE_USER, password="x", by="unknown"),
-        broker.ask(_T.AUTH_DELETE_USER, {"username": "admin", "AccessKey": "alice"}),
+        _put_user(broker, "alice", RequestCode.AUTH_UPDATE_USER, userType="Super", by="alice"),
+        _put_user(broker, "admin", RequestCode.AUTH_UPDATE_USER, password="x", by="alice"),
+        _put_user(broker, "admin", RequestCode.AUTH_UPDATE_USER, password="x", by="unknown"),
+        broker.ask(RequestCode.AUTH_DELETE_USER, {"username": "admin", "AccessKey": "alice"}),
     ):
         assert change.code != ResponseCode.SUCCESS
         assert "super user" in (change.remark or "")
@@ -139,8 +140,8 @@ async def test_super_users_are_changed_by_super_users_only(broker: BrokerHarness
     assert _put_user(broker, "root", password="x", userType="Super", by="admin").code == ResponseCode.SUCCESS
 
 
-@pytest.mark.parametrize("code", [code for code in (*ToolCode, *RequestCode) if code.name.startswith("AUTH_")])
+@pytest.mark.parametrize("code", [code for code in RequestCode if code.name.startswith("AUTH_")])
 def test_tools_that_may_only_read_get_no_passwords(code: int) -> None:
     row = BROKER_REQUESTS[code]
     assert row.tool
-    assert (row.action is Action.GET) == (code in (_T.AUTH_GET_ACL, RequestCode.AUTH_LIST_ACL))
+    assert (row.action is Action.GET) == (code in (RequestCode.AUTH_GET_ACL, RequestCode.AUTH_LIST_ACL))
