@@ -20,6 +20,7 @@ from proxy.operations import (
     topics,
     traces,
     traffic_history,
+    users,
 )
 from proxy.operations.operation import Operation
 
@@ -41,6 +42,7 @@ _MODULES = (
     topics,
     traces,
     traffic_history,
+    users,
 )
 OPERATIONS: list[Operation[Any, Any, Any]] = [
     value

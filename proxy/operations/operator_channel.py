@@ -72,10 +72,15 @@ async def ask(
 
 
 async def handle(
-    core: Messaging, handling: Handling, code: int, fields: dict[str, str], timeout: float = TIMEOUT
+    core: Messaging,
+    handling: Handling,
+    code: int,
+    fields: dict[str, str],
+    timeout: float = TIMEOUT,
+    body: bytes = b"",
 ) -> RemotingCommand:
     """Return a handler's reply to a request of the operator. Raises RemotingError, TimeoutError."""
-    context = Context(Operator(), commands.request(code, fields), REQUESTS[code], time.monotonic())
+    context = Context(Operator(), commands.request(code, fields, body), REQUESTS[code], time.monotonic())
     handled = handling(core, context)
     assert handled is not None
     async with asyncio.timeout(timeout):

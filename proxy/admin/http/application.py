@@ -21,6 +21,7 @@ from proxy.admin.http.routes import (
     replica,
     session,
     traffic,
+    users,
 )
 from proxy.admin.http.routes.common import INVALID_REQUEST
 from proxy.admin.live import routes as live
@@ -43,6 +44,7 @@ ROUTERS = (
     messages.router,
     messages.trace_router,
     traffic.router,
+    users.router,
     metrics.router,
     live.router,
     peers.router,

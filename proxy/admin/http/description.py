@@ -24,6 +24,7 @@ TAGS = {
     "groups": "Producer and consumer groups: members, skew, lag, owners, dead letters.",
     "cluster": "Behind the replica: topics, brokers, name servers.",
     "messages": "Stored messages. Bodies, keys and properties need the permission of `admin.contents`.",
+    "users": "Users, their policies, and decisions.",
     "traffic": "Requests and protocol errors.",
     "metrics": "For Prometheus, and in the form of Envoy's statistics.",
     "operations": "Writes.",

@@ -42,6 +42,9 @@ _STREAMS = frozenset(("/v1/tap",))
 _MAX_AUDITED = 4 * 1024
 _MAX_BRACKETS = 64
 _ANY = "*"
+# Fields of bodies whose values are secrets.
+_SECRETS = frozenset(("secret", "password"))
+_MASK = "********"
 
 
 class Guard:
@@ -281,6 +284,12 @@ def _audited(body: bytes) -> object:
     if len(body) > _MAX_AUDITED or body.count(b"[") + body.count(b"{") > _MAX_BRACKETS:
         return f"{len(body)} bytes"
     try:
-        return orjson.loads(body)
+        return _without_secrets(orjson.loads(body))
     except orjson.JSONDecodeError:
         return f"{len(body)} bytes, not JSON"
+
+
+def _without_secrets(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _MASK if name in _SECRETS else _without_secrets(item) for name, item in value.items()}
+    return [_without_secrets(item) for item in value] if isinstance(value, list) else value

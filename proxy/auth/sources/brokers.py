@@ -16,7 +16,7 @@ from remoting import command as commands
 from remoting.acl import AclInfo, Decision, PolicyEntry, PolicyType, UserInfo, UserStatus, UserType
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
-from remoting.requests import INTERNAL_REQUESTS
+from remoting.requests import REQUESTS
 from remoting.signature import SecretKey
 
 _log = logging.getLogger("gantry.auth")
@@ -105,7 +105,7 @@ class BrokerSource:
         raise failure
 
     async def _ask(self, backend: Backend, broker: str, code: RequestCode) -> bytes:
-        reply = await backend.request(broker, INTERNAL_REQUESTS[code], commands.request(code), _TIMEOUT, None)
+        reply = await backend.request(broker, REQUESTS[code], commands.request(code), _TIMEOUT, None)
         if reply.code != ResponseCode.SUCCESS:
             raise RemotingError(f"the broker {broker} answered {code.name} with {reply.code}: {reply.remark}")
         return reply.body

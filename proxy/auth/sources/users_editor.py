@@ -36,6 +36,11 @@ class UsersEditor:
         """The validated content."""
         return read(str(self._path), tomlkit.dumps(self._document))
 
+    def has(self, subject: str) -> bool:
+        """Return whether there is a user or group."""
+        key = "groups" if subject.startswith(GROUP_PREFIX) else "users"
+        return subject.removeprefix(GROUP_PREFIX) in self._owners(key)
+
     def create_user(self, name: str, role: Role, groups: Iterable[str], secret: str | None) -> str:
         """Add a user and return the secret key, which is generated if None is given."""
         users = self._owners("users")

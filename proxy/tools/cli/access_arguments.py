@@ -1,30 +1,28 @@
 """Arguments of `gantry users` and `gantry acl`."""
 
 import argparse
-import os
 from collections.abc import Callable
 from pathlib import Path
 
-_FILE_VARIABLE = "GANTRY_AUTH__USERS"
+FILE_VARIABLE = "GANTRY_AUTH__USERS"
 
-USERS = (
-    "List, create, delete, enable and disable users of the users file (auth.users). A running Gantry reads a changed "
-    "file again. Without ACTION: list."
+_STORE = (
+    f"They are those of a users file (--file, or ${FILE_VARIABLE}), or else of the brokers behind --endpoint, embedded "
+    "or real, where --access-key must be a super user. Without ACTION: list."
 )
-ACL = "List, grant, revoke and explain permissions of the users file (auth.users). Without ACTION: list."
+USERS = f"List, create, change and delete users. {_STORE}"
+ACL = f"List, grant, revoke and explain permissions. {_STORE}"
 _SUBJECT = "user, or @ and the name of a group"
 
 
 def file_option(command: argparse.ArgumentParser, *, suppress: bool = False) -> None:
     """Add the option that names the users file."""
-    file = os.environ.get(_FILE_VARIABLE)
-    default = None if file is None else Path(file)
     command.add_argument(
         "--file",
         type=Path,
-        default=argparse.SUPPRESS if suppress else default,
+        default=argparse.SUPPRESS if suppress else None,
         metavar="FILE",
-        help=f"users file (default: ${_FILE_VARIABLE})",
+        help=f"users file (auth.users; default: ${FILE_VARIABLE}, unless --endpoint or --profile is given)",
     )
 
 
@@ -46,14 +44,29 @@ def _create_user(command: argparse.ArgumentParser) -> None:
         "--role",
         choices=("normal", "operator", "super"),
         default="normal",
-        help="operator may read everything about the cluster, super may do everything (default: normal)",
+        help="operator may read everything about the cluster (users files only), super may do everything "
+        "(default: normal)",
     )
     command.add_argument(
-        "--group", action="append", default=[], metavar="NAME", help="group of the user; may be repeated"
+        "--group",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="group of the user (users files only); may be repeated",
     )
     command.add_argument(
         "--secret-file", type=Path, metavar="FILE", help="file with the secret key (default: generate and print one)"
     )
+
+
+def _update_user(command: argparse.ArgumentParser) -> None:
+    _user(command)
+    command.add_argument("--role", choices=("normal", "operator", "super"), help="new role")
+    command.add_argument(
+        "--group", action="append", metavar="NAME", help="groups of the user, instead of the present ones; '' for none"
+    )
+    command.add_argument("--secret-file", type=Path, metavar="FILE", help="file with the new secret key")
+    command.add_argument("--enabled", action=argparse.BooleanOptionalAction, help="accept the user's requests, or not")
 
 
 def _subject(command: argparse.ArgumentParser) -> None:
@@ -97,6 +110,12 @@ USER_ACTIONS: Actions = (
         "create a user or a group",
         "Create a user, and print its secret key; or a group. Example: gantry users create alice --file users.toml",
         _create_user,
+    ),
+    (
+        "update",
+        "change a user",
+        "Change a user. Example: gantry users update alice --role super --endpoint gantry:8080 --access-key admin",
+        _update_user,
     ),
     ("delete", "delete a user or a group", "Delete a user or a group with its policies.", _name),
     ("disable", "disable a user", "Reject a user's requests.", _user),

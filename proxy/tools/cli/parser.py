@@ -79,8 +79,7 @@ def add_commands(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None
     for name, summary, description, fill in _COMMANDS:
         command = commands.add_parser(name, help=summary, description=description)
         fill(command)
-        if name not in _WITHOUT_CONNECTION:
-            _add_common(command)
+        _add_common(command)
     for name, summary, description, content in admin_arguments.COMMANDS:
         command = commands.add_parser(name, help=summary, description=description)
         add_common = admin_arguments.add_output if name in admin_arguments.LOCAL else admin_arguments.add_common
@@ -368,24 +367,19 @@ def _groups(command: argparse.ArgumentParser) -> None:
 
 
 def _users(command: argparse.ArgumentParser) -> None:
-    _add_actions(command, access_arguments.USER_ACTIONS, _add_file)
-    _add_file(command)
+    _add_actions(command, access_arguments.USER_ACTIONS, _add_store)
+    access_arguments.file_option(command)
 
 
 def _acl(command: argparse.ArgumentParser) -> None:
-    _add_actions(command, access_arguments.ACL_ACTIONS, _add_file)
-    _add_file(command)
+    _add_actions(command, access_arguments.ACL_ACTIONS, _add_store)
+    access_arguments.file_option(command)
 
 
-def _add_file(command: argparse.ArgumentParser, default: object = None) -> None:
-    """Add the options of commands that change the users file."""
-    access_arguments.file_option(command, suppress=default is not None)
-    command.add_argument(
-        "--json",
-        action="store_true",
-        default=False if default is None else default,
-        help="print one JSON object per line",
-    )
+def _add_store(command: argparse.ArgumentParser, default: object = None) -> None:
+    """Add the options of commands about users, which are in a file or at a server."""
+    access_arguments.file_option(command, suppress=True)
+    _add_common(command, default)
 
 
 def _add_actions(
@@ -442,11 +436,9 @@ _COMMANDS: tuple[tuple[str, str, str, Callable[[argparse.ArgumentParser], None]]
     ("tail", "print messages of a topic without consuming them", _TAIL, _tail),
     ("topics", "list, show, create, change and delete topics", _TOPICS, _topics),
     ("groups", "list, show, create, change and delete consumer groups, and reset their offsets", _GROUPS, _groups),
-    ("users", "list, create, delete, enable and disable users", access_arguments.USERS, _users),
+    ("users", "list, create, change and delete users", access_arguments.USERS, _users),
     ("acl", "list, grant, revoke and explain permissions", access_arguments.ACL, _acl),
     ("export", "write topics, groups and messages to a file", _EXPORT, _export),
     ("import", "create topics, groups and messages from a file", _IMPORT, _import),
 )
-# These change files.
-_WITHOUT_CONNECTION = frozenset(("users", "acl"))
 COMMAND_NAMES = frozenset(name for name, *_ in (*_COMMANDS, *admin_arguments.COMMANDS))

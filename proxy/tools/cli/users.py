@@ -1,11 +1,13 @@
-"""`gantry users`: users of the users file."""
+"""`gantry users`: users of a users file or of brokers."""
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 
 from proxy.auth.policy import Role
-from proxy.auth.sources.users_editor import GROUP_PREFIX, UsersEditor
-from proxy.tools.cli.access_file import edited
-from proxy.tools.cli.client import CommandError
+from proxy.auth.stores.store import GROUP_PREFIX, NewUser, Store, UserChange, UserEntry
+from proxy.tools.cli.access_stores import opened
+from proxy.tools.cli.client import CommandError, UsageError
 from proxy.tools.cli.output import Output
 
 
@@ -13,31 +15,26 @@ async def run(options: argparse.Namespace) -> int:
     """Run the action. Raises CommandError, OSError."""
     action = options.action or "list"
     output = Output(options.json)
-    with edited(options.file, create=action == "create") as users:
+    async with opened(options) as store:
         if action == "list":
-            _list(users, output)
-            return 0
-        if action == "create":
-            _create(users, options, output)
+            _print(await store.users(), output)
+        elif action == "create":
+            await _create(store, options, output)
         elif action == "delete":
-            users.delete(options.name)
+            await store.delete(options.name)
+            output.done(_kind(options.name), options.name, "deleted")
         else:
-            users.change_user(options.name, {"enabled": action == "enable"})
-        users.save()
+            await store.update(options.name, _change(options, action))
+            output.done("user", options.name, "updated")
     return 0
 
 
-def _list(users: UsersEditor, output: Output) -> None:
-    content = users.content
-    rows = [
-        (name, user.role.value, ", ".join(user.groups), "yes" if user.enabled else "no", len(user.policies))
-        for name, user in sorted(content.users.items())
-    ]
-    rows += [
-        (f"{GROUP_PREFIX}{name}", group.role.value, "", "", len(group.policies))
-        for name, group in sorted(content.groups.items())
-    ]
+def _print(users: Sequence[UserEntry], output: Output) -> None:
     columns = ("user", "role", "groups", "enabled", "policies")
+    rows = [
+        (user.user, user.role.value, ", ".join(user.groups), "yes" if user.enabled else "no", user.policies)
+        for user in users
+    ]
     if output.json:
         for row in rows:
             output.dump(dict(zip(columns, row, strict=True)))
@@ -45,19 +42,41 @@ def _list(users: UsersEditor, output: Output) -> None:
         output.table(columns, rows)
 
 
-def _create(users: UsersEditor, options: argparse.Namespace, output: Output) -> None:
-    role = Role(options.role)
-    if options.name.startswith(GROUP_PREFIX):
-        users.create_group(options.name.removeprefix(GROUP_PREFIX), role)
-        return
-    secret = None
-    if options.secret_file is not None:
-        secret = options.secret_file.read_text(encoding="utf-8").strip()
-        if not secret:
-            raise CommandError(f"{options.secret_file} is empty")
-    created = users.create_user(options.name, role, options.group, secret)
+async def _create(store: Store, options: argparse.Namespace, output: Output) -> None:
+    name = options.name
+    secret = _read_secret(options.secret_file)
+    generated = await store.create(NewUser(name, Role(options.role), tuple(options.group), secret))
     if output.json:
-        output.dump({"user": options.name, **({"secret_key": created} if secret is None else {})})
-    elif secret is None:
-        output.line("access key: ", options.name)
-        output.line("secret key: ", created)
+        output.dump({_kind(name): name, "done": "created", **({} if generated is None else {"secret_key": generated})})
+        return
+    output.done(_kind(name), name, "created")
+    if generated is not None:
+        output.line("access key: ", name)
+        output.line("secret key: ", generated)
+
+
+def _change(options: argparse.Namespace, action: str) -> UserChange:
+    if action != "update":
+        return UserChange(enabled=action == "enable")
+    change = UserChange(
+        role=None if options.role is None else Role(options.role),
+        groups=None if options.group is None else tuple(filter(None, options.group)),
+        enabled=options.enabled,
+        secret=_read_secret(options.secret_file),
+    )
+    if change == UserChange():
+        raise UsageError("name a change: --role, --group, --secret-file, --enabled or --no-enabled")
+    return change
+
+
+def _read_secret(file: Path | None) -> str | None:
+    if file is None:
+        return None
+    secret = file.read_text(encoding="utf-8").strip()
+    if not secret:
+        raise CommandError(f"{file} is empty")
+    return secret
+
+
+def _kind(name: str) -> str:
+    return "group" if name.startswith(GROUP_PREFIX) else "user"

@@ -1,0 +1,128 @@
+"""The users file as a store."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from proxy.auth.policy import Directory, parse_actions
+from proxy.auth.sources.own_file import PolicyTable, parse
+from proxy.auth.sources.users_editor import UsersEditor
+from proxy.auth.stores.store import (
+    GROUP_PREFIX,
+    Grant,
+    NewUser,
+    NotInStore,
+    PolicyEntry,
+    StoreError,
+    UserChange,
+    UserEntry,
+    action_names,
+)
+
+
+class UsersFileStore:
+    """Users and policies of Gantry's own file. Its methods also raise OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def users(self) -> list[UserEntry]:
+        """Return all users, and then all groups."""
+        with self._open() as editor:
+            content = editor.content
+        users = [
+            UserEntry(name, user.role, tuple(user.groups), user.enabled, len(user.policies))
+            for name, user in sorted(content.users.items())
+        ]
+        return users + [
+            UserEntry(f"{GROUP_PREFIX}{name}", group.role, (), True, len(group.policies))
+            for name, group in sorted(content.groups.items())
+        ]
+
+    async def policies(self, subject: str | None = None) -> list[PolicyEntry]:
+        """Return the policies of all users and groups, or of one."""
+        with self._open() as editor:
+            content = editor.content
+        owners = {
+            **dict(sorted(content.users.items())),
+            **{f"{GROUP_PREFIX}{name}": group for name, group in sorted(content.groups.items())},
+        }
+        if subject is not None and subject not in owners:
+            raise NotInStore(_missing(subject))
+        return [
+            _entry(name, policy)
+            for name, owner in owners.items()
+            if subject in (None, name)
+            for policy in owner.policies
+        ]
+
+    async def directory(self) -> Directory:
+        """Return the users and policies as decisions use them."""
+        with self._open():
+            return parse([(str(self._path), self._path.read_text(encoding="utf-8"))])
+
+    async def create(self, user: NewUser) -> str | None:
+        """Create a user or group, and the file if it is missing."""
+        with self._open(create=True) as editor:
+            if user.name.startswith(GROUP_PREFIX):
+                editor.create_group(user.name.removeprefix(GROUP_PREFIX), user.role)
+                secret = None
+            else:
+                secret = editor.create_user(user.name, user.role, user.groups, user.secret)
+            editor.save()
+        return secret if user.secret is None else None
+
+    async def update(self, name: str, change: UserChange) -> None:
+        """Change a user."""
+        changes: dict[str, object] = {}
+        if change.role is not None:
+            changes["role"] = change.role.value
+        if change.groups is not None:
+            changes["groups"] = list(change.groups)
+        if change.enabled is not None:
+            changes["enabled"] = change.enabled
+        if change.secret is not None:
+            changes["secret"] = change.secret
+        with self._changed(name) as editor:
+            editor.change_user(name, changes)
+
+    async def delete(self, subject: str) -> None:
+        """Delete a user or group."""
+        with self._changed(subject) as editor:
+            editor.delete(subject)
+
+    async def grant(self, subject: str, grant: Grant) -> None:
+        """Add a policy."""
+        with self._changed(subject) as editor:
+            editor.grant(subject, grant.actions, grant.resource, deny=grant.deny, sources=grant.sources)
+
+    async def revoke(self, subject: str, actions: Sequence[str], resource: str) -> None:
+        """Remove actions of a resource."""
+        with self._changed(subject) as editor:
+            if not editor.revoke(subject, actions, resource):
+                raise NotInStore(f"{subject} has no such policy on {resource}")
+
+    @contextmanager
+    def _changed(self, subject: str) -> Iterator[UsersEditor]:
+        with self._open() as editor:
+            if not editor.has(subject):
+                raise NotInStore(_missing(subject))
+            yield editor
+            editor.save()
+
+    @contextmanager
+    def _open(self, *, create: bool = False) -> Iterator[UsersEditor]:
+        try:
+            yield UsersEditor(self._path, create=create)
+        except ValueError as error:
+            raise StoreError(str(error)) from None
+
+
+def _missing(subject: str) -> str:
+    kind = "group" if subject.startswith(GROUP_PREFIX) else "user"
+    return f"there is no {kind} {subject.removeprefix(GROUP_PREFIX)}"
+
+
+def _entry(name: str, policy: PolicyTable) -> PolicyEntry:
+    actions = action_names(parse_actions(policy.actions))
+    return PolicyEntry(name, policy.effect, actions, tuple(policy.resources), tuple(policy.sources))
