@@ -2,24 +2,43 @@
 
 import binascii
 import hmac
+import secrets
+import time
 from base64 import b64decode
+from collections.abc import Callable
 
 from proxy.auth.authority import Authority
 from proxy.auth.grpc_guard import GrpcGuard
-from proxy.auth.policy import Role
+from proxy.auth.passwords import PasswordHash, hash_password
+from proxy.auth.policy import Role, User
 from proxy.core.principal import Failure, Method, Principal
 from remoting.signature import SecretKey
 
 _PERMISSIONS = {Role.NORMAL: "none", Role.OPERATOR: "read", Role.SUPER: "write"}
 _PROTOCOL = "admin"
+# Verifications of hashed passwords per second: each takes about 50 ms, and everyone who reaches the port causes them.
+_VERIFICATIONS_PER_SECOND = 4
+# Verified passwords that are remembered, as digests under a key of this process.
+_MAX_VERIFIED = 1000
 
 
 class AdminUsers:
-    """Identifies callers by the header `authorization`: Basic with access key and secret key, or a bearer token."""
+    """Identifies callers by the header `authorization`: Basic with access key and secret key, or a bearer token.
 
-    def __init__(self, authority: Authority, guard: GrpcGuard) -> None:
+    A user with a hashed password has that instead of the secret key. clock: in seconds.
+    """
+
+    def __init__(self, authority: Authority, guard: GrpcGuard, clock: Callable[[], float] = time.monotonic) -> None:
         self._authority = authority
         self._guard = guard
+        self._clock = clock
+        self._digests = SecretKey(secrets.token_hex())
+        self._verified: set[tuple[str, bytes]] = set()
+        self._second = 0
+        self._verifications = 0
+        # Verified against for unknown users; None until a user has a hashed password.
+        self._no_password: PasswordHash | None = None
+        authority.change_listeners.append(self._verified.clear)
 
     def __call__(self, authorization: str, address: str) -> tuple[str, str] | None:
         """Return a caller's name and its permission (none, read or write); None if the credential is not valid."""
@@ -44,14 +63,46 @@ class AdminUsers:
         if not colon:
             return Principal("", Method.PASSWORD, failure=Failure.MALFORMED)
         user = self._authority.user(name)
-        key = None if user is None else user.key
-        # Equal secrets have equal digests; only the digests are kept.
-        expected = (self._authority.no_key if key is None else key).digest(b"")
-        matches = hmac.compare_digest(SecretKey(secret).digest(b""), expected)
-        if user is None or key is None:
-            return Principal(name, Method.PASSWORD, failure=Failure.UNKNOWN_USER)
-        if not matches:
-            return Principal(name, Method.PASSWORD, failure=Failure.WRONG_SECRET)
-        if not user.enabled:
-            return Principal(name, Method.PASSWORD, failure=Failure.DISABLED_USER)
+        failure = self._failure(user, name, secret)
+        if failure is not None:
+            return Principal(name, Method.PASSWORD, failure=failure)
         return self._authority.principal(name, Method.PASSWORD)
+
+    def _failure(self, user: User | None, name: str, secret: str) -> Failure | None:
+        hashed = self._hash_of(user)
+        if hashed is not None:
+            failure = self._verify(hashed, name, secret)
+        else:
+            key = None if user is None else user.key
+            # Equal secrets have equal digests; only the digests are kept.
+            expected = (self._authority.no_key if key is None else key).digest(b"")
+            matches = hmac.compare_digest(SecretKey(secret).digest(b""), expected)
+            failure = None if matches and key is not None else Failure.WRONG_SECRET
+        if user is None or (user.key is None and user.password is None):
+            return Failure.UNKNOWN_USER
+        return failure if failure is not None or user.enabled else Failure.DISABLED_USER
+
+    def _hash_of(self, user: User | None) -> PasswordHash | None:
+        """Return the hash to verify against; for unknown users a random one, so that the time does not show them."""
+        if user is not None:
+            return user.password
+        if self._no_password is None and self._authority.has_passwords:
+            self._no_password = PasswordHash(hash_password(secrets.token_hex()))
+        return self._no_password
+
+    def _verify(self, hashed: PasswordHash, name: str, secret: str) -> Failure | None:
+        digest = name, self._digests.digest(secret.encode("utf-8", "surrogatepass"))
+        if digest in self._verified:
+            return None
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._verifications = second, 0
+        self._verifications += 1
+        if self._verifications > _VERIFICATIONS_PER_SECOND:
+            return Failure.NOT_VERIFIED
+        if not hashed.verify(secret):
+            return Failure.WRONG_SECRET
+        if len(self._verified) >= _MAX_VERIFIED:
+            self._verified.clear()
+        self._verified.add(digest)
+        return None

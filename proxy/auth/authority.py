@@ -87,6 +87,8 @@ class Authority:
         self._grants: dict[Principal, Grants] = {}
         self._granted: set[tuple[object, ...]] = set()
         self._certificates: dict[str, User] = {}
+        # Whether a user has a hashed password.
+        self.has_passwords = False
         self._any_exempt = False
         self._by_address = False
         self._index()
@@ -125,6 +127,7 @@ class Authority:
         directories = [source.directory for source in self.sources]
         users = [user for directory in reversed(directories) for user in directory.users.values()]
         groups = [group for directory in directories for group in directory.groups.values()]
+        self.has_passwords = any(user.password is not None for user in users)
         self._certificates = {name: user for user in users for name in user.certificates}
         self._any_exempt = any(directory.exempt for directory in directories) or any(user.exempt for user in users)
         policies = chain(*(user.policies for user in users), *(group.policies for group in groups))

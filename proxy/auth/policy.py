@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Self
 
 from protocol_negotiation.networks import IpAddress, Network, contains, parse_network
+from proxy.auth.passwords import PasswordHash
 from remoting.permissions import Action, ResourceKind
 from remoting.signature import SecretKey
 
@@ -138,6 +139,7 @@ class User:
 
     Attributes:
         key: secret of the user's signatures; None if the user cannot sign.
+        password: hash of the password for the HTTP API; None if the secret of the signatures is the password.
         certificates: names in client certificates that stand for the user: `CN=…,O=…`, `dns:…`, `email:…`, `uri:…`,
             `ip:…`, `sha256:…`.
         exempt: sources whose requests in the user's name need neither signature nor permission (ACL 1.0).
@@ -145,6 +147,7 @@ class User:
 
     name: str
     key: SecretKey | None = field(default=None, repr=False)
+    password: PasswordHash | None = field(default=None, repr=False)
     role: Role = Role.NORMAL
     groups: frozenset[str] = frozenset()
     enabled: bool = True

@@ -77,6 +77,9 @@ class UserOrder(RequestBody):
     secret: _Secret | None = Field(
         None, repr=False, description="secret key; default: one is generated and returned, once"
     )
+    password: _Secret | None = Field(
+        None, repr=False, description="password for this API, stored as a scrypt hash; only in the users file"
+    )
 
 
 class CreatedUser(Answer):
@@ -94,6 +97,7 @@ class UserUpdate(RequestBody):
     groups: _Texts | None = None
     enabled: bool | None = None
     secret: _Secret | None = Field(None, repr=False, description="the new secret key")
+    password: _Secret | None = Field(None, repr=False, description="the new password for this API")
 
 
 class PolicyOrder(RequestBody):
@@ -196,7 +200,7 @@ async def get_user(services: AdminServices, query: UserQuery) -> UserDetail:
 async def create_user(services: AdminServices, creation: Creation) -> CreatedUser:
     """Create a user or group."""
     name, order = _chosen(services, creation.store), creation.order
-    user = NewUser(order.name, Role(order.role), tuple(order.groups), order.secret)
+    user = NewUser(order.name, Role(order.role), tuple(order.groups), order.secret, order.password)
     secret = await _run(services, name, lambda store: store.create(user))
     return CreatedUser(name=order.name, source=name, secret_key=secret)
 
@@ -210,6 +214,7 @@ async def update_user(services: AdminServices, update: Update) -> UserDetail:
         groups=None if changes.groups is None else tuple(changes.groups),
         enabled=changes.enabled,
         secret=changes.secret,
+        password=changes.password,
     )
     await _run(services, name, lambda store: store.update(update.name, change))
     return await get_user(services, UserQuery(update.name, name))

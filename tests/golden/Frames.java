@@ -6,8 +6,10 @@ import java.util.List;
 import org.apache.rocketmq.remoting.CommandCustomHeader;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.remoting.protocol.RequestCode;
+import org.apache.rocketmq.remoting.protocol.body.AclInfo;
 import org.apache.rocketmq.remoting.protocol.body.BatchAck;
 import org.apache.rocketmq.remoting.protocol.body.BatchAckMessageRequestBody;
+import org.apache.rocketmq.remoting.protocol.body.UserInfo;
 import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
 import org.apache.rocketmq.remoting.protocol.header.*;
 import org.apache.rocketmq.remoting.protocol.header.namesrv.DeleteTopicFromNamesrvRequestHeader;
@@ -193,6 +195,29 @@ public final class Frames {
         reset.setTimestamp(1700000000000L);
         reset.setForce(true);
         write(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset, null);
+
+        write(RequestCode.GET_BROKER_CLUSTER_INFO, null, null);
+        users();
+        acls();
+    }
+
+    private static void users() throws Exception {
+        byte[] user = RemotingSerializable.encode(UserInfo.of("alice", "secret", "Normal", "enable"));
+        write(RequestCode.AUTH_CREATE_USER, new CreateUserRequestHeader("alice"), user);
+        write(RequestCode.AUTH_UPDATE_USER, new UpdateUserRequestHeader("alice"), user);
+        write(RequestCode.AUTH_DELETE_USER, new DeleteUserRequestHeader("alice"), null);
+        write(RequestCode.AUTH_GET_USER, new GetUserRequestHeader("alice"), null);
+        write(RequestCode.AUTH_LIST_USER, new ListUsersRequestHeader("ali"), null);
+    }
+
+    private static void acls() throws Exception {
+        AclInfo info = AclInfo.of("User:alice", List.of("Topic:topic"), List.of("Pub", "Sub"), null, "Allow");
+        byte[] acl = RemotingSerializable.encode(info);
+        write(RequestCode.AUTH_CREATE_ACL, new CreateAclRequestHeader("User:alice"), acl);
+        write(RequestCode.AUTH_UPDATE_ACL, new UpdateAclRequestHeader("User:alice"), acl);
+        write(RequestCode.AUTH_DELETE_ACL, new DeleteAclRequestHeader("User:alice", "Topic:topic"), null);
+        write(RequestCode.AUTH_GET_ACL, new GetAclRequestHeader("User:alice"), null);
+        write(RequestCode.AUTH_LIST_ACL, new ListAclsRequestHeader("alice", "topic"), null);
     }
 
     private static void fill(SendMessageRequestHeader send) {

@@ -2,6 +2,7 @@
 
     [users.alice]
     secret = "…"                      # of the signatures of clients
+    password = "scrypt:…"             # optional: hash of a password for the HTTP API
     groups = ["billing"]
 
     [[users.alice.policies]]
@@ -20,6 +21,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
+from proxy.auth.passwords import PasswordHash
 from proxy.auth.policy import (
     Directory,
     Group,
@@ -97,9 +99,17 @@ class UserTable(_Owner):
     """A user."""
 
     secret: str | None = Field(None, repr=False, min_length=MIN_SECRET_LENGTH)
+    password: str | None = Field(None, repr=False)
     groups: Texts = Field([])
     enabled: bool = True
     certificates: Texts = Field([])
+
+    @field_validator("password")
+    @classmethod
+    def _check_password(cls, text: str | None) -> str | None:
+        if text is not None:
+            PasswordHash(text)
+        return text
 
 
 class UsersFile(_Table):
@@ -150,6 +160,7 @@ def _user(name: str, table: UserTable, file: str) -> User:
     return User(
         name=name,
         key=None if table.secret is None else SecretKey(table.secret),
+        password=None if table.password is None else PasswordHash(table.password),
         role=table.role,
         groups=frozenset(table.groups),
         enabled=table.enabled,

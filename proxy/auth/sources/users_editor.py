@@ -41,14 +41,22 @@ class UsersEditor:
         key = "groups" if subject.startswith(GROUP_PREFIX) else "users"
         return subject.removeprefix(GROUP_PREFIX) in self._owners(key)
 
-    def create_user(self, name: str, role: Role, groups: Iterable[str], secret: str | None) -> str:
-        """Add a user and return the secret key, which is generated if None is given."""
+    def create_user(
+        self, name: str, role: Role, groups: Iterable[str], secret: str | None, password: str | None = None
+    ) -> str | None:
+        """Add a user and return the secret key.
+
+        It is generated if neither it nor the hash of a password is given.
+        """
         users = self._owners("users")
         if name in users:
             raise ValueError(f"there is a user {name} already")
-        secret = secrets.token_urlsafe(_SECRET_BYTES) if secret is None else secret
+        if secret is None and password is None:
+            secret = secrets.token_urlsafe(_SECRET_BYTES)
         table = tomlkit.table()
-        table["secret"] = secret
+        for key, value in (("secret", secret), ("password", password)):
+            if value is not None:
+                table[key] = value
         if role is not Role.NORMAL:
             table["role"] = role.value
         if groups := list(groups):

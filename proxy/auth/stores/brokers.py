@@ -30,6 +30,7 @@ from remoting.permissions import Action
 Ask = Callable[[RequestCode, Mapping[str, str], bytes], Awaitable[bytes]]
 
 _SUBJECT = "User:"
+_NO_PASSWORDS = "brokers keep no hashed passwords; only Gantry's own users file does"
 _ROLES = {Role.NORMAL: UserType.NORMAL, Role.SUPER: UserType.SUPER}
 
 
@@ -74,6 +75,8 @@ class BrokersStore:
     async def create(self, user: NewUser) -> str | None:
         """Create a user."""
         secret = secrets.token_urlsafe(SECRET_BYTES) if user.secret is None else user.secret
+        if user.password is not None:
+            raise StoreError(_NO_PASSWORDS)
         if user.name.startswith(GROUP_PREFIX) or user.groups:
             raise StoreError("brokers keep no groups; only Gantry's own users file does")
         info = UserInfo(user.name, secret, _user_type(user.role), UserStatus.ENABLE)
@@ -82,6 +85,8 @@ class BrokersStore:
 
     async def update(self, name: str, change: UserChange) -> None:
         """Change a user."""
+        if change.password is not None:
+            raise StoreError(_NO_PASSWORDS)
         if change.groups is not None:
             raise StoreError("brokers keep no groups; only Gantry's own users file does")
         await self._user(name)

@@ -50,12 +50,16 @@ class PolicyEntry:
 
 @dataclass(frozen=True, slots=True)
 class NewUser:
-    """A user or group to be created. secret: None to generate one."""
+    """A user or group to be created.
+
+    secret: None to generate one, unless there is a password. password: for the HTTP API only; its hash is stored.
+    """
 
     name: str
     role: Role = Role.NORMAL
     groups: tuple[str, ...] = ()
     secret: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class UserChange:
     groups: tuple[str, ...] | None = None
     enabled: bool | None = None
     secret: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

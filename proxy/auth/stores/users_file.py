@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from proxy.auth.passwords import hash_password
 from proxy.auth.policy import Directory, parse_actions
 from proxy.auth.sources.own_file import PolicyTable, parse
 from proxy.auth.sources.users_editor import UsersEditor
@@ -68,7 +69,8 @@ class UsersFileStore:
                 editor.create_group(user.name.removeprefix(GROUP_PREFIX), user.role)
                 secret = None
             else:
-                secret = editor.create_user(user.name, user.role, user.groups, user.secret)
+                password = None if user.password is None else hash_password(user.password)
+                secret = editor.create_user(user.name, user.role, user.groups, user.secret, password)
             editor.save()
         return secret if user.secret is None else None
 
@@ -83,6 +85,8 @@ class UsersFileStore:
             changes["enabled"] = change.enabled
         if change.secret is not None:
             changes["secret"] = change.secret
+        if change.password is not None:
+            changes["password"] = hash_password(change.password)
         with self._changed(name) as editor:
             editor.change_user(name, changes)
 

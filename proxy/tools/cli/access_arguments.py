@@ -57,6 +57,16 @@ def _create_user(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--secret-file", type=Path, metavar="FILE", help="file with the secret key (default: generate and print one)"
     )
+    _password_option(command)
+
+
+def _password_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--password-file",
+        type=Path,
+        metavar="FILE",
+        help="file with a password for the admin API, which is stored as a scrypt hash (users files only)",
+    )
 
 
 def _update_user(command: argparse.ArgumentParser) -> None:
@@ -66,6 +76,7 @@ def _update_user(command: argparse.ArgumentParser) -> None:
         "--group", action="append", metavar="NAME", help="groups of the user, instead of the present ones; '' for none"
     )
     command.add_argument("--secret-file", type=Path, metavar="FILE", help="file with the new secret key")
+    _password_option(command)
     command.add_argument("--enabled", action=argparse.BooleanOptionalAction, help="accept the user's requests, or not")
 
 

@@ -44,8 +44,8 @@ def _print(users: Sequence[UserEntry], output: Output) -> None:
 
 async def _create(store: Store, options: argparse.Namespace, output: Output) -> None:
     name = options.name
-    secret = _read_secret(options.secret_file)
-    generated = await store.create(NewUser(name, Role(options.role), tuple(options.group), secret))
+    secret, password = _read_secret(options.secret_file), _read_secret(options.password_file)
+    generated = await store.create(NewUser(name, Role(options.role), tuple(options.group), secret, password))
     if output.json:
         output.dump({_kind(name): name, "done": "created", **({} if generated is None else {"secret_key": generated})})
         return
@@ -63,9 +63,10 @@ def _change(options: argparse.Namespace, action: str) -> UserChange:
         groups=None if options.group is None else tuple(filter(None, options.group)),
         enabled=options.enabled,
         secret=_read_secret(options.secret_file),
+        password=_read_secret(options.password_file),
     )
     if change == UserChange():
-        raise UsageError("name a change: --role, --group, --secret-file, --enabled or --no-enabled")
+        raise UsageError("name a change: --role, --group, --secret-file, --password-file, --enabled or --no-enabled")
     return change
 
 

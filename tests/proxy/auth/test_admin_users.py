@@ -1,4 +1,5 @@
 from base64 import b64encode
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -6,11 +7,13 @@ import pytest
 from proxy.admin.access import Access, BadCredentials, Role
 from proxy.auth.admin_users import AdminUsers
 from proxy.auth.grpc_guard import GrpcGuard
+from proxy.auth.passwords import PasswordHash, hash_password
 from proxy.core.principal import Method
 from proxy.settings.admin import AdminSettings
 from remoting.signature import Credentials
 from tests.proxy.auth.test_grpc_guard import FakeTokens
 from tests.proxy.auth.users import ALICE, IMPOSTOR, OWN_FILE, ROOT, STRANGER, authority
+from tests.proxy.fakes import Clock
 
 OPERATOR = Credentials("oper-01", "secret-of-oper")
 USERS = f"""{OWN_FILE}
@@ -61,3 +64,58 @@ def test_failures_are_counted(tmp_path: Path) -> None:
     users = AdminUsers(made, GrpcGuard(made, window=300.0))
     assert users(basic(IMPOSTOR), "192.0.2.1") is None
     assert made.counts == {(Method.PASSWORD, "wrong secret"): 1}
+
+
+def hashed(folder: Path) -> tuple[AdminUsers, Clock, Counter[tuple[str, str]]]:
+    made = authority(
+        folder,
+        f'''{USERS}
+[users.boss-01]
+password = "{hash_password("password-of-boss")}"
+role = "super"
+''',
+    )
+    clock = Clock()
+    return AdminUsers(made, GrpcGuard(made, window=300.0), clock), clock, made.counts
+
+
+def test_hashed_password_identifies_its_user(tmp_path: Path) -> None:
+    users, _, counts = hashed(tmp_path)
+    assert users(basic(Credentials("boss-01", "password-of-boss")), "192.0.2.1") == ("boss-01", "write")
+    assert users(basic(ROOT), "192.0.2.1") == ("root-01", "write")
+    assert users(basic(Credentials("boss-01", "password-of-root")), "192.0.2.1") is None
+    assert users(basic(Credentials("boss-02", "password-of-boss")), "192.0.2.1") is None
+    assert counts == {(Method.PASSWORD, "wrong secret"): 1, (Method.PASSWORD, "unknown user"): 1}
+
+
+def test_verifications_of_hashes_are_limited_but_not_for_verified_passwords(tmp_path: Path) -> None:
+    users, clock, counts = hashed(tmp_path)
+    boss = basic(Credentials("boss-01", "password-of-boss"))
+    assert users(boss, "192.0.2.1") is not None
+    for number in range(10):
+        assert users(basic(Credentials("boss-01", f"guess-{number}")), "192.0.2.66") is None
+    assert counts[Method.PASSWORD, "too many verifications"] == 7
+    assert users(boss, "192.0.2.1") is not None
+    clock.now += 1
+    assert users(basic(Credentials("boss-01", "guess")), "192.0.2.66") is None
+    assert counts[Method.PASSWORD, "wrong secret"] == 4
+
+
+def test_hash_has_the_password_in_no_readable_form() -> None:
+    one, other = hash_password("a-password"), hash_password("a-password")
+    assert one != other
+    assert "a-password" not in one
+    assert PasswordHash(one).verify("a-password")
+    assert not PasswordHash(one).verify("a-passwore")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "plain", "scrypt:1:8:1:c2FsdHNhbHQ=:aGFzaA==", "argon2:16384:8:1:c2FsdHNhbHQ=:" + "YWFh" * 8]
+    + [
+        f"scrypt:{cost}:c2FsdHNhbHQ=:" + "YWFh" * 8 for cost in ("1048576:8:1", "16384:64:1", "16384:8:99", "16383:8:1")
+    ],
+)
+def test_other_texts_are_no_hashes(text: str) -> None:
+    with pytest.raises(ValueError, match="hashed password"):
+        PasswordHash(text)

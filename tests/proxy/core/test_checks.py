@@ -36,9 +36,9 @@ async def test_tools_check_ignores_requests_of_clients() -> None:
             Tools("none")(context(spec))
 
 
-def test_all_rows_that_change_topics_or_groups_are_for_tools() -> None:
+def test_all_rows_that_change_topics_groups_or_users_are_for_tools() -> None:
     changing = {spec.code for spec in TOOLS if spec.action is not Action.GET}
-    assert changing == {17, 200, 207, 215, 216, 222, 309}
+    assert changing == {17, 200, 207, 215, 216, 222, 309, *range(3001, 3009)}
 
 
 def test_default_of_tools_depends_on_the_backend() -> None:

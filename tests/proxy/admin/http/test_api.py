@@ -32,7 +32,7 @@ async def test_local_reads_need_no_token_and_writes_do(served: Stage) -> None:
             # A login has the credential in its body.
             if method == "get" or path == "/v1/session":
                 continue
-            url = path.format(number=1, logger="gantry", group="g", client_id="c", topic="t", message_id="m")
+            url = path.format(number=1, logger="gantry", group="g", client_id="c", topic="t", message_id="m", user="u")
             answer = await served.replica.read.request(method, url, json={})
             assert answer.status_code == 401, url
             assert answer.headers["www-authenticate"] == 'Bearer realm="gantry"'

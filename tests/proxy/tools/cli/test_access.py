@@ -111,3 +111,14 @@ def test_invalid_changes_are_refused(
     assert status == 1
     assert message in error
     assert file.read_text() == before
+
+
+def test_password_is_stored_as_a_hash(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    password = write(tmp_path / "password", "password-of-ops\n")
+    words = ("users", "create", "ops", "--role", "operator", "--password-file", password, "--file", file)
+    assert gantry(capsys, *words) == (0, "user ops created\n", "")
+    assert "password-of-ops" not in file.read_text()
+    user = parse([("f", file.read_text())]).users["ops"]
+    assert user.key is None
+    assert user.password is not None
+    assert user.password.verify("password-of-ops")
