@@ -38,10 +38,11 @@ async def consumer_list(core: Messaging, context: Context) -> RemotingCommand:
 async def consumer_connections(core: Messaging, context: Context) -> RemotingCommand:
     """GET_CONSUMER_CONNECTION_LIST: likewise, with the real addresses of local clients instead of the proxy's."""
     group = context.fields["consumerGroup"]
-    members = core.registry.members(Role.CONSUMER, group)
     reply = await _ask_broker(core, context)
     if reply is not None and reply.code == ResponseCode.NO_PERMISSION:
         return reply
+    # Members may have left the group while the broker was asked.
+    members = core.registry.members(Role.CONSUMER, group)
     if reply is not None and reply.code == ResponseCode.SUCCESS:
         connections = load_object(reply.body)
     elif members:

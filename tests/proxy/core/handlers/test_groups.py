@@ -1,9 +1,10 @@
+import asyncio
 from typing import Any
 
 import orjson
 import pytest
 
-from proxy.core.client_registry import ConsumerData, Member
+from proxy.core.client_registry import ConsumerData, Member, Role
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -161,3 +162,17 @@ async def test_query_with_an_invalid_body_or_without_a_broker_is_rejected(
     on = stage(FakeBackend(warm={"empty": type(empty)("empty", {"queueDatas": [], "brokerDatas": []}, ())}))
     with pytest.raises(error):
         await on.ask(request(code, body))
+
+
+async def test_members_that_leave_while_the_broker_is_asked_have_no_connections() -> None:
+    on = stage(FakeBackend(names=["broker-a"], warm={"orders": route("orders", "broker-a")}))
+    channel = FakeChannel(peer("192.0.2.0:50000"))
+    await on.ask(java(heartbeat("c1", {"g": ["orders"]}), 479), channel)
+    on.backend.pending = []
+    asking = asyncio.ensure_future(on.ask(request(CONNECTIONS, consumerGroup="g")))
+    while not on.backend.pending:
+        await asyncio.sleep(0)
+    [member] = on.registry.members(Role.CONSUMER, "g")
+    on.registry.unregister(member.key, member.groups)
+    on.backend.pending[0].set_result(UNIDENTIFIED)
+    assert (await asking).code == UNIDENTIFIED.code
