@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, cast
 
 from remoting.frame import MAX_FRAME
 from remoting.memory_watch import UNWATCHED, MemoryWatch
+from remoting.socket_state import is_reset
 from remoting.tasks import isolated
 from remoting.timeout_wheel import TimeoutWheel
 
@@ -162,6 +163,11 @@ class FlowControl(asyncio.Protocol):
         self._pause_depth -= 1
         if self._pause_depth == 0 and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    @property
+    def was_reset(self) -> bool:
+        """Whether the peer has reset the connection while reads are paused, which the event loop does not notice."""
+        return self._pause_depth > 0 and self.transport is not None and is_reset(self.transport)
 
     def end_reads_of_turn(self) -> None:
         """Read on in the next turn of the event loop: libuv would read up to 32 times, 256 KB each, in this one."""

@@ -161,6 +161,8 @@ class RemotingFrontend:
                 # A client that waits for a long poll sends nothing.
                 if now - channel.read_at > idle_timeout and not channel.in_flight:
                     isolated(channel.close, CloseCause.IDLE)
+                elif channel.was_reset:
+                    isolated(channel.abort, CloseCause.RESET)
                 else:
                     isolated(channel.check_unfinished_frame, frame_timeout)
                     isolated(channel.check_unread_responses, unread_timeout)

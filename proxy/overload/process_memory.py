@@ -1,11 +1,16 @@
 """The memory of this process: its size, and the release of freed memory to the system."""
 
+import contextlib
 import ctypes
 import gc
 import os
 from collections.abc import Callable
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+# Parameter of mallopt(3), and bytes from which blocks are mapped alone, so that freeing one returns it to the system.
+# glibc raises its threshold up to 32 MiB by itself: large frames would leave holes among small blocks.
+_M_MMAP_THRESHOLD = -3
+_MMAP_THRESHOLD = 128 * 1024
 
 
 class ProcessMemory:
@@ -17,6 +22,7 @@ class ProcessMemory:
         except OSError:
             self._file = None
         self._trim = _malloc_trim()
+        _keep_mmap_threshold()
 
     def read(self) -> int:
         """Return the bytes; 0 if the system does not report them."""
@@ -40,6 +46,12 @@ class ProcessMemory:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def _keep_mmap_threshold() -> None:
+    """Set glibc's threshold of mapped blocks, which then stays; do nothing with another C library."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD)
 
 
 def _malloc_trim() -> Callable[[int], object] | None:
