@@ -43,6 +43,23 @@ test: install
 unit: install
 	$(BIN)/python -m pytest $(PARALLEL) -m "not external and not cluster and not slow"
 
+.PHONY: compile pure compiled-test instructions
+# Compile the hot path in place with mypyc; changes of the sources take effect after the next compilation. `make pure`
+# removes the compiled modules.
+compile: install
+	$(BIN)/python hatch_build.py
+
+pure: install
+	$(BIN)/python hatch_build.py --clean
+
+# The tests of the compiled rooms, with compiled modules, in a copy of the sources.
+compiled-test: install
+	$(BIN)/python -m tests.compiled.run
+
+# Counted instructions per message of the hot paths, against their bounds; needs valgrind.
+instructions: install
+	$(BIN)/python -m tests.benchmark.instructions
+
 # The Python code of the .proto files.
 protos: install
 	$(BIN)/python -m protos.generate

@@ -9,9 +9,11 @@ from collections.abc import Iterable
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
+from remoting.compilation import mypyc_attr
 from remoting.errors import BodyError, ConnectionLost, RemotingError, RequestTimeout
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Refused(Exception):
     """An rpc, or one entry of it, is rejected with a v2 code and a message for the client."""
 

@@ -201,12 +201,14 @@ def _has_uvloop() -> bool:
 
 
 class _Version(argparse.Action):
-    """Print the version. It is looked up only then: the metadata of packages takes long to read."""
+    """Print the version and the kind of build. They are looked up only then: the metadata takes long to read."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
 
-        print(f"gantry {version('rocketmq-gantry')}")  # noqa: T201  # a command's output
+        from proxy.core.build import build_kind
+
+        print(f"gantry {version('rocketmq-gantry')} ({build_kind()})")  # noqa: T201  # a command's output
         parser.exit()
 
 

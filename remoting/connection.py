@@ -17,6 +17,7 @@ from protocol_negotiation.peer import Peer
 from remoting import command as commands
 from remoting.codes import ONEWAY_FLAG, RESPONSE_FLAG, SerializeType
 from remoting.command import RemotingCommand
+from remoting.compilation import mypyc_attr
 from remoting.errors import ConnectionLost, FrameError, HeaderError, InvalidRequest, RemotingError
 from remoting.flow_control import DEFAULT_LIMITS, FlowControl, Limits, Progress
 from remoting.frame import MAX_FRAME, Frame, FrameDecoder
@@ -54,6 +55,7 @@ class CloseCause(StrEnum):
     LOCAL = "local"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RemotingConnection(FlowControl):
     """One end of a remoting connection. All methods must be called on the event loop's thread.
 

@@ -11,6 +11,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast
 
+from remoting.compilation import mypyc_attr
 from remoting.frame import MAX_FRAME
 from remoting.memory_watch import UNWATCHED, MemoryWatch
 from remoting.socket_state import is_reset
@@ -75,6 +76,7 @@ class Progress(NamedTuple):
         return (before, True) if self.size - before.size < MIN_RATE * elapsed else (self, False)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FlowControl(asyncio.Protocol):
     """Read and write limits of a connection; base class of `RemotingConnection`.
 

@@ -11,6 +11,7 @@ from grpc_gateway.name_mapping import NameMapping
 from protocol_negotiation.peer import Peer
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, FilterExpression, Settings
 from remoting.command import RemotingCommand
+from remoting.compilation import mypyc_attr
 from remoting.tasks import spawn
 
 # Topics recorded from the calls of one client, for sending and for receiving each.
@@ -44,6 +45,7 @@ class Registration:
     registered_at: float
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Client:
     """One client: its id, its settings, and its open telemetry streams.
 

@@ -7,8 +7,9 @@ symbols for each byte. Rows are computed when they are first needed, as real hea
 from typing import Any
 
 # Code lengths in bits by symbol; 256 is EOS. The code is canonical: codes ascend by length, then by symbol.
+# A list: compilers need minutes for so long a tuple.
 # fmt: off
-_LENGTHS = (
+_LENGTHS = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28,
     28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12,
     10, 13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6, 15, 5, 6,
@@ -18,7 +19,7 @@ _LENGTHS = (
     26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25, 19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28,
     27, 27, 27, 20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28,
     27, 27, 27, 27, 27, 26, 30,
-)
+]
 # fmt: on
 _EOS = 256
 

@@ -51,7 +51,7 @@ async def _decompress_and_run(call: ServerCall, flag: int, message: bytes) -> No
         return
     running = _run(call, message)
     # Not to be kept in memory while the handler runs.
-    del message
+    message = b""
     await running
 
 
@@ -87,7 +87,7 @@ async def _respond(call: ServerCall, method: Method, message: bytes | None) -> N
     try:
         request = call.reader() if message is None else deserialize(method, message)
         # Not to be kept in memory while the handler runs.
-        del message
+        message = None
         response = await method.behaviour(request, call)
     except (Exception, asyncio.CancelledError) as error:
         call.fail(error)
@@ -98,7 +98,7 @@ async def _respond(call: ServerCall, method: Method, message: bytes | None) -> N
 async def _respond_with_stream(call: ServerCall, method: Method, message: bytes | None) -> None:
     try:
         request = call.reader() if message is None else deserialize(method, message)
-        del message
+        message = None
         if method.generating:
             responses = method.behaviour(request, call)
             try:

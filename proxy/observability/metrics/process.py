@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
+from proxy.core.build import build_kind
 from proxy.observability.metrics.family import Distribution, Family, Kind, Merge, Samples
 
 # Seconds between measurements of the event loop's lag.
@@ -36,8 +37,8 @@ PAUSE = Family(
 BUILD = Family(
     "gantry_build_info",
     Kind.GAUGE,
-    "Always 1; the labels are the versions of Gantry and Python, and the event loop.",
-    ("version", "python", "loop"),
+    "Always 1; the labels are the versions of Gantry and Python, the event loop, and whether the hot path is compiled.",
+    ("version", "python", "loop", "build"),
     Merge.MAX,
 )
 # Metrics of prometheus_client's process collector that cannot be added.
@@ -91,7 +92,7 @@ class ProcessProbe:
         """Yield the families of this module."""
         yield LAG, {(): self._lag.copy()}
         yield PAUSE, {(str(generation),): pauses.copy() for generation, pauses in enumerate(self._pauses)}
-        yield BUILD, {(product_version(), platform.python_version(), self._loop): 1}
+        yield BUILD, {(product_version(), platform.python_version(), self._loop, build_kind()): 1}
         for metric in self._process.collect():
             merge = _MERGES.get(metric.name, Merge.SUM)
             family = Family(metric.name, Kind(metric.type), metric.documentation, (), merge)

@@ -12,6 +12,7 @@ from threading import Thread
 import pytest
 import trustme
 
+from proxy.core.build import build_kind
 from tests.cluster.servers import HOST, ROOT, Gantry
 from tests.ports import free_port
 from tests.proxy.tools.cli.shell import LIMIT, Shell, embedded, environment
@@ -66,7 +67,7 @@ def test_tls_at_a_plain_port_is_named(shell: Shell) -> None:
 
 def test_version_is_printed() -> None:
     done = subprocess.run([sys.executable, "-m", "proxy", "--version"], capture_output=True, cwd=ROOT, text=True)
-    assert (done.returncode, done.stdout) == (0, f"gantry {version('rocketmq-gantry')}\n")
+    assert (done.returncode, done.stdout) == (0, f"gantry {version('rocketmq-gantry')} ({build_kind()})\n")
 
 
 def test_endpoint_flag_overrides_the_environment(shell: Shell) -> None:
