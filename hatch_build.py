@@ -4,10 +4,11 @@
 
 The command compiles the modules of `[tool.gantry.compiled]` in pyproject.toml in place, next to their sources; with
 `--clean` it removes them. Python prefers a compiled module to its source, so changes of a source take effect after the
-next compilation only. Wheels hold both forms; editable installs are not compiled.
+next compilation only.
 
-The environment variable GANTRY_PURE decides about wheels: 1 builds one without compiled modules, 0 fails where they
-cannot be compiled. By default a wheel is pure if there is no mypy, setuptools or C compiler.
+A wheel is pure Python, unless the environment variable GANTRY_PURE is 0: then it has the compiled modules beside their
+sources, and the build fails without mypy, setuptools (neither is a build requirement) and a C compiler. Editable
+installs are not compiled.
 """
 
 import hashlib
@@ -115,19 +116,12 @@ class CustomBuildHook(BuildHookInterface[Any]):
     """Adds the compiled modules to a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, unless the build is editable or GANTRY_PURE is 1. Raises an exception if GANTRY_PURE is 0."""
-        wanted = os.environ.get("GANTRY_PURE", "")
-        if version == "editable" or wanted == "1":
+        """Compile if GANTRY_PURE is 0 and the build is not editable. Raises CalledProcessError."""
+        if version == "editable" or os.environ.get("GANTRY_PURE") != "0":
             return
         work = Path(self.directory, "compiled")
-        try:
-            # A process of its own: mypy ends its process after an error.
-            subprocess.run([sys.executable, __file__, "--to", str(work / "wheel"), "--work", str(work)], check=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            if wanted == "0":
-                raise
-            self.app.display_warning(f"the wheel is pure Python: the modules could not be compiled: {error}")
-            return
+        # A process of its own: mypy ends its process after an error.
+        subprocess.run([sys.executable, __file__, "--to", str(work / "wheel"), "--work", str(work)], check=True)
         build_data["pure_python"], build_data["infer_tag"] = False, True
         for path in (work / "wheel").rglob("*.so"):
             build_data["force_include"][str(path)] = str(path.relative_to(work / "wheel"))
