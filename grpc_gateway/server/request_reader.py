@@ -182,10 +182,10 @@ class RequestReader:
         while flagged_message is None:
             stream = self._stream
             if stream.ended:
-                if self._buffer:
+                if self._buffer is not None and len(self._buffer):
                     raise RpcError(_INTERNAL, "the request ends within a message")
                 return EOF
-            if self._buffer:
+            if self._buffer is not None and len(self._buffer):
                 self._begin_message()
             self._admit_more()
             await self._wait()
