@@ -140,9 +140,10 @@ class RequestReader:
             raise RpcError(_RESOURCE_EXHAUSTED, self._too_large()) from None
         self.collecting = False
         self._calls.finish_request(self._stream)
-        if flagged_message is None and buffer:
+        left = 0 if buffer is None else len(buffer)
+        if flagged_message is None and left:
             raise RpcError(_INTERNAL, "the request ends within a message")
-        if flagged_message is None or buffer:
+        if flagged_message is None or left:
             raise RpcError(_UNIMPLEMENTED, "a unary request must be exactly one message")
         self._buffer = None
         size = len(flagged_message[1])
