@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from proxy.core.build import build_kind
 from proxy.observability.metrics.process import BUILD, LAG, PAUSE, ProcessProbe
 from tests.proxy.observability.metrics.samples import read
 
@@ -64,11 +65,12 @@ async def test_build_and_process_metrics_are_read() -> None:
     probe = ProcessProbe()
     with probe.running():
         families = list(probe.read())
-    ((version, python, loop), value) = next(iter(read(families, BUILD).items()))
-    assert (version, python.count("."), loop, value) == (
+    ((version, python, loop, build), value) = next(iter(read(families, BUILD).items()))
+    assert (version, python.count("."), loop, build, value) == (
         "0.1.0",
         2,
         type(asyncio.get_running_loop()).__module__.partition(".")[0],
+        build_kind(),
         1,
     )
     series = {family.series_name: samples for family, samples in families}
