@@ -76,7 +76,7 @@ async def test_the_dashboard_finds_groups_and_their_clients(served: Stage) -> No
         ]
     assert clients == {
         GROUP: [("192.0.2.7@4711", "192.0.2.7", "JAVA", "5.3.4", "127.0.0.1")],
-        PUSH_GROUP: [("grpc@1", "grpc", "PYTHON", "5.1.1", "127.0.0.1")],
+        PUSH_GROUP: [("grpc@1", "grpc", "JAVA", "5.1.1", "127.0.0.1")],
     }
 
 

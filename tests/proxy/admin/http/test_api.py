@@ -99,7 +99,7 @@ async def test_connections(served: Stage) -> None:
         ({"protocol": "grpc"}, ["grpc"]),
         ({"tls": "true"}, []),
         ({"client_id": "192.0.2.7@4711"}, ["remoting"]),
-        ({"language": "python"}, ["grpc"]),
+        ({"language": "java", "protocol": "grpc"}, ["grpc"]),
         ({"group": GROUP}, ["remoting"]),
         ({"group": PRODUCERS, "protocol": "grpc"}, []),
         ({"address": "127.0.0.1", "sort": "-age"}, ["remoting", "grpc"]),
