@@ -9,6 +9,8 @@ from remoting.errors import BodyError
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 _FIELD, _RECORD = "\x01", "\x02"
+# As Java writes a message without keys.
+_NONE = "null"
 # Values of `code` (ConsumeReturnType).
 CONSUMED, FAILED = 0, 4
 
@@ -91,7 +93,8 @@ def encode(record: Record) -> str:
                 record.request_id,
                 record.message_id,
                 record.retries,
-                record.keys,
+                # Java's decoder loses empty fields at the end, and then fails.
+                record.keys or _NONE,
             )
         case ConsumptionEnd():
             values = (
@@ -144,7 +147,9 @@ def _publication(fields: list[str]) -> Record:
 
 def _start(fields: list[str]) -> Record:
     region, group, request_id, message_id = fields[2:6]
-    return ConsumptionStart(int(fields[1]), region, group, request_id, message_id, int(fields[6]), fields[7])
+    return ConsumptionStart(
+        int(fields[1]), region, group, request_id, message_id, int(fields[6]), "" if fields[7] == _NONE else fields[7]
+    )
 
 
 def _end(fields: list[str]) -> Record:

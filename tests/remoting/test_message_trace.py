@@ -29,6 +29,12 @@ def test_records_of_old_and_other_clients_are_read() -> None:
     assert ended == ConsumptionEnd("r", "id", 7, True, "", 0)
 
 
+def test_delivery_without_keys_has_no_empty_field_at_its_end() -> None:
+    record = ConsumptionStart(5, "R", "g", "r", "id", 0, "")
+    assert encode(record).endswith("\x01null\x02")
+    assert decode(encode(record).encode()) == [record]
+
+
 def test_separators_in_keys_do_not_break_records() -> None:
     record = ConsumptionStart(5, "R", "g", "r", "id", 0, "a\x01b\x02c")
     assert decode(encode(record).encode()) == [ConsumptionStart(5, "R", "g", "r", "id", 0, "a b c")]
