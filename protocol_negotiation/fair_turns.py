@@ -27,7 +27,7 @@ _ACTIVE_SECONDS = 0.02
 # Seconds of a turn of the event loop in which waiting frames are handled: beside other connections that receive little
 # (the handling of one frame may take longer), and at most. A client with one request in flight waits for one such turn,
 # and shorter turns cost throughput: each has its writes.
-_MIN_TURN_SECONDS = 0.0004
+_MIN_TURN_SECONDS = 0.00025
 _MAX_TURN_SECONDS = 0.002
 # Seconds of one connection's slice.
 _SLICE_SECONDS = 0.0004
@@ -189,7 +189,7 @@ class FairTurns:
                 continue
             paused = 0
             connection = source.waiting.popleft()
-            if self._handle(connection, now + _SLICE_SECONDS):
+            if self._handle(connection, min(now + _SLICE_SECONDS, end)):
                 source.waiting.append(connection)
             if source.waiting:
                 turns.append(source)
