@@ -1,12 +1,14 @@
 """The arguments of `gantry doctor`. Every command imports this module, so it imports nothing heavy."""
 
 import argparse
+import os
 from pathlib import Path
 
 from protocol_negotiation.peer import HostPort
 from proxy.tools import credential_options
 
 _DEFAULT_PORT = 8080
+_DEFAULT_ENDPOINT = "127.0.0.1:8080"
 
 
 def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -18,7 +20,12 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "Exit status: 0 without problems, 1 with warnings, 2 with failures.",
     )
     parser.add_argument(
-        "endpoint", type=_endpoint, metavar="HOST:PORT", help="endpoint of clients (default port: 8080)"
+        "endpoint",
+        nargs="?",
+        type=_endpoint,
+        metavar="HOST:PORT",
+        help="endpoint of clients, with port 8080 if none is given "
+        f"(default: $GANTRY_ENDPOINT, or else {_DEFAULT_ENDPOINT})",
     )
     parser.add_argument("--topic", help="topic that the clients use")
     parser.add_argument("--group", help="consumer group that the clients use")
@@ -41,6 +48,12 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     )
     credential_options.add_options(parser)
     parser.add_argument("--json", action="store_true", help="print a JSON document")
+
+
+def endpoint_of(options: argparse.Namespace) -> HostPort:
+    """Return the endpoint of the argument or the applied profile, or the default. Raises ArgumentTypeError."""
+    given: HostPort | str = options.endpoint or os.environ.get("GANTRY_ENDPOINT") or _DEFAULT_ENDPOINT
+    return _endpoint(given) if isinstance(given, str) else given
 
 
 def _endpoint(text: str) -> HostPort:

@@ -9,6 +9,7 @@ import anyio
 from proxy.tools.credentials import CredentialsError
 from proxy.tools.credentials import read as read_credentials
 from proxy.tools.doctor import report
+from proxy.tools.doctor.arguments import endpoint_of
 from proxy.tools.doctor.diagnosis import diagnose
 from proxy.tools.doctor.findings import Finding
 from proxy.tools.doctor.session import Options
@@ -22,11 +23,12 @@ def run(parsed: argparse.Namespace) -> int:
         return 2
     try:
         credentials = read_credentials(parsed)
-    except CredentialsError as error:
+        endpoint = endpoint_of(parsed)
+    except (CredentialsError, argparse.ArgumentTypeError) as error:
         print(f"gantry: {error}", file=sys.stderr)  # noqa: T201  # the output of the command
         return 2
     options = Options(
-        endpoint=parsed.endpoint,
+        endpoint=endpoint,
         topic=parsed.topic,
         group=parsed.group,
         write=parsed.write,

@@ -250,7 +250,7 @@ CATALOGUE: Mapping[str, Entry] = MappingProxyType(
         "topic.unknown": Entry(
             _FAIL,
             "topic {topic} does not exist",
-            "create it (mqadmin updateTopic -n NAMESRV -c CLUSTER -t {topic}), or check its spelling",
+            "create it ({command}), or check its spelling",
         ),
         "topic.usable": Entry(_OK, "topic {topic}: {writable} queues to write, {readable} to read, on {brokers}"),
         "topic.closed": Entry(
@@ -276,8 +276,7 @@ CATALOGUE: Mapping[str, Entry] = MappingProxyType(
         "group.unknown": Entry(
             _WARN,
             "group {group} does not exist at {broker}",
-            "create it (mqadmin updateSubGroup), unless brokers create groups with their first member "
-            "(autoCreateSubscriptionGroup)",
+            "create it ({command}), unless brokers create groups with their first member (autoCreateSubscriptionGroup)",
         ),
         "group.denied": Entry(
             _FAIL,

@@ -24,7 +24,7 @@ _MESSAGING = service_pb2.DESCRIPTOR.services_by_name["MessagingService"].full_na
 # The health service does not know this service, or does not exist.
 _NO_HEALTH = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND)
 
-BROKER, NAME_SERVER = "a broker", "a name server"
+GANTRY, BROKER, NAME_SERVER = "Gantry", "a broker", "a name server"
 _SOCKET = "Gantry's embedded broker, on the socket of its own"
 # Servers without gRPC.
 REMOTING_ALONE = (BROKER, NAME_SERVER, _SOCKET)
@@ -43,9 +43,9 @@ class Traits:
 
 # The first match wins. A broker knows no routes, a name server no broker internals.
 _KINDS: tuple[tuple[str, Callable[[Traits], bool]], ...] = (
-    ("Gantry", lambda traits: traits.ours and traits.grpc),
+    (GANTRY, lambda traits: traits.ours and traits.grpc),
     (_SOCKET, lambda traits: traits.ours and traits.is_broker),
-    ("Gantry", lambda traits: traits.ours),
+    (GANTRY, lambda traits: traits.ours),
     ("an official proxy", lambda traits: traits.grpc),
     (BROKER, lambda traits: traits.is_broker),
     (NAME_SERVER, lambda traits: traits.lists_brokers),

@@ -14,7 +14,7 @@ from proxy.tools.doctor import rpc, wire
 from proxy.tools.doctor.connection import Target, Unreachable
 from proxy.tools.doctor.findings import Finding, finding
 from proxy.tools.doctor.name_resolution import lookup
-from proxy.tools.doctor.protocols import BROKER, calling
+from proxy.tools.doctor.protocols import BROKER, GANTRY, calling
 from proxy.tools.doctor.session import Diagnosis
 from proxy.tools.doctor.wire import Unanswered
 from proxy.tools.remoting_client import Speaker, route_from_reply
@@ -60,7 +60,7 @@ async def check_topic_and_group(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
         yield finding("remoting.none", error=error)
         return
     if route is None:
-        yield _unknown(topic, answer)
+        yield _unknown(diagnosis, topic, answer)
         return
     async for found in _queues(route):
         yield found
@@ -71,17 +71,30 @@ async def check_topic_and_group(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
     if queue is None:
         return
     if diagnosis.options.group is not None:
-        async for found in _group(queue, diagnosis.options.group):
+        async for found in _group(diagnosis, queue, diagnosis.options.group):
             yield found
     if diagnosis.options.write:
         async for found in _write(diagnosis, queue):
             yield found
 
 
-def _unknown(topic: str, answer: RemotingCommand) -> Finding:
+def _unknown(diagnosis: Diagnosis, topic: str, answer: RemotingCommand) -> Finding:
     if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-        return finding("topic.unknown", topic=topic)
+        command = _command(diagnosis, f"topics create {topic}", f"updateTopic -n NAMESRV -c CLUSTER -t {topic}")
+        return finding("topic.unknown", topic=topic, command=command)
     return finding("topic.denied", topic=topic, action="its route", code=answer.code, remark=answer.remark)
+
+
+def _unknown_group(diagnosis: Diagnosis, group: str, broker: str) -> Finding:
+    command = _command(diagnosis, f"groups create {group}", f"updateSubGroup -n NAMESRV -c CLUSTER -g {group}")
+    return finding("group.unknown", group=group, broker=broker, command=command)
+
+
+def _command(diagnosis: Diagnosis, gantry: str, mqadmin: str) -> str:
+    """Return the command line that creates a topic or group: only Gantry serves the requests of `gantry`."""
+    if diagnosis.kind != GANTRY:
+        return f"mqadmin {mqadmin}"
+    return f'gantry {gantry} --endpoint {diagnosis.options.endpoint}; before a cluster, that needs `tools = "all"`'
 
 
 async def _queues(route: TopicRoute) -> AsyncIterator[Finding]:
@@ -123,7 +136,7 @@ async def _queue(diagnosis: Diagnosis, route: TopicRoute) -> _Queue | None:
     return _Queue(route.topic, broker, number, replace(diagnosis.line, address=found[0]))
 
 
-async def _group(queue: _Queue, group: str) -> AsyncIterator[Finding]:
+async def _group(diagnosis: Diagnosis, queue: _Queue, group: str) -> AsyncIterator[Finding]:
     fields = {"consumerGroup": group, "topic": queue.topic, "queueId": str(queue.number), "bname": queue.broker}
     try:
         answer = await wire.ask(queue.line, RequestCode.QUERY_CONSUMER_OFFSET, fields, speaker=_SPEAKER)
@@ -133,7 +146,7 @@ async def _group(queue: _Queue, group: str) -> AsyncIterator[Finding]:
         progress = f", at offset {answer.fields.get('offset')} of queue {queue.number} of {queue.broker}"
         yield finding("group.known", group=group, progress=progress)
     elif answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-        yield finding("group.unknown", group=group, broker=queue.broker)
+        yield _unknown_group(diagnosis, group, queue.broker)
     elif answer.code == _NEVER_CONSUMED:
         yield finding("group.fresh", group=group, topic=queue.topic)
     else:
@@ -205,7 +218,7 @@ async def _read(diagnosis: Diagnosis, queue: _Queue, group: str, number: int, of
             return finding("topic.received", group=group)
         code, remark = answer.code, answer.remark
         if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-            return finding("group.unknown", group=group, broker=queue.broker)
+            return _unknown_group(diagnosis, group, queue.broker)
         if answer.code not in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
             break
         await asyncio.sleep(_PAUSE)

@@ -204,3 +204,17 @@ async def test_worker_that_sends_malformed_frames_is_disconnected(
             # The worker sees the end of the stream.
             assert await asyncio.get_running_loop().run_in_executor(None, theirs.recv, 1) == b""
     assert "cannot be" in caplog.text
+
+
+async def test_metrics_address_in_use_names_the_setting() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        settings = Settings(
+            listen=[f"127.0.0.1:{free_port()}"],
+            workers=2,
+            cluster={"namesrv": ["127.0.0.1:1"]},
+            metrics_listen=f"127.0.0.1:{other.getsockname()[1]}",
+        )
+        with pytest.raises(OSError, match=r"^\[Errno \d+\] metrics_listen: Address already in use$"):
+            await Supervisor(settings, (sys.executable, "-c", "")).run()

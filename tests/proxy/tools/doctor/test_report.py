@@ -76,6 +76,40 @@ def test_invalid_endpoints_are_refused(endpoint: str, capfd: pytest.CaptureFixtu
     assert "argument HOST:PORT" in capfd.readouterr().err
 
 
+def endpoint_of_report(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
+    main(["doctor", *arguments, "--json", "--timeout", "1"])
+    endpoint: str = json.loads(capfd.readouterr().out)["endpoint"]
+    return endpoint
+
+
+def test_endpoint_defaults_to_the_variable_and_the_profile(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiles = tmp_path / "profiles.toml"
+    named, given, of_profile = (f"127.0.0.1:{free_port()}" for _ in range(3))
+    profiles.write_text(f'current = "prod"\n[prod]\nendpoint = "{of_profile}"\n')
+    monkeypatch.setenv("GANTRY_PROFILES", str(tmp_path / "none.toml"))
+    monkeypatch.delenv("GANTRY_PROFILE", raising=False)
+    monkeypatch.setenv("GANTRY_ENDPOINT", named)
+    assert endpoint_of_report(capfd) == named
+    assert endpoint_of_report(capfd, given) == given
+    # As with the other commands, the variable replaces the current profile, and an explicit profile the variable.
+    monkeypatch.setenv("GANTRY_PROFILES", str(profiles))
+    assert endpoint_of_report(capfd) == named
+    assert endpoint_of_report(capfd, "--profile", "prod") == of_profile
+    assert endpoint_of_report(capfd, given, "--profile", "prod") == given
+    monkeypatch.delenv("GANTRY_ENDPOINT")
+    assert endpoint_of_report(capfd) == of_profile
+
+
+def test_invalid_endpoint_of_the_variable_is_refused(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GANTRY_ENDPOINT", "unix:/run/gantry.sock")
+    assert main(["doctor"]) == 2
+    assert capfd.readouterr().err == "gantry: needs a host and a port: 'unix:/run/gantry.sock'\n"
+
+
 @pytest.mark.anyio
 async def test_command_prints_findings_and_summary(tmp_path: Path) -> None:
     async with replica(tmp_path) as app:

@@ -12,7 +12,9 @@ from proxy.app import App
 from proxy.tools.doctor import wire
 from proxy.tools.doctor.clock import check_clock
 from proxy.tools.doctor.connection import Target
+from proxy.tools.doctor.protocols import NAME_SERVER
 from proxy.tools.doctor.session import Diagnosis, Options
+from proxy.tools.doctor.topics import check_topic_and_group
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -65,7 +67,28 @@ async def test_group_with_offsets_is_known(tmp_path: Path) -> None:
 async def test_unknown_group_without_auto_creation_is_a_warning(tmp_path: Path) -> None:
     async with replica(tmp_path, embedded={"auto_create_groups": False}) as app:
         found = await run_doctor(app, topic="orders", group="nobody", write=True)
-    assert "group.unknown" in codes(found)
+        assert {
+            f"create it (gantry groups create nobody --endpoint {app.addresses[0]}" in item.remedy
+            for item in found
+            if item.code == "group.unknown"
+        } == {True}
+
+
+async def test_missing_topic_is_created_by_gantry(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app:
+        found = await run_doctor(app, topic="payments")
+        remedy = only(found, "topic.unknown").remedy
+        assert f"(gantry topics create payments --endpoint {app.addresses[0]};" in remedy
+        assert "mqadmin" not in remedy
+
+
+async def test_missing_topic_at_another_server_is_created_by_mqadmin(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app:
+        endpoint = app.addresses[0]
+        diagnosis = Diagnosis(Options(endpoint, topic="payments"), address=endpoint, plain=True, remoting=True)
+        diagnosis.kind = NAME_SERVER
+        found = [item async for item in check_topic_and_group(diagnosis)]
+    assert "(mqadmin updateTopic -n NAMESRV -c CLUSTER -t payments)" in only(found, "topic.unknown").remedy
 
 
 @pytest.mark.parametrize(("permission", "verb"), [(4, "written"), (2, "read")])
