@@ -28,6 +28,7 @@ from proxy.admin.http.admin_api import AdminApi
 from proxy.auth import assembly, auth_metrics
 from proxy.auth.admin_users import AdminUsers
 from proxy.auth.audit import to_file
+from proxy.auth.audit_topic import AuditTopic
 from proxy.auth.broker_decisions import BrokerDecisions
 from proxy.auth.sources.brokers import BrokerSource
 from proxy.auth.sources.source import Source
@@ -175,6 +176,8 @@ class App:
             else self._node.backend
         )
         self.core.backend = self.backend
+        topic = settings.auth.audit_topic
+        self._audit = None if topic is None else AuditTopic(topic, SyncTopic(self.backend, topic).send, self.metrics)
         if isinstance(self.backend, ClusterBackend):
             bound_clients(self.core, self.backend)
         self._broker_listener = None if self._node is None else self._new_broker_listener(self._node)
@@ -309,14 +312,7 @@ class App:
         return listeners
 
     def _register_metrics(self) -> None:
-        register_core_gauges(self.metrics, self.core)
-        self.metrics.counter(
-            "gantry_fair_turns",
-            "Reads that were handled in slices beside other connections (divided), and pauses after expensive frames"
-            " (paused).",
-            "event",
-            self.turns.counts,
-        )
+        register_core_gauges(self.metrics, self.core, self.turns)
         overload_metrics.register(self.metrics, self.overload, self.core)
         if isinstance(self.backend, ClusterBackend):
             self.backend.watch(self.metrics)
@@ -366,6 +362,8 @@ class App:
         stack.callback(self.backend.close)
         stack.callback(self.rules.connections.close)
         await self.backend.start()
+        if self._audit is not None:
+            await stack.enter_async_context(self._audit.collecting())
         if self.authority is not None:
             # Before clients connect, which would be denied.
             await self.authority.refresh()
@@ -408,6 +406,8 @@ class App:
         yield self.certificates.run
         if self.authority is not None:
             yield partial(self.authority.run, self.settings.auth.reload_interval)
+        if self._audit is not None:
+            yield self._audit.run
         yield self.grpc.run
         yield self.rules.run
         yield self.admin.run

@@ -29,7 +29,7 @@ async def families() -> dict[str, Family]:
     found = {family.series_name: family for family in (WORKERS, EXITS)}
     with tempfile.TemporaryDirectory() as folder:
         everything: dict[str, Any] = {
-            "auth": {"users": _empty_file(folder)},
+            "auth": {"users": _empty_file(folder), "audit_topic": "audit"},
             "embedded": {"directory": folder},
             "traffic": {"directory": f"{folder}/traffic"},
             "admin": {"grpc": "127.0.0.1:0"},

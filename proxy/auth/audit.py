@@ -17,7 +17,8 @@ import orjson
 from proxy.core.principal import Principal
 from proxy.settings.auth import AuthSettings
 
-_log = logging.getLogger("gantry.audit")
+LOGGER = "gantry.audit"
+_log = logging.getLogger(LOGGER)
 
 # Lines about denied requests per second. Everyone who reaches a port can cause them.
 _LINES_PER_SECOND = 50

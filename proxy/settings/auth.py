@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from proxy.settings.field_types import SettingsTable, split_list
+from proxy.settings.field_types import SettingsTable, TopicName, split_list
+from remoting import names
 
 _ZONE = re.compile(r"([+-])(\d{2}):(\d{2})")
 ANY_ZONE = "any"
@@ -68,6 +69,9 @@ class AuthSettings(SettingsTable):
     )
     audit_size: int = Field(64 * 2**20, ge=2**16, description="size in bytes at which the audit file is rotated")
     audit_files: int = Field(8, ge=1, description="rotated audit files that are kept")
+    audit_topic: TopicName | None = Field(
+        None, description="existing topic that gets each line of the audit log as a message; default: none"
+    )
 
     @field_validator("jwks")
     @classmethod
@@ -75,6 +79,13 @@ class AuthSettings(SettingsTable):
         if text is not None and "://" in text and not text.startswith("https://"):
             raise ValueError(f"the URL of a JWK set begins with https://, not {text[:40]!r}")
         return text
+
+    @field_validator("audit_topic")
+    @classmethod
+    def _check_audit_topic(cls, topic: str | None) -> str | None:
+        if topic is not None and names.is_system(topic):
+            raise ValueError(f"{topic} is a system topic of brokers")
+        return topic
 
     @model_validator(mode="after")
     def _check_sources(self) -> "AuthSettings":

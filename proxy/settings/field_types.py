@@ -5,13 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_settings import NoDecode
 
 from protocol_negotiation.advertised_address import resolve
 from protocol_negotiation.peer import HostPort
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+TopicName = Annotated[str, Field(pattern=r"^[%|a-zA-Z0-9_-]{1,127}$")]
 
 
 class SettingsTable(BaseModel):

@@ -8,7 +8,7 @@ from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.http2.limits import Limits, Timeouts
 from grpc_gateway.server import ServerOptions
 from protocol_negotiation.peer import HostPort
-from proxy.settings.field_types import RemoteAddress, SettingsTable
+from proxy.settings.field_types import RemoteAddress, SettingsTable, TopicName
 from remoting.message_trace import TRACE_TOPIC
 
 
@@ -75,9 +75,7 @@ class GrpcSettings(SettingsTable):
     message_trace: bool = Field(
         False, description="write trace records about the messages that gRPC clients send and consume"
     )
-    trace_topic: str = Field(
-        TRACE_TOPIC, pattern=r"^[%|a-zA-Z0-9_-]{1,127}$", description="topic of trace records, of all clients"
-    )
+    trace_topic: TopicName = Field(TRACE_TOPIC, description="topic of trace records, of all clients")
     lite_topic_size: int = Field(64, gt=0, le=64, description="maximum length of a lite topic's name")
 
     @model_validator(mode="after")

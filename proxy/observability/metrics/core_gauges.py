@@ -1,9 +1,10 @@
-"""Gauges of the messaging core: in-flight requests and group members."""
+"""Metrics of the messaging core: in-flight requests, turns and group members."""
 
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from protocol_negotiation.fair_turns import FairTurns
 from proxy.core.client_registry import Member
 from proxy.core.messaging import Messaging
 from proxy.observability.metrics.family import Family, Kind, Labels, Samples
@@ -53,12 +54,19 @@ CONSUMERS = Family(
 _MODES = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push"}
 
 
-def register(metrics: Metrics, core: Messaging) -> None:
-    """Add the gauges of a core to the metrics."""
+def register(metrics: Metrics, core: Messaging, turns: FairTurns) -> None:
+    """Add the metrics of a core, and of the turns of its connections."""
     metrics.envoy.in_flight = lambda: core.in_flight
     metrics.gauge("gantry_request_bytes", "Bytes of the bodies of in-flight requests.", lambda: core.budget.used)
     metrics.gauge("gantry_tasks", "Unfinished asyncio tasks of the process.", lambda: len(asyncio.all_tasks()))
     metrics.gauge("gantry_clients", "Registered clients, including those of other proxies.", lambda: len(core.registry))
+    metrics.counter(
+        "gantry_fair_turns",
+        "Reads that were handled in slices beside other connections (divided), and pauses after expensive frames"
+        " (paused).",
+        "event",
+        turns.counts,
+    )
     metrics.add(lambda: _requests(core))
     metrics.add(lambda: _members(core.registry.local()))
     if core.creations is not None:
