@@ -180,9 +180,10 @@ def _ready(app: "App") -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
-    failed = [check.text for check in app.admin_services.health.report("/readyz").checks if check.status == "fail"]
-    if failed:
-        _log.warning("serving, but not ready: %s", "; ".join(failed))
+    report = app.admin_services.health.report("/readyz")
+    if not report.ok:
+        problems = [check for check in report.checks if check.status != "pass"]
+        _log.warning("serving, but not ready: %s", "; ".join(f"{item.aspect}: {item.text}" for item in problems))
     else:
         _log.info("ready")
 

@@ -1,12 +1,14 @@
 """The clients' listeners of a replica, built from the settings."""
 
+import asyncio
 import logging
 import os
 import socket
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
-from protocol_negotiation.advertised_address import in_container, reachability_warning
+from protocol_negotiation.advertised_address import in_container, reachability_warning, resolve
 from protocol_negotiation.connection import OnOutcome, Rejectors
 from protocol_negotiation.listener import Handlers, Listener, ListenerOptions
 from protocol_negotiation.peer import HostPort
@@ -37,6 +39,8 @@ class Listeners:
         on_outcome: OnOutcome,
     ) -> None:
         self._settings = settings.listen
+        # Look-ups of advertised names, which may take longer than the rest of the start.
+        self._lookups: asyncio.Future[list[None]] | None = None
         self._listeners = [
             Listener(_options(item, settings, with_tls=tls is not None), handlers, tls, on_outcome, rejectors)
             for item in settings.listen
@@ -67,6 +71,7 @@ class Listeners:
             await self.abort()
             raise
         self._log_addresses()
+        self._lookups = asyncio.gather(*(_look_up(key, name) for key, name in self._advertised_names()))
         return ListenerRoutes(
             [
                 AdvertisedListener(listener.addresses[0].port, item.advertised, item.broker, listener.options.name)
@@ -81,13 +86,29 @@ class Listeners:
 
     async def close(self) -> None:
         """Stop accepting connections."""
+        self._end_lookups()
         for listener in self._listeners:
             await listener.close()
 
     async def abort(self) -> None:
         """Stop accepting connections and abort those that are still negotiating."""
+        self._end_lookups()
         for listener in self._listeners:
             await listener.abort()
+
+    def _end_lookups(self) -> None:
+        if self._lookups is not None:
+            self._lookups.cancel()
+            self._lookups = None
+
+    def _advertised_names(self) -> Iterator[tuple[str, str]]:
+        """Yield the setting and the host of each advertised address that is a name."""
+        for item in self._settings:
+            rules = (("listen.advertise_rules", rule.address) for rule in item.advertise_rules)
+            for key, text in (("listen.advertise", item.advertise), *rules):
+                address = None if text is None else resolve(text, 0)
+                if address is not None and address.ip is None and not address.is_unix:
+                    yield key, address.host
 
     def _log_addresses(self) -> None:
         contained = in_container(os.environ)
@@ -143,6 +164,17 @@ async def _start(listener: Listener) -> None:
     except OSError as error:
         address = listener.options.address
         raise OSError(error.errno, f"cannot listen on {address}: {error.strerror or error}") from None
+
+
+async def _look_up(key: str, name: str) -> None:
+    """Log a warning if an advertised name does not resolve."""
+    try:
+        await asyncio.get_running_loop().getaddrinfo(name, None)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        _log.warning(
+            "%s: %s does not resolve here (%s): set it to a name or address that clients can reach", key, name, reason
+        )
 
 
 def _own_addresses() -> list[str]:
