@@ -109,15 +109,15 @@ class App:
         self._name = settings.replica or socket.gethostname()
         self._wheel = TimeoutWheel(asyncio.get_running_loop().time)
         # Observability and core.
-        self.metrics = Metrics(
-            settings.metrics, self._name, "cluster" if settings.embedded.directory is None else "local"
-        )
+        mode = "cluster" if settings.embedded.directory is None else "local"
+        self.metrics = Metrics(settings.metrics, self._name, mode)
         self.registry = ClientRegistry(settings.client_expiry)
         self.tracing = self._new_tracing()
         self.authority = assembly.authority(settings.auth, self._user_sources())
         self.stored_messages = None if self.authority is None else StoredMessages(self.authority)
         self.core = self._new_core()
-        self.core.reply_guards = {} if self.stored_messages is None else self.stored_messages.reply_guards
+        guards = {} if self.stored_messages is None else self.stored_messages.reply_guards
+        self.core.reply_guards = {**guards, **self.metrics.requests.dead_letters.reply_guards}
         self.core.signer = self._new_signer()
         self.overload = self._new_overload()
         self.rules = RuleEngine(self.core, settings.rules, self.metrics)

@@ -68,6 +68,8 @@ class Node:
     def watch(self, metrics: Metrics) -> None:
         """Register the broker's metrics."""
         broker, store = self.backend.broker, self.store
+        metrics.requests.dead_letters.exact = True
+        broker.on_dead_letter = metrics.requests.dead_letters.add
         metrics.envoy.responses = lambda: metrics.requests.served("remoting")
         metrics.counter(
             "gantry_embedded_creations",

@@ -91,7 +91,7 @@ class Messaging:
         self.shares: UpstreamShares | None = None
         # Bounds the topics and groups that clients' requests create, where the backend does not.
         self.creations: CreationQuota | None = None
-        # Called with the successful replies to requests of these codes, which they may change.
+        # Called with the replies to requests of these codes, which they may change; not with errors.
         self.reply_guards: Mapping[int, Callable[[Context, RemotingCommand], None]] = {}
         self.observers = list(observers)
         self._listeners = listeners

@@ -63,7 +63,6 @@ _CODES = {
     "acknowledged": "ACK_MESSAGE BATCH_ACK_MESSAGE AckMessage",
     "invisible_changed": "CHANGE_MESSAGE_INVISIBLETIME ChangeInvisibleDuration",
     "sent_back": "CONSUMER_SEND_MSG_BACK",
-    "dead_letter": "ForwardMessageToDeadLetterQueue",
 }
 _ACTIONS = {code: action for action, codes in _CODES.items() for code in codes.split()}
 _ROW = ("protocol", "code", "response", "topic")
@@ -158,7 +157,14 @@ def _of_metrics(samples: Samples) -> Counted:
         Count.ERRORS: samples.sums(
             "rocketmq_rpc_latency_count", "protocol_type", "request_code", result="process_request_failed"
         ),
-        Count.MESSAGES: samples.sums("gantry_messages_total", "protocol", "action"),
+        Count.MESSAGES: Counter(
+            {
+                key: count
+                for key, count in samples.sums("gantry_messages_total", "protocol", "action").items()
+                # Records do not contain the delay level of a message that was sent back.
+                if key[1] != "dead_letter"
+            }
+        ),
         Count.BODY_BYTES: samples.sums("gantry_body_bytes_total", "protocol", "code", "direction"),
         Count.MESSAGES_IN: samples.sums("rocketmq_messages_in_total", "topic"),
         Count.BYTES_IN: samples.sums("rocketmq_throughput_in_total", "topic"),

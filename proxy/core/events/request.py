@@ -119,6 +119,15 @@ def _read_pop(observation: Observation, context: Context, reply: RemotingCommand
         # A pop also returns messages of the retry topic.
         observation.messages = count(reply.body)
         observation.attempt = attempt(reply.body)
+        if (order := reply.fields.get("orderCountInfo")) and observation.attempt is not None:
+            # Messages popped in order are not stored again: the reply has their numbers of earlier deliveries.
+            observation.attempt = max(observation.attempt, _ordered_attempt(order))
+
+
+def _ordered_attempt(order: str) -> int:
+    """Return the highest delivery attempt in `orderCountInfo`: items of three fields, for lite topics also of one."""
+    counts = [item.rsplit(" ", 1)[-1] for item in order.split(";")]
+    return 1 + max((int(count) for count in counts if count.isdecimal() and len(count) <= _MAX_DIGITS), default=0)
 
 
 def _read_ack(observation: Observation, context: Context, _: RemotingCommand | None) -> None:

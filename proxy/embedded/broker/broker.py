@@ -112,6 +112,8 @@ class Broker:
         self._next_sweep = now + _SWEEP_INTERVAL
         # Messages stored and delivered since the start.
         self.counts = {"put": 0, "got": 0}
+        # Called with the protocol of the request, the group and the original topic of each dead letter.
+        self.on_dead_letter: Callable[[str, str, str], None] = lambda protocol, group, topic: None
 
     # Requests.
 
@@ -224,6 +226,10 @@ class Broker:
         if channel is not None:
             self.push(channel, command)
         return channel
+
+    def dead_lettered(self, channel: Channel | None, group: str, topic: str) -> None:
+        """Report a message that is in the dead letter queue of a group."""
+        isolated(self.on_dead_letter, "remoting" if channel is None else channel.protocol, group, topic)
 
     # Long polls.
 

@@ -94,6 +94,8 @@ def _send_one(broker: Broker, request: Request, header: Header, topic: Topic) ->
         stored = broker.transactions.prepare(message, pairs, request.now)
     else:
         stored = broker.pipeline.append(message, pairs, request.now)
+    if message.topic != topic.name:
+        broker.dead_lettered(request.channel, names.retry_group(topic.name), pairs.get(properties.RETRY_TOPIC, ""))
     fields = _place(broker, stored, message.queue_id)
     fields["transactionId"] = pairs[properties.UNIQ_CLIENT_MESSAGE_ID]
     due, real_topic = pairs.get(properties.TIMER_OUT_MS), pairs.get(properties.REAL_TOPIC, "")
@@ -245,7 +247,8 @@ def send_back(broker: Broker, request: Request) -> Answer:
     maximum = group.retries
     if request.command.version >= _SENDS_MAX_RECONSUME_TIMES:
         maximum = request.number("maxReconsumeTimes", maximum)
-    if message.reconsume_times >= maximum or level < 0:
+    dead = message.reconsume_times >= maximum or level < 0
+    if dead:
         topic = broker.topics.create(names.dead_letter_topic(group.name), _DEAD_LETTER_QUEUES)
         level = 0
     elif level == 0:
@@ -260,6 +263,9 @@ def send_back(broker: Broker, request: Request) -> Answer:
         prepared_transaction_offset=0,
     )
     broker.pipeline.append(retry, pairs, request.now)
+    if dead:
+        origin = request.fields.get("originTopic") or pairs[properties.RETRY_TOPIC]
+        broker.dead_lettered(request.channel, group.name, origin)
     return broker.when_durable(commands.success())
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.core.events import LONG_POLLS, MAX_NAME_LENGTH, Observation
+from proxy.observability.metrics.dead_letters import DeadLetterCounts
 from proxy.observability.metrics.family import Distribution
 from proxy.observability.metrics.label_limiter import OTHER
 from proxy.observability.metrics.request_families import BOUNDS, DELIVERIES
@@ -99,6 +100,7 @@ class RequestCounts:
 
     idle: seconds without a request after which `evict_idle` removes a row. cells, rows, brokers: the counts. evicted:
     sums of removed rows, so that sums over topics never fall: bytes in, bytes out, messages, redeliveries.
+    dead_letters: counted apart, since the commands of rpcs are not observed.
     """
 
     def __init__(self, idle: float = 3_600.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -108,6 +110,7 @@ class RequestCounts:
         self.cells: dict[CellKey, Cell] = {}
         self.brokers: dict[str, BrokerCounts] = {}
         self.evicted: dict[CellKey, list[int]] = {}
+        self.dead_letters = DeadLetterCounts()
 
     def observe(self, observation: Observation) -> None:
         """Observer: count an answered request."""

@@ -16,7 +16,6 @@ ACTIONS: dict[str, str] = {
     **dict.fromkeys(("ACK_MESSAGE", "BATCH_ACK_MESSAGE", "AckMessage"), "acknowledged"),
     **dict.fromkeys(("CHANGE_MESSAGE_INVISIBLETIME", "ChangeInvisibleDuration"), "invisible_changed"),
     "CONSUMER_SEND_MSG_BACK": "sent_back",
-    "ForwardMessageToDeadLetterQueue": "dead_letter",
 }
 DELIVERIES = frozenset(code for code, action in ACTIONS.items() if action in ("pulled", "popped"))
 
@@ -70,8 +69,15 @@ BODY_BYTES = Family(
 MESSAGES = Family(
     "gantry_messages",
     Kind.COUNTER,
-    "Messages, by action: sent, pulled, popped, acknowledged, invisible_changed, sent_back or dead_letter.",
+    "Messages, by action: sent, pulled, popped, acknowledged, invisible_changed, sent_back,"
+    " dead_letter (of remoting clients, also in sent_back).",
     ("protocol", "action"),
+)
+DEAD_LETTERS = Family(
+    "rocketmq_send_to_dlq_messages",
+    Kind.COUNTER,
+    "Messages that went to the dead letter queue of a group, as far as Gantry knows: see Dead letters in Metrics.",
+    ("topic", "consumer_group", "is_system"),
 )
 REDELIVERIES = Family(
     "gantry_redeliveries",

@@ -71,6 +71,11 @@ def _without_topics(counts: RequestCounts) -> Iterator[tuple[Family, Samples]]:
         if code in families.ACTIONS:
             by_action[protocol, families.ACTIONS[code]] += messages
         redelivered[protocol,] += redeliveries
+    dead_letters: Counter[Labels] = Counter()
+    for (protocol, group, topic), count in counts.dead_letters.rows.items():
+        by_action[protocol, "dead_letter"] += count
+        dead_letters[topic, group, _BOOLEANS[is_system(topic)]] += count
+    yield families.DEAD_LETTERS, dict(dead_letters)
     yield families.BODY_BYTES, {key: count for key, count in body_bytes.items() if count}
     yield families.MESSAGES, {key: count for key, count in by_action.items() if count}
     yield families.REDELIVERIES, {key: count for key, count in redelivered.items() if count}

@@ -219,6 +219,38 @@ async def test_messages_sent_back_are_counted_by_target(
         await client.close()
 
 
+async def test_dead_letters_that_clients_request_are_counted_by_group(cluster: Cluster) -> None:
+    refused = commands.response(ResponseCode.SYSTEM_ERROR, remark="no message at this offset")
+    row = REQUESTS[RequestCode.CONSUMER_SEND_MSG_BACK]
+
+    def answer(command: RemotingCommand) -> RemotingCommand:
+        return refused if command.fields.get("offset") == "404" else commands.success()
+
+    async with replica(cluster, answer=answer) as (app, _):
+        client = await Client.connect(app)
+        named = {"group": "g", "originTopic": "orders", "bname": "broker-a"}
+        for more in (
+            {"delayLevel": "-1"},
+            {"delayLevel": "0", "maxReconsumeTimes": "0"},
+            {"delayLevel": "-1", "offset": "404"},
+            {"delayLevel": "0", "maxReconsumeTimes": "16"},
+            {"delayLevel": "3"},
+        ):
+            await client.ask(complete(row, **named, **more))
+        # As of a gRPC consumer without attempts left.
+        from_grpc = complete(row, **{**named, "originTopic": "%RETRY%g_orders"}, delayLevel="-1")
+        reply = app.core.handle(GrpcChannel("c1", peer()), from_grpc)
+        assert reply is not None
+        await reply
+        ((labels, count),) = samples_of(app.metrics, "rocketmq_send_to_dlq_messages_total").items()
+        assert {"orders", "g", "false"} <= set(labels)
+        assert count == 3
+        messages = samples_of(app.metrics, "gantry_messages_total")
+        assert (messages["dead_letter", "remoting"], messages["dead_letter", "grpc"]) == (2, 1)
+        assert messages["sent_back", "remoting"] == 4
+        await client.close()
+
+
 async def test_the_route_cache_counts_hits_misses_refreshes_and_errors() -> None:
     failures: list[Exception] = []
     clock = Clock()

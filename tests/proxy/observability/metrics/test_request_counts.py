@@ -3,13 +3,14 @@
 import pytest
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from proxy.observability.metrics import request_counts, request_samples
+from proxy.observability.metrics import dead_letters, request_counts, request_samples
 from proxy.observability.metrics.family import Distribution
 from proxy.observability.metrics.label_limiter import OTHER
 from proxy.observability.metrics.request_counts import RequestCounts
 from proxy.observability.metrics.request_families import (
     BODY_BYTES,
     BROKER_SECONDS,
+    DEAD_LETTERS,
     LATENCY,
     MESSAGES,
     MESSAGES_IN,
@@ -101,7 +102,6 @@ def test_messages_are_counted_by_action() -> None:
         ("CHANGE_MESSAGE_INVISIBLETIME", "remoting"),
         ("ChangeInvisibleDuration", "grpc"),
         ("CONSUMER_SEND_MSG_BACK", "remoting"),
-        ("ForwardMessageToDeadLetterQueue", "grpc"),
         ("PEEK_MESSAGE", "remoting"),
     ):
         counts.observe(observation(code, protocol=protocol, messages=3))
@@ -114,8 +114,23 @@ def test_messages_are_counted_by_action() -> None:
         ("remoting", "invisible_changed"): 3,
         ("grpc", "invisible_changed"): 3,
         ("remoting", "sent_back"): 3,
-        ("grpc", "dead_letter"): 3,
     }
+
+
+def test_dead_letters_are_counted_by_group_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "_MAX_ROWS", 2)
+    counts = RequestCounts()
+    for protocol, group, topic in (
+        ("grpc", "g", "orders"),
+        ("remoting", "g", "%RETRY%g_orders"),
+        ("grpc", "g", "%RETRY%g+orders"),
+        ("grpc", "g", "invented"),
+        ("grpc", "h", "orders"),
+    ):
+        counts.dead_letters.add(protocol, group, topic)
+    families = list(request_samples.read(counts))
+    assert read(families, MESSAGES) == {("grpc", "dead_letter"): 4, ("remoting", "dead_letter"): 1}
+    assert read(families, DEAD_LETTERS) == {("orders", "g", "false"): 3, (OTHER, OTHER, "false"): 2}
 
 
 def test_messages_in_and_out_have_rip_46s_labels() -> None:
