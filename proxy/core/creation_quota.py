@@ -16,7 +16,7 @@ from proxy.core.creation_budgets import CreationBudgets
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import GroupNotExist, RemotingError, ServiceUnavailable, TopicNotExist
-from remoting.requests import INTERNAL_REQUESTS
+from remoting.requests import INTERNAL_REQUESTS, REQUESTS
 
 # Names of each kind that are remembered.
 _MAX_NAMES = 20_000
@@ -44,6 +44,14 @@ _CREATING: dict[int, Kind] = {
 }
 
 
+def _name_field(code: int, kind: Kind) -> str:
+    """Return the field of a request that names what it creates."""
+    spec = REQUESTS[code]
+    field = spec.topic if kind is Kind.TOPIC else spec.group
+    assert field is not None
+    return field
+
+
 class CreationQuota:
     """Admits the names of topics and groups. per_day: creations of all clients together within a day."""
 
@@ -53,21 +61,24 @@ class CreationQuota:
         self.counts = self._budgets.counts
         # Names that have been used or found.
         self._names: dict[Kind, set[str]] = {kind: set() for kind in Kind}
+        # For each code: the kind, the field with the name, and the known names.
+        self._known = {
+            int(code): (kind, _name_field(code, kind), self._names[kind]) for code, kind in _CREATING.items()
+        }
 
     def admits(self, context: Context) -> bool:
         """Return whether a request may be forwarded; otherwise `check` has to be awaited before."""
-        kind = _CREATING.get(context.code)
-        if kind is None:
+        known = self._known.get(context.code)
+        if known is None:
             return True
-        name = context.topic if kind is Kind.TOPIC else context.group
-        return name in self._names[kind] or not name or self._admit(context.channel, kind, name)
+        kind, field, names = known
+        name = context.fields.get(field)
+        return name in names or not name or self._admit(context.channel, kind, name)
 
     async def check(self, context: Context) -> None:
         """Look for the topic or group of a request that is not admitted. Raises TopicNotExist, GroupNotExist."""
-        kind = _CREATING[context.code]
-        name = context.topic if kind is Kind.TOPIC else context.group
-        assert name
-        await self._check(context.channel, kind, name)
+        kind, field, _ = self._known[context.code]
+        await self._check(context.channel, kind, context.fields[field])
 
     async def check_groups(self, channel: Channel, groups: Iterable[str]) -> None:
         """Raise GroupNotExist if one of a consumer's groups is neither known nor admitted, nor found."""

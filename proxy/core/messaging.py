@@ -114,16 +114,16 @@ class Messaging:
             else:
                 handling = self.gate(context, self._serve)
         except RemotingError as error:
-            self._observe(context, error.code)
+            self._observe(context, error.code, time.monotonic())
             if isinstance(error, NotPermitted) and error.delay:
                 return _delayed(error)
             raise
         except Exception:
             _log.exception("request %d of %s failed", context.code, channel.peer.address)
-            self._observe(context, RemotingError.code)
+            self._observe(context, RemotingError.code, time.monotonic())
             raise RemotingError("internal error") from None
         if handling is None:
-            self._observe(context, 0)
+            self._observe(context, 0, time.monotonic())
             return None
         reply = as_future(handling)
         spec = context.spec
@@ -163,26 +163,27 @@ class Messaging:
                 isolated(listener, self, change)
 
     def _done(self, context: Context, active: bool, reply: Reply) -> None:
+        now = time.monotonic()
         self.budget.used -= context.memory
         self.in_flight.discard(context)
         self.active_requests -= active
         if context.window is not None:
-            context.window.leave(context.sent)
+            context.window.leave(context.sent, now)
         if not active and context.code in _PULLS and context.channel.unread_bytes > self.settings.limits.unread:
             _drop_messages(context, reply)
         if reply.cancelled():
-            self._observe(context, RemotingError.code)
+            self._observe(context, RemotingError.code, now)
             return
         error = reply.exception()
         if error is None:
             result = reply.result()
             if self.reply_guards and context.code in self.reply_guards:
                 self.reply_guards[context.code](context, result)
-            self._observe(context, result.code, result)
+            self._observe(context, result.code, now, result)
         else:
-            self._observe(context, error.code if isinstance(error, RemotingError) else RemotingError.code)
+            self._observe(context, error.code if isinstance(error, RemotingError) else RemotingError.code, now)
 
-    def _observe(self, context: Context, code: int, reply: RemotingCommand | None = None) -> None:
+    def _observe(self, context: Context, code: int, now: float, reply: RemotingCommand | None = None) -> None:
         if context.trace is not None:
             try:
                 context.trace.finish(context, code, reply)
@@ -190,7 +191,7 @@ class Messaging:
                 # As with observers, a failure must not affect the reply.
                 _log.exception("ending a span failed")
         if context.channel.observed:
-            notify(self.observers, of_request, context, code, reply, time.monotonic())
+            notify(self.observers, of_request, context, code, reply, now)
 
 
 # A pull only reads: the client can repeat it. Popped messages are released instead (`handlers/pop.py`).

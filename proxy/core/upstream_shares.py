@@ -95,20 +95,21 @@ class Window:
         if broker.last is not self:
             broker.changed_at = -math.inf if broker.last is None else now
             broker.last = self
-        if self.waiting or (self.in_flight >= self._size and not self._has_room(now)):
+        if self.waiting:
+            return False
+        if self.in_flight >= self._size and now - broker.changed_at <= _ACTIVE_SECONDS and not self._has_room(now):
             return False
         self.in_flight += 1
         return True
 
-    def leave(self, sent: float | None) -> None:
-        """Count the end of a request that was sent at `sent`, and send waiting ones."""
+    def leave(self, sent: float | None, now: float) -> None:
+        """Count the end, at `now`, of a request that was sent at `sent`, and send waiting ones."""
         self.in_flight -= 1
         self._replies += 1
-        now = monotonic()
         if sent is not None and now - sent < self._broker.least:
             self._broker.least = now - sent
-        while self.waiting and (self.in_flight < self._size or self._has_room(now)):
-            self._send_next(now)
+        if self.waiting:
+            self._send_waiting(now)
 
     def wait(self, send: Send) -> Reply:
         """Send the request later; return the future of its reply."""
@@ -125,6 +126,10 @@ class Window:
         reply: Reply = asyncio.get_running_loop().create_future()
         self.waiting.append((send, reply))
         return reply
+
+    def _send_waiting(self, now: float) -> None:
+        while self.waiting and (self.in_flight < self._size or self._has_room(now)):
+            self._send_next(now)
 
     def _has_room(self, now: float) -> bool:
         """Return whether a full window may have one more request: no other source is active, or the size has grown."""
