@@ -27,6 +27,8 @@ OLD_DATE = "date of last week"
 FOR_ALL_USERS = frozenset({"UNREGISTER_CLIENT", "NotifyClientTermination"})
 # Remarks of the Java proxy, whose code of a denied request is SYSTEM_ERROR.
 _DENIALS = ("has no permission", "username cannot be null", "is not found", "check signature", "authentication failed")
+# Remark of brokers about a malformed request, whose code is NO_PERMISSION too.
+_FAULT = "subject type is null"
 _TIMEOUT = 15.0
 _DAY = 86_400.0
 
@@ -62,6 +64,8 @@ async def over_remoting(client: Client, command: RemotingCommand) -> str:
         # Neither denied nor answered: the broker has it.
         return SERVED
     remark = (reply.remark or "").lower()
+    if reply.code == ResponseCode.NO_PERMISSION and _FAULT in remark:
+        return ERROR
     if reply.code == ResponseCode.NO_PERMISSION or any(text in remark for text in _DENIALS):
         return DENIED
     if reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:

@@ -36,7 +36,7 @@ _RESOURCES = (*(f"Topic:{name}" for name in _TOPICS), *(f"Group:{name}" for name
 GRANTS = {
     **dict.fromkeys(_RESOURCES, "Pub,Sub,Get,Create,Update,Delete"),
     "Topic:*": "Pub",
-    "Cluster:*": "Get,List",
+    "Cluster:*": "Get,List,Update",
 }
 
 

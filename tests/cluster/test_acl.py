@@ -19,6 +19,8 @@ import pytest
 from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
+from remoting import acl
+from remoting.acl import UserInfo, UserStatus, UserType
 from remoting.codes import RequestCode, ResponseCode
 from remoting.signature import Credentials
 from tests.cluster.client import (
@@ -371,6 +373,43 @@ def _authorization(user: Credentials) -> tuple[tuple[str, str], ...]:
 
 
 @covers(RequestCode.GET_BROKER_CLUSTER_INFO, *(code for code in RequestCode if code.name.startswith("AUTH_")))
+async def test_changes_of_users_and_acls_reach_every_broker(secured: Cluster, managing: Gantry) -> None:
+    name = unique("dave")
+    acl_of_dave = {"subject": f"User:{name}"}
+
+    def user(status: UserStatus) -> bytes:
+        return acl.encode(UserInfo(name, "secret-of-dave", UserType.NORMAL, status).to_json())
+
+    def grant(*actions: str) -> bytes:
+        entry = acl.PolicyEntry(f"Topic:{name}", actions, acl.Decision.ALLOW, ())
+        return acl.encode(acl.AclInfo(acl_of_dave["subject"], {acl.PolicyType.CUSTOM: (entry,)}).to_json())
+
+    async with (
+        _client(managing, ADMIN) as client,
+        _broker(secured, "broker") as first,
+        _broker(secured, "broker-b") as second,
+    ):
+        found = await client.get(RequestCode.GET_BROKER_CLUSTER_INFO)
+        assert json(found)["brokerAddrTable"].keys() == {"broker-a", "broker-b"}
+        await client.get(RequestCode.AUTH_CREATE_USER, {"username": name}, user(UserStatus.ENABLE))
+        await client.get(RequestCode.AUTH_UPDATE_USER, {"username": name}, user(UserStatus.DISABLE))
+        await client.get(RequestCode.AUTH_CREATE_ACL, acl_of_dave, grant("Pub"))
+        await client.get(RequestCode.AUTH_UPDATE_ACL, acl_of_dave, grant("Pub", "Sub"))
+        for place in (client, first, second):
+            assert json(await place.get(RequestCode.AUTH_GET_USER, {"username": name}))["userStatus"] == "disable"
+            (listed,) = orjson.loads((await place.get(RequestCode.AUTH_LIST_USER, {"filter": name})).body)
+            assert listed["username"] == name
+            kept = json(await place.get(RequestCode.AUTH_GET_ACL, acl_of_dave))
+            assert set(kept["policies"][0]["entries"][0]["actions"]) == {"Pub", "Sub"}
+            assert len(orjson.loads((await place.get(RequestCode.AUTH_LIST_ACL, {"subjectFilter": name})).body)) == 1
+        await client.get(
+            RequestCode.AUTH_DELETE_ACL, {**acl_of_dave, "policyType": "Custom", "resource": f"Topic:{name}"}
+        )
+        await client.get(RequestCode.AUTH_DELETE_USER, {"username": name})
+        for place in (client, first, second):
+            assert not (await place.get(RequestCode.AUTH_GET_USER, {"username": name})).body
+
+
 @pytest.mark.timeout(420, func_only=True)
 async def test_mqadmin_manages_users_and_acls_through_the_port(secured: Cluster, managing: Gantry) -> None:
     """Each command of mqadmin 5.4, which finds the brokers by the list of the access point.

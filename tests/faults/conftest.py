@@ -12,6 +12,14 @@ OPTIONS = (
 )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the scenarios of `make faults` and `make soak` only, unless the command line names their folder."""
+    if not any("tests/faults" in argument for argument in config.args):
+        left_out = [item for item in items if item.get_closest_marker("fleet")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"

@@ -31,6 +31,7 @@ _SOAK = float(os.environ.get("SOAK_SECONDS", "60"))
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.fleet,
     pytest.mark.anyio,
     pytest.mark.timeout(int(600 + 200 * _ROUNDS + 2 * _SOAK), func_only=True),
 ]

@@ -1,9 +1,9 @@
 """Routes of users and policies."""
 
+from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import IPvAnyAddress
 
 from proxy.admin.http.routes.common import Operations, Route
 from proxy.operations import users
@@ -87,6 +87,8 @@ async def decide(
     user: UserName,
     action: Annotated[str, Query(max_length=16, examples=["Sub"])],
     resource: Resource,
-    address: Annotated[IPvAnyAddress | None, Query(description="address of the client; default: 127.0.0.1")] = None,
+    address: Annotated[
+        IPv4Address | IPv6Address | None, Query(description="address of the client; default: 127.0.0.1")
+    ] = None,
 ) -> DecisionReply:
     return await operations.run(users.decide, DecisionQuery(user, action, resource, str(address or "127.0.0.1")))
