@@ -19,7 +19,7 @@ import pytest
 from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from remoting import acl
+from remoting import acl, fastjson
 from remoting.acl import UserInfo, UserStatus, UserType
 from remoting.codes import RequestCode, ResponseCode
 from remoting.signature import Credentials
@@ -390,7 +390,7 @@ async def test_changes_of_users_and_acls_reach_every_broker(secured: Cluster, ma
         _broker(secured, "broker-b") as second,
     ):
         found = await client.get(RequestCode.GET_BROKER_CLUSTER_INFO)
-        assert json(found)["brokerAddrTable"].keys() == {"broker-a", "broker-b"}
+        assert fastjson.loads(found.body)["brokerAddrTable"].keys() == {"broker-a", "broker-b"}
         await client.get(RequestCode.AUTH_CREATE_USER, {"username": name}, user(UserStatus.ENABLE))
         await client.get(RequestCode.AUTH_UPDATE_USER, {"username": name}, user(UserStatus.DISABLE))
         await client.get(RequestCode.AUTH_CREATE_ACL, acl_of_dave, grant("Pub"))

@@ -60,7 +60,8 @@ def walk(run: Run, directory: Path) -> None:
         refused = run(*words, "nobody-1")
         assert (refused.status, refused.err) == (1, "gantry: there is no user nobody-1\n")
     assert run("users", "delete", "carol").out == "user carol deleted\n"
-    assert "carol" not in run("users").out
+    left = run("users").out
+    assert "carol" not in left, left
     assert run("acl", "explain", "carol", "Pub", "Topic:orders").out == "denied: no source has this user\n"
 
 
