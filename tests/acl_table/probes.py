@@ -13,7 +13,7 @@ import grpc.aio
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
-from remoting.codes import ResponseCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.signature import Credentials
@@ -27,8 +27,8 @@ OLD_DATE = "date of last week"
 FOR_ALL_USERS = frozenset({"UNREGISTER_CLIENT", "NotifyClientTermination"})
 # Remarks of the Java proxy, whose code of a denied request is SYSTEM_ERROR.
 _DENIALS = ("has no permission", "username cannot be null", "is not found", "check signature", "authentication failed")
-# Remark of brokers about a malformed request, whose code is NO_PERMISSION too.
-_FAULT = "subject type is null"
+# Requests about users and ACLs, in which brokers report any fault with NO_PERMISSION.
+_USER_CODES = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
 _TIMEOUT = 15.0
 _DAY = 86_400.0
 
@@ -64,10 +64,10 @@ async def over_remoting(client: Client, command: RemotingCommand) -> str:
         # Neither denied nor answered: the broker has it.
         return SERVED
     remark = (reply.remark or "").lower()
-    if reply.code == ResponseCode.NO_PERMISSION and _FAULT in remark:
-        return ERROR
-    if reply.code == ResponseCode.NO_PERMISSION or any(text in remark for text in _DENIALS):
+    if any(text in remark for text in _DENIALS):
         return DENIED
+    if reply.code == ResponseCode.NO_PERMISSION:
+        return ERROR if command.code in _USER_CODES else DENIED
     if reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         return UNKNOWN
     # SYSTEM_ERROR may precede the decision.
