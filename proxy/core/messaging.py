@@ -177,8 +177,9 @@ class Messaging:
         error = reply.exception()
         if error is None:
             result = reply.result()
-            if self.reply_guards and context.code in self.reply_guards:
-                self.reply_guards[context.code](context, result)
+            guard = self.reply_guards.get(context.code)
+            if guard is not None:
+                guard(context, result)
             self._observe(context, result.code, now, result)
         else:
             self._observe(context, error.code if isinstance(error, RemotingError) else RemotingError.code, now)

@@ -56,6 +56,8 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 # Seconds between sweeps of renewals and cached metadata, and between sweeps of clients and updates of health.
 _RENEWAL_INTERVAL = 1.0
 _SWEEP_INTERVAL = 5.0
+# Seconds between writes of trace records.
+_TRACE_INTERVAL = 1.0
 # Timeout in seconds for sending the last renewals to other replicas at shutdown.
 _FLUSH_TIMEOUT = 1.0
 _CALLS = Family(
@@ -166,7 +168,7 @@ class GrpcFrontend:
             if self._renewal_sync is not None:
                 group.start_soon(self._renewal_sync.run)
             if self._trace_writer is not None:
-                group.start_soon(self._trace_writer.run)
+                group.start_soon(_every, _TRACE_INTERVAL, self._trace_writer.flush)
             group.start_soon(_every, _RENEWAL_INTERVAL, self._renew)
             group.start_soon(_every, _RENEWAL_INTERVAL, self.metadata.refresh)
             group.start_soon(_every, _SWEEP_INTERVAL, self._sweep)

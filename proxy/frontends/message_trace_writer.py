@@ -4,8 +4,6 @@ import logging
 import time
 from itertools import count
 
-import anyio
-
 from grpc_gateway.message_trace import MessageTrace
 from proxy.core.messaging import Messaging
 from remoting import command as commands
@@ -16,8 +14,7 @@ from remoting.requests import REQUESTS
 
 _log = logging.getLogger("gantry.grpc")
 
-# Seconds between writes, and of one write.
-_INTERVAL = 1.0
+# Timeout of one write in seconds.
 _TIMEOUT = 3.0
 # Limits of one trace message: bytes of its body, and characters of its keys, by which records are found.
 _MAX_BODY = 120_000
@@ -33,12 +30,6 @@ class MessageTraceWriter:
         self._trace = trace
         self._turn = count()
         self._last_error = ""
-
-    async def run(self) -> None:
-        """Write records each second until cancelled."""
-        while True:
-            await anyio.sleep(_INTERVAL)
-            await self.flush()
 
     async def flush(self) -> None:
         """Write all waiting records."""

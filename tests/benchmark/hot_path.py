@@ -11,8 +11,6 @@ import asyncio
 import cProfile
 import pstats
 import time
-from collections.abc import Callable
-from typing import Any
 
 import orjson
 import uvloop
@@ -22,18 +20,16 @@ from proxy.app import App
 from proxy.backends.cluster.backend import ClusterBackend
 from proxy.settings.loading import load
 from remoting.connection import RemotingConnection
-from remoting.frame import FrameDecoder, encode_prefix
+from remoting.frame import FrameDecoder
 from remoting.requests import REQUESTS
 from remoting.routes import Replicas
+from tests.benchmark.in_process import PROPERTIES, Transport, frame
 
 _BROKER = "127.0.0.1:10911"
 _BODY = b"x" * 300
-_PROPERTIES = (
-    "UNIQ_KEY\x017F0000017D2C18B4AAC2A1B2C3D40000\x02WAIT\x01true\x02TAGS\x01TagA\x02CLUSTER\x01DefaultCluster"
-)
 _FIELDS = {
     **dict(zip("abcdefghijklm", ("producer", "topic", "TBW102", "4", "1", "0", "1795254240000", "0"), strict=False)),
-    "i": _PROPERTIES,
+    "i": PROPERTIES,
     "j": "0",
     "k": "false",
     "m": "false",
@@ -41,33 +37,9 @@ _FIELDS = {
 }
 
 
-class _Transport:
-    """Passes written bytes to `sink`."""
-
-    def __init__(self, sink: Callable[[bytes], None]) -> None:
-        self.write = sink
-
-    def set_write_buffer_limits(self, **_: int) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def is_closing(self) -> bool:
-        return False
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-
-def _frame(header: dict[str, Any], body: bytes = b"") -> bytes:
-    raw = orjson.dumps(header)
-    return encode_prefix(0, len(raw), len(body)) + raw + body
-
-
 def _request(opaque: int) -> bytes:
     header = {"code": 310, "extFields": _FIELDS, "flag": 0, "language": "JAVA", "opaque": opaque, "version": 493}
-    return _frame({**header, "serializeTypeCurrentRPC": "JSON"}, _BODY)
+    return frame({**header, "serializeTypeCurrentRPC": "JSON"}, _BODY)
 
 
 class _Broker:
@@ -79,15 +51,15 @@ class _Broker:
 
     def take(self, data: bytes) -> None:
         answers = []
-        for frame in self._decoder.feed(data):
-            opaque = orjson.loads(frame[1])["opaque"]
+        for received in self._decoder.feed(data):
+            opaque = orjson.loads(received[1])["opaque"]
             fields = {
                 "msgId": "7F00000100002A9F0000000000001234",
                 "queueId": "1",
                 "queueOffset": "12",
                 "MSG_REGION": "r",
             }
-            answers.append(_frame({"code": 0, "flag": 1, "language": "JAVA", "opaque": opaque, "extFields": fields}))
+            answers.append(frame({"code": 0, "flag": 1, "language": "JAVA", "opaque": opaque, "extFields": fields}))
         asyncio.get_running_loop().call_soon(self.connection.data_received, b"".join(answers))
 
 
@@ -107,11 +79,11 @@ async def _measure(width: int, seconds: float, profile: bool) -> tuple[float, fl
 
     decoder = FrameDecoder()
     channel = app.remoting.accept(Peer(HostPort("10.0.0.1", 50000), HostPort("10.0.0.2", 8080)))
-    channel.connection_made(_Transport(answered))  # type: ignore[arg-type]
+    channel.connection_made(Transport(answered))  # type: ignore[arg-type]
     broker = _Broker()
     link = app.backend._server_for(_BROKER, channel, REQUESTS[310])
     broker.connection = RemotingConnection(app._wheel, lambda *_: None, lambda _: None, name=_BROKER)
-    broker.connection.connection_made(_Transport(broker.take))  # type: ignore[arg-type]
+    broker.connection.connection_made(Transport(broker.take))  # type: ignore[arg-type]
     link.connection = broker.connection
     chunk = b"".join(map(_request, range(width)))
     profiler = cProfile.Profile()
@@ -140,9 +112,9 @@ def _stand_ins(broker: _Broker, width: int) -> float:
     loop = asyncio.get_running_loop()
     begin = time.process_time()
     for _ in range(rounds):
-        for frame in broker._decoder.feed(chunk):
-            orjson.loads(frame[1])
-            _frame({"code": 0, "flag": 1, "language": "JAVA", "opaque": 1, "extFields": {"queueId": "1"}})
+        for received in broker._decoder.feed(chunk):
+            orjson.loads(received[1])
+            frame({"code": 0, "flag": 1, "language": "JAVA", "opaque": 1, "extFields": {"queueId": "1"}})
         loop.time()
     return (time.process_time() - begin) / (rounds * width) * 1e6
 

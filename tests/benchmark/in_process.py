@@ -41,9 +41,7 @@ _BODY = b"x" * 256
 # handled in turns whose length depends on the time.
 READ, GRPC_READ, BATCH = 16, 4, 32
 _PEER = Peer(HostPort("10.0.0.1", 50000), HostPort("10.0.0.2", 8080))
-_PROPERTIES = (
-    "UNIQ_KEY\x017F0000017D2C18B4AAC2A1B2C3D40000\x02WAIT\x01true\x02TAGS\x01TagA\x02CLUSTER\x01DefaultCluster"
-)
+PROPERTIES = "UNIQ_KEY\x017F0000017D2C18B4AAC2A1B2C3D40000\x02WAIT\x01true\x02TAGS\x01TagA\x02CLUSTER\x01DefaultCluster"
 _opaque = re.compile(rb'"opaque":(-?\d+)').search
 _code = re.compile(rb'"code":(\d+)').search
 
@@ -189,7 +187,7 @@ class RemotingSend(_Remoting):
         "code": int(RequestCode.SEND_MESSAGE_V2),
         "extFields": {
             **dict(zip("abcdefgh", ("producer", TOPIC, "TBW102", "4", "1", "0", "1795254240000", "0"), strict=True)),
-            "i": _PROPERTIES,
+            "i": PROPERTIES,
             "j": "0",
             "k": "false",
             "m": "false",
@@ -201,7 +199,7 @@ class RemotingSend(_Remoting):
 
 def _stored(offset: int) -> StoredMessage:
     now = 1_795_254_240_000
-    properties = _PROPERTIES + "\x02"
+    properties = PROPERTIES + "\x02"
     host = ("10.0.0.3", 10911)
     return StoredMessage(
         topic=TOPIC,

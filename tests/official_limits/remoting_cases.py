@@ -60,29 +60,24 @@ def _pop(**changes: object) -> RemotingCase:
     return RemotingCase(_C.POP_MESSAGE, fields | changes)
 
 
-def _invisible(**changes: object) -> RemotingCase:
+def _settlement(code: int, **changes: object) -> RemotingCase:
     fields = {
         "consumerGroup": GROUP,
         "topic": NORMAL,
         "queueId": 0,
         "extraInfo": _HANDLE,
         "offset": 0,
-        "invisibleTime": 30_000,
         "bname": BROKER,
     }
-    return RemotingCase(_C.CHANGE_MESSAGE_INVISIBLETIME, fields | changes)
+    return RemotingCase(code, fields | changes)
+
+
+def _invisible(**changes: object) -> RemotingCase:
+    return _settlement(_C.CHANGE_MESSAGE_INVISIBLETIME, **{"invisibleTime": 30_000} | changes)
 
 
 def _ack(**changes: object) -> RemotingCase:
-    fields = {
-        "consumerGroup": GROUP,
-        "topic": NORMAL,
-        "queueId": 0,
-        "extraInfo": _HANDLE,
-        "offset": 0,
-        "bname": BROKER,
-    }
-    return RemotingCase(_C.ACK_MESSAGE, fields | changes)
+    return _settlement(_C.ACK_MESSAGE, **changes)
 
 
 def _lock(code: int, *brokers: str) -> RemotingCase:

@@ -48,7 +48,7 @@ async def test_records_beyond_the_limit_are_dropped_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(message_trace, "_MAX_WAITING", 2)
-    monkeypatch.setattr("proxy.frontends.message_trace_writer._INTERVAL", 3600)
+    monkeypatch.setattr("proxy.frontends.grpc_frontend._TRACE_INTERVAL", 3600)
     async with replica(tmp_path, grpc=_ON) as own:
         topic = await create_topic(own.address, "traced")
         async with Consumer(own.address, "tracers", topic) as producer:

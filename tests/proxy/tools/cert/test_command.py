@@ -1,3 +1,4 @@
+import os
 import ssl
 import tomllib
 from pathlib import Path
@@ -10,15 +11,21 @@ from proxy.__main__ import main
 from tests.protocol_negotiation.test_tls import handshake
 
 
-def test_certificates_are_private_and_usable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_certificates_are_private_and_usable(tmp_path: Path, capsys: pytest.CaptureFixture[str], mask: int) -> None:
     directory = tmp_path / "certificates"
-    assert main(["cert", "--dir", str(directory), "--host", "rocketmq.test", "--host", "::1", "--client", "alice"]) == 0
+    words = ["cert", "--dir", str(directory), "--host", "rocketmq.test", "--host", "::1", "--client", "alice"]
+    previous = os.umask(mask)
+    try:
+        assert main(words) == 0
+    finally:
+        os.umask(previous)
     assert directory.stat().st_mode & 0o777 == 0o700
     modes = {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
     private = {"ca.key", "server.key", "alice.key"}
     assert modes == {
         **dict.fromkeys(private, 0o600),
-        **dict.fromkeys(("ca.pem", "server.pem", "alice.pem", "crl.pem"), 0o644),
+        **dict.fromkeys(("ca.pem", "server.pem", "alice.pem", "crl.pem"), 0o644 & ~mask),
     }
     client = ssl.create_default_context(cafile=directory / "ca.pem")
     client.load_cert_chain(directory / "alice.pem", directory / "alice.key")
