@@ -30,9 +30,9 @@ from proxy.auth.admin_users import AdminUsers
 from proxy.auth.audit import to_file
 from proxy.auth.audit_topic import AuditTopic
 from proxy.auth.broker_decisions import BrokerDecisions
+from proxy.auth.request_guards import RequestGuards
 from proxy.auth.sources.brokers import BrokerSource
 from proxy.auth.sources.source import Source
-from proxy.auth.stored_messages import StoredMessages
 from proxy.backends.cluster.backend import ClusterBackend
 from proxy.backends.cluster.client_bounds import bound_clients
 from proxy.backends.embedded_node import Node
@@ -114,9 +114,9 @@ class App:
         self.registry = ClientRegistry(settings.client_expiry)
         self.tracing = self._new_tracing()
         self.authority = assembly.authority(settings.auth, self._user_sources())
-        self.stored_messages = None if self.authority is None else StoredMessages(self.authority)
+        self.request_guards = None if self.authority is None else RequestGuards(self.authority)
         self.core = self._new_core()
-        guards = {} if self.stored_messages is None else self.stored_messages.reply_guards
+        guards = {} if self.request_guards is None else self.request_guards.reply_guards
         self.core.reply_guards = {**guards, **self.metrics.requests.dead_letters.reply_guards}
         self.core.signer = self._new_signer()
         self.overload = self._new_overload()
@@ -163,7 +163,7 @@ class App:
         self._listeners = self._new_listeners()
         self._heartbeat_sync: HeartbeatSync | None = None
         # Last, so that no later failure leaves a store open.
-        push = CountedPush(relay if self.stored_messages is None else self.stored_messages.check_push(relay))
+        push = CountedPush(relay if self.request_guards is None else self.request_guards.check_push(relay))
         self.metrics.add(push.read)
         directory = settings.embedded.directory
         with naming("embedded.directory"):
@@ -201,7 +201,7 @@ class App:
             passes = self.settings.cluster.client_signatures is ClientSignatures.PASS
             decides = BrokerDecisions(self.authority) if passes else self.authority
             checks = (well_formed, decides, *checks[1:])
-        more: dict[int, Handling] = {} if self.stored_messages is None else self.stored_messages.handlers
+        more: dict[int, Handling] = {} if self.request_guards is None else self.request_guards.handlers
         return Messaging(
             self.settings,
             self.registry,
@@ -277,8 +277,8 @@ class App:
         if address is None:
             return None
         entrance = node.entrance
-        if self.stored_messages is not None:
-            entrance = replace(entrance, serve=partial(self.stored_messages.serve_at_broker, self.core, entrance.serve))
+        if self.request_guards is not None:
+            entrance = replace(entrance, serve=partial(self.request_guards.serve_at_broker, self.core, entrance.serve))
         accept = partial(self.remoting.accept_at_broker, entrance, node.client_left)
         listener = broker_listener(
             address,

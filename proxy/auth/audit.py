@@ -1,4 +1,4 @@
-"""The audit log: denied requests and changes by tools, as JSON lines of the logger `gantry.audit`.
+"""The audit log: denied requests, changes and readings of secrets by tools, as JSON lines of the logger `gantry.audit`.
 
 The admin API logs its writes there, too. `to_file` writes the lines to a file of their own.
 """
@@ -55,6 +55,10 @@ class AuditLog:
     def changed(self, principal: Principal, protocol: str, address: str, request: str, resources: str) -> None:
         """Log a permitted request that changes topics, groups, users or policies."""
         self._event("changed", principal, protocol, address, request, resources)
+
+    def read(self, principal: Principal, protocol: str, address: str, request: str, resources: str) -> None:
+        """Log a permitted request whose response has secrets."""
+        self._event("read", principal, protocol, address, request, resources)
 
     def _event(self, event: str, principal: Principal, protocol: str, address: str, request: str, detail: str) -> None:
         _write(

@@ -34,6 +34,8 @@ _log = logging.getLogger("gantry.auth")
 _MAX_PRINCIPALS = 10_000
 _MAX_DECISIONS = 100_000
 _ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+# They need Update, because their responses have secrets, and change nothing.
+_SECRET_READS = frozenset({RequestCode.AUTH_GET_USER, RequestCode.AUTH_LIST_USER})
 _CHANGES = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
 _UNAUTHENTICATED = "authentication failed: this listener needs valid credentials"
 
@@ -242,7 +244,8 @@ class Authority:
         needed = tuple(permissions(spec, fields, context.command.body))
         self.require(principal, needed, context.channel.protocol, host, spec.name)
         if spec.tool and any(not _CHANGES.isdisjoint(permission.actions) for permission in needed):
-            self.audit.changed(principal, context.channel.protocol, host, spec.name, _text(needed))
+            log = self.audit.read if spec.code in _SECRET_READS else self.audit.changed
+            log(principal, context.channel.protocol, host, spec.name, _text(needed))
         elif key is not None:
             if len(self._granted) >= _MAX_DECISIONS:
                 self._granted.clear()

@@ -57,12 +57,6 @@ class StoredMessages:
         """CONSUMER_SEND_MSG_BACK: check the topic of the message, then serve the request (default: forward it)."""
         return self._send_back(core, context, partial(forward, core) if serve is None else serve)
 
-    def serve_at_broker(self, core: Messaging, serve: Serve, context: Context) -> Awaitable[RemotingCommand] | None:
-        """Serve a request of the embedded broker's own listener."""
-        if context.code == RequestCode.CONSUMER_SEND_MSG_BACK:
-            return self.send_back(core, context, serve)
-        return serve(context)
-
     async def _send_back(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
         if context.principal is not OWN:
             message = await self._view(core, context)

@@ -32,7 +32,7 @@ WRITES = (
 async def ask_one(core: Messaging, context: Context) -> RemotingCommand:
     """Return the reply of the first broker, by name, that replies. Raises the last broker's error."""
     failure: RemotingError = ServiceUnavailable("no broker is available that keeps users")
-    for broker in await _brokers(core, context):
+    for broker in await brokers(core, context):
         context.broker = broker
         try:
             return await _send(core, context, broker)
@@ -47,18 +47,18 @@ async def ask_all(core: Messaging, context: Context) -> RemotingCommand:
     Brokers that could be changed stay changed: repeating the request completes it, except for AUTH_CREATE_USER, which
     the others then refuse.
     """
-    brokers = await _brokers(core, context)
-    if not brokers:
+    names = await brokers(core, context)
+    if not names:
         raise ServiceUnavailable("no broker is available that keeps users")
-    context.broker = brokers[0]
-    replies = await asyncio.gather(*(_send(core, context, broker) for broker in brokers), return_exceptions=True)
-    for broker, reply in zip(brokers, replies, strict=True):
+    context.broker = names[0]
+    replies = await asyncio.gather(*(_send(core, context, broker) for broker in names), return_exceptions=True)
+    for broker, reply in zip(names, replies, strict=True):
         if isinstance(reply, RemotingError):
             raise ServiceUnavailable(f"{broker}: {reply}")
         if isinstance(reply, BaseException):
             raise reply
         if reply.code != ResponseCode.SUCCESS:
-            if len(brokers) > 1:
+            if len(names) > 1:
                 reply.header["remark"] = f"{broker}: {reply.remark}"
             return reply
     reply = replies[0]
@@ -66,7 +66,8 @@ async def ask_all(core: Messaging, context: Context) -> RemotingCommand:
     return reply
 
 
-async def _brokers(core: Messaging, context: Context) -> Sequence[str]:
+async def brokers(core: Messaging, context: Context) -> Sequence[str]:
+    """Return the brokers that a request about users concerns. Raises NotPermitted."""
     if core.signer is not None and core.signer.resigns and context.principal.failure is not None:
         # Brokers would take the request for one of Gantry's own.
         raise NotPermitted("users can be managed only while authentication is on")

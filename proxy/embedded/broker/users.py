@@ -1,12 +1,12 @@
 """Handlers of tools' requests about users and ACLs (ACL 2.0): AUTH_CREATE_USER to AUTH_LIST_ACL.
 
-Error texts are RocketMQ's.
+The proxy decides about them before (proxy/auth): who may send them, and who may change super users. Error texts are
+RocketMQ's.
 """
 
 from dataclasses import replace
 from ipaddress import ip_network
 
-from proxy.core.principal import Method
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused
 from proxy.embedded.broker.request import Answer, Request
@@ -16,7 +16,6 @@ from remoting import command as commands
 from remoting.acl import AclInfo, PolicyEntry, PolicyType, UserInfo, UserStatus, UserType
 from remoting.codes import ResponseCode
 from remoting.errors import InvalidRequest
-from remoting.signature import ACCESS_KEY
 
 _MAX_NAME_LENGTH = 128
 
@@ -27,8 +26,6 @@ def create_user(broker: Broker, request: Request) -> Answer:
     """AUTH_CREATE_USER."""
     name = _username(request)
     user = UserInfo.parse(request.command.body)
-    if user.user_type is UserType.SUPER and not _by_super_user(broker, request):
-        raise Refused(ResponseCode.SYSTEM_ERROR, "The super user can only be create by super user")
     if not user.password.strip():
         raise _denied("password can not be blank")
     if broker.users.get(name) is not None:
@@ -43,12 +40,9 @@ def update_user(broker: Broker, request: Request) -> Answer:
     """AUTH_UPDATE_USER: change the values that the request has."""
     name = _username(request)
     change = UserInfo.parse(request.command.body)
-    if change.user_type is UserType.SUPER and not _by_super_user(broker, request):
-        raise Refused(ResponseCode.SYSTEM_ERROR, "The super user can only be update by super user")
     user = broker.users.get(name)
     if user is None:
         raise _denied("The user is not exist")
-    _check_super(broker, request, user)
     broker.users.put(
         UserInfo(
             name,
@@ -63,9 +57,7 @@ def update_user(broker: Broker, request: Request) -> Answer:
 def delete_user(broker: Broker, request: Request) -> Answer:
     """AUTH_DELETE_USER: delete a user with its ACL; an unknown one is ignored."""
     name = _username(request)
-    user = broker.users.get(name)
-    if user is not None:
-        _check_super(broker, request, user)
+    if broker.users.get(name) is not None:
         with broker.store.transaction():
             broker.users.drop(name)
     return broker.when_durable(commands.success())
@@ -91,24 +83,6 @@ def _username(request: Request) -> str:
     if len(name) > _MAX_NAME_LENGTH or not name.isprintable():
         raise InvalidRequest(f"a username has at most {_MAX_NAME_LENGTH} printable characters")
     return name
-
-
-def _by_super_user(broker: Broker, request: Request) -> bool:
-    """Return whether a super user sent a request, or this process, or anyone while authentication is off."""
-    name = request.fields.get(ACCESS_KEY)
-    if not name:
-        principal = None if request.channel is None else request.channel.principal
-        if principal is None or principal.failure is not None or principal.method is Method.OWN:
-            return True
-        # By another means than a signature, such as a client certificate.
-        name = principal.user
-    user = broker.users.get(name)
-    return user is not None and user.user_type is UserType.SUPER
-
-
-def _check_super(broker: Broker, request: Request, user: UserInfo) -> None:
-    if user.user_type is UserType.SUPER and not _by_super_user(broker, request):
-        raise _denied("The super user can only be update by super user")
 
 
 # ACLs.

@@ -3,7 +3,6 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.core.principal import Method, Principal
 from proxy.embedded.requests import BROKER_REQUESTS
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -21,10 +20,9 @@ async def broker() -> BrokerHarness:
 
 
 def _put_user(
-    broker: BrokerHarness, name: str, code: RequestCode = RequestCode.AUTH_CREATE_USER, by: str = "", **data: str
+    broker: BrokerHarness, name: str, code: RequestCode = RequestCode.AUTH_CREATE_USER, **data: str
 ) -> RemotingCommand:
-    fields = {"username": name, **({"AccessKey": by} if by else {})}
-    return broker.ask(code, fields, orjson.dumps(data))
+    return broker.ask(code, {"username": name}, orjson.dumps(data))
 
 
 def _users(broker: BrokerHarness, **fields: str) -> dict[str, Any]:
@@ -119,25 +117,6 @@ async def test_unknown_users_and_subjects_are_refused(broker: BrokerHarness) -> 
     for code in (RequestCode.AUTH_GET_ACL, RequestCode.AUTH_DELETE_ACL):
         assert broker.ask(code, {"subject": "User:bob"}).remark == "The subject is not exist."
         assert broker.ask(code, {"subject": "Robot:bob"}).code == ResponseCode.NO_PERMISSION
-
-
-async def test_super_users_are_changed_by_super_users_only(broker: BrokerHarness) -> None:
-    _put_user(broker, "alice", password="one", by="admin")
-    for change in (
-        _put_user(broker, "root", password="x", userType="Super", by="alice"),
-        _put_user(broker, "alice", RequestCode.AUTH_UPDATE_USER, userType="Super", by="alice"),
-        _put_user(broker, "admin", RequestCode.AUTH_UPDATE_USER, password="x", by="alice"),
-        _put_user(broker, "admin", RequestCode.AUTH_UPDATE_USER, password="x", by="unknown"),
-        broker.ask(RequestCode.AUTH_DELETE_USER, {"username": "admin", "AccessKey": "alice"}),
-    ):
-        assert change.code != ResponseCode.SUCCESS
-        assert "super user" in (change.remark or "")
-    assert _users(broker)["admin"]["password"] == "admin-secret"
-    broker.client.principal = Principal("alice", Method.CERTIFICATE)
-    assert "super user" in (_put_user(broker, "root", password="x", userType="Super").remark or "")
-    broker.client.principal = Principal("admin", Method.CERTIFICATE)
-    assert _put_user(broker, "boss", password="x", userType="Super").code == ResponseCode.SUCCESS
-    assert _put_user(broker, "root", password="x", userType="Super", by="admin").code == ResponseCode.SUCCESS
 
 
 @pytest.mark.parametrize("code", [code for code in RequestCode if code.name.startswith("AUTH_")])

@@ -1,0 +1,34 @@
+"""Requests that need a look at the brokers before or after the authority's decision."""
+
+from collections.abc import Awaitable, Callable
+
+from proxy.auth.authority import Authority
+from proxy.auth.stored_messages import StoredMessages
+from proxy.auth.super_users import SuperUsers
+from proxy.core.context import Context
+from proxy.core.messaging import Handling, Messaging
+from remoting.command import RemotingCommand
+
+Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
+
+
+class RequestGuards:
+    """Guards of messages and of super users.
+
+    For the core: handlers of requests, and `reply_guards` as in `Messaging`. check_push: as in `StoredMessages`.
+    """
+
+    def __init__(self, authority: Authority) -> None:
+        stored_messages, super_users = StoredMessages(authority), SuperUsers(authority)
+        self.handlers: dict[int, Handling] = {**stored_messages.handlers, **super_users.handlers}
+        self.reply_guards = stored_messages.reply_guards
+        self.check_push = stored_messages.check_push
+        self._at_broker = {
+            **dict.fromkeys(stored_messages.handlers, stored_messages.send_back),
+            **dict.fromkeys(super_users.handlers, super_users.change),
+        }
+
+    def serve_at_broker(self, core: Messaging, serve: Serve, context: Context) -> Awaitable[RemotingCommand] | None:
+        """Serve a request of the embedded broker's own listener."""
+        guard = self._at_broker.get(context.code)
+        return serve(context) if guard is None else guard(core, context, serve)
