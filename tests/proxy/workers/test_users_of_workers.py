@@ -76,8 +76,8 @@ async def test_users_of_certificates_cannot_become_or_change_super_users(tmp_pat
                 )
                 assert reply.code == ResponseCode.NO_PERMISSION
             async with Client(gantry.address, tls=contexts["sue"]) as sue:
-                body = b'{"password":"x","userType":"Super"}'
-                reply = await sue.ask(RequestCode.AUTH_CREATE_USER, {"username": f"super-{number}"}, body)
+                super_user = b'{"password":"x","userType":"Super"}'
+                reply = await sue.ask(RequestCode.AUTH_CREATE_USER, {"username": f"super-{number}"}, super_user)
                 assert reply.code == ResponseCode.SUCCESS, reply.remark
                 made = orjson.loads((await sue.ask(RequestCode.AUTH_LIST_USER)).body)
     supers = {user["username"]: user["password"] for user in made if user["userType"] == "Super"}
