@@ -26,7 +26,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted
 from remoting.permissions import Action, Permission
-from remoting.signature import ACCESS_KEY, SIGNATURE, SecretKey, verify
+from remoting.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SecretKey, verify
 
 _log = logging.getLogger("gantry.auth")
 
@@ -180,10 +180,12 @@ class Authority:
             return Principal(name, Method.SIGNATURE, failure=Failure.UNKNOWN_USER)
         if not verify(command, user.key):
             return Principal(name, Method.SIGNATURE, failure=Failure.WRONG_SECRET)
+        if not user.accepts_token(command.fields.get(SECURITY_TOKEN, "")):
+            return Principal(name, Method.SIGNATURE, failure=Failure.WRONG_TOKEN)
         if not user.enabled:
             return Principal(name, Method.SIGNATURE, failure=Failure.DISABLED_USER)
         principal = self.principal(name, Method.SIGNATURE)
-        if not self._any_exempt:
+        if not self._any_exempt and user.security_token is None:
             if len(self._signers) >= _MAX_PRINCIPALS:
                 self._signers.clear()
             self._signers[name] = user.key, principal

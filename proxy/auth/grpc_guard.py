@@ -1,6 +1,7 @@
 """Authentication of gRPC clients: the header `authorization`, with RocketMQ's signature or a bearer token.
 
-A signature covers only the text of the header `x-mq-date-time`. It is accepted near that time. Clients write their
+A signature covers only the text of the header `x-mq-date-time`. It is accepted near that time. The header
+`x-mq-session-token` has the security token of temporary credentials. Clients write their
 local time with a literal Z, so that a time matches in every time zone that the settings permit.
 """
 
@@ -20,6 +21,7 @@ from remoting.permissions import Permission
 
 AUTHORIZATION = "authorization"
 DATE_TIME = "x-mq-date-time"
+SESSION_TOKEN = "x-mq-session-token"  # noqa: S105  # a name
 ALGORITHM = "MQv2-HMAC-SHA1"
 _BEARER = "bearer"
 _PROTOCOL = "grpc"
@@ -77,8 +79,8 @@ class GrpcGuard:
         self._zones = tuple(zones)
         self._tokens = tokens
         self._clock = clock
-        # By header and signed time: the principal, and the end of its validity in seconds since 1970.
-        self._verified: dict[tuple[str, str], tuple[Principal, float]] = {}
+        # By header, signed time and security token: the principal, and the end of its validity in seconds since 1970.
+        self._verified: dict[tuple[str, str, str], tuple[Principal, float]] = {}
         authority.change_listeners.append(self._verified.clear)
 
     def authenticate(self, metadata: Mapping[str, str | bytes], peer: Peer, rpc: str) -> Principal:
@@ -98,20 +100,21 @@ class GrpcGuard:
 
     def _principal(self, metadata: Mapping[str, str | bytes], peer: Peer) -> Principal:
         header, date = metadata.get(AUTHORIZATION), metadata.get(DATE_TIME, "")
-        if not isinstance(header, str) or not isinstance(date, str):
+        token = metadata.get(SESSION_TOKEN, "")
+        if not isinstance(header, str) or not isinstance(date, str) or not isinstance(token, str):
             return self._authority.of_connection(peer)
-        verified = self._verified.get((header, date))
+        verified = self._verified.get((header, date, token))
         now = self._clock()
         if verified is not None and now < verified[1]:
             return verified[0]
-        principal, expires_at = self._verify(header, date, peer, now)
+        principal, expires_at = self._verify(header, date, token, peer, now)
         if principal.failure is None and expires_at > now:
             if len(self._verified) >= _MAX_HEADERS:
                 self._verified.clear()
-            self._verified[header, date] = principal, expires_at
+            self._verified[header, date, token] = principal, expires_at
         return principal
 
-    def _verify(self, header: str, date: str, peer: Peer, now: float) -> tuple[Principal, float]:
+    def _verify(self, header: str, date: str, token: str, peer: Peer, now: float) -> tuple[Principal, float]:
         """Return the sender that a header proves, and the end of its validity."""
         scheme, _, rest = header.partition(" ")
         if scheme.lower() == _BEARER:
@@ -128,6 +131,8 @@ class GrpcGuard:
         failure = None
         if not hmac.compare_digest(expected, signature.digest) or user is None or key is None:
             failure = Failure.UNKNOWN_USER if key is None else Failure.WRONG_SECRET
+        elif not user.accepts_token(token):
+            failure = Failure.WRONG_TOKEN
         elif not user.enabled:
             failure = Failure.DISABLED_USER
         valid_until = self._valid_until(date, now)

@@ -1,5 +1,6 @@
 """Users, groups and policies, in the terms of RocketMQ's ACL 2.0. Pure."""
 
+import hmac
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -139,6 +140,7 @@ class User:
 
     Attributes:
         key: secret of the user's signatures; None if the user cannot sign.
+        security_token: token that accompanies the user's signatures, of temporary credentials; None: any is ignored.
         password: hash of the password for the HTTP API; None if the secret of the signatures is the password.
         certificates: names in client certificates that stand for the user: `CN=…,O=…`, `dns:…`, `email:…`, `uri:…`,
             `ip:…`, `sha256:…`.
@@ -147,6 +149,7 @@ class User:
 
     name: str
     key: SecretKey | None = field(default=None, repr=False)
+    security_token: str | None = field(default=None, repr=False)
     password: PasswordHash | None = field(default=None, repr=False)
     role: Role = Role.NORMAL
     groups: frozenset[str] = frozenset()
@@ -155,6 +158,11 @@ class User:
     certificates: tuple[str, ...] = ()
     exempt: "AddressPatterns | None" = None
     origin: str = ""
+
+    def accepts_token(self, token: str) -> bool:
+        """Return whether a signature with this security token ("" for none) may be the user's, in constant time."""
+        expected = self.security_token
+        return expected is None or hmac.compare_digest(token.encode("utf-8", "surrogatepass"), expected.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

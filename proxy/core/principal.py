@@ -24,6 +24,7 @@ class Failure(StrEnum):
     UNKNOWN_USER = "unknown user"
     DISABLED_USER = "disabled user"
     WRONG_SECRET = "wrong secret"  # noqa: S105  # a name
+    WRONG_TOKEN = "wrong security token"  # noqa: S105  # a name
     NOT_VERIFIED = "too many verifications"
     EXPIRED = "expired date"
     INVALID_TOKEN = "invalid token"  # noqa: S105  # a name

@@ -2,6 +2,7 @@
 
     [users.alice]
     secret = "…"                      # of the signatures of clients
+    security_token = "…"              # optional: that of temporary credentials, which clients send beside
     password = "scrypt:…"             # optional: hash of a password for the HTTP API
     groups = ["billing"]
 
@@ -99,6 +100,7 @@ class UserTable(_Owner):
     """A user."""
 
     secret: str | None = Field(None, repr=False, min_length=MIN_SECRET_LENGTH)
+    security_token: str | None = Field(None, repr=False, min_length=MIN_SECRET_LENGTH)
     password: str | None = Field(None, repr=False)
     groups: Texts = Field([])
     enabled: bool = True
@@ -160,6 +162,7 @@ def _user(name: str, table: UserTable, file: str) -> User:
     return User(
         name=name,
         key=None if table.secret is None else SecretKey(table.secret),
+        security_token=table.security_token,
         password=None if table.password is None else PasswordHash(table.password),
         role=table.role,
         groups=frozenset(table.groups),

@@ -1,0 +1,61 @@
+"""Security tokens of temporary credentials: official clients send them with each signed request."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from protos.apache.rocketmq.v2.definition_pb2 import Code
+from proxy.core.principal import Failure
+from remoting.codes import RequestCode
+from remoting.signature import SECURITY_TOKEN
+from tests.proxy.auth.test_authority import command
+from tests.proxy.auth.test_grpc_guard import guard
+from tests.proxy.auth.test_replica import GrpcClient, dialled, replica, rpcs
+from tests.proxy.auth.users import ALICE, BOB, OWN_FILE, authority, grpc_metadata, signed, write
+from tests.proxy.fakes import peer
+from tests.proxy.replica import Client
+
+pytestmark = pytest.mark.anyio
+
+_TOKEN = "token-of-alice"
+_FILE = OWN_FILE.replace('secret = "secret-of-alice"', f'secret = "secret-of-alice"\nsecurity_token = "{_TOKEN}"')
+_SENT: tuple[tuple[str | None, bool], ...] = ((None, False), ("", False), ("token-of-bob", False), (_TOKEN, True))
+
+
+@pytest.mark.parametrize(("token", "accepted"), _SENT)
+def test_signatures_of_a_user_with_a_token_need_it(tmp_path: Path, token: str | None, accepted: bool) -> None:
+    made = authority(tmp_path, _FILE)
+    rpcs_guard = guard(made)
+    header = {} if token is None else {"x-mq-session-token": token}
+    expected = None if accepted else Failure.WRONG_TOKEN
+    for _ in range(2):
+        sent = signed(command(RequestCode.GET_ROUTEINFO_BY_TOPIC), replace(ALICE, security_token=token))
+        assert (SECURITY_TOKEN in sent.fields) == (token is not None)
+        assert made.of_command(sent, peer()).failure is expected
+        assert rpcs_guard._principal({**grpc_metadata(ALICE), **header}, peer()).failure is expected
+
+
+def test_tokens_of_users_without_one_are_ignored_as_by_the_official_proxy(tmp_path: Path) -> None:
+    made = authority(tmp_path, _FILE)
+    sent = signed(command(RequestCode.GET_ROUTEINFO_BY_TOPIC), replace(BOB, security_token="any"))
+    assert made.of_command(sent, peer()).failure is None
+    assert guard(made)._principal({**grpc_metadata(BOB), "x-mq-session-token": "any"}, peer()).failure is None
+
+
+async def test_a_replica_checks_tokens_of_both_protocols(tmp_path: Path) -> None:
+    users = write(tmp_path / "tokens.toml", _FILE)
+    async with replica(tmp_path, auth={"users": users}) as app, dialled(app) as channel:
+        client = await Client.connect(app)
+        for token, accepted in _SENT:
+            route = signed(command(RequestCode.GET_ROUTEINFO_BY_TOPIC), replace(ALICE, security_token=token))
+            reply = await client.ask(route)
+            assert (reply.code == 0) == accepted
+            caller = GrpcClient(channel, ALICE)
+            if token is not None:
+                caller.metadata = (*caller.metadata, ("x-mq-session-token", token))
+            status = await caller.call("QueryRoute", rpcs()["QueryRoute"])
+            assert (status != Code.UNAUTHORIZED) == accepted
+        await client.close()
+        assert app.authority is not None
+        assert app.authority.counts["signature", "wrong security token"] == 6
