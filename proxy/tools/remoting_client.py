@@ -11,7 +11,7 @@ from remoting import command as commands
 from remoting import routes
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, RemotingConnection
+from remoting.connection import CloseCause, Handler, RemotingConnection
 from remoting.errors import RemotingError, UnsupportedRequest
 from remoting.routes import TopicRoute
 from remoting.signature import Credentials, sign
@@ -87,9 +87,9 @@ class _ClientConnection(RemotingConnection):
 
     __slots__ = ("closed_event", "error", "first_bytes")
 
-    def __init__(self, wheel: TimeoutWheel, name: str) -> None:
+    def __init__(self, wheel: TimeoutWheel, name: str, handler: Handler) -> None:
         self.closed_event = asyncio.Event()
-        super().__init__(wheel, _refuse, lambda _: self.closed_event.set(), name=name)
+        super().__init__(wheel, handler, lambda _: self.closed_event.set(), name=name)
         self.first_bytes = b""
         self.error: Exception | None = None
 
@@ -112,8 +112,9 @@ class _ClientConnection(RemotingConnection):
         self.abort(CloseCause.PROTOCOL)
 
 
-def _refuse(_: RemotingConnection, command: RemotingCommand) -> None:
-    raise UnsupportedRequest(f"the command line cannot be asked {command.code}")
+def refuse(command: RemotingCommand) -> None:
+    """Raise UnsupportedRequest for a request of the server."""
+    raise UnsupportedRequest(f"the command line does not serve request code {command.code}")
 
 
 @asynccontextmanager
@@ -126,18 +127,20 @@ async def connect(
     prefix: bytes = b"",
     close_timeout: float = 0.0,
     credentials: Credentials | None = None,
+    handler: Handler = lambda _, command: refuse(command),
 ) -> AsyncIterator[RemotingClient]:
     """Connect for the duration of the context. Raises TimeoutError, OSError, ssl.SSLError.
 
     timeout: seconds for the connection, and for each response. server_name: name that the certificate must have,
     instead of the address. prefix: bytes before the first frame. close_timeout: seconds that the server has for its
-    part of the close over TLS; 0: abort the connection. credentials: sign each request.
+    part of the close over TLS; 0: abort the connection. credentials: sign each request. handler: serves requests of the
+    server.
     """
     loop = asyncio.get_running_loop()
     wheel = TimeoutWheel(loop.time)
     async with asyncio.timeout(timeout):
         transport, connection = await loop.create_connection(
-            lambda: _ClientConnection(wheel, str(address)),
+            lambda: _ClientConnection(wheel, str(address), handler),
             address.host,
             address.port,
             ssl=tls,

@@ -1,21 +1,22 @@
-"""Requests of the commands to the server: retries at a busy server, and error messages for users."""
+"""Requests of the commands to the server: retries at a busy server or another replica, and errors for users."""
 
 import argparse
 import asyncio
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import ClassVar
 
 from protocol_negotiation.peer import HostPort
 from proxy.tools.cli.parser import DEFAULT_ENDPOINT
 from proxy.tools.credentials import CredentialsError
 from proxy.tools.credentials import read as read_credentials
-from proxy.tools.remoting_client import RemotingClient, connect, route_fields, route_from_reply
+from proxy.tools.remoting_client import RemotingClient, connect, refuse, route_fields, route_from_reply
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.connection import RemotingConnection
 from remoting.errors import ConnectionLost, RequestTimeout
 from remoting.routes import TopicRoute
 
@@ -24,6 +25,9 @@ _EVERYWHERE = "SELF_TEST_TOPIC"
 # Attempts of a request at a busy server, and the first pause in seconds.
 _ATTEMPTS = 6
 _PAUSE = 0.05
+# Attempts to reach another replica after GO_AWAY, with pauses in seconds from the first to the longest.
+_MOVES = 8
+_FIRST_MOVE, _LONGEST_MOVE = 0.1, 2.0
 # Seconds for the server's part of the close over TLS.
 _CLOSE_TIMEOUT = 1.0
 # Content type and major version of a TLS record with an alert (RFC 8446, section 5.1).
@@ -52,12 +56,31 @@ class Refused(CommandError):
 
 
 class Client:
-    """Requests to `endpoint`; `timeout` in seconds is for each response."""
+    """Requests to `endpoint`; `timeout` in seconds is for each response.
 
-    def __init__(self, endpoint: str, remoting: RemotingClient, timeout: float) -> None:
+    After GO_AWAY, requests go over a new connection, which a load balancer leads to another replica.
+
+    Attributes:
+        lasting: reconnect without end, also after a lost connection, whose requests may have been performed.
+        on_connect: called after each reconnection, before requests are sent again.
+        answers: functions that answer requests of the server, by code; None: no answer.
+    """
+
+    def __init__(
+        self, endpoint: str, timeout: float, connector: Callable[["Client"], Awaitable[RemotingClient]]
+    ) -> None:
         self.endpoint = endpoint
-        self._remoting = remoting
+        self.lasting = False
+        self.on_connect: Callable[[], Awaitable[None]] | None = None
+        self.answers: dict[int, Callable[[RemotingCommand], RemotingCommand | None]] = {}
         self._timeout = timeout
+        self._connector = connector
+        self._remoting: RemotingClient
+        self._reconnecting = asyncio.Lock()
+
+    async def connect(self) -> None:
+        """Open the first connection. Raises CommandError."""
+        self._remoting = await self._connector(self)
 
     async def ask(
         self,
@@ -78,12 +101,7 @@ class Client:
         texts = {name: _text(value) for name, value in (fields or {}).items() if value is not None}
         pause = _PAUSE
         for attempt in range(attempts):
-            try:
-                reply = await self._remoting.request(code, texts, body, timeout=self._timeout + wait)
-            except RequestTimeout:
-                raise CommandError(f"{self.endpoint} did not answer {code.name} within {self._timeout:g} s") from None
-            except ConnectionLost:
-                raise CommandError(self._loss()) from None
+            reply = await self._answered(code, texts, body, self._timeout + wait)
             if reply.code == ResponseCode.SUCCESS or reply.code in accept:
                 return reply
             if reply.code not in _BUSY or attempt + 1 == attempts:
@@ -92,14 +110,60 @@ class Client:
             pause *= 2
         raise AssertionError("the last attempt returns or raises")
 
-    def _loss(self) -> str:
-        """Describe the loss of the connection by the bytes that the server sent."""
-        first = self._remoting.first_bytes
+    async def _answered(self, code: RequestCode, texts: dict[str, str], body: bytes, timeout: float) -> RemotingCommand:
+        """Return the response of a replica that does not go away."""
+        moves, pause = 0, _FIRST_MOVE
+        while True:
+            remoting = self._remoting
+            try:
+                reply = await remoting.request(code, texts, body, timeout=timeout)
+            except RequestTimeout:
+                raise CommandError(f"{self.endpoint} did not answer {code.name} within {self._timeout:g} s") from None
+            except ConnectionLost:
+                if not self.lasting:
+                    raise CommandError(self._loss(remoting)) from None
+            else:
+                if reply.code != ResponseCode.GO_AWAY:
+                    return reply
+                if moves == _MOVES and not self.lasting:
+                    raise Refused(reply)
+            if moves:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_MOVE)
+            moves += 1
+            await self._reconnect(remoting)
+
+    async def _reconnect(self, former: RemotingClient) -> None:
+        """Replace a connection, once for all its requests. Raises CommandError unless the client is lasting."""
+        async with self._reconnecting:
+            if self._remoting is not former:
+                return
+            with suppress(*((CommandError,) if self.lasting else ())):
+                self._remoting = await self._connector(self)
+                if self.on_connect is not None:
+                    await self.on_connect()
+
+    async def ask_once(self, code: RequestCode, fields: Mapping[str, str], body: bytes = b"") -> RemotingCommand:
+        """Send a request over the present connection; return any response. Raises RequestTimeout, ConnectionLost."""
+        return await self._remoting.request(code, fields, body)
+
+    def serve(self, _: RemotingConnection, command: RemotingCommand) -> asyncio.Future[RemotingCommand] | None:
+        """Answer a request of the server. Raises UnsupportedRequest."""
+        reply = self.answers.get(command.code, refuse)(command)
+        if reply is None:
+            return None
+        future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        future.set_result(reply)
+        return future
+
+    def _loss(self, remoting: RemotingClient) -> str:
+        """Describe the loss of a connection by the bytes that the server sent."""
+        first = remoting.first_bytes
         if first.startswith(b"HTTP/"):
             return f"{self.endpoint} speaks HTTP, not RocketMQ's protocol; is it the address of the admin API?"
         if first.startswith(_TLS_ALERT) or not first:
             return f"{self.endpoint} closed the connection; does it want TLS (--tls)?"
-        if self._remoting.closed_by_protocol_error:
+        if remoting.closed_by_protocol_error:
             return f"{self.endpoint} does not speak RocketMQ's protocol"
         return f"{self.endpoint} closed the connection"
 
@@ -143,12 +207,23 @@ async def connected(options: argparse.Namespace) -> AsyncIterator[Client]:
         raise UsageError(f"not an endpoint: {options.endpoint!r}; write HOST:PORT") from None
     context = _tls(options)
     async with AsyncExitStack() as stack:
-        connecting = connect(
-            endpoint, options.timeout, tls=context, close_timeout=_CLOSE_TIMEOUT, credentials=credentials
-        )
-        with _connect_errors(options):
-            remoting = await stack.enter_async_context(connecting)
-        yield Client(options.endpoint, remoting, options.timeout)
+
+        async def connector(client: Client) -> RemotingClient:
+            connecting = connect(
+                endpoint,
+                options.timeout,
+                tls=context,
+                close_timeout=_CLOSE_TIMEOUT,
+                credentials=credentials,
+                handler=client.serve,
+            )
+            with _connect_errors(options):
+                # Former connections stay open until the end: their requests in flight are still answered.
+                return await stack.enter_async_context(connecting)
+
+        client = Client(options.endpoint, options.timeout, connector)
+        await client.connect()
+        yield client
 
 
 @contextmanager

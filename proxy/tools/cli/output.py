@@ -39,9 +39,11 @@ class Output:
         self._console.print(Text.assemble(*parts), soft_wrap=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Write a table; numbers are right-aligned, with thousands separators."""
+        """Write a table; numbers are right-aligned, with thousands separators, fractions with two digits."""
         numeric = {
-            index for index in range(len(columns)) if rows and all(isinstance(row[index], int | None) for row in rows)
+            index
+            for index in range(len(columns))
+            if rows and all(isinstance(row[index], int | float | None) for row in rows)
         }
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
         for index, column in enumerate(columns):
@@ -54,6 +56,8 @@ class Output:
 def _cell(value: object) -> str:
     if value is None:
         return "-"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) else printable(str(value))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proxy.tools import credential_options
-from proxy.tools.cli import access_arguments, admin_arguments, arguments
+from proxy.tools.cli import access_arguments, admin_arguments, arguments, bench_arguments
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -366,6 +366,11 @@ def _groups(command: argparse.ArgumentParser) -> None:
     _add_actions(command, _GROUP_ACTIONS)
 
 
+def _bench(command: argparse.ArgumentParser) -> None:
+    _add_actions(command, bench_arguments.BENCH_ACTIONS)
+    command.set_defaults(action=None)
+
+
 def _users(command: argparse.ArgumentParser) -> None:
     _add_actions(command, access_arguments.USER_ACTIONS, _add_store)
     access_arguments.file_option(command)
@@ -438,6 +443,7 @@ _COMMANDS: tuple[tuple[str, str, str, Callable[[argparse.ArgumentParser], None]]
     ("groups", "list, show, create, change and delete consumer groups, and reset their offsets", _GROUPS, _groups),
     ("users", "list, create, change and delete users", access_arguments.USERS, _users),
     ("acl", "list, grant, revoke and explain permissions", access_arguments.ACL, _acl),
+    ("bench", "measure sends and receives under load", bench_arguments.BENCH, _bench),
     ("export", "write topics, groups and messages to a file", _EXPORT, _export),
     ("import", "create topics, groups and messages from a file", _IMPORT, _import),
 )

@@ -3,9 +3,11 @@
 import argparse
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 from proxy.tools.cli import messages
 from proxy.tools.cli.client import Client, CommandError, connected
+from proxy.tools.cli.group_member import joined
 from proxy.tools.cli.output import Output
 from remoting import messages as wire
 from remoting import pop, properties
@@ -23,16 +25,22 @@ _FROM_FIRST = 0
 
 async def run(options: argparse.Namespace) -> int:
     output = Output(options.json)
-    async with connected(options) as client:
+    async with connected(options) as client, AsyncExitStack() as stack:
         brokers = (await client.route(options.topic)).readable()
         if not brokers:
             raise CommandError(f"topic {options.topic} has no queue that can be read now")
+        member = None
+        if options.follow:
+            member = await stack.enter_async_context(joined(client, options.group, options.topic, options.filter))
+            client.lasting = True
         async for broker, popped in _batches(client, options, brokers):
             wanted = [one for one in popped if options.filter.passes(one.message.get(properties.TAGS))]
             for one in wanted:
                 messages.show(output, broker, one.message, {"attempt": one.reconsume_times + 1})
             if options.ack:
-                await asyncio.gather(*(_ack(client, options, broker, one) for one in popped))
+                await asyncio.gather(*(acknowledge(client, options, broker, one) for one in popped))
+            if member is not None:
+                member.consumed += len(popped)
     return 0
 
 
@@ -48,7 +56,7 @@ async def _batches(
     while left is None or left > 0:
         broker = brokers[turn % len(brokers)]
         count = _BATCH if left is None else min(_BATCH, left)
-        popped = await _pop(client, options, broker, count, waiting)
+        popped = await pop_messages(client, options, broker, count, waiting)
         if popped:
             left = None if left is None else left - len(popped)
             yield broker, popped
@@ -65,9 +73,19 @@ async def _batches(
         waiting = min(remaining, _LONGEST if len(brokers) == 1 else _TURN)
 
 
-async def _pop(
-    client: Client, options: argparse.Namespace, broker: str, count: int, waiting: float
+async def pop_messages(
+    client: Client,
+    options: argparse.Namespace,
+    broker: str,
+    count: int,
+    waiting: float,
+    *,
+    mode: int = _FROM_FIRST,
 ) -> list[PoppedMessage]:
+    """Pop up to `count` messages of the topic and group of the options from a broker; wait `waiting` seconds for one.
+
+    mode: position at which a new group begins.
+    """
     fields = {
         "consumerGroup": options.group,
         "topic": options.topic,
@@ -76,7 +94,7 @@ async def _pop(
         "invisibleTime": int(options.invisible * 1000),
         "pollTime": int(waiting * 1000),
         "bornTime": 0,
-        "initMode": _FROM_FIRST,
+        "initMode": mode,
         "expType": options.filter.kind,
         "exp": options.filter.expression,
         "order": options.fifo,
@@ -88,7 +106,8 @@ async def _pop(
     return pop.popped(wire.decode_messages(reply.body), options.topic, reply.fields, broker)
 
 
-async def _ack(client: Client, options: argparse.Namespace, broker: str, popped: PoppedMessage) -> None:
+async def acknowledge(client: Client, options: argparse.Namespace, broker: str, popped: PoppedMessage) -> None:
+    """Acknowledge a message to the broker that it came from."""
     handle = popped.extra_info
     fields = {
         "consumerGroup": options.group,

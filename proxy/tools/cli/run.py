@@ -14,7 +14,7 @@ from remoting.errors import RemotingError
 
 # Shells' status for a program that Ctrl-C ended.
 _INTERRUPTED = 130
-# The module of each subcommand, imported when it runs; its `run` returns the exit status.
+# The module of each subcommand, imported when it runs; its `run` returns the exit status. Those without a dot are here.
 _MODULES = {
     "send": "sending",
     "receive": "receiving",
@@ -23,6 +23,7 @@ _MODULES = {
     "groups": "groups",
     "users": "users",
     "acl": "acl",
+    "bench": "proxy.tools.bench.command",
     "export": "exporting",
     "import": "importing",
     "message": "message",
@@ -41,7 +42,8 @@ _MODULES = {
 def run(options: argparse.Namespace) -> int:
     """Run the subcommand; return 0: done, 1: failed, 2: invalid usage, 130: Ctrl-C."""
     command: Callable[[argparse.Namespace], Awaitable[int]]
-    command = import_module(f"proxy.tools.cli.{_MODULES[options.command]}").run
+    name = _MODULES[options.command]
+    command = import_module(name if "." in name else f"proxy.tools.cli.{name}").run
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # Bodies and names may contain characters that a terminal's encoding lacks.

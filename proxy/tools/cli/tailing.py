@@ -30,6 +30,7 @@ async def run(options: argparse.Namespace) -> int:
             for queue, message in deque([item async for item in found], options.start.last):
                 messages.show(output, queue.broker, message)
         if options.follow:
+            client.lasting = True
             await asyncio.gather(*(_follow(reader, output) for reader in readers))
     return 0
 
