@@ -63,7 +63,8 @@ class ClientTable:
 
         Raises Refused if the client id is missing or the sender is not authenticated.
         """
-        metadata = dict(context.invocation_metadata())
+        values = getattr(context, "metadata_values", None)
+        metadata = dict(context.invocation_metadata()) if values is None else values()
         client_id = metadata.get(CLIENT_ID)
         connection = getattr(context, "connection", None)
         if not client_id or client_id.isspace():

@@ -83,6 +83,11 @@ def _step(node: int, byte: int) -> tuple[list[Any], bytes]:
     return _ROWS[node], bytes(symbols)
 
 
+def _fill(row: list[Any]) -> None:
+    node = next(number for number, other in enumerate(_ROWS) if other is row)
+    row += [_step(node, byte) for byte in range(256)]
+
+
 def decode(data: bytes) -> bytes:
     """Return the decoded string. Raises ValueError for EOS and for padding that is too long or not all ones."""
     row = _ROWS[0]
@@ -93,8 +98,7 @@ def decode(data: bytes) -> bytes:
             row, symbols = row[byte]
             append(symbols)
     except IndexError:
-        node = next(number for number, other in enumerate(_ROWS) if other is row)
-        row += [_step(node, byte) for byte in range(256)]
+        _fill(row)
         return decode(data)
     if id(row) not in _END_ROWS:
         raise ValueError(

@@ -2,7 +2,6 @@
 
 import re
 from enum import IntEnum
-from typing import NamedTuple
 
 from grpc_gateway.http2.errors import ErrorCode, StreamFault
 
@@ -25,13 +24,8 @@ class Kind(IntEnum):
     MALFORMED = 9
 
 
-class Pair(NamedTuple):
-    """Name and value of a field."""
-
-    key: str
-    value: str
-
-
+# Name and value of a field.
+Pair = tuple[str, str]
 # Kind, and name with value. Values that are not UTF-8 are decoded as Latin-1, as in grpcio.
 Field = tuple[int, Pair]
 
@@ -85,14 +79,15 @@ _MAX_CACHED_NAME_LENGTH = 64
 def make_field(name: bytes, value: bytes) -> Field:
     """Return the field with its kind, which is MALFORMED for an illegal name or value."""
     text, kind = _names.get(name) or _classify(name)
-    if _is_bad_value(value):
+    # Most values have neither NUL nor white space, which is found faster than by the pattern.
+    if (0 in value or value.split() != [value]) and _is_bad_value(value):
         kind = _MALFORMED
     elif kind == _SPECIAL:
         kind = _special_kind(name, value)
     try:
-        return kind, Pair(text, value.decode())
+        return kind, (text, value.decode())
     except UnicodeDecodeError:
-        return kind, Pair(text, value.decode("latin-1"))
+        return kind, (text, value.decode("latin-1"))
 
 
 def _classify(name: bytes) -> tuple[str, int]:
@@ -131,26 +126,28 @@ class RequestHead:
     def __init__(self, fields: list[Field]) -> None:
         self.content_length: int | None = None
         self.parsed: object = None
-        self.fields: list[Pair] = []
-        self.protocol: dict[str, str] = {}
+        regular: list[Pair] = []
+        protocol: dict[str, str] = {}
+        self.fields = regular
+        self.protocol = protocol
         self.binary = False
-        append = self.fields.append
         others: list[Field] | None = None
         pseudo: list[str | None] = [None] * (_LAST_PSEUDO + 1)
         for field in fields:
             kind, pair = field
             if kind == _REGULAR:
-                append(pair)
+                regular.append(pair)
             elif kind == _PROTOCOL:
-                self.protocol[pair[0]] = pair[1]
+                name, value = pair
+                protocol[name] = value
             elif kind <= _LAST_PSEUDO:
                 if pseudo[kind] is not None:
                     raise _malformed(f"{pair[0]} appears twice")
-                if self.fields or self.protocol or others:
+                if regular or protocol or others:
                     raise _malformed(f"{pair[0]} follows a regular field")
                 pseudo[kind] = pair[1]
             elif kind == _BINARY:
-                append(pair)
+                regular.append(pair)
                 self.binary = True
             elif kind == _MALFORMED:
                 raise _malformed(f"field {pair[0]!r} or its value is not allowed")
@@ -179,7 +176,7 @@ class RequestHead:
             elif name == "host" and self.authority is not None and value.lower() != self.authority.lower():
                 raise _malformed("host and :authority differ")
         if cookies:
-            self.fields.append(Pair("cookie", "; ".join(cookies)))
+            self.fields.append(("cookie", "; ".join(cookies)))
 
     def _check_pseudo(self) -> None:
         path = self.path

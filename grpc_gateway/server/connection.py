@@ -105,7 +105,7 @@ class GrpcConnection(Http2Channel):
         if request.refusal is not None:
             call.finish(*request.refusal)
             return
-        method = self._methods.find(request.path, request.metadata)
+        method = self._methods.find(request)
         if method is None:
             call.finish(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {request.path}")
         else:

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 
 from grpc_gateway.server.metadata import Metadatum
+from grpc_gateway.server.request import Request
 from grpc_gateway.server.rpc_status import NUMBERS
 from grpc_gateway.server.unary_fast_path import plain
 
@@ -117,12 +118,13 @@ class Registry:
     def add_generic(self, handlers: "Iterable[grpc.GenericRpcHandler]") -> None:
         self._generic_handlers += handlers
 
-    def find(self, path: str, metadata: tuple[Metadatum, ...]) -> Method | None:
-        """Return the method at a path, or None."""
+    def find(self, request: Request) -> Method | None:
+        """Return the method at the request's path, or None."""
+        path = request.path
         method = self._registered.get(path)
         if method is not None:
             return method
-        details = CallDetails(path, metadata)
+        details = CallDetails(path, request.metadata)
         for generic in self._generic_handlers:
             handler = generic.service(details)
             if handler is not None:

@@ -3,7 +3,6 @@
 import re
 from functools import lru_cache
 from http import HTTPStatus
-from typing import cast
 
 import grpc
 
@@ -18,6 +17,7 @@ _is_grpc = re.compile(r"application/grpc(\Z|[+;])").match
 
 CONTENT_TYPE = "application/grpc"
 _NO_ENCODINGS: frozenset[str] = frozenset()
+_IDENTITY = compression.IDENTITY
 
 
 class Request:
@@ -30,16 +30,21 @@ class Request:
     accepted: compressions that the client accepts.
     """
 
-    __slots__ = ("accepted", "content_type", "encoding", "http_status", "metadata", "path", "refusal", "timeout")
+    __slots__ = (
+        *("_fields", "_metadata", "_values"),
+        *("accepted", "content_type", "encoding", "http_status", "path", "refusal", "timeout"),
+    )
 
     def __init__(self, head: RequestHead) -> None:
         protocol = head.protocol
         self.path = head.path or ""
-        # An entry of textual metadata has the form of a field.
-        self.metadata = cast(tuple[Metadatum, ...], tuple(head.fields))
+        self._fields = head.fields
+        self._metadata: tuple[Metadatum, ...] | None = None
+        self._values: dict[str, str] | None = None
         self.timeout: float | None = None
-        self.encoding = protocol.get("grpc-encoding", compression.IDENTITY)
-        self.accepted = _accepted(protocol.get("grpc-accept-encoding"))
+        self.encoding = protocol.get("grpc-encoding", _IDENTITY)
+        accepted = protocol.get("grpc-accept-encoding")
+        self.accepted = _NO_ENCODINGS if accepted is None else _accepted(accepted)
         self.content_type = protocol.get("content-type", "")
         self.http_status: HTTPStatus | None = None
         self.refusal: tuple[grpc.StatusCode, str] | None = None
@@ -53,24 +58,40 @@ class Request:
     def _parse(self, head: RequestHead, timeout: str | None) -> None:
         if head.binary:
             try:
-                self.metadata = decode(head.fields)
+                self._metadata = decode(head.fields)
             except ValueError as error:
+                self._metadata = ()
                 self.refusal = (grpc.StatusCode.INTERNAL, str(error))
         if timeout is not None:
             if _is_timeout(timeout):
                 self.timeout = int(timeout[:-1]) * _UNITS[timeout[-1]]
             else:
                 self.refusal = (grpc.StatusCode.INTERNAL, "malformed grpc-timeout")
-        if self.encoding != compression.IDENTITY and not compression.is_known(self.encoding):
+        if self.encoding != _IDENTITY and not compression.is_known(self.encoding):
             self.refusal = (
                 grpc.StatusCode.UNIMPLEMENTED,
                 f"grpc-encoding {self.encoding!r} is not supported; supported are {compression.ACCEPTED}",
             )
 
 
+    @property
+    def metadata(self) -> tuple[Metadatum, ...]:
+        """The metadata in its order, with decoded binary values."""
+        if self._metadata is None:
+            self._metadata = decode(self._fields)
+        return self._metadata
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The metadata by key, without decoding; of equal keys, the last value."""
+        if self._values is None:
+            self._values = dict(self._fields)
+        return self._values
+
+
 @lru_cache(maxsize=64)
-def _accepted(encodings: str | None) -> frozenset[str]:
-    return frozenset(encodings.replace(" ", "").split(",")) if encodings else _NO_ENCODINGS
+def _accepted(encodings: str) -> frozenset[str]:
+    return frozenset(encodings.replace(" ", "").split(","))
 
 
 def parsed_request(head: RequestHead) -> Request:

@@ -298,6 +298,13 @@ class ServerCall:
     def invocation_metadata(self) -> tuple[Metadatum, ...]:
         return self._request.metadata
 
+    def metadata_values(self) -> Mapping[str, str]:
+        """Return the invocation metadata by key, without decoding of binary values; of equal keys, the last value.
+
+        An extension: to look up a few values, it is faster than `invocation_metadata`.
+        """
+        return self._request.values
+
     async def send_initial_metadata(self, initial_metadata: Metadata) -> None:
         """Send the response's head. Raises UsageError if it has been sent, ValueError for illegal metadata."""
         writer = self.writer()
