@@ -1,7 +1,7 @@
 """Conversion of v2 messages to the properties, body and flags that brokers store."""
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from grpc_gateway import validation
@@ -49,32 +49,37 @@ def encode_properties(message: Message, kind: properties.MessageType, now: float
     """
     # Local variables, since each access to a field builds its value again.
     system = message.system_properties
-    user, tag, keys, message_id = message.user_properties, system.tag, system.keys, system.message_id
-    texts: list[str] = []
-    pairs = _user_pairs(user, texts, options) if user else []
+    # A slice, since iteration of a repeated field is slow.
+    user, tag, keys, message_id = message.user_properties, system.tag, system.keys[:], system.message_id
+    group, context, host = system.message_group, system.trace_context, system.born_host
+    pairs: list[str] = []
+    # The texts whose size is limited together: names and values of the user properties, tag and keys.
+    limited = _user_texts(user, pairs, options) if user else []
+    limited += (tag, *keys)
+    text = "".join(limited)
+    if not (text.isprintable() and message_id.isprintable() and (context + host).isprintable()):
+        _check_controls(user, (("message id", message_id), ("trace_context", context), ("born_host", host)))
     if tag:
         validation.tag(tag)
-        texts.append(tag)
         pairs.append(f"{properties.TAGS}\x01{tag}\x02")
     if keys:
         validation.keys(keys)
-        texts += keys
         pairs.append(f"{properties.KEYS}\x01{' '.join(keys)}\x02")
-    if texts:
-        _check_size(texts, options)
+    # A character has at most four bytes, so most texts need not be encoded.
+    if len(text) * 4 > options.max_properties and len(text.encode()) > options.max_properties:
+        raise Refused(
+            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"the total size of user property is too large, max is {options.max_properties}",
+        )
     if not message_id or message_id.isspace():
         raise Refused(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
-    if validation.has_control(message_id):
-        raise Refused(Code.ILLEGAL_MESSAGE_ID, "message id cannot contain control character")
     pairs.append(f"{properties.UNIQ_CLIENT_MESSAGE_ID}\x01{message_id}\x02")
-    if group := system.message_group:
+    if group:
         validation.message_group(group)
         pairs.append(f"{properties.SHARDING_KEY}\x01{group}\x02")
-    if context := system.trace_context:
-        _check_characters("trace_context", context)
+    if context:
         pairs.append(f"{properties.TRACE_CONTEXT}\x01{context}\x02")
-    if host := system.born_host:
-        _check_characters("born_host", host)
+    if host:
         pairs.append(f"{properties.BORN_HOST}\x01{host}\x02")
     type_properties = _TYPE_PROPERTIES.get(kind)
     if type_properties is not None:
@@ -121,41 +126,40 @@ def _gunzip(body: bytes, max_size: int) -> bytes | None:
     return plain if codec.eof else None
 
 
-def _user_pairs(user: Any, texts: list[str], options: GatewayOptions) -> list[str]:
-    """Return the encoded user properties, and add their names and values to `texts`."""
+def _user_texts(user: Any, pairs: list[str], options: GatewayOptions) -> list[str]:
+    """Return the names and values of the user properties, and add their encoding to `pairs`."""
     if len(user) > options.max_property_count:
         raise Refused(
             Code.MESSAGE_PROPERTIES_TOO_LARGE, f"too many user properties, max is {options.max_property_count}"
         )
-    pairs = []
-    for name, value in user.items():
+    texts: list[str] = []
+    # Not `items()`: the container's view is slow.
+    for name in user:
+        value = user[name]
         if not name:
             raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, "the name of a user property must not be empty")
         if name in RESERVED_PROPERTIES:
             raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
-        _check_characters("the key of property", name)
-        _check_characters("the value of property", value)
-        texts.append(name)
-        texts.append(value)
+        texts += (name, value)
         # An empty value cannot be stored.
         if value:
             pairs.append(f"{name}\x01{value}\x02")
-    return pairs
+    return texts
 
 
-def _check_size(texts: list[str], options: GatewayOptions) -> None:
-    """Check the size of names and values of the user properties, of tag and keys, without separators."""
-    # A character has at most four bytes, so most texts need not be encoded.
-    if len(text := "".join(texts)) * 4 > options.max_properties and len(text.encode()) > options.max_properties:
-        raise Refused(
-            Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"the total size of user property is too large, max is {options.max_properties}",
-        )
+def _check_controls(user: Any, others: Iterable[tuple[str, str]]) -> None:
+    """Reject control characters in the user properties and in the other named texts."""
+    for name in user:
+        _check_characters("the key of property", name)
+        _check_characters("the value of property", user[name])
+    for field, text in others:
+        code = Code.ILLEGAL_MESSAGE_ID if field == "message id" else Code.ILLEGAL_MESSAGE_PROPERTY_KEY
+        _check_characters(field, text, code)
 
 
-def _check_characters(field: str, text: str) -> None:
+def _check_characters(field: str, text: str, code: Code = Code.ILLEGAL_MESSAGE_PROPERTY_KEY) -> None:
     if validation.has_control(text):
-        raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"{field} cannot contain control character")
+        raise Refused(code, f"{field} cannot contain control character")
 
 
 # Properties of the message types.

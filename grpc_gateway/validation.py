@@ -123,7 +123,7 @@ def _check_text(field: str, text: str, code: Code) -> None:
     """Reject a text that is not empty, but blank or with control characters."""
     if text.isspace():
         raise Refused(code, f"{field} cannot be the char sequence of whitespace")
-    if has_control(text):
+    if not text.isprintable() and has_control(text):
         raise Refused(code, f"{field} cannot contain control character")
 
 

@@ -133,15 +133,16 @@ def request(
 ) -> RemotingCommand:
     """Return a new request; sending it sets the opaque."""
     fields = {} if fields is None else fields
+    code, flag = int(code), ONEWAY_FLAG if oneway else 0
     header = {
-        "code": int(code),
+        "code": code,
         "language": _LANGUAGE,
         "version": OWN_VERSION,
         "opaque": 0,
-        "flag": ONEWAY_FLAG if oneway else 0,
+        "flag": flag,
         "extFields": fields,
     }
-    return RemotingCommand(header, fields, body, 0, int(code), ONEWAY_FLAG if oneway else 0)
+    return RemotingCommand(header, fields, body, 0, code, flag)
 
 
 def response(

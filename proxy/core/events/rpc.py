@@ -48,7 +48,8 @@ def _read_send(observation: Observation, request: SendMessageRequest) -> None:
     observation.topic = first.topic.name[:MAX_NAME_LENGTH]
     observation.bytes_in = len(first.body) if len(messages) == 1 else sum(len(message.body) for message in messages)
     system = first.system_properties
-    observation.key = (next(iter(system.keys), "") or system.message_group)[:MAX_NAME_LENGTH] or None
+    keys = system.keys
+    observation.key = ((keys[0] if keys else "") or system.message_group)[:MAX_NAME_LENGTH] or None
     if system.HasField("delivery_timestamp"):
         ahead = validation.milliseconds(system.delivery_timestamp) - int(time.time() * 1000)
         observation.delay_ms = min(max(ahead, 0), _MAX_DELAY_MS)
