@@ -230,9 +230,10 @@ class FlowControl(asyncio.Protocol):
     def raise_limit_for_polls(self) -> None:
         """Raise the limit of in-flight requests if the peer has stayed at it; called by the timeout wheel."""
         self._check_scheduled = False
-        if self.closed or self._full_since is None:
+        full_since = self._full_since
+        if self.closed or full_since is None:
             return
-        if self._in_flight >= self._request_limit and self.loop.time() - self._full_since >= _POLL_DETECTION_TIME:
+        if self._in_flight >= self._request_limit and self.loop.time() - full_since >= _POLL_DETECTION_TIME:
             self._request_limit = min(self._request_limit + self.limits.requests, self.limits.polls)
             self._resume_below_limit()
         if self._full_since is not None:

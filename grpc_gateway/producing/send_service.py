@@ -175,9 +175,7 @@ class SendService:
 _ANY_TYPE = (MessageType.UNSPECIFIED, MessageType.MIXED)
 
 
-def _complete(
-    entry: SendResultEntry, message: Message, kind: MessageType, broker: str, reply: RemotingCommand
-) -> None:
+def _complete(entry: SendResultEntry, message: Message, kind: MessageType, broker: str, reply: RemotingCommand) -> None:
     """Complete the result entry of one message, whose status is OK."""
     if reply.code != _SUCCESS:
         entry.status.CopyFrom(status_from_reply(reply))

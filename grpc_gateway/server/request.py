@@ -73,7 +73,6 @@ class Request:
                 f"grpc-encoding {self.encoding!r} is not supported; supported are {compression.ACCEPTED}",
             )
 
-
     @property
     def metadata(self) -> tuple[Metadatum, ...]:
         """The metadata in its order, with decoded binary values."""

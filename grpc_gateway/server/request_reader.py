@@ -155,9 +155,13 @@ class RequestReader:
         if flag != 1 or self._encoding == compression.IDENTITY:
             raise RpcError(_INTERNAL, "a message is flagged as compressed, but there is no grpc-encoding")
         try:
-            async with self._calls.decompression_lock():
+            lock = self._calls.decompression_lock()
+            await lock.acquire()
+            try:
                 await asyncio.sleep(0)
                 return compression.decompress(self._encoding, message, self._calls.options.max_receive_message)
+            finally:
+                lock.release()
         except compression.TooLarge:
             raise RpcError(_RESOURCE_EXHAUSTED, self._too_large()) from None
         except ValueError as error:

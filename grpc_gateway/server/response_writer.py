@@ -160,7 +160,7 @@ class ResponseWriter:
         if room is not None and not room.done():
             room.set_result(None)
 
-    def send_status(self, code: grpc.StatusCode, details: str, trailing_metadata: Metadata) -> grpc.StatusCode:
+    def send_status(self, code: Any, details: Any, trailing_metadata: Any) -> grpc.StatusCode:
         """End the response, and return the code that was sent: INTERNAL for a status that cannot be encoded."""
         try:
             metadata = encode(trailing_metadata)
@@ -171,9 +171,10 @@ class ResponseWriter:
             code, metadata = _INTERNAL, []
             fields = self._status_fields(code, "the status cannot be sent")
         self._stream.send_trailers(self._fitting(fields, metadata))
-        return code
+        sent: grpc.StatusCode = code
+        return sent
 
-    def _status_fields(self, code: grpc.StatusCode, details: str) -> Fields:
+    def _status_fields(self, code: Any, details: Any) -> Fields:
         fields: Fields = [] if self.head_sent else list(_HEAD_FIELDS)
         if not self.head_sent and self._request.refusal is not None:
             fields.append((b"grpc-accept-encoding", compression.ACCEPTED.encode()))

@@ -211,7 +211,8 @@ class ServerCall:
 
     # The end.
 
-    def finish(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata | None = None) -> None:
+    # A handler may give values of any type, which compiled functions would reject before the client has a status.
+    def finish(self, code: Any, details: Any = "", trailing_metadata: Any = None) -> None:
         """End the call with a status, unless it has ended."""
         if not self._done:
             trailing = self._trailing if trailing_metadata is None else trailing_metadata

@@ -26,7 +26,7 @@ def well_formed(context: Context) -> None:
     if spec is None or spec.direction is _BROKER:
         raise UnsupportedRequest(f"request type {context.code} not supported")
     if not spec.required <= context.fields.keys():
-        missing = ", ".join(sorted(spec.required - context.fields.keys()))
+        missing = ", ".join(sorted(spec.required.difference(context.fields)))
         raise InvalidRequest(f"{spec.name} lacks the field {missing}")
     if spec.poll is not None and context.size > _MAX_POLL_BODY:
         raise InvalidRequest(f"{spec.name} has a body of {context.size} bytes; at most {_MAX_POLL_BODY} are allowed")

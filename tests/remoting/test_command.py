@@ -34,6 +34,9 @@ COMMANDS = st.builds(
     st.dictionaries(TEXT, TEXT.filter(bool), max_size=5),
     st.binary(max_size=20),
     st.integers(0, 1),
+    # Compiled classes have no signature to infer these from.
+    code=INT32,
+    flag=INT32,
 )
 
 
