@@ -146,7 +146,7 @@ class App:
             self._wheel,
             settings.limits,
             self.connection_listeners,
-            lambda peer: self.rules.names(peer, "remoting"),
+            self.rules.names,
             self.overload.watch,
             None if self.authority is None else self.authority.of_command,
             self.turns,

@@ -33,8 +33,8 @@ class ClientTable:
     """Clients by id, host, name mapping and user: the same id on another host or of another user is another client.
 
     make: creates a client. guard: authenticates the senders of rpcs; None: authentication is off. departure_listeners:
-    called with each client that has gone. name_mapping: returns the name mapping of a connection's clients, None if
-    their names are the brokers'.
+    called with each client that has gone. name_mapping: returns the name mapping of a client by its connection's peer
+    and its user, None if its names are the brokers'.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ClientTable:
         clock: Callable[[], float] | None = None,
         max_clients: int = _MAX_CLIENTS,
         per_connection: int = _MAX_PER_CONNECTION,
-        name_mapping: Callable[[Peer], NameMapping | None] = lambda _: None,
+        name_mapping: Callable[[Peer, str], NameMapping | None] = lambda _, __: None,
         guard: Guard | None = None,
     ) -> None:
         self.make = make
@@ -140,7 +140,7 @@ class ClientTable:
         return len(self._clients)
 
     def _find_or_add(self, client_id: str, peer: Peer, user: str) -> Client:
-        name_mapping = self._name_mapping(peer)
+        name_mapping = self._name_mapping(peer, user)
         key = (client_id, peer.address.host, name_mapping, user)
         client = self._clients.get(key)
         if client is None:

@@ -80,7 +80,7 @@ class GrpcFrontend:
         settings: Settings,
         metrics: Metrics,
         connection_listeners: Sequence[ConnectionListener] = (),
-        names: Callable[[Peer], NameMapping | None] = lambda _: None,
+        names: Callable[[Peer, str], NameMapping | None] = lambda _, __: None,
         memory: MemoryWatch | None = None,
         guard: Guard | None = None,
         turns: FairTurns | None = None,

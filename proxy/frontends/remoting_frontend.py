@@ -23,6 +23,7 @@ from proxy.core.remoting_channel import BrokerChannel, RemotingChannel
 from proxy.settings.limits import LimitSettings
 from proxy.traffic_rules.name_mapping import NameMapping
 from proxy.traffic_rules.namespaced_channel import NamespacedBrokerChannel, NamespacedChannel
+from proxy.traffic_rules.user_names import NamesOfUser
 from remoting import command as commands
 from remoting.codes import GO_AWAY_VERSION
 from remoting.command import RemotingCommand
@@ -48,10 +49,10 @@ _POLL_INTERVAL = 0.05
 class RemotingFrontend:
     """The open remoting connections of a replica.
 
-    names: returns the name mapping of a client's connection, or None. on_protocol_error: called with the peer, the
-    reason and the bytes of a frame that cannot be decoded. memory: counts the bytes that all connections hold.
-    authenticate: returns the sender of a request, as the client sent it; None: authentication is off. turns: those
-    of all clients' connections.
+    names: returns the name mapping of a client's connection, or that of each user, or None. on_protocol_error: called
+    with the peer, the reason and the bytes of a frame that cannot be decoded. memory: counts the bytes that all
+    connections hold. authenticate: returns the sender of a request, as the client sent it; None: authentication is
+    off. turns: those of all clients' connections.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class RemotingFrontend:
         wheel: TimeoutWheel,
         limits: LimitSettings,
         connection_listeners: Sequence[ConnectionListener],
-        names: Callable[[Peer], NameMapping | None],
+        names: Callable[[Peer], NameMapping | NamesOfUser | None],
         memory: MemoryWatch = UNWATCHED,
         authenticate: Callable[[RemotingCommand, Peer], Principal] | None = None,
         turns: FairTurns | None = None,
@@ -110,8 +111,9 @@ class RemotingFrontend:
             handler = cast(Handler, partial(self._core.handle, entrance=entrance))
             channel = BrokerChannel(self._wheel, handler, closed, peer, self._limits, self._turns)
         else:
-            # Names in requests of other codes cannot be rewritten.
-            entrance = replace(entrance, requests=REQUESTS)
+            if isinstance(names, NameMapping):
+                # Names in requests of other codes cannot be rewritten. `UserNames` rejects these.
+                entrance = replace(entrance, requests=REQUESTS)
             handler = cast(Handler, partial(self._core.handle, entrance=entrance))
             channel = NamespacedBrokerChannel(self._wheel, handler, closed, peer, self._limits, names, self._turns)
         self.broker_channels.add(channel)

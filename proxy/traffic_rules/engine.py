@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import anyio
 
 from protocol_negotiation.peer import Peer
-from proxy.core.channel import ChannelProtocol
 from proxy.core.messaging import Messaging
 from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.family import Family, Samples
@@ -24,6 +24,7 @@ from proxy.traffic_rules.name_mapping import NameMapping
 from proxy.traffic_rules.reloading import ReloadOutcome, RulesReloader
 from proxy.traffic_rules.request_gate import RequestGate
 from proxy.traffic_rules.tenancy import ActiveNameRule, name_mapping
+from proxy.traffic_rules.user_names import NamesOfUser
 from remoting.tasks import spawn_quietly
 
 _log = logging.getLogger("gantry.rules")
@@ -41,6 +42,7 @@ class RuleEngine:
         self._settings = settings
         self._file = RuleFile()
         self._name_rules: list[ActiveNameRule] = []
+        self._names_by_user = False
         self._activity = ActivityLog()
         self.mirrors = MirrorSender()
         self.gate = RequestGate(core, self.mirrors, self._activity.record_request)
@@ -58,6 +60,7 @@ class RuleEngine:
         self._name_rules = [
             ActiveNameRule(rule, file.dry_run) for rule in file.rule if isinstance(rule, Namespace | Alias)
         ]
+        self._names_by_user = any(active.rule.match.users for active in self._name_rules)
         connection_rules: list[ActiveRule[Any]] = [*limits, *self._name_rules]
         for active in connection_rules:
             predecessor = predecessors.get((active.name, active.rule.kind))
@@ -98,13 +101,21 @@ class RuleEngine:
         """Log the rejections and delays since the last report."""
         self._activity.report(self.active)
 
-    def names(self, peer: Peer, protocol: ChannelProtocol) -> NameMapping | None:
-        """Return the name mapping of a new connection; None if its clients use the brokers' names."""
-        return name_mapping(self._name_rules, peer, protocol) if self._name_rules else None
+    def names(self, peer: Peer) -> NameMapping | NamesOfUser | None:
+        """Return the name mapping of a new remoting connection, or how its user chooses it.
 
-    def resource_names(self, peer: Peer) -> ResourceNames | None:
-        """Return the name mapping of a new gRPC connection; None if its clients use the brokers' names."""
-        names = self.names(peer, "grpc")
+        None if its clients use the brokers' names.
+        """
+        if self._names_by_user:
+            return partial(name_mapping, tuple(self._name_rules), peer, "remoting")
+        return name_mapping(self._name_rules, peer, "remoting", None) if self._name_rules else None
+
+    def resource_names(self, peer: Peer, user: str) -> ResourceNames | None:
+        """Return the name mapping of a new gRPC client; None if it uses the brokers' names.
+
+        user: "" while authentication is off.
+        """
+        names = name_mapping(self._name_rules, peer, "grpc", user or None) if self._name_rules else None
         return None if names is None else ResourceNames(names)
 
     def _read_metrics(self) -> Iterable[tuple[Family, Samples]]:

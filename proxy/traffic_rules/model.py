@@ -66,15 +66,23 @@ class _Rule(Table):
 class _ConnectionRule(_Rule):
     """A rule that is applied when a connection opens."""
 
+    CRITERIA: ClassVar[frozenset[str]] = Match.CONNECTION_KEYS
+
     @model_validator(mode="after")
     def _check_criteria(self) -> "_ConnectionRule":
-        unsupported = self.match.given() - Match.CONNECTION_KEYS
+        unsupported = self.match.given() - self.CRITERIA
         if unsupported:
             raise ValueError(
                 f"match.{min(unsupported)}: rules of this kind are applied when a connection opens; they support only "
-                f"{', '.join(sorted(Match.CONNECTION_KEYS))}"
+                f"{', '.join(sorted(self.CRITERIA))}"
             )
         return self
+
+
+class _NameRule(_ConnectionRule):
+    """A rule about names, which are chosen when a connection opens or its user is authenticated."""
+
+    CRITERIA = Match.CONNECTION_KEYS | {"users"}
 
 
 class Allow(_Rule):
@@ -184,14 +192,14 @@ class Fault(_Rule):
         return self
 
 
-class Namespace(_ConnectionRule):
+class Namespace(_NameRule):
     """Place clients in a namespace: their topics and groups are `<namespace>%<name>` on the brokers."""
 
     kind: Literal["namespace"]
     namespace: str = Field(pattern=_NAMESPACE, description="namespace of the tenant")
 
 
-class Alias(_ConnectionRule):
+class Alias(_NameRule):
     """Give clients another name for a topic. In a namespace both names are relative to it."""
 
     kind: Literal["alias"]

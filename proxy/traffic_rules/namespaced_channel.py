@@ -11,6 +11,7 @@ from proxy.core.remoting_channel import BrokerChannel, RemotingChannel
 from proxy.traffic_rules import name_rewriting
 from proxy.traffic_rules.name_mapping import NameMapping
 from proxy.traffic_rules.name_rewriting import NameRewriting
+from proxy.traffic_rules.user_names import NamesOfUser, UserNames
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import RemotingError
@@ -20,7 +21,10 @@ from remoting.timeout_wheel import TimeoutWheel
 
 
 class NamespacedChannel(RemotingChannel):
-    """Rewrites names: requests reach the core with the brokers' names, replies and pushes the client with its own."""
+    """Rewrites names: requests reach the core with the brokers' names, replies and pushes the client with its own.
+
+    names: the mapping, or that of each user.
+    """
 
     __slots__ = ("_rewriting",)
 
@@ -31,10 +35,10 @@ class NamespacedChannel(RemotingChannel):
         on_close: Callable[[RemotingConnection], None],
         peer: Peer,
         limits: Limits,
-        names: NameMapping,
+        names: NameMapping | NamesOfUser,
         turns: FairTurns | None = None,
     ) -> None:
-        self._rewriting = NameRewriting(names)
+        self._rewriting = NameRewriting(names) if isinstance(names, NameMapping) else UserNames(names)
         # The core accepts every kind of channel.
         serve = partial(self._rewriting.serve, cast(name_rewriting.Handler, handler))
         super().__init__(wheel, cast(Handler, serve), on_close, peer, limits, turns)

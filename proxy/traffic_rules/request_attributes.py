@@ -24,11 +24,10 @@ _BODIES_WITH_NAMES = {
 class ConnectionAttributes:
     """Attributes of a new connection, over which no request has come yet."""
 
-    __slots__ = ("peer", "protocol")
+    __slots__ = ("peer", "protocol", "user")
 
     code = -1
     client_id: str | None = None
-    user: str | None = None
     language: str | None = None
     version: str | None = None
     topics: tuple[str, ...] = ()
@@ -36,9 +35,10 @@ class ConnectionAttributes:
     messages = 0
     size = 0
 
-    def __init__(self, peer: Peer, protocol: ChannelProtocol) -> None:
+    def __init__(self, peer: Peer, protocol: ChannelProtocol, user: str | None = None) -> None:
         self.peer = peer
         self.protocol = protocol
+        self.user = user
 
     @property
     def listener(self) -> str:

@@ -14,12 +14,16 @@ class ActiveNameRule(ActiveRule[Namespace | Alias]):
     """A namespace or alias in force."""
 
 
-def name_mapping(rules: Sequence[ActiveNameRule], peer: Peer, protocol: ChannelProtocol) -> NameMapping | None:
-    """Return the name mapping of a new connection; None if its clients use the brokers' names.
+def name_mapping(
+    rules: Sequence[ActiveNameRule], peer: Peer, protocol: ChannelProtocol, user: str | None
+) -> NameMapping | None:
+    """Return the name mapping of a connection's clients; None if they use the brokers' names.
+
+    user: the authenticated user; None if none is known.
 
     The first matching namespace applies, and every matching alias whose names are not mapped yet.
     """
-    connection = ConnectionAttributes(peer, protocol)
+    connection = ConnectionAttributes(peer, protocol, user)
     namespace = ""
     topics: dict[str, str] = {}
     for active in rules:
