@@ -1,11 +1,14 @@
 """The authority that the settings describe."""
 
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
 from proxy.auth.authority import Authority
 from proxy.auth.grpc_guard import ALL_ZONES, GrpcGuard, TokenVerifier
 from proxy.auth.sources import own_file
 from proxy.auth.sources.files import FileSource
+from proxy.auth.sources.own_file import Cipher
 from proxy.auth.sources.source import AuthError, Source
 from proxy.settings.auth import AuthSettings
 
@@ -17,7 +20,9 @@ def authority(settings: AuthSettings, more: Sequence[Source] = ()) -> Authority 
     """
     sources: list[Source] = []
     if settings.users is not None:
-        sources.append(FileSource("users file", settings.users, own_file.parse))
+        cipher = users_cipher(settings.users_key, settings.users_key_file)
+        parse = partial(own_file.parse, cipher=cipher)
+        sources.append(FileSource("users file", settings.users, parse))
     if settings.plain_acl is not None:
         # The import takes 20 ms.
         from proxy.auth.sources import plain_acl
@@ -27,6 +32,22 @@ def authority(settings: AuthSettings, more: Sequence[Source] = ()) -> Authority 
     if not sources:
         return None
     return Authority(sources, anonymous=settings.anonymous == "allow", anonymous_routes=settings.anonymous == "routes")
+
+
+def users_cipher(key: str | None, key_file: Path | None) -> Cipher | None:
+    """Return the cipher of the settings auth.users_key and auth.users_key_file; None without either.
+
+    Raises AuthError, which names the setting.
+    """
+    if key is None and key_file is None:
+        return None
+    # The import takes 20 ms.
+    from proxy.auth import encryption
+
+    try:
+        return encryption.read_cipher(key, key_file)
+    except ValueError as error:
+        raise AuthError(str(error)) from None
 
 
 def grpc_guard(settings: AuthSettings, authority: Authority) -> GrpcGuard:

@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import anyio.to_thread
 from pydantic import Field
 
+from proxy.auth.assembly import users_cipher
 from proxy.auth.policy import Role
+from proxy.auth.sources.source import AuthError
 from proxy.auth.stores.brokers import Ask, BrokersStore
 from proxy.auth.stores.store import (
     Grant,
@@ -286,14 +288,17 @@ async def _run(
     try:
         if name == "brokers":
             return await work(BrokersStore(_ask_brokers(services)))
-        path = services.replica.settings.auth.users
+        auth = services.replica.settings.auth
+        path = auth.users
         if path is None:
             raise conflict("there is no users file: set auth.users")
         # Reading a large file takes long.
-        return await anyio.to_thread.run_sync(lambda: asyncio.run(work(UsersFileStore(path))))
+        return await anyio.to_thread.run_sync(
+            lambda: asyncio.run(work(UsersFileStore(path, users_cipher(auth.users_key, auth.users_key_file))))
+        )
     except NotInStore as error:
         raise not_found(str(error)) from None
-    except StoreError as error:
+    except (StoreError, AuthError) as error:
         raise conflict(str(error)) from None
     except OSError as error:
         raise conflict(f"{error.filename}: {error.strerror}") from None

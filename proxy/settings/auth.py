@@ -29,6 +29,13 @@ class AuthSettings(SettingsTable):
     """Users and policies of the clients' listeners. Authentication is on if there is a source of users."""
 
     users: Path | None = Field(None, description="file with users, groups and policies (TOML), reloaded on change")
+    users_key: str | None = Field(
+        None,
+        repr=False,
+        description="key of the encrypted secrets in users: 32 bytes in base64; of several keys, one per line, the "
+        "first encrypts and all decrypt",
+    )
+    users_key_file: Path | None = Field(None, description="file with the key or keys; replaces users_key")
     plain_acl: Path | None = Field(
         None, description="plain_acl.yml of ACL 1.0, or a directory of such files, read as it is; reloaded on change"
     )
@@ -91,6 +98,8 @@ class AuthSettings(SettingsTable):
     def _check_sources(self) -> "AuthSettings":
         if self.jwks is not None and self.users is None:
             raise ValueError("jwks needs users: the file has the policies of the tokens' users and groups")
+        if self.users is None and (self.users_key is not None or self.users_key_file is not None):
+            raise ValueError("users_key and users_key_file need users: they are for the secrets in that file")
         return self
 
     @property

@@ -12,7 +12,7 @@ from proxy.auth.sources.source import AuthError
 _log = logging.getLogger("gantry.auth")
 
 # Permission bits that a file with secrets must not have: write by the group, and everything by others.
-_FORBIDDEN_MODE = 0o027
+FORBIDDEN_MODE = 0o027
 _Stamp = tuple[tuple[str, int, int, int], ...] | str
 
 
@@ -72,7 +72,7 @@ class FileSource:
         for file in self._files():
             try:
                 mode = file.stat().st_mode
-                if mode & _FORBIDDEN_MODE:
+                if mode & FORBIDDEN_MODE:
                     raise AuthError(
                         f"{file}: the mode {mode & 0o777:o} lets others read the secrets or the group change them: "
                         f"chmod 600 {file}"

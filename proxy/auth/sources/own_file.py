@@ -13,12 +13,13 @@
     [[groups.billing.policies]]
     …
 
-A policy may also have `effect = "deny"` and `sources`, networks.
+A policy may also have `effect = "deny"` and `sources`, networks. `secret` and `security_token` may be encrypted
+(`proxy.auth.encryption`).
 """
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
@@ -37,6 +38,9 @@ from remoting.signature import SecretKey
 
 # RocketMQ's own limit is six characters.
 MIN_SECRET_LENGTH = 6
+# Keys of a user whose values may be encrypted, and the beginning of such values.
+SECRETS = ("secret", "security_token")
+ENCRYPTED = "aes256gcm:"
 USER_NAME = r"^[A-Za-z0-9_.@-]{1,128}$"
 _VALUE_ERROR = "Value error, "
 
@@ -121,7 +125,20 @@ class UsersFile(_Table):
     groups: dict[Annotated[str, Field(pattern=USER_NAME)], _Owner] = Field({})
 
 
-def parse(texts: list[tuple[str, str]]) -> Directory:
+class Cipher(Protocol):
+    """Encrypts and decrypts secrets in the file. place: the secret's key there, such as `alice.secret`."""
+
+    def encrypt(self, secret: str, place: str) -> str:
+        """Return the text for the file."""
+
+    def decrypt(self, text: str, place: str) -> str:
+        """Return the secret. Raises ValueError without it."""
+
+    def is_current(self, text: str, place: str) -> bool:
+        """Return whether a text of the file is encrypted as `encrypt` does it now."""
+
+
+def parse(texts: list[tuple[str, str]], cipher: Cipher | None = None) -> Directory:
     """Return the directory of users files, given by name and text. Raises ValueError without any secret."""
     users: dict[str, User] = {}
     groups: dict[str, Group] = {}
@@ -131,7 +148,7 @@ def parse(texts: list[tuple[str, str]]) -> Directory:
             name: Group(name=name, role=table.role, policies=_policies(table, f"{file}: groups.{name}"))
             for name, table in content.groups.items()
         }
-        users |= {name: _user(name, table, file) for name, table in content.users.items()}
+        users |= {name: _user(name, table, file, cipher) for name, table in content.users.items()}
     unknown = {(user.name, group) for user in users.values() for group in user.groups - groups.keys()}
     for user_name, group_name in sorted(unknown):
         raise ValueError(f"{users[user_name].origin}: users.{user_name}: there is no group {group_name!r}")
@@ -158,11 +175,12 @@ def _policies(table: _Owner, origin: str) -> tuple[Policy, ...]:
     return tuple(policy for item in table.policies for policy in item.policies(origin))
 
 
-def _user(name: str, table: UserTable, file: str) -> User:
+def _user(name: str, table: UserTable, file: str, cipher: Cipher | None) -> User:
+    secret, security_token = (decrypted(name, key, getattr(table, key), file, cipher) for key in SECRETS)
     return User(
         name=name,
-        key=None if table.secret is None else SecretKey(table.secret),
-        security_token=table.security_token,
+        key=None if secret is None else SecretKey(secret),
+        security_token=security_token,
         password=None if table.password is None else PasswordHash(table.password),
         role=table.role,
         groups=frozenset(table.groups),
@@ -171,3 +189,15 @@ def _user(name: str, table: UserTable, file: str) -> User:
         certificates=tuple(table.certificates),
         origin=file,
     )
+
+
+def decrypted(name: str, key: str, text: str | None, file: str, cipher: Cipher | None) -> str | None:
+    """Return the value of a user's key that may be encrypted. Raises ValueError."""
+    if text is None or not text.startswith(ENCRYPTED):
+        return text
+    if cipher is None:
+        raise ValueError(f"{file}: users.{name}.{key}: it is encrypted: set auth.users_key_file to the file of its key")
+    try:
+        return cipher.decrypt(text, f"{name}.{key}")
+    except ValueError as error:
+        raise ValueError(f"{file}: users.{name}.{key}: {error}") from None

@@ -11,7 +11,7 @@ import tomlkit
 from tomlkit.items import AoT, Table
 
 from proxy.auth.policy import Pattern, Role, format_actions, parse_actions
-from proxy.auth.sources.own_file import UsersFile, parse, read
+from proxy.auth.sources.own_file import SECRETS, Cipher, UsersFile, decrypted, parse, read
 from remoting.permissions import Action
 
 GROUP_PREFIX = "@"
@@ -22,11 +22,12 @@ _SECRET_BYTES = 24
 class UsersEditor:
     """The users file as a document. Raises ValueError from all methods, OSError from the constructor and `save`.
 
-    A subject is the name of a user, or `@` and the name of a group.
+    A subject is the name of a user, or `@` and the name of a group. cipher: encrypts all secrets of the file.
     """
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
+    def __init__(self, path: Path, *, create: bool = False, cipher: Cipher | None = None) -> None:
         self._path = path
+        self._cipher = cipher
         exists = path.exists() or not create
         self._mode = path.stat().st_mode & 0o777 if exists else _MODE
         self._document = tomlkit.parse(path.read_text(encoding="utf-8")) if exists else tomlkit.document()
@@ -132,8 +133,10 @@ class UsersEditor:
 
     def save(self) -> None:
         """Validate and write the file: in one step, so that a reader never sees half of it."""
+        if self._cipher is not None:
+            self._encrypt(self._cipher)
         text = tomlkit.dumps(self._document)
-        parse([(str(self._path), text)])
+        parse([(str(self._path), text)], self._cipher)
         descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -145,6 +148,14 @@ class UsersEditor:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+
+    def _encrypt(self, cipher: Cipher) -> None:
+        for name, table in self._owners("users").items():
+            for key in SECRETS:
+                text, place = table.get(key), f"{name}.{key}"
+                if isinstance(text, str) and not cipher.is_current(text, place):
+                    secret = decrypted(name, key, text, str(self._path), cipher)
+                    table[key] = cipher.encrypt(str(secret), place)
 
     def _owners(self, key: str) -> Any:
         if key not in self._document:

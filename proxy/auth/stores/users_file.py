@@ -6,7 +6,7 @@ from pathlib import Path
 
 from proxy.auth.passwords import hash_password
 from proxy.auth.policy import Directory, parse_actions
-from proxy.auth.sources.own_file import PolicyTable, parse
+from proxy.auth.sources.own_file import Cipher, PolicyTable, parse
 from proxy.auth.sources.users_editor import UsersEditor
 from proxy.auth.stores.store import (
     GROUP_PREFIX,
@@ -22,10 +22,11 @@ from proxy.auth.stores.store import (
 
 
 class UsersFileStore:
-    """Users and policies of Gantry's own file. Its methods also raise OSError."""
+    """Users and policies of Gantry's own file. Its methods also raise OSError. cipher: of the secrets in it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, cipher: Cipher | None = None) -> None:
         self._path = path
+        self._cipher = cipher
 
     async def users(self) -> list[UserEntry]:
         """Return all users, and then all groups."""
@@ -60,7 +61,7 @@ class UsersFileStore:
     async def directory(self) -> Directory:
         """Return the users and policies as decisions use them."""
         with self._open():
-            return parse([(str(self._path), self._path.read_text(encoding="utf-8"))])
+            return parse([(str(self._path), self._path.read_text(encoding="utf-8"))], self._cipher)
 
     async def create(self, user: NewUser) -> str | None:
         """Create a user or group, and the file if it is missing."""
@@ -117,7 +118,7 @@ class UsersFileStore:
     @contextmanager
     def _open(self, *, create: bool = False) -> Iterator[UsersEditor]:
         try:
-            yield UsersEditor(self._path, create=create)
+            yield UsersEditor(self._path, create=create, cipher=self._cipher)
         except ValueError as error:
             raise StoreError(str(error)) from None
 

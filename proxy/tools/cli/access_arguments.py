@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 FILE_VARIABLE = "GANTRY_AUTH__USERS"
+KEY_VARIABLE, KEY_FILE_VARIABLE = "GANTRY_AUTH__USERS_KEY", "GANTRY_AUTH__USERS_KEY_FILE"
 
 _STORE = (
     f"They are those of a users file (--file, or ${FILE_VARIABLE}), or else of the brokers behind --endpoint, embedded "
@@ -23,6 +24,14 @@ def file_option(command: argparse.ArgumentParser, *, suppress: bool = False) -> 
         default=argparse.SUPPRESS if suppress else None,
         metavar="FILE",
         help=f"users file (auth.users; default: ${FILE_VARIABLE}, unless --endpoint or --profile is given)",
+    )
+    command.add_argument(
+        "--users-key-file",
+        type=Path,
+        default=argparse.SUPPRESS if suppress else None,
+        metavar="FILE",
+        help="file with the key that encrypts the secrets in the users file (auth.users_key_file; default: "
+        f"${KEY_FILE_VARIABLE}, or the key in ${KEY_VARIABLE})",
     )
 
 

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from proxy.auth.assembly import users_cipher
+from proxy.auth.sources.source import AuthError
 from proxy.auth.stores.brokers import BrokersStore
 from proxy.auth.stores.store import Store, StoreError
 from proxy.auth.stores.users_file import UsersFileStore
-from proxy.tools.cli.access_arguments import FILE_VARIABLE
+from proxy.tools.cli.access_arguments import FILE_VARIABLE, KEY_FILE_VARIABLE, KEY_VARIABLE
 from proxy.tools.cli.client import Client, CommandError, connected
 from proxy.tools.cli.parser import DEFAULT_ENDPOINT
 from remoting.codes import RequestCode
@@ -21,11 +23,13 @@ async def opened(options: argparse.Namespace) -> AsyncIterator[Store]:
     try:
         file = users_file(options)
         if file is not None:
-            yield UsersFileStore(file)
+            key_file = options.users_key_file or os.environ.get(KEY_FILE_VARIABLE)
+            cipher = users_cipher(os.environ.get(KEY_VARIABLE), None if key_file is None else Path(key_file))
+            yield UsersFileStore(file, cipher)
             return
         async with connected(options) as client:
             yield _brokers(client)
-    except StoreError as error:
+    except (StoreError, AuthError) as error:
         raise CommandError(str(error)) from None
 
 
