@@ -43,6 +43,15 @@ class ListenerRoutes:
         # Another listener than the client's: the same host with that listener's port.
         return str(advertised(replace(peer, local=HostPort(peer.local.host, target.port)), target.advertise))
 
+    def shared(self, context: Context, brokers: Sequence[str]) -> Sequence[str]:
+        """Return the brokers whose requests of this request's client come to the shared listener.
+
+        Those that its routes do not give another listener; all if no broker is left.
+        """
+        if not self.dedicated or _names_brokers(context):
+            return brokers
+        return [broker for broker in brokers if broker not in self.dedicated] or brokers
+
     def advertised_address(self, peer: Peer) -> HostPort | None:
         """Return the advertised address of the client's listener; None if it is the one the client connected to."""
         listener = self._by_name.get(peer.listener)

@@ -12,12 +12,12 @@ async def query_message(core: Messaging, context: Context) -> RemotingCommand:
     """Send the query to the named broker, else to each broker of the topic in turn.
 
     A client sends one query to every broker of the route and merges the replies. Through a proxy these are equal
-    requests over one connection.
+    requests over one connection, except for brokers to which the client has a listener of their own.
     """
     broker = context.fields.get("bname") or context.channel.peer.broker
     if not broker:
         topic = context.fields["topic"]
-        brokers = (await core.backend.route(topic)).brokers
+        brokers = core.listener_routes.shared(context, (await core.backend.route(topic)).brokers)
         if not brokers:
             raise ServiceUnavailable(f"topic {topic} has no available broker")
         turns = context.channel.session.query_turns

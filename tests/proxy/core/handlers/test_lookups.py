@@ -1,13 +1,18 @@
 import pytest
 
+from protocol_negotiation.advertised_address import Advertise
+from proxy.core.advertised_listeners import AdvertisedListener, ListenerRoutes
+from remoting.codes import version_ordinal
 from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS
 from remoting.routes import TopicRoute
 from tests.proxy.fakes import FakeBackend, FakeChannel, peer, stage
-from tests.proxy.messages import complete, route
+from tests.proxy.messages import complete, java, route
 
 pytestmark = pytest.mark.anyio
+
+OLD_JAVA, NEW_JAVA = version_ordinal(4, 9, 4), version_ordinal(4, 9, 5)
 
 
 def query(topic: str = "orders") -> RemotingCommand:
@@ -38,6 +43,23 @@ async def test_query_goes_to_the_named_broker(command: RemotingCommand, channel:
     for _ in range(2):
         await on.ask(command, channel)
     assert [sent.broker for sent in on.backend.sent] == [broker] * 2
+
+
+@pytest.mark.parametrize(
+    ("version", "dedicated", "asked"),
+    [(OLD_JAVA, ("broker-b",), "ac"), (NEW_JAVA, ("broker-b",), "ab"), (OLD_JAVA, ("broker-a", "broker-b"), "cc")],
+)
+async def test_clients_ask_brokers_with_a_listener_of_their_own_there(
+    version: int, dedicated: tuple[str, ...], asked: str
+) -> None:
+    listeners = [AdvertisedListener(8081, Advertise(), broker, broker) for broker in dedicated]
+    main = AdvertisedListener(8080, Advertise(), None, "main")
+    warm = {"orders": route("orders", "broker-a", "broker-b", "broker-c")}
+    on = stage(FakeBackend(warm=warm), addresses=ListenerRoutes([main, *listeners]))
+    client = FakeChannel(peer(listener="main"))
+    for _ in range(2):
+        await on.ask(java(query(), version), client)
+    assert [sent.broker[-1] for sent in on.backend.sent] == list(asked)
 
 
 async def test_query_loads_a_missing_route() -> None:
