@@ -464,6 +464,11 @@ class App:
         """The error that stopped the embedded broker's store; None while it works, or before a cluster."""
         return None if self._node is None else self._node.store.failed
 
+    @property
+    def storage_full(self) -> bool:
+        """Whether the disk of the embedded broker in this process has no room for messages."""
+        return self._node is not None and self._node.store.full
+
     def start_drain(self) -> None:
         """Ask clients to reconnect elsewhere, as at shutdown; requests are still served."""
         self.core.drain.start()

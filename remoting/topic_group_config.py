@@ -18,6 +18,20 @@ DEFAULT_BACKOFF = tuple(
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
 _DEFAULT_RETRIES = 16
+# SubscriptionGroupConfig of a new group: RocketMQ's defaults, which brokers do not add themselves.
+NEW_GROUP: Mapping[str, Any] = {
+    "consumeEnable": True,
+    "consumeFromMinEnable": True,
+    "consumeBroadcastEnable": True,
+    "consumeMessageOrderly": False,
+    "retryQueueNums": 1,
+    "retryMaxTimes": _DEFAULT_RETRIES,
+    "brokerId": 0,
+    "whichBrokerWhenConsumeSlowly": 1,
+    "notifyConsumerIdsChangedEnable": True,
+    "groupSysFlag": 0,
+    "consumeTimeoutMinute": 15,
+}
 _MAX_INT = 2**31 - 1
 
 

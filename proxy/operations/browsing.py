@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import datetime
 
 from pydantic import Field
 
@@ -19,7 +18,7 @@ from proxy.operations.paging import BadCursor, PageRequest, Place, cursor_of
 from proxy.operations.replica import Replica
 from proxy.operations.resending import Target, send_again, target_topic
 from proxy.operations.services import AdminServices
-from proxy.operations.values import Answer, Name, RequestBody, at_milliseconds
+from proxy.operations.values import Answer, Name, RequestBody, Timestamp, at_milliseconds
 from remoting import properties
 from remoting.errors import BodyError
 
@@ -37,8 +36,8 @@ class MessageSummary(Answer):
     keys: list[str] | None = Field(examples=[["order-17"]])
     bytes: int = Field(description="size of the body as it is stored")
     reconsumed: int = Field(description="deliveries after the first one, before the message was stored here")
-    born: datetime | None
-    stored: datetime | None
+    born: Timestamp | None
+    stored: Timestamp | None
     preview: str | None = Field(description="the beginning of the body", examples=['{"order": 17}'])
 
 

@@ -32,6 +32,8 @@ class Client(Mergeable):
         "consumer_groups": union,
         "telemetry": either,
         "heartbeat": smallest,
+        "tls": union,
+        "replicas": union,
     }
 
     client_id: str = Field(examples=["192.0.2.7@4711"])
@@ -40,6 +42,8 @@ class Client(Mergeable):
     language: str | None = Field(examples=["JAVA"])
     version: str | None = Field(examples=["5.4.0"])
     connections: list[int | str] = Field(description="numbers of its connections", examples=[[17]])
+    tls: list[str] = Field(description="TLS versions of its connections; `none`: plain text", examples=[["TLSv1.3"]])
+    replicas: list[str] = Field(description="replicas that it is connected to", examples=[["gantry-0"]])
     producer_groups: list[str]
     consumer_groups: list[str] = Field(examples=[["orders-billing"]])
     telemetry: bool | None = Field(description="whether it has a telemetry stream; null: not a gRPC client")
@@ -98,6 +102,8 @@ def _describe(services: AdminServices, client: ClientChannels) -> Client:
         language=identity.language,
         version=identity.version,
         connections=[services.connection_id(number) for number in sorted(client.connections)],
+        tls=sorted({channel.peer.tls.version if channel.peer.tls else "none" for channel in client.channels}),
+        replicas=[services.peers.name],
         producer_groups=sorted({name for group in groups for name in group.producers}),
         consumer_groups=sorted({name for group in groups for name in group.consumers}),
         telemetry=_has_telemetry(client.channels),

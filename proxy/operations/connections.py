@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any, cast
 
 from pydantic import Field
@@ -20,7 +19,7 @@ from proxy.operations.paging import PageRequest, Place
 from proxy.operations.replica import Replica
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import SortedPage, newest
-from proxy.operations.values import Answer, WorkerOwned, at
+from proxy.operations.values import Answer, Timestamp, WorkerOwned, at
 from remoting.connection import CloseCause
 
 # A connection of either protocol.
@@ -61,7 +60,7 @@ class ClosedConnection(WorkerOwned):
     """A connection that has ended."""
 
     number: int | str = Field(examples=[16])
-    closed: datetime
+    closed: Timestamp
     protocol: ChannelProtocol
     listener: str
     address: str
@@ -214,16 +213,19 @@ SORT_KEYS: dict[str, Callable[[Transport], Any]] = {
     "bytes_out": lambda transport: transport.sent_bytes,
     "idle": lambda transport: -transport.read_at,
 }
+# Those of them that are times of the loop's clock, which differ between replicas.
+_TIMES = frozenset(("age", "idle"))
 
 
 @operation("connections.list")
 async def list_connections(services: AdminServices, query: ConnectionQuery) -> SortedPage[Connection]:
     """Return a page of open connections."""
     connections = Connections(services)
-    key, worker = SORT_KEYS[query.page.order.key], services.workers.number
+    name = query.page.order.key
+    key, offset = SORT_KEYS[name], -services.clock_offset if name in _TIMES else 0
 
     def place(transport: Transport) -> Place:
-        return Place(key(transport), worker, f"{transport.peer.number:019}")
+        return services.place(key(transport) + offset if offset else key(transport), transport.peer.number)
 
     cut = await paging.cut(
         connections.all(), lambda transport: connections.matches(transport, query.filter), place, query.page

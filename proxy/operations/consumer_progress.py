@@ -18,7 +18,17 @@ from proxy.operations.offset_table import QueueKey, QueueOffsets, offset_table, 
 from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import merge_by_key
-from proxy.operations.values import Answer, Mergeable, Name, Reply, RequestBody, Rules, at_milliseconds, union
+from proxy.operations.values import (
+    Answer,
+    Mergeable,
+    Name,
+    Reply,
+    RequestBody,
+    Rules,
+    Timestamp,
+    at_milliseconds,
+    union,
+)
 from remoting.codes import RequestCode
 from remoting.errors import RemotingError
 
@@ -38,7 +48,7 @@ class QueueProgress(Answer):
     end: int = Field(description="offset after the queue's last message")
     consumed: int = Field(description="offset after the last message that the group has consumed")
     lag: int = Field(description="messages in between")
-    consumed_until: datetime | None = Field(description="store time of the last message that the group has consumed")
+    consumed_until: Timestamp | None = Field(description="store time of the last message that the group has consumed")
 
 
 class Lag(Answer):

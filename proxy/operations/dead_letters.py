@@ -1,7 +1,6 @@
 """Dead letters of a consumer group: list them, and send them to the group again."""
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from pydantic import Field
 
@@ -13,7 +12,7 @@ from proxy.operations.replica import Replica
 from proxy.operations.resending import Target, origin, send_again, target_topic
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import Holders
-from proxy.operations.values import Answer, RequestBody, Text, at_milliseconds
+from proxy.operations.values import Answer, RequestBody, Text, Timestamp, at_milliseconds
 from remoting import properties
 from remoting.errors import RemotingError, TopicNotExist
 from remoting.ids import OffsetMessageId
@@ -32,8 +31,8 @@ class DeadLetter(Answer):
     offset: int
     bytes: int
     reconsumed: int = Field(description="deliveries after the first one")
-    born: datetime | None
-    stored: datetime | None = Field(description="when it became a dead letter")
+    born: Timestamp | None
+    stored: Timestamp | None = Field(description="when it became a dead letter")
 
 
 class Resend(RequestBody):

@@ -54,7 +54,7 @@ async def list_receipt_handles(services: AdminServices, query: DeliveryQuery) ->
     cut = await paging.cut(
         iter(services.replica.grpc.renewal),
         matches,
-        lambda delivery: Place(delivery.received_at, worker, delivery.newest.text),
+        lambda delivery: Place(delivery.received_at + services.clock_offset, worker, delivery.newest.text),
         query.page,
     )
     now = services.loop.time()

@@ -1,7 +1,6 @@
 """Protocol errors and audited writes, the newest first."""
 
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any
 
 from pydantic import Field
@@ -11,13 +10,13 @@ from proxy.operations.event_log import Violation
 from proxy.operations.operation import operation
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import SortedPage, newest
-from proxy.operations.values import WorkerOwned, at
+from proxy.operations.values import Timestamp, WorkerOwned, at
 
 
 class ProtocolError(WorkerOwned):
     """A client's violation of a protocol."""
 
-    time: datetime
+    time: Timestamp
     where: str = Field(description="negotiation, remoting or grpc", examples=["negotiation"])
     kind: str = Field(examples=["unknown"])
     listener: str
@@ -30,7 +29,7 @@ class ProtocolError(WorkerOwned):
 class AuditEntry(WorkerOwned):
     """A write request."""
 
-    time: datetime
+    time: Timestamp
     caller: str = Field(description="the token's name, the certificate's subject, local or anonymous")
     address: str
     method: str

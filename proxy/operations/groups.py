@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
@@ -19,7 +18,7 @@ from proxy.operations.paging import PageRequest, Place
 from proxy.operations.replica import Replica
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import Entries, NamedPage
-from proxy.operations.values import Answer, Mergeable, Reply, Rules, at_milliseconds, union
+from proxy.operations.values import Answer, Mergeable, Reply, Rules, Timestamp, at_milliseconds, union
 from remoting.codes import RequestCode, version_text
 from remoting.errors import RemotingError
 from remoting.fastjson import load_object
@@ -93,7 +92,7 @@ class GroupHealth(Answer):
     retry_backlog: int | None = Field(description="messages that wait for their redelivery")
     dead_letters: int | None = Field(description="messages in its dead letter queue")
     rate: float | None = Field(description="consumed messages per second", examples=[120.5])
-    last_consumed: datetime | None = Field(description="store time of the last consumed message")
+    last_consumed: Timestamp | None = Field(description="store time of the last consumed message")
 
     @staticmethod
     def fields_of(status: GroupStatus | None) -> dict[str, Any]:

@@ -54,10 +54,12 @@ def _drain(replica: Replica) -> Check:
 
 def _storage(replica: Replica) -> Iterator[Check]:
     failure = replica.storage_failure
-    if failure is None:
-        yield Check(Aspect.BACKEND, "pass")
-    else:
+    if failure is not None:
         yield Check(Aspect.BACKEND, "fail", f"the embedded broker's store: {failure}")
+    elif replica.storage_full:
+        yield Check(Aspect.BACKEND, "fail", "the embedded broker's disk is full: sends are refused until there is room")
+    else:
+        yield Check(Aspect.BACKEND, "pass")
 
 
 def _cluster(backend: ClusterBackend) -> Iterator[Check]:

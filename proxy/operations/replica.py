@@ -48,6 +48,10 @@ class Replica(Protocol):
     def storage_failure(self) -> Exception | None:
         """The error that stopped the embedded broker's store; None while it works, or before a cluster."""
 
+    @property
+    def storage_full(self) -> bool:
+        """Whether the disk of the embedded broker in this process has no room for messages."""
+
     def start_drain(self) -> None:
         """Ask clients to reconnect elsewhere; requests are still served."""
 

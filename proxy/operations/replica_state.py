@@ -5,7 +5,6 @@ import ssl
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -19,7 +18,7 @@ from proxy.operations.log_levels import ROOT, LoggerLevel
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import Entries
-from proxy.operations.values import Comparable, RequestBody, Rules, Text, at, largest, union
+from proxy.operations.values import Comparable, RequestBody, Rules, Text, Timestamp, at, largest, union
 
 
 class Version(Comparable):
@@ -32,8 +31,8 @@ class Version(Comparable):
     platform: str
     event_loop: str = Field(examples=["uvloop"])
     openssl: str
-    replica: str = Field(description="the replica's name, if it has one")
-    started: datetime
+    replica: str = Field(description="the replica's name, by default that of its host")
+    started: Timestamp
     uptime: float = Field(description="seconds")
     backend: Literal["cluster", "embedded"]
     listeners: list[str] = Field(examples=[["0.0.0.0:8080"]])
@@ -111,7 +110,7 @@ async def get_version(services: AdminServices, _: None) -> Entries[Version]:
         platform=f"{sys.platform} {platform.machine()}",
         event_loop=type(services.loop).__module__.partition(".")[0],
         openssl=ssl.OPENSSL_VERSION,
-        replica=replica.settings.replica,
+        replica=services.peers.name,
         started=at(services.started),
         uptime=round(now() - services.started, 3),
         backend="cluster" if replica.settings.embedded.directory is None else "embedded",

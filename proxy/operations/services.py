@@ -1,6 +1,7 @@
 """The state of a replica that belongs to its operators: health, recent events, audit, tap, log levels, settings."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
@@ -14,6 +15,7 @@ from proxy.operations.group_survey import GroupSurvey
 from proxy.operations.history.history import History
 from proxy.operations.log_levels import LogLevels
 from proxy.operations.merged_tap import MergedTap
+from proxy.operations.paging import Place
 from proxy.operations.peers import Peers
 from proxy.operations.replica import Replica
 from proxy.operations.request_tap import RequestTap
@@ -33,6 +35,9 @@ class AdminServices:
         self.settings = replica.settings.admin
         self.loop = asyncio.get_running_loop()
         self.started = event_log.now()
+        # Seconds since 1970 of the loop's zero, so that times of all replicas have one order. Constant: pages need it.
+        # The loop's clock is the monotonic one, of which `loop.time()` is an earlier reading.
+        self.clock_offset = time.time() - time.monotonic()
         self.health = Health(partial(health_checks.look, replica))
         self.events = EventLog(self.settings.kept)
         self.audit = Audit(self.settings.kept)
@@ -70,9 +75,13 @@ class AdminServices:
 
     @property
     def placement(self) -> dict[str, Any]:
-        """The fields `worker` and `replica` of things that belong to this worker, where there are several of them."""
+        """The fields `replica` and, where there are several workers, `worker` of things that belong to this one."""
         fields: dict[str, Any] = {"worker": self.workers.number} if self.workers.several else {}
-        return {**fields, "replica": self.peers.name} if self.peers.configured else fields
+        return {**fields, "replica": self.peers.name}
+
+    def place(self, value: Any, number: int) -> Place:
+        """Return the place of a numbered thing in a list: numbers are unique in a worker of a replica only."""
+        return Place(value, self.workers.number, f"{self.peers.name}/{number:019}")
 
     def close(self) -> None:
         """End all streams and restore all log levels."""

@@ -1,7 +1,6 @@
 """Traces of messages: who sent and consumed them, from the records that clients and Gantry write to the trace topic."""
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from pydantic import Field
 
@@ -9,7 +8,7 @@ from proxy.operations import message_lookup
 from proxy.operations.message_lookup import EVER
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
-from proxy.operations.values import Answer, at_milliseconds
+from proxy.operations.values import Answer, Timestamp, at_milliseconds
 from remoting import messages
 from remoting.errors import BodyError
 from remoting.message_trace import ConsumptionEnd, ConsumptionStart, Publication, Record, decode
@@ -18,7 +17,7 @@ from remoting.message_trace import ConsumptionEnd, ConsumptionStart, Publication
 class TracedSend(Answer):
     """A message that was sent."""
 
-    time: datetime | None
+    time: Timestamp | None
     topic: str = Field(examples=["orders"])
     group: str = Field(description="producer group; for gRPC clients the topic", examples=["shop"])
     client_host: str = Field(description="address of the writer of the record", examples=["192.0.2.7"])
@@ -31,7 +30,7 @@ class TracedConsumption(Answer):
     """A delivery to a consumer group, and its end; `success` is null while it is open or its end is not recorded."""
 
     group: str = Field(examples=["orders-billing"])
-    time: datetime | None
+    time: Timestamp | None
     attempt: int = Field(description="delivery attempt, from 1")
     client_host: str = Field(examples=["192.0.2.7"])
     success: bool | None

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Self
 
 from pydantic import Field
@@ -11,7 +10,7 @@ from proxy.operations.history.history import NAME_STEP, STEP, History
 from proxy.operations.history.second import Second, Sums, add_counts, percentile
 from proxy.operations.operation import operation
 from proxy.operations.services import AdminServices
-from proxy.operations.values import Answer, Reply, at
+from proxy.operations.values import Answer, Reply, Timestamp, at
 
 _FIGURES = ("requests", "failed", "sent", "delivered", "bytes_in", "bytes_out")
 
@@ -19,7 +18,7 @@ _FIGURES = ("requests", "failed", "sent", "delivered", "bytes_in", "bytes_out")
 class HistoryStep(Answer):
     """The traffic of one step; figures are per second."""
 
-    start: datetime
+    start: Timestamp
     requests: float
     grpc: float | None = Field(description="requests of gRPC clients; null for a topic or group")
     failed: float

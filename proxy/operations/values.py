@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 _Item = TypeVar("_Item")
 # Functions that merge the values of a field, by its name.
@@ -143,6 +143,17 @@ def concatenation(values: Iterable[Iterable[Any]]) -> list[Any]:
     return [item for value in values for item in value]
 
 
+def _written(time: datetime) -> str:
+    """Return a time in UTC with six digits of the second, also if they are zero: every time has the same length."""
+    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+# A time in a reply.
+Timestamp = Annotated[
+    datetime,
+    PlainSerializer(_written, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-21T08:00:00.000000Z"]}),
+]
 # RocketMQ's rule for names, and the characters of its own topics and groups.
 Name = Annotated[str, Field(pattern=r"^[%|a-zA-Z0-9_-]{1,255}$")]
 Text = Annotated[str, Field(min_length=1, max_length=512)]

@@ -24,7 +24,7 @@ class ReplicaForwarder:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         name = dict(query).get(PARAMETER)
-        if name is None or not self._peers.configured:
+        if name is None:
             await self._application(scope, receive, send)
             return
         rest = urlencode([(key, value) for key, value in query if key != PARAMETER])

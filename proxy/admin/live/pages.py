@@ -11,6 +11,7 @@ _MODULES = (
 FILES = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/ui/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/ui/docs.css": ("docs.css", "text/css; charset=utf-8"),
     "/ui/icon.svg": ("icon.svg", "image/svg+xml"),
     **{f"/ui/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in _MODULES},
 }

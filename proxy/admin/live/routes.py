@@ -3,6 +3,7 @@
 import orjson
 from fastapi import APIRouter, Request, Response
 
+from proxy.admin.http import documentation
 from proxy.admin.http.routes.common import Operations
 from proxy.admin.live import pages
 from proxy.admin.live.figures import FiguresQuery, read_figures
@@ -26,6 +27,13 @@ async def file(request: Request) -> Response:
 
 for _path in pages.FILES:
     router.add_api_route(_path, file, methods=["GET"])
+
+
+@router.get("/docs")
+async def show_documentation(request: Request) -> Response:
+    """Return the documentation of the API, with its address as the caller wrote it."""
+    content = documentation.render(request.app.openapi(), str(request.base_url).rstrip("/"))
+    return Response(content, headers={"content-type": "text/html; charset=utf-8", **_HEADERS})
 
 
 @router.get("/v1/live")

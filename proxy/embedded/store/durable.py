@@ -111,7 +111,7 @@ class DurableStore:
     @property
     def full(self) -> bool:
         """Whether the disk has no room for messages; tables are written as long as the reserve lasts."""
-        return self._reserve.spent
+        return self._reserve.spent or self._log.full
 
     @property
     def log_bytes(self) -> int:
@@ -275,6 +275,8 @@ class DurableStore:
             return
         remove_old_segments(self._log, options, self._checkpointer.position, now)
         self._reserve.fill()
+        if not self._reserve.spent:
+            self._log.look_for_room()
         self._checkpointer.start_if_stale(now)
 
     # Queues and tables.

@@ -16,6 +16,8 @@ _log = logging.getLogger(__name__)
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 _WINDOW = 1 << 20
+# Bytes of free space with which a full disk has room again: for some messages, not for the next one only.
+_ROOM = 1 << 20
 _OPEN_FILES = 64
 
 
@@ -37,6 +39,8 @@ class Log:
         self.synced = 0
         self.needed = 0
         self.failed: StorageFailed | None = None
+        # A write found no room, and there has not been enough since.
+        self.full = False
         self.seed = 0
         self._tail: Segment | None = None
         self._tail_file = -1
@@ -133,10 +137,31 @@ class Log:
 
     def _storage_error(self, error: OSError) -> StorageFull | StorageFailed:
         if error.errno in _NO_ROOM:
+            if not self.full:
+                self.full = True
+                _log.error("no room for messages in %s: %s; sends are refused until there is", self.directory, error)
             return StorageFull(f"no room for messages in {self.directory}: {error.strerror}; free some or add to it")
         self.fail(f"the log in {self.directory} cannot be written: {error}")
         assert self.failed is not None
         return self.failed
+
+    def look_for_room(self) -> None:
+        """End the state `full` if space can be allocated again. Free space would not show quotas."""
+        if not self.full:
+            return
+        path = self.directory.parent / "probe"
+        try:
+            path.unlink(missing_ok=True)
+            file = self._files.create(path)
+            try:
+                self._files.allocate(file, _ROOM)
+            finally:
+                self._files.close(file)
+                self._files.unlink(path)
+        except OSError:
+            return
+        self.full = False
+        _log.info("there is room for messages in %s again", self.directory)
 
     def fail(self, reason: str) -> StorageFailed:
         """Reject all further writes for this reason; return the error."""

@@ -18,22 +18,9 @@ from proxy.tools.cli.output import Output
 from proxy.tools.cli.reading import Queue
 from remoting.codes import RequestCode, ResponseCode, version_text
 from remoting.routes import TopicRoute
+from remoting.topic_group_config import NEW_GROUP
 
 _TO_THE_END = -1
-# SubscriptionGroupConfig of a new group: RocketMQ's defaults, which brokers do not add themselves.
-_DEFAULTS: dict[str, object] = {
-    "consumeEnable": True,
-    "consumeFromMinEnable": True,
-    "consumeBroadcastEnable": True,
-    "consumeMessageOrderly": False,
-    "retryQueueNums": 1,
-    "retryMaxTimes": 16,
-    "brokerId": 0,
-    "whichBrokerWhenConsumeSlowly": 1,
-    "notifyConsumerIdsChangedEnable": True,
-    "groupSysFlag": 0,
-    "consumeTimeoutMinute": 15,
-}
 _NO_MEMBERS = frozenset((int(ResponseCode.CONSUMER_NOT_ONLINE),))
 
 
@@ -146,7 +133,7 @@ async def _create(client: Client, options: argparse.Namespace) -> None:
     if options.name in await catalogue.groups(client, system=True):
         raise CommandError(f"consumer group {options.name} exists; `gantry groups update` changes it")
     for broker in await client.brokers():
-        await _put(client, broker, {**_DEFAULTS, "groupName": options.name, **_changes(options)})
+        await _put(client, broker, {**NEW_GROUP, "groupName": options.name, **_changes(options)})
 
 
 async def _update(client: Client, options: argparse.Namespace) -> None:

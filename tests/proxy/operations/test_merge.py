@@ -181,6 +181,8 @@ def client(client_id: str, numbers: list[int | str], telemetry: bool | None, hea
         language=None,
         version=None,
         connections=numbers,
+        tls=["TLSv1.3"] if telemetry else ["none"],
+        replicas=["gantry-0"],
         producer_groups=[],
         consumer_groups=["g"],
         telemetry=telemetry,
@@ -193,6 +195,7 @@ def test_client_at_two_workers_is_one_client() -> None:
     merged = Entries.merge([Entries(0, [first]), Entries(1, [second])]).single
     assert merged.connections == ["0:1", "0:2", "1:1"]
     assert (merged.telemetry, merged.heartbeat, merged.protocols) == (True, 3.0, ["grpc"])
+    assert (merged.tls, merged.replicas) == (["TLSv1.3", "none"], ["gantry-0"])
     silent = client("c", [], None, None)
     assert Entries.merge([Entries(0, [silent]), Entries(1, [silent])]).single.telemetry is None
 

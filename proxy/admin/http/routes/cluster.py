@@ -5,8 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from proxy.admin.http.routes.common import Cursor, Filter, Limit, Operations, Route, TopicName
-from proxy.operations import brokers, deliveries, paging, request_table, topics
+from proxy.operations import brokers, definitions, deliveries, paging, request_table, topics
 from proxy.operations.brokers import Broker, NameServer
+from proxy.operations.definitions import TopicChange, TopicDefinition, TopicOrder, TopicUpdate
 from proxy.operations.deliveries import DeliveryQuery, ReceiptHandle
 from proxy.operations.paging import DEFAULT_LIMIT, PageRequest, Place, cursor_of
 from proxy.operations.request_table import Request
@@ -38,6 +39,21 @@ async def list_topics(
 @router.get("/topics/{topic}", summary="One topic's route with its brokers")
 async def get_topic(operations: Operations, topic: TopicName) -> TopicDetail:
     return await operations.run(topics.get_topic, topic)
+
+
+@router.post("/topics", tags=["operations"], summary="Create a topic at every broker; 409 if it exists")
+async def create_topic(operations: Operations, order: TopicOrder) -> TopicDefinition:
+    return await operations.run(definitions.create_topic, order)
+
+
+@router.patch("/topics/{topic}", tags=["operations"], summary="Change a topic: type, queues, permission")
+async def update_topic(operations: Operations, topic: TopicName, update: TopicUpdate) -> TopicDefinition:
+    return await operations.run(definitions.update_topic, TopicChange(topic, update))
+
+
+@router.delete("/topics/{topic}", tags=["operations"], status_code=204, summary="Delete a topic with its messages")
+async def delete_topic(operations: Operations, topic: TopicName) -> None:
+    await operations.run(definitions.delete_topic, topic)
 
 
 @router.get("/brokers", summary="Brokers: state, latency, pending requests")

@@ -34,7 +34,7 @@ FEDERATED = frozenset(
 )
 # The parameter that names a worker, and faults in the refusal of a request.
 _WORKER = "worker"
-# The parameter that names a replica, which `ReplicaForwarder` removes where there are peers.
+# The parameter that names a replica, which `ReplicaForwarder` removes.
 _REPLICA = "replica"
 _MAX_FAULTS = 20
 # Digits of a worker's number.

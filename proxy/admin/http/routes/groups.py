@@ -5,10 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from proxy.admin.http.routes.common import Cursor, GroupName, Limit, Operations, Route, TopicFilter
-from proxy.operations import consumer_progress, dead_letter_purge, dead_letters, groups
+from proxy.operations import consumer_progress, dead_letter_purge, dead_letters, definitions, groups
 from proxy.operations.consumer_progress import Lag, LagQuery, Ownership, OwnershipQuery, Reset, ResetOrder, ResetResult
 from proxy.operations.dead_letter_purge import Purged
 from proxy.operations.dead_letters import DeadLetter, DeadLetterQuery, Resend, ResendOrder, Resent
+from proxy.operations.definitions import GroupChange, GroupDefinition, GroupOrder, GroupUpdate
 from proxy.operations.group_survey import GroupState
 from proxy.operations.groups import ConsumerGroup, ConsumerGroupSummary, GroupEntry, GroupSummary, ProducerGroup
 from proxy.operations.paging import DEFAULT_LIMIT, PageRequest
@@ -73,6 +74,33 @@ async def list_consumer_groups(
 async def get_consumer_group(operations: Operations, group: GroupName) -> ConsumerGroup:
     merged = await operations.gather(groups.get_consumer_group, group)
     return merged.mark(merged.value.single.group(await operations.run(groups.get_status, group)))
+
+
+@router.post(
+    "/consumer-groups", tags=["operations"], summary="Create a consumer group at every broker; 409 if it exists"
+)
+async def create_consumer_group(operations: Operations, order: GroupOrder) -> GroupDefinition:
+    return await operations.run(definitions.create_group, order)
+
+
+@router.patch("/consumer-groups/{group}", tags=["operations"], summary="Change a group: order, retries, enabled")
+async def update_consumer_group(operations: Operations, group: GroupName, update: GroupUpdate) -> GroupDefinition:
+    return await operations.run(definitions.update_group, GroupChange(group, update))
+
+
+@router.delete(
+    "/consumer-groups/{group}",
+    tags=["operations"],
+    status_code=204,
+    summary="Delete a group without members, with its offsets",
+)
+async def delete_consumer_group(operations: Operations, group: GroupName) -> None:
+    await operations.run(definitions.delete_group, group)
+
+
+@router.get("/consumer-groups/{group}/definition", summary="A group's configuration at the brokers")
+async def get_group_definition(operations: Operations, group: GroupName) -> GroupDefinition:
+    return await operations.run(definitions.get_group, group)
 
 
 @router.get("/consumer-groups/{group}/lag", summary="A group's progress by queue")

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import orjson
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from proxy.operations.events import ProtocolError
 from proxy.settings.loading import Sources
 from remoting import command as commands
 from remoting.codes import GO_AWAY_VERSION, RequestCode
@@ -446,3 +448,12 @@ async def test_reload_applies_the_log_level(tmp_path: Path) -> None:
             assert logging.root.level == logging.ERROR
     finally:
         logging.root.setLevel(level)
+
+
+@pytest.mark.parametrize("microsecond", [0, 1000, 999_999])
+def test_times_always_have_six_digits_of_the_second(microsecond: int) -> None:
+    time = datetime(2026, 11, 21, 8, 0, 7, microsecond, UTC)
+    fields = {"where": "negotiation", "kind": "unknown", "listener": ":8080", "address": "192.0.2.7:51234"}
+    entry = ProtocolError(time=time, via=None, text="", first_bytes="", **fields)
+    written = orjson.loads(entry.model_dump_json())["time"]
+    assert written == f"2026-11-21T08:00:07.{microsecond:06}Z"

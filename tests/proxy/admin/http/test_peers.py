@@ -1,5 +1,6 @@
 """Several replicas as one: their lists are merged, requests reach the named one, silent ones are named."""
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -145,3 +146,36 @@ def test_peer_needs_an_address_and_a_token(values: list[str]) -> None:
         AdminSettings(peers=values, peer_token=TOKEN)
     with pytest.raises(ValueError, match="peer_token"):
         AdminSettings(peers=["gantry:8090"])
+
+
+@pytest.mark.parametrize("sort", ["in_flight", "-in_flight", "age", "-age", "bytes_in"])
+async def test_pages_over_replicas_have_every_connection_once(tmp_path: Path, sort: str) -> None:
+    """Connections of different replicas have the same numbers, and often the same values."""
+    async with fleet(tmp_path, 2) as served, AsyncExitStack() as stack:
+        for number in range(6):
+            one = served[number % 2][0]
+            client = await stack.enter_async_context(Client(one.address, f"client-{number}"))
+            await client.heartbeat({"billing": ["orders"]})
+            # The loop's clock has milliseconds.
+            await asyncio.sleep(0.02)
+        found: list[str] = []
+        cursor: dict[str, str] = {}
+        while True:
+            page = await served[0][0].get("/v1/connections", sort=sort, limit=1, **cursor)
+            found += [item["clients"][0]["client_id"] for item in page["items"]]
+            if page["next"] is None:
+                break
+            cursor = {"cursor": page["next"]}
+        assert sorted(found) == [f"client-{number}" for number in range(6)]
+        if sort in ("age", "-age"):
+            # The youngest first, whichever replica has it.
+            assert found == sorted(found, reverse=sort == "age")
+
+
+async def test_clients_name_their_replicas_and_tls(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 2) as served, AsyncExitStack() as stack:
+        for one, _ in served:
+            client = await stack.enter_async_context(Client(one.address, "client"))
+            await client.heartbeat({"billing": ["orders"]})
+        [found] = (await served[0][0].get("/v1/clients"))["items"]
+        assert (found["replicas"], found["tls"]) == (["gantry-0", "gantry-1"], ["none"])

@@ -1,0 +1,302 @@
+"""Topics and consumer groups at the brokers: created, changed, deleted."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+from pydantic import Field, model_validator
+
+from proxy.operations import operator_channel
+from proxy.operations.failures import conflict, not_found
+from proxy.operations.groups import members_of
+from proxy.operations.operation import REMOTE_TIMEOUT, operation
+from proxy.operations.services import AdminServices
+from proxy.operations.values import Answer, Name, RequestBody
+from remoting.codes import RequestCode
+from remoting.fastjson import load_object
+from remoting.messages import Permission
+from remoting.names import RETRY_PREFIX, is_system
+from remoting.topic_group_config import NEW_GROUP
+
+_MESSAGE_TYPE = "message.type"
+_RW = int(Permission.READ | Permission.WRITE)
+_PERMISSIONS = {"RW": _RW, "R": int(Permission.READ), "W": int(Permission.WRITE), "none": 0}
+# Queues of a topic at a broker: brokers accept more, which costs each of them files and every client its polls.
+_MAX_QUEUES = 1024
+_MAX_RETRIES = 10_000
+TopicKind = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"]
+PermissionName = Literal["RW", "R", "W", "none"]
+# Configurations by broker.
+_Configurations = dict[str, dict[str, Any]]
+
+
+class _Changes(RequestBody):
+    """Changes, of which at least one is given."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "_Changes":
+        if all(value is None for value in self.model_dump().values()):
+            raise ValueError(f"nothing to change: give {', '.join(type(self).model_fields)}")
+        return self
+
+
+class TopicOrder(RequestBody):
+    """A topic to create at every broker."""
+
+    name: Name = Field(examples=["orders"])
+    kind: TopicKind = "NORMAL"
+    queues: int = Field(8, ge=1, le=_MAX_QUEUES, description="message queues at each broker")
+    permission: PermissionName = Field("RW", description="whether clients may read and write")
+
+
+class TopicUpdate(_Changes):
+    """Changes of a topic; null: as before. Fewer queues hide the messages of the others."""
+
+    kind: TopicKind | None = None
+    queues: int | None = Field(None, ge=1, le=_MAX_QUEUES, description="message queues at each broker")
+    permission: PermissionName | None = Field(None, description="whether clients may read and write")
+
+
+class TopicDefinition(Answer):
+    """A topic as the brokers have it."""
+
+    name: str = Field(examples=["orders"])
+    kind: str = Field(examples=["NORMAL"])
+    queues: int = Field(description="message queues at each broker, of the broker with the most")
+    permission: str = Field(examples=["RW"])
+    brokers: list[str] = Field(examples=[["broker-a"]])
+
+
+class GroupOrder(RequestBody):
+    """A consumer group to create at every broker."""
+
+    name: Name = Field(examples=["orders-billing"])
+    fifo: bool = Field(False, description="deliver in order: one unacknowledged message per queue or message group")
+    retries: int = Field(16, ge=0, le=_MAX_RETRIES, description="redeliveries before a message is a dead letter")
+    enabled: bool = Field(True, description="whether the group may consume")
+
+
+class GroupUpdate(_Changes):
+    """Changes of a consumer group; null: as before."""
+
+    fifo: bool | None = None
+    retries: int | None = Field(None, ge=0, le=_MAX_RETRIES, description="redeliveries before a dead letter")
+    enabled: bool | None = Field(None, description="whether the group may consume")
+
+
+class GroupDefinition(Answer):
+    """A consumer group as the brokers have it."""
+
+    name: str = Field(examples=["orders-billing"])
+    fifo: bool
+    retries: int
+    enabled: bool = Field(description="whether the group may consume at every broker")
+    brokers: list[str] = Field(examples=[["broker-a"]])
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """Changes of a topic."""
+
+    topic: str
+    changes: TopicUpdate
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """Changes of a consumer group."""
+
+    group: str
+    changes: GroupUpdate
+
+
+# Topics.
+
+
+@operation("topics.create", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
+async def create_topic(services: AdminServices, order: TopicOrder) -> TopicDefinition:
+    """Create a topic. Raises OperationFailed if it exists, RemotingError."""
+    if await _topics(services, order.name):
+        raise conflict(f"the topic {order.name} exists; PATCH changes it")
+    fields = _topic_fields(order.name, order.kind, order.queues, order.queues, _PERMISSIONS[order.permission])
+    await _at_all(await _brokers(services), lambda broker: _put_topic(services, broker, fields))
+    return await _topic(services, order.name)
+
+
+@operation("topics.update", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
+async def update_topic(services: AdminServices, change: TopicChange) -> TopicDefinition:
+    """Change a topic at the brokers that have it. Raises OperationFailed, RemotingError."""
+    found, changes = await _known_topic(services, change.topic), change.changes
+
+    def put(broker: str) -> Awaitable[None]:
+        item = found[broker]
+        readable, writable = (changes.queues or int(item[key]) for key in ("readQueueNums", "writeQueueNums"))
+        permission = int(item["perm"]) if changes.permission is None else _PERMISSIONS[changes.permission]
+        fields = _topic_fields(change.topic, changes.kind or _kind(item), writable, readable, permission)
+        return _put_topic(services, broker, fields)
+
+    await _at_all(found, put)
+    return await _topic(services, change.topic)
+
+
+@operation("topics.delete", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
+async def delete_topic(services: AdminServices, topic: str) -> None:
+    """Delete a topic with its messages at every broker and name server. Raises OperationFailed, RemotingError."""
+    if is_system(topic):
+        raise conflict(f"{topic} belongs to the brokers")
+    core, found = services.replica.core, await _known_topic(services, topic)
+    code = RequestCode.DELETE_TOPIC_IN_BROKER
+    await _at_all(found, lambda broker: operator_channel.ask(core, broker, code, {"topic": topic}))
+    await core.backend.forget_topic(topic)
+
+
+def _topic_fields(name: str, kind: str, writable: int, readable: int, permission: int) -> dict[str, str]:
+    return {
+        "topic": name,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(readable),
+        "writeQueueNums": str(writable),
+        "perm": str(permission),
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+        "attributes": f"+{_MESSAGE_TYPE}={kind}",
+    }
+
+
+async def _put_topic(services: AdminServices, broker: str, fields: dict[str, str]) -> None:
+    await operator_channel.ask(services.replica.core, broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+
+async def _topic(services: AdminServices, name: str) -> TopicDefinition:
+    found = await _known_topic(services, name)
+    first = next(iter(found.values()))
+    permission = int(first["perm"]) & _RW
+    return TopicDefinition(
+        name=name,
+        kind=_kind(first),
+        queues=max(int(item["writeQueueNums"]) for item in found.values()),
+        permission=next(text for text, bits in _PERMISSIONS.items() if bits == permission),
+        brokers=list(found),
+    )
+
+
+async def _topics(services: AdminServices, name: str) -> _Configurations:
+    return await _configurations(services, RequestCode.GET_ALL_TOPIC_CONFIG, "topicConfigTable", name)
+
+
+async def _known_topic(services: AdminServices, name: str) -> _Configurations:
+    found = await _topics(services, name)
+    if not found:
+        raise not_found(f"there is no topic {name}")
+    return found
+
+
+def _kind(item: Mapping[str, Any]) -> str:
+    return str((item.get("attributes") or {}).get(_MESSAGE_TYPE) or "NORMAL")
+
+
+# Consumer groups.
+
+
+@operation("groups.create", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
+async def create_group(services: AdminServices, order: GroupOrder) -> GroupDefinition:
+    """Create a consumer group. Raises OperationFailed if it exists, RemotingError."""
+    if await _groups(services, order.name):
+        raise conflict(f"the consumer group {order.name} exists; PATCH changes it")
+    configuration = {**NEW_GROUP, "groupName": order.name, **_group_fields(order)}
+    await _at_all(await _brokers(services), lambda broker: _put_group(services, broker, configuration))
+    return await get_group(services, order.name)
+
+
+@operation("groups.definition", timeout=REMOTE_TIMEOUT, merged=False)
+async def get_group(services: AdminServices, group: str) -> GroupDefinition:
+    """Return a consumer group's definition. Raises OperationFailed, RemotingError."""
+    found = await _known_group(services, group)
+    first = next(iter(found.values()))
+    return GroupDefinition(
+        name=group,
+        fifo=bool(first.get("consumeMessageOrderly")),
+        retries=int(first.get("retryMaxTimes", NEW_GROUP["retryMaxTimes"])),
+        enabled=all(item.get("consumeEnable", True) for item in found.values()),
+        brokers=list(found),
+    )
+
+
+@operation("groups.update", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
+async def update_group(services: AdminServices, change: GroupChange) -> GroupDefinition:
+    """Change a consumer group at the brokers that have it. Raises OperationFailed, RemotingError."""
+    found, fields = await _known_group(services, change.group), _group_fields(change.changes)
+
+    def put(broker: str) -> Awaitable[None]:
+        # Without attributes, which brokers expect as changes.
+        kept = {key: value for key, value in found[broker].items() if key != "attributes"}
+        return _put_group(services, broker, {**kept, **fields})
+
+    await _at_all(found, put)
+    return await get_group(services, change.group)
+
+
+@operation("groups.delete", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
+async def delete_group(services: AdminServices, group: str) -> None:
+    """Delete a consumer group with its offsets and retries. Raises OperationFailed, RemotingError.
+
+    A group with members is not deleted: their next heartbeat would create it again.
+    """
+    core, found = services.replica.core, await _known_group(services, group)
+    members = [member.client_id for member in await members_of(services, group)]
+    if members:
+        raise conflict(f"the consumer group {group} has members: {', '.join(members[:3])}")
+    fields = {"groupName": group, "cleanOffset": "true"}
+    code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+    await _at_all(found, lambda broker: operator_channel.ask(core, broker, code, fields))
+    await core.backend.forget_topic(RETRY_PREFIX + group)
+
+
+def _group_fields(order: GroupOrder | GroupUpdate) -> dict[str, object]:
+    """Return the fields of SubscriptionGroupConfig that are given."""
+    fields = {
+        "consumeMessageOrderly": order.fifo,
+        "retryMaxTimes": order.retries,
+        "consumeEnable": order.enabled,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+async def _put_group(services: AdminServices, broker: str, configuration: dict[str, object]) -> None:
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    await operator_channel.ask(services.replica.core, broker, code, {}, orjson.dumps(configuration))
+
+
+async def _groups(services: AdminServices, name: str) -> _Configurations:
+    return await _configurations(services, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable", name)
+
+
+async def _known_group(services: AdminServices, name: str) -> _Configurations:
+    found = await _groups(services, name)
+    if not found:
+        raise not_found(f"there is no consumer group {name}")
+    return found
+
+
+# Brokers.
+
+
+async def _brokers(services: AdminServices) -> list[str]:
+    return sorted(await services.replica.core.backend.brokers())
+
+
+async def _configurations(services: AdminServices, code: RequestCode, key: str, name: str) -> _Configurations:
+    """Return the configuration of this name at each broker that has one. Raises RemotingError unless all answer."""
+    brokers, core = await _brokers(services), services.replica.core
+    replies = await asyncio.gather(*(operator_channel.ask(core, broker, code, {}) for broker in brokers))
+    tables = [load_object(reply.body).get(key) or {} for reply in replies]
+    return {broker: table[name] for broker, table in zip(brokers, tables, strict=True) if name in table}
+
+
+async def _at_all(brokers: Iterable[str], change: Callable[[str], Awaitable[object]]) -> None:
+    """Change something at each broker, one after the other: the first that refuses ends it. Raises RemotingError."""
+    for broker in brokers:
+        await change(broker)
