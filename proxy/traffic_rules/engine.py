@@ -68,6 +68,9 @@ class RuleEngine:
                 active.inherit(predecessor)
         self.connections.apply(limits)
         self._core.gate = self.gate.handle if self.gate.evaluator.rules else None
+        by_user = [rule.name for rule in file.rule if rule.match.users]
+        if by_user and not self._core.settings.auth.enabled:
+            _log.warning("rules that match no request, because authentication is off: %s", ", ".join(by_user))
 
     @property
     def active(self) -> list[ActiveRule[Any]]:

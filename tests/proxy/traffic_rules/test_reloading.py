@@ -101,3 +101,13 @@ async def test_sighup_reloads_the_file(tmp_path: Path) -> None:
             async with asyncio.timeout(30):
                 while (await send(client, "orders")).code != ResponseCode.NO_PERMISSION:
                     await asyncio.sleep(0.02)
+
+
+async def test_rules_about_users_without_authentication_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rule = '[[rule]]\nname = "acme"\nkind = "namespace"\nnamespace = "acme"\nmatch.users = ["acme-*"]\n'
+    async with run_replica(tmp_path, rule + DENY) as replica, replica.remoting() as client:
+        messages = [record.message for record in caplog.records if "authentication is off" in record.message]
+        assert messages == ["rules that match no request, because authentication is off: acme"]
+        assert (await send(client, "orders")).code == ResponseCode.NO_PERMISSION
