@@ -81,9 +81,8 @@ def encode_properties(message: Message, kind: properties.MessageType, now: float
         pairs.append(f"{properties.TRACE_CONTEXT}\x01{context}\x02")
     if host:
         pairs.append(f"{properties.BORN_HOST}\x01{host}\x02")
-    type_properties = _TYPE_PROPERTIES.get(kind)
-    if type_properties is not None:
-        pairs += type_properties(message, now, options)
+    if kind is not _NORMAL and kind in _TYPE_PROPERTIES:
+        pairs += _TYPE_PROPERTIES[kind](message, now, options)
     return "".join(pairs)
 
 

@@ -138,7 +138,6 @@ class Decoder(Generic[T]):
 
     def _decode(self, block: bytes) -> tuple[list[T], bool]:
         fields: list[T] = []
-        append = fields.append
         static, entries = self._static, self._entries
         remaining = self.max_list_size
         unchanged = True
@@ -172,7 +171,7 @@ class Decoder(Generic[T]):
             else:
                 size, field, position = self._literal(block, position, 0x0F, False)
             remaining -= size
-            append(field)
+            fields.append(field)
         if remaining < 0:
             if remaining < -_ATTACK_FACTOR * self.max_list_size:
                 raise ConnectionFault(

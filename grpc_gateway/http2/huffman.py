@@ -92,11 +92,10 @@ def decode(data: bytes) -> bytes:
     """Return the decoded string. Raises ValueError for EOS and for padding that is too long or not all ones."""
     row = _ROWS[0]
     parts: list[bytes] = []
-    append = parts.append
     try:
         for byte in data:
             row, symbols = row[byte]
-            append(symbols)
+            parts.append(symbols)
     except IndexError:
         _fill(row)
         return decode(data)

@@ -22,9 +22,10 @@ class RpcError(Exception):
 
     def __init__(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> None:
         super().__init__(details)
-        self.code = code
-        self.details = details
-        self.trailing_metadata = trailing_metadata
+        # Handlers may give values of any type; they are checked when the status is encoded.
+        self.code: Any = code
+        self.details: Any = details
+        self.trailing_metadata: Any = trailing_metadata
 
 
 def status_code(code: Any) -> grpc.StatusCode:
