@@ -7,8 +7,9 @@ import pandas as pd
 
 from analytics.incidents.finding import Finding
 from analytics.incidents.scan import Cluster, Exposure, Limits, narrowed, scan
-from analytics.incidents.statistics import growth, hinge
+from analytics.incidents.statistics import Array, growth, hinge
 from analytics.incidents.tables import DIMENSIONS, SEPARATOR, STEP, Tables
+from analytics.transforms.operations import SEND
 
 # Periods for which a cluster must last to be a growth, and how much likelier (logarithm) than a step it must be.
 _GROWTH_PERIODS = 24
@@ -34,16 +35,34 @@ def clusters(tables: Tables, events: pd.DataFrame, over: Exposure, limits: Limit
     return scan(events, over, limits, {"sdk": frozenset(new_sdks(tables))})
 
 
-def onset(cluster: Cluster) -> tuple[int, bool]:
+def onset(tables: Tables, cluster: Cluster) -> tuple[int, bool]:
     """Return the period in which the deviation began, and whether it grew over hours instead of being there at once; a
     growth begins before it is plain.
     """
     if cluster.end - cluster.start < _GROWTH_PERIODS:
         return cluster.start, False
+    total = _failing(tables, cluster)
     usual = cluster.expected / max(cluster.total, 1.0)
-    bend, gain = growth(cluster.bad_series, cluster.total_series, usual, cluster.start - cluster.before)
+    bend, gain = growth(cluster.bad_series, total, usual, cluster.start - cluster.before)
     grown = gain >= _GROWTH or _rises(cluster)
     return (min(cluster.before + bend, cluster.start), True) if grown else (cluster.start, False)
+
+
+def _failing(tables: Tables, cluster: Cluster) -> Array:
+    """Return the requests of the operation that fails: only its share grows, and polls come and go."""
+    sends = cluster.events.loc[cluster.events["op"] == SEND, "n"].sum()
+    if sends < 0.9 * cluster.events["n"].sum():
+        return cluster.total_series
+    rows = _rows(tables, cluster.scope)
+    series = np.bincount(rows["t"] - tables.first, rows["sends"], tables.periods)[cluster.before : cluster.end]
+    # Sampled successes stand for several sends: never fewer sends than failures.
+    return np.maximum(series, cluster.bad_series)
+
+
+def _rows(tables: Tables, scope: Mapping[str, str]) -> pd.DataFrame:
+    """Return the totals of a scope."""
+    dimension, value = "+".join(scope), SEPARATOR.join(scope.values())
+    return tables.totals[(tables.totals["dimension"] == dimension) & (tables.totals["value"] == value)]
 
 
 def _rises(cluster: Cluster) -> bool:
@@ -54,8 +73,8 @@ def _rises(cluster: Cluster) -> bool:
     return last >= 2.5 * first and middle >= 1.1 * first and last >= 1.1 * middle
 
 
-# Seconds between a version's first request and its first failures.
-_SOON = 7200.0
+# Expected failures of a version before the first one that is seen: fewer are no sign that it worked at first.
+_UNSEEN = 4.0
 
 
 def rolled_out(cluster: Cluster, new: Mapping[str, float]) -> str | None:
@@ -72,10 +91,14 @@ def version(sdk: str) -> str:
     return sdk.rpartition(" ")[2]
 
 
-def rollout_start(tables: Tables, appeared: float, start: int) -> int:
-    """Return the period of a version's first request, if its first failures came soon after."""
-    first = int(appeared // STEP) - tables.first
-    return first if (start - first) * STEP <= _SOON else start
+def rollout_start(tables: Tables, cluster: Cluster, appeared: float, start: int) -> int:
+    """Return the period of a version's first request, unless it worked for a while."""
+    first = max(int(appeared // STEP) - tables.first, 0)
+    sdks = cluster.events["sdk"].unique()
+    totals = tables.totals[(tables.totals["dimension"] == "sdk") & tables.totals["value"].isin(sdks)]
+    requests = np.bincount(totals["t"] - tables.first, totals["n"], tables.periods)
+    share = cluster.bad / max(requests[start : cluster.end].sum(), 1.0)
+    return first if share * requests[first:start].sum() < _UNSEEN else start
 
 
 def slow_onset(tables: Tables, cluster: Cluster, others: Sequence[Cluster] = ()) -> tuple[int, bool]:
@@ -87,8 +110,7 @@ def slow_onset(tables: Tables, cluster: Cluster, others: Sequence[Cluster] = ())
     if "grp" in scope:
         # A group does not send: its topic does.
         scope = {"topic": narrowed(cluster, ["topic"]).get("topic", "")}
-    dimension, value = "+".join(scope), SEPARATOR.join(scope.values())
-    rows = tables.totals[(tables.totals["dimension"] == dimension) & (tables.totals["value"] == value)]
+    rows = _rows(tables, scope)
     places = rows["t"].to_numpy() - tables.first
     sends, logs = (np.bincount(places, rows[name], tables.periods) for name in ("sends", "logs"))
     begin = max(cluster.start - max(cluster.end - cluster.start, 48), 0)

@@ -59,7 +59,17 @@ def _related(one: Finding, other: Finding) -> bool:
         return True
     if one.kind == other.kind == "bad_rollout":
         return _version(one) == _version(other) and abs(one.start - other.start) <= 3 * 3600
-    return _overlap(one, other) >= 0.4 and not _same_family(one, other) and _contains(one, other)
+    if _overlap(one, other) < 0.4 or _same_family(one, other) or not _contains(one, other):
+        return False
+    wide, narrow = (one, other) if _is_wide(one) else (other, one)
+    return not _is_wide(wide) or _is_wide(narrow) or _follows(narrow, wide)
+
+
+def _follows(narrow: Finding, wide: Finding) -> bool:
+    """Return whether a finding begins and ends with that of a whole broker, replica or network, and so may be its
+    consequence.
+    """
+    return wide.start - _SLACK <= narrow.start and narrow.end <= wide.end + max(_SLACK, 0.5 * (wide.end - wide.start))
 
 
 def _same_family(one: Finding, other: Finding) -> bool:

@@ -5,7 +5,7 @@ fail beats its topic, a broker beats its topics. It is taken, its events are rem
 rest: one cause is found once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,8 @@ from analytics.incidents.tables import SEPARATOR, joined
 class Limits:
     """When a cluster counts. factor: of the rate for which the CUSUM is made; events, share, ratio, likelihood: least
     number of bad events, least excess as a share of the requests, least ratio to the usual, least likelihood ratio.
-    floor: lowest usual share.
+    floor: lowest usual share. sharpness: the final CUSUM's factor is the found ratio divided by this; low for changes
+    that are there at once.
     """
 
     factor: float = 2.0
@@ -28,6 +29,7 @@ class Limits:
     ratio: float = 2.5
     likelihood: float = 16.0
     floor: float = 5e-4
+    sharpness: float = 3.0
     most: int = 40
 
 
@@ -93,21 +95,60 @@ def scan(
     kept = np.ones(len(rest), dtype=bool)
     found: list[Cluster] = []
     while len(found) < limits.most:
-        best: Cluster | None = None
-        weight = 0.0
-        for name in exposure.values:
-            cluster = _best(name, rest, codes[name], kept, exposure, limits)
-            if cluster is None:
-                continue
-            bonus = 1.02 if cluster.scope.get(name) in (favoured or {}).get(name, ()) else 1.0
-            bonus *= _PREFERENCE.get(name, 1.0)
-            if cluster.likelihood * bonus > weight:
-                best, weight = cluster, cluster.likelihood * bonus
-        if best is None:
+        clusters = {
+            name: cluster
+            for name in exposure.values
+            if (cluster := _best(name, rest, codes[name], kept, exposure, limits)) is not None
+        }
+        if not clusters:
             break
+        weights = {name: _weight(name, cluster, favoured or {}) for name, cluster in clusters.items()}
+        likeliest = max(weights, key=weights.__getitem__)
+
+        def again(without: pd.Index, name: str = likeliest) -> Cluster | None:
+            others = kept.copy()
+            others[without] = False
+            return _best(name, rest, codes[name], others, exposure, limits)
+
+        best = clusters[likeliest]
+        if likeliest in _CONTRASTED:
+            best = _part(best, [each for name, each in clusters.items() if name not in _CONTRASTED], again)
         kept[best.events.index] = False
         found.append(best)
     return found
+
+
+def _weight(name: str, cluster: Cluster, favoured: Mapping[str, frozenset[str]]) -> float:
+    bonus = 1.02 if cluster.scope.get(name) in favoured.get(name, ()) else 1.0
+    return cluster.likelihood * bonus * _PREFERENCE.get(name, 1.0)
+
+
+def _part(wide: Cluster, narrow: Sequence[Cluster], again: Callable[[pd.Index], Cluster | None]) -> Cluster:
+    """Return the narrow cluster that is taken before a wide one, or the wide one.
+
+    Several incidents of single topics at one replica are none of the replica: without the events of such a topic, the
+    replica's own are at other times. again: the wide dimension's best cluster without some events.
+    """
+    for each in sorted(narrow, key=lambda each: -each.likelihood):
+        if each.likelihood < _LEAST_PART * wide.likelihood or not len(
+            each.events.index.intersection(wide.events.index)
+        ):
+            continue
+        rest = again(each.events.index)
+        if rest is None or rest.scope != wide.scope:
+            if each.likelihood >= _MOST_PART * wide.likelihood:
+                return each
+            continue
+        common = min(rest.end, wide.end) - max(rest.start, wide.start)
+        shorter = rest.end - rest.start < wide.end - wide.start
+        if shorter and common < _SAME_TIME * (max(rest.end, wide.end) - min(rest.start, wide.start)):
+            return each
+    return wide
+
+
+# Least share of the wide scope's likelihood that a narrow one has, also if nothing is left of the wide one; least
+# common time of the wide scope with and without the narrow one's events.
+_LEAST_PART, _MOST_PART, _SAME_TIME = 0.2, 0.8, 0.6
 
 
 # Of equally likely scopes, the one that an operator would name.
@@ -184,10 +225,60 @@ def _spans(bad: Array, total: Array, common: float, limits: Limits) -> tuple[Arr
         inside = (span >= start[:, None]) & (span < end[:, None])
         # The change that was found is sharper than the least one: then stray events before it do not belong to it.
         ratio = (bad * inside).sum(axis=1) / np.maximum((total * inside).sum(axis=1) * usual, 1e-9)
-        factor = np.clip(ratio / 3, limits.factor, 100.0)[:, None]
+        factor = np.clip(ratio / limits.sharpness, limits.factor, 100.0)[:, None]
         outside = (span < start[:, None]) | (span >= end[:, None])
         usual = ((bad * outside).sum(axis=1) + prior * common) / ((total * outside).sum(axis=1) + prior)
+    start, end = _sharpened(bad, total, np.maximum(usual, limits.floor), start, end)
+    for row in range(len(bad)):
+        start[row], end[row] = _trimmed(bad[row], int(start[row]), int(end[row]))
     return start, end, np.maximum(usual, limits.floor)
+
+
+def _sharpened(bad: Array, total: Array, usual: Array, start: Array, end: Array) -> tuple[Array, Array]:
+    """Return the spans, or the denser ones inside of them that are likelier: two incidents of a day are not one."""
+    span = np.arange(bad.shape[1])
+
+    def evaluated(first: Array, last: Array) -> tuple[Array, Array]:
+        inside = (span >= first[:, None]) & (span < last[:, None])
+        seen = (bad * inside).sum(axis=1)
+        ratio = np.maximum(seen, 1e-9) / np.maximum((total * inside).sum(axis=1) * usual, 1e-9)
+        return ratio, seen * (np.log(ratio) - 1 + 1 / ratio)
+
+    ratio, likelihoods = evaluated(start, end)
+    factor = np.clip(ratio, 1.01, 1000.0)[:, None]
+    denser_start, denser_end, _ = best_intervals(gains(bad, total * usual[:, None], factor))
+    _, denser = evaluated(denser_start, denser_end)
+    better = denser > _DENSER * likelihoods
+    return np.where(better, denser_start, start), np.where(better, denser_end, end)
+
+
+# How much likelier a denser span must be; the start of a growth is not cut off by it.
+_DENSER = 1.05
+# Share of the events, and of the time, of an edge that does not belong to a span.
+_EDGE, _EDGE_TIME = 0.05, 0.15
+# Of fewer events none is stray.
+_EDGE_EVENTS = 40
+
+
+def _trimmed(bad: Array, start: int, end: int) -> tuple[int, int]:
+    """Return a span without edges of few events before or after a long pause: at night few requests tell little, so
+    that a stray event hours before would belong to it.
+    """
+    while end - start >= 8 and bad[start:end].sum() >= _EDGE_EVENTS:
+        places = start + np.flatnonzero(bad[start:end])
+        pauses = np.diff(places)
+        if not pauses.size:
+            return start, end
+        sums = np.cumsum(bad[places])[:-1] / bad[start:end].sum()
+        long = pauses >= max(_EDGE_TIME * (end - start), 6)
+        first, last = np.flatnonzero(long & (sums <= _EDGE)), np.flatnonzero(long & (sums >= 1 - _EDGE))
+        if first.size:
+            start = int(places[first[-1] + 1])
+        elif last.size:
+            end = int(places[last[0]]) + 1
+        else:
+            return start, end
+    return start, end
 
 
 def narrowed(cluster: Cluster, columns: Sequence[str], least: float = 0.95) -> dict[str, str]:

@@ -30,9 +30,12 @@ class Season:
     high: Array
 
 
-def season(counts: Array, first: int, step: int, hidden: slice | None = None) -> Season | None:
+def season(
+    counts: Array, first: int, step: int, hidden: slice | None = None, offset: int | None = None
+) -> Season | None:
     """Return the expected counts of series by period of `step` seconds, the first of which is number `first` since
-    1970; None for records of less than two days. hidden: periods that are left out of the curve.
+    1970; None for records of less than two days. hidden: periods that are left out of the curve. offset: points by
+    which weekends begin after midnight UTC; None: unknown.
     """
     width = POINT // step
     lead = first % width
@@ -44,20 +47,21 @@ def season(counts: Array, first: int, step: int, hidden: slice | None = None) ->
     days, times = numbers // per_day, numbers % per_day
     if points.shape[1] < 2 * per_day:
         return None
-    weekend = np.array([datetime.fromtimestamp(int(day) * _DAY, UTC).weekday() >= 5 for day in days])
+    weekend = _weekends(numbers - (offset or 0))
     grid = np.full((len(counts), days[-1] - days[0] + 1, per_day), np.nan)
     level = smoothed(points, _SMOOTH)
     if hidden is not None:
         level[:, (hidden.start + lead) // width : (hidden.stop + lead) // width + 1] = np.nan
     grid[:, days - days[0], times] = level
-    kinds = np.zeros(grid.shape[1], dtype=bool)
-    kinds[days - days[0]] = weekend
+    kinds = np.zeros(grid.shape[1:], dtype=bool)
+    kinds[days - days[0], times] = weekend
     curve, levels = _fit(grid, kinds)
     around = np.stack([np.roll(curve, shift, axis=1) for shift in range(-_AROUND, _AROUND + 1)])
-    scale = levels[:, days - days[0]]
+    scale = levels[:, days - days[0], times]
     # Weekends begin and end at other hours of UTC elsewhere.
-    near = np.pad(scale, ((0, 0), (_ZONES, _ZONES)), mode="edge")
-    windows = np.lib.stride_tricks.sliding_window_view(near, 2 * _ZONES + 1, axis=1)
+    reach = _ZONES if offset is None else _AROUND
+    near = np.pad(scale, ((0, 0), (reach, reach)), mode="edge")
+    windows = np.lib.stride_tricks.sliding_window_view(near, 2 * reach + 1, axis=1)
     low = np.repeat(around.min(axis=0)[:, times] * windows.min(axis=2), width, axis=1)
     high = np.repeat(around.max(axis=0)[:, times] * windows.max(axis=2), width, axis=1)
     expected = np.repeat(curve[:, times] * scale, width, axis=1)
@@ -65,17 +69,52 @@ def season(counts: Array, first: int, step: int, hidden: slice | None = None) ->
     return Season(low[:, inside] / width, expected[:, inside] / width, high[:, inside] / width)
 
 
+def _weekends(points: Array) -> Array:
+    """Return which points, by number since 1970, lie in a weekend."""
+    days = points * POINT // _DAY
+    return np.array([datetime.fromtimestamp(int(day) * _DAY, UTC).weekday() >= 5 for day in days])
+
+
+def weekend_offset(counts: Array, first: int, step: int) -> int | None:
+    """Return the points by which weekends begin after midnight UTC, from the hour at which most series change their
+    level; None if they do not tell: records without a weekend's edge, or with users in many zones.
+    """
+    width = POINT // step
+    lead = first % width
+    padded = np.pad(counts.astype(float), ((0, 0), (lead, -(counts.shape[1] + lead) % width)))
+    seen = padded.reshape(len(counts), -1, width).sum(axis=2)
+    numbers = np.arange(seen.shape[1]) + first // width
+    if not 0 < _weekends(numbers).mean() < 1:
+        return None
+    # Series of different sizes count alike; the largest deviations are incidents.
+    misfits = {}
+    for offset in range(-_ZONES, _ZONES + 1, 2):
+        made = season(counts, first, step, offset=offset)
+        if made is None:
+            return None
+        expected = np.pad(made.expected, ((0, 0), (lead, -(counts.shape[1] + lead) % width)))
+        expected = expected.reshape(seen.shape[0], -1, width).sum(axis=2)
+        misfit = (seen - expected) ** 2 / (expected + 1)
+        misfits[offset] = float(np.minimum(misfit, _OUTLIER).sum())
+    best = min(misfits, key=misfits.__getitem__)
+    return best if misfits[best] < _PLAIN * float(np.median(list(misfits.values()))) else None
+
+
+# Squared deviation beyond which a point says nothing about weekends; ratio of the best offset's misfit to the median.
+_OUTLIER, _PLAIN = 20.0, 0.97
+
+
 def _fit(grid: Array, kinds: Array) -> tuple[Array, Array]:
-    """Return the curve (rows by times of the day) and the level of each day (rows by days)."""
-    level = np.ones(grid.shape[:2])
+    """Return the curve (rows by times of the day) and the level of each point (as the grid). kinds: weekends."""
+    level = np.ones(grid.shape)
     curve = np.ones((grid.shape[0], grid.shape[2]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         for _ in range(_ROUNDS):
             for kind in (True, False):
                 if (kinds == kind).any():
-                    level[:, kinds == kind] = _level(grid[:, kinds == kind], curve)[:, None]
-            curve = np.nan_to_num(np.nanmedian(grid / np.maximum(level, 1e-9)[:, :, None], axis=1))
+                    level[:, kinds == kind] = _level(np.where(kinds == kind, grid, np.nan), curve)[:, None]
+            curve = np.nan_to_num(np.nanmedian(grid / np.maximum(level, 1e-9), axis=1))
     return curve, level
 
 

@@ -30,30 +30,35 @@ def gains(counts: Array, expected: Array, factor: float | Array) -> Array:
 
 
 def best_intervals(values: Array) -> tuple[Array, Array, Array]:
-    """Return start, end and sum of the interval with the largest sum, for every row of a matrix (Kadane)."""
+    """Return start, end and sum of the interval with the largest sum, for every row of a matrix.
+
+    The sum up to its end, less the lowest sum up to an earlier start, is largest.
+    """
     rows, length = values.shape
-    best = np.full(rows, -np.inf)
-    start, end, begin = np.zeros(rows, int), np.zeros(rows, int), np.zeros(rows, int)
-    running = np.zeros(rows)
-    for place in range(length):
-        fresh = running <= 0
-        begin[fresh] = place
-        running = np.where(fresh, 0.0, running) + values[:, place]
-        better = running > best
-        best[better], start[better], end[better] = running[better], begin[better], place + 1
-    return start, end, best
+    sums = np.zeros((rows, length + 1))
+    np.cumsum(values, axis=1, out=sums[:, 1:])
+    lowest = np.minimum.accumulate(sums[:, :-1], axis=1)
+    gained = sums[:, 1:] - lowest
+    last = gained.argmax(axis=1)
+    each = np.arange(rows)
+    # The latest start of equally good ones: the interval is the shortest.
+    at_lowest = (sums[:, :-1] == lowest[each, last][:, None]) & (np.arange(length) <= last[:, None])
+    start = length - 1 - at_lowest[:, ::-1].argmax(axis=1)
+    return start, last + 1, gained[each, last]
 
 
 def intervals(values: Array, least: float) -> list[Interval]:
     """Return disjoint intervals of one series whose sum is at least `least`, the best first."""
     found = []
     rest = values.astype(float).copy()
+    # No interval gains by containing such a period.
+    excluded = -1.0 - np.clip(rest, 0, None).sum()
     for _ in range(12):
         start, end, gain = best_intervals(rest[None, :])
         if gain[0] < least:
             break
         found.append(Interval(0, int(start[0]), int(end[0]), float(gain[0])))
-        rest[start[0] : end[0]] = -1e9
+        rest[start[0] : end[0]] = excluded
     return found
 
 

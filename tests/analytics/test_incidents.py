@@ -131,8 +131,16 @@ def _finding(kind: str, start: float, end: float, **about: str) -> Finding:
         ([_finding("error_burst", 1, 2, topic="a"), _finding("error_burst", 5, 6, topic="a")], ["error_burst"] * 2),
         ([_finding("credentials", 1, 2, client="c"), _finding("broker_fault", 1, 2, broker="b")], None),
         ([_finding("latency_spike", 1, 2, broker="b"), _finding("broker_fault", 1, 2, broker="b")], ["broker_fault"]),
+        # A queue stopped hours before its broker was slow.
+        (
+            [
+                _finding("commits_stopped", 1, 9, group="g", topic="a", broker="b", queue="1"),
+                _finding("latency_spike", 5, 6, broker="b"),
+            ],
+            ["commits_stopped", "latency_spike"],
+        ),
     ],
-    ids=["hot key", "hanging consumer", "two times", "two causes", "one broker"],
+    ids=["hot key", "hanging consumer", "two times", "two causes", "one broker", "a slow broker later"],
 )
 def test_findings_of_one_cause_are_one_incident(findings: list[Finding], kinds: list[str] | None) -> None:
     found = [incident.kind for incident in incidents(findings, 1e6)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analytics.incidents.seasonal import growth_onset, season
+from analytics.incidents.seasonal import growth_onset, season, weekend_offset
 
 _STEP = 300
 _DAY = 288
@@ -47,3 +47,19 @@ def test_growth_begins_before_it_is_plain() -> None:
     assert abs(bend - 50) <= 5
     stepped = random.poisson(np.where(np.arange(96) >= 66, 200.0, 40.0)).astype(float)
     assert growth_onset(stepped, expected, 66, 32)[1] < 0
+
+
+@pytest.mark.parametrize("hours", [-2, 0, 5])
+def test_the_hour_at_which_weekends_begin_is_learnt(hours: int) -> None:
+    random = np.random.default_rng(3)
+    weekdays = np.roll(np.repeat([1.0, 1.0, 0.2, 0.2, 1.0], _DAY), hours * 12)
+    counts = random.poisson(np.tile(weekdays * 10, (8, 1)))
+    found = weekend_offset(counts, _FRIDAY - _DAY, _STEP)
+    assert found is not None
+    assert abs(found / 2 - hours) <= 1
+
+
+def test_records_without_a_change_of_level_tell_nothing_about_weekends() -> None:
+    counts = np.random.default_rng(3).poisson(10.0, (8, 5 * _DAY))
+    assert weekend_offset(counts, _FRIDAY - _DAY, _STEP) is None
+    assert weekend_offset(counts[:, : 2 * _DAY], _FRIDAY - 4 * _DAY, _STEP) is None

@@ -10,7 +10,8 @@ from analytics.incidents.tables import Tables
 # Unintended ends, and planned ones.
 _ABNORMAL = ("reset", "unresponsive", "protocol", "abuse", "unfinished_frame", "slow_reader", "lost")
 _PLANNED = ("drain", "operator", "local")
-_STORM = Limits(factor=4.0, events=8, share=0.0, ratio=4.0, likelihood=40.0, floor=1e-5)
+# An address loses a connection every eight hours at least.
+_STORM = Limits(factor=4.0, events=8, share=0.01, ratio=4.0, likelihood=40.0, floor=1e-5)
 _CHURN = Limits(factor=6.0, events=20, share=0.0, ratio=8.0, likelihood=40.0, floor=1e-5)
 # Connections of one address for a churn.
 _EACH = 12

@@ -3,7 +3,7 @@
 import numpy as np
 
 from analytics.incidents.finding import Finding
-from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood
+from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables
 from analytics.transforms.operations import RECEIVE
 
@@ -71,15 +71,26 @@ def _first(taken: Array) -> int:
 
 
 def _surplus(expected: Array, taken: Array) -> tuple[Array, Array]:
-    """Return messages taken beyond all due so far, and the backlog."""
+    """Return messages taken beyond all due so far, and the backlog.
+
+    A group that takes what is due, and not more, has no backlog: the difference is the error of its usual share.
+    """
     surplus, backlog = np.zeros(taken.size), np.zeros(taken.size)
+    ratio = smoothed(taken, _HOUR) / np.maximum(smoothed(expected, _HOUR), 1e-9)
+    steady = (ratio > _STEADY[0]) & (ratio < _STEADY[1])
     behind = 0.0
     for place in range(taken.size):
         behind += expected[place] - taken[place]
         if behind < 0:
             surplus[place], behind = -behind, 0.0
+        elif steady[place]:
+            behind *= _FORGOTTEN
         backlog[place] = behind
     return surplus, backlog
+
+
+# Ratio to the due messages at which a group keeps up; share of its backlog that remains after such a period.
+_STEADY, _FORGOTTEN = (0.85, 1.1), 0.5 ** (1 / _HOUR)
 
 
 def _spans(expected: Array, taken: Array, sampled: float, factor: float, kind: str, least: int) -> list[Interval]:

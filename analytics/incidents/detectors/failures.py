@@ -43,12 +43,13 @@ def failures(tables: Tables) -> list[Finding]:
 
 
 def _finding(tables: Tables, cluster: Cluster, kind: str, new: Mapping[str, float]) -> Finding:
-    start, growth = onset(cluster)
+    # A response that says what is wrong begins with its first one.
+    start, growth = (cluster.start, False) if kind else onset(tables, cluster)
     code = int(cluster.events.groupby("response")["n"].sum().idxmax())
     sdk = rolled_out(cluster, new)
     facts = {"response": f"{code} ({MEANINGS.get(code, 'unknown')})"}
     if not kind and sdk is not None:
-        kind, start = "bad_rollout", rollout_start(tables, new[sdk], start)
+        kind, start = "bad_rollout", rollout_start(tables, cluster, new[sdk], start)
         facts["version"] = version(sdk)
     kind = kind or _SCOPES.get("+".join(cluster.scope), "error_growth" if growth else "error_burst")
     return finding(tables, cluster, kind, start, facts)

@@ -11,6 +11,7 @@ _SHARE = 0.25
 _RATIO = 3.0
 _LEAST_SHARE = 0.02
 _LEAST = 40.0
+_FEW = 4.0
 _LIKELIHOOD = 40.0
 
 
@@ -43,6 +44,9 @@ def _hot(tables: Tables, topic: str, key: int, counts: np.ndarray, total: np.nda
     enough = seen >= _LEAST and seen >= _SHARE * messages and seen >= _RATIO * expected and score >= _LIKELIHOOD
     if not enough:
         return []
+    # It may have begun late in the period before.
+    if start and counts[start - 1] >= 2 * usual * total[start - 1] and counts[start - 1] >= _FEW:
+        start -= 1
     begin = (first + start) * KEY_STEPS * STEP
     # The first period is rarely hot as a whole: it began in its hot part.
     inside = counts[start + 1 : end].sum() / max(total[start + 1 : end].sum(), 1.0) if end - start > 2 else 1.0

@@ -5,7 +5,7 @@ from analytics.incidents.finding import Finding
 from analytics.incidents.scan import Limits
 from analytics.incidents.tables import Tables
 
-_REDELIVERED = Limits(factor=3.0, events=24, share=0.12, ratio=4.0, likelihood=40.0, floor=0.015)
+_REDELIVERED = Limits(factor=3.0, events=24, share=0.12, ratio=4.0, likelihood=40.0, floor=0.015, sharpness=1.5)
 _BURIED = Limits(factor=3.0, events=6, share=0.0, ratio=5.0, likelihood=15.0, floor=5e-4)
 _SCOPES = ("grp", "client")
 

@@ -34,7 +34,7 @@ def _finding(tables: Tables, cluster: Cluster, new: Mapping[str, float], wide: l
     sdk = rolled_out(cluster, new)
     facts = {"symptom": "slow"}
     if sdk is not None:
-        kind, start = "bad_rollout", rollout_start(tables, new[sdk], start)
+        kind, start = "bad_rollout", rollout_start(tables, cluster, new[sdk], start)
         facts["version"] = version(sdk)
     elif "replica" in cluster.scope:
         kind = "replica_fault"

@@ -5,7 +5,7 @@ import pandas as pd
 
 from analytics.incidents.baseline import Usual, usual_range
 from analytics.incidents.finding import Finding
-from analytics.incidents.seasonal import POINT, Season, growth_onset, season
+from analytics.incidents.seasonal import POINT, Season, growth_onset, season, weekend_offset
 from analytics.incidents.statistics import Array, dispersion, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables
 from analytics.transforms.operations import SEND
@@ -59,6 +59,9 @@ def _judged(tables: Tables, attribute: str, names: list[str], counts: Array, row
     if np.isnan(usual.high).all():
         usual = _from_others(counts)
     seasons = season(counts, tables.first, STEP) or Season(usual.low, usual.typical, usual.high)
+    # Drops need to know when weekends begin; a batch that comes at weekends too is no surge.
+    offset = weekend_offset(counts, tables.first, STEP)
+    local = seasons if offset is None else season(counts, tables.first, STEP, offset=offset) or seasons
     found = []
     for place, name in enumerate(names):
         series, sampled = counts[place], float(rows[place])
@@ -70,7 +73,7 @@ def _judged(tables: Tables, attribute: str, names: list[str], counts: Array, row
         surges = [each for each in surges if _exceeds(tables, each, series, seasons.expected[place])]
         found += [*growths, *(each for each in surges if not any(_covers(growth, each) for growth in growths))]
         drops = _drops(tables, about, series, usual.low[place], sampled)
-        slow = [each for each in _drops(tables, about, series, _LOW * seasons.low[place], sampled) if _is_long(each)]
+        slow = [each for each in _drops(tables, about, series, _LOW * local.low[place], sampled) if _is_long(each)]
         found += [*slow, *(each for each in drops if not any(_covers(other, each) for other in slow))]
     return found
 

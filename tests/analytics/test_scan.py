@@ -1,0 +1,97 @@
+"""Which span and which scope explain bad events best."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analytics.incidents.detectors.consumers import _surplus
+from analytics.incidents.scan import Cluster, Exposure, Limits, scan
+from analytics.incidents.statistics import best_intervals
+from analytics.incidents.tables import SEPARATOR
+
+_PERIODS = 240
+_DIMENSIONS = ("topic", "replica", "topic+broker")
+
+
+def _scan(share: Mapping[tuple[str, str], np.ndarray], requests: float = 20.0) -> list[Cluster]:
+    """Scan topics at two replicas and one broker. share: of bad requests, by topic and replica."""
+    events, totals = [], []
+    span = np.arange(_PERIODS)
+    for (topic, replica), bad in share.items():
+        names = {"topic": topic, "replica": replica, "topic+broker": topic + SEPARATOR + "b"}
+        totals += [pd.DataFrame({"t": span, "dimension": name, "value": names[name], "n": requests}) for name in names]
+        rows = pd.DataFrame({"t": span, "n": np.round(bad * requests), "topic": topic, "replica": replica})
+        events.append(rows[rows["n"] > 0].assign(broker="b", client="c"))
+    whole = pd.concat(events, ignore_index=True)
+    sums = pd.concat(totals).groupby(["t", "dimension", "value"])["n"].sum()
+    over = Exposure(sums.reset_index(), "n", _DIMENSIONS, 0, _PERIODS)
+    return scan(whole.assign(rows_=whole["n"]), over, Limits(floor=2e-3))
+
+
+def _during(start: int, end: int, share: float) -> np.ndarray:
+    places = np.arange(_PERIODS)
+    return np.where((places >= start) & (places < end), share, 0.0)
+
+
+def test_topics_that_fail_at_one_replica_are_not_the_replicas_fault() -> None:
+    """A topic fails for long, of which one replica has most; the replica itself fails for a while meanwhile."""
+    shares = {(topic, "edge-1"): _during(100, 110, 0.2) for topic in ("b", "c", "d", "e")}
+    shares |= {("a", "edge-1"): _during(60, 180, 0.9), ("a", "edge-0"): _during(60, 180, 0.9)}
+    shares |= {(topic, "edge-0"): _during(0, 0, 0.0) for topic in ("b", "c", "d", "e")}
+    found = {tuple(cluster.scope.items()): (cluster.start, cluster.end) for cluster in _scan(shares)}
+    assert found == {(("topic", "a"),): (60, 180), (("replica", "edge-1"),): (100, 110)}
+
+
+def test_all_topics_of_a_replica_are_the_replicas_fault() -> None:
+    shares = {(topic, "edge-1"): _during(100, 130, 0.3) for topic in ("a", "b", "c")}
+    shares |= {(topic, "edge-0"): _during(0, 0, 0.0) for topic in ("a", "b", "c")}
+    (cluster,) = _scan(shares)
+    assert (dict(cluster.scope), cluster.start, cluster.end) == ({"replica": "edge-1"}, 100, 130)
+
+
+def test_two_incidents_of_a_day_are_not_one() -> None:
+    bad = _during(40, 46, 0.9) + _during(150, 160, 0.9)
+    found = sorted((cluster.start, cluster.end) for cluster in _scan({("a", "edge-0"): bad}))
+    assert found == [(40, 46), (150, 160)]
+
+
+def test_a_stray_event_in_a_quiet_hour_does_not_belong_to_the_incident() -> None:
+    bad = _during(40, 41, 0.05) + _during(100, 160, 0.5)
+    (cluster,) = _scan({("a", "edge-0"): bad})
+    assert (cluster.start, cluster.end) == (100, 160)
+
+
+def _kadane(values: np.ndarray) -> tuple[int, int, float]:
+    best, start, begin, end, running = -np.inf, 0, 0, 0, 0.0
+    for place, value in enumerate(values):
+        if running <= 0:
+            begin, running = place, 0.0
+        running += value
+        if running > best:
+            best, start, end = running, begin, place + 1
+    return start, end, best
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_best_intervals_equal_kadanes(seed: int) -> None:
+    values = np.random.default_rng(seed).integers(-4, 4, (20, 60)).astype(float)
+    found = [tuple(float(each) for each in row) for row in zip(*best_intervals(values), strict=True)]
+    assert found == [_kadane(row) for row in values]
+
+
+def test_the_error_of_a_usual_share_is_no_backlog() -> None:
+    """A group that always takes a little less than expected consumes ten hours again."""
+    taken = np.full(400, 95.0)
+    taken[300:320] = 600.0
+    surplus, _ = _surplus(np.full(400, 100.0), taken)
+    assert surplus[300:320].sum() > 0.9 * 20 * 500
+
+
+def test_a_group_that_catches_up_does_not_rewind() -> None:
+    taken = np.full(400, 100.0)
+    taken[200:250], taken[250:300] = 0.0, 200.0
+    surplus, backlog = _surplus(np.full(400, 100.0), taken)
+    assert surplus.sum() < 0.1 * 5000
+    assert backlog[249] > 0.9 * 5000
