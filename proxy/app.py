@@ -47,7 +47,7 @@ from proxy.core.handlers import HANDLERS
 from proxy.core.messaging import Handling, Messaging
 from proxy.core.push_relay import relay
 from proxy.core.remoting_channel import RemotingChannel
-from proxy.core.signing import Signer
+from proxy.core.signing import new_signer
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.frontends import http_health
 from proxy.frontends.certificates import Certificates
@@ -118,7 +118,7 @@ class App:
         self.core = self._new_core()
         guards = {} if self.request_guards is None else self.request_guards.reply_guards
         self.core.reply_guards = {**guards, **self.metrics.requests.dead_letters.reply_guards}
-        self.core.signer = self._new_signer()
+        self.core.signer = new_signer(settings.cluster, self.authority is not None)
         self.overload = self._new_overload()
         self.rules = RuleEngine(self.core, settings.rules, self.metrics)
         # Notified of every client connection, remoting or gRPC.
@@ -199,7 +199,7 @@ class App:
         checks: tuple[Check, ...] = (well_formed, Tools(self.settings.permitted_tools))
         if self.authority is not None:
             passes = self.settings.cluster.client_signatures is ClientSignatures.PASS
-            decides = BrokerDecisions(self.authority) if passes else self.authority
+            decides = BrokerDecisions(self.authority, lambda: self.rules.names_by_user) if passes else self.authority
             checks = (well_formed, decides, *checks[1:])
         more: dict[int, Handling] = {} if self.request_guards is None else self.request_guards.handlers
         return Messaging(
@@ -216,14 +216,6 @@ class App:
     def _user_sources(self) -> list[Source]:
         auth = self.settings.auth
         return [BrokerSource(lambda: self.backend, auth.brokers_interval)] if auth.brokers else []
-
-    def _new_signer(self) -> Signer | None:
-        """Return the signer of requests to brokers; None if all signatures pass unchanged and Gantry has none."""
-        cluster = self.settings.cluster
-        credentials, resigns = cluster.credentials, cluster.client_signatures is ClientSignatures.CHECK
-        if credentials is None and not resigns:
-            return None
-        return Signer(credentials, resigns=resigns, vouches=self.authority is not None)
 
     def _new_overload(self) -> Overload:
         def connections() -> Iterator[Connection]:

@@ -1,5 +1,7 @@
 """The mode in which brokers decide about the requests that remoting clients have signed."""
 
+from collections.abc import Callable
+
 from proxy.auth.authority import Authority
 from proxy.core.context import Context
 from remoting.signature import SIGNATURE
@@ -10,12 +12,21 @@ class BrokerDecisions:
 
     Brokers get such requests unchanged. They also decide about those that Gantry answers: their denial of a heartbeat,
     or of a query about a group, is passed on. Requests of tools are an exception: some of them reach no broker.
+
+    names_by_user: returns whether traffic rules choose names by user. Then senders whom the authority does not
+    authenticate are rejected, since brokers would get their requests with the names of others.
     """
 
-    def __init__(self, authority: Authority) -> None:
+    def __init__(self, authority: Authority, names_by_user: Callable[[], bool] = lambda: False) -> None:
         self._authority = authority
+        self._names_by_user = names_by_user
 
     def __call__(self, context: Context) -> None:
         """Decide about a request. Raises as the authority does."""
-        if SIGNATURE not in context.fields or not context.channel.signs or context.known_spec.tool:
+        if (
+            SIGNATURE not in context.fields
+            or not context.channel.signs
+            or context.known_spec.tool
+            or (context.principal.failure is not None and self._names_by_user())
+        ):
             self._authority(context)

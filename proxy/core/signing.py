@@ -6,6 +6,7 @@ had to change.
 """
 
 from proxy.core.channel import Channel
+from proxy.settings.cluster import ClientSignatures, ClusterSettings
 from remoting.command import RemotingCommand
 from remoting.signature import SIGNATURE, SIGNATURE_FIELDS, Credentials, sign
 
@@ -52,3 +53,14 @@ class Signer:
         else:
             for name in SIGNATURE_FIELDS:
                 command.fields.pop(name, None)
+
+
+def new_signer(settings: ClusterSettings, authenticates: bool) -> Signer | None:
+    """Return the signer of the settings; None if all signatures pass unchanged and Gantry has none.
+
+    authenticates: whether Gantry authenticates the senders of requests.
+    """
+    credentials, resigns = settings.credentials, settings.client_signatures is ClientSignatures.CHECK
+    if credentials is None and not resigns:
+        return None
+    return Signer(credentials, resigns=resigns, vouches=authenticates)

@@ -33,8 +33,8 @@ _log = logging.getLogger("gantry.rules")
 class RuleEngine:
     """Applies the traffic rules to requests and connections, and reloads them.
 
-    gate: the rules on requests. connections: connection limits. Raises RulesError if the rules file is invalid at the
-    start; later the former rules remain in force.
+    gate: the rules on requests. connections: connection limits. names_by_user: whether namespaces or aliases depend on
+    the user. Raises RulesError if the rules file is invalid at the start; later the former rules remain in force.
     """
 
     def __init__(self, core: Messaging, settings: RulesSettings, metrics: Metrics) -> None:
@@ -42,7 +42,7 @@ class RuleEngine:
         self._settings = settings
         self._file = RuleFile()
         self._name_rules: list[ActiveNameRule] = []
-        self._names_by_user = False
+        self.names_by_user = False
         self._activity = ActivityLog()
         self.mirrors = MirrorSender()
         self.gate = RequestGate(core, self.mirrors, self._activity.record_request)
@@ -60,7 +60,7 @@ class RuleEngine:
         self._name_rules = [
             ActiveNameRule(rule, file.dry_run) for rule in file.rule if isinstance(rule, Namespace | Alias)
         ]
-        self._names_by_user = any(active.rule.match.users for active in self._name_rules)
+        self.names_by_user = any(active.rule.match.users for active in self._name_rules)
         connection_rules: list[ActiveRule[Any]] = [*limits, *self._name_rules]
         for active in connection_rules:
             predecessor = predecessors.get((active.name, active.rule.kind))
@@ -109,7 +109,7 @@ class RuleEngine:
 
         None if its clients use the brokers' names.
         """
-        if self._names_by_user:
+        if self.names_by_user:
             return partial(name_mapping, tuple(self._name_rules), peer, "remoting")
         return name_mapping(self._name_rules, peer, "remoting", None) if self._name_rules else None
 

@@ -3,7 +3,7 @@ import pytest
 from proxy.auth.authority import Authority, NotAuthenticated
 from proxy.auth.broker_decisions import BrokerDecisions
 from proxy.core.context import Context
-from proxy.core.principal import UNAUTHENTICATED
+from proxy.core.principal import UNAUTHENTICATED, Method, Principal
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.requests import REQUESTS
@@ -33,3 +33,16 @@ def test_only_signed_requests_for_brokers_are_left_to_them(
             decide(context)
     else:
         decide(context)
+
+
+def test_unknown_senders_are_rejected_where_names_are_chosen_by_user() -> None:
+    command = commands.request(RequestCode.SEND_MESSAGE_V2, {"Signature": "s"})
+    for principal, denied in ((UNAUTHENTICATED, True), (Principal("alice", Method.SIGNATURE), False)):
+        context = Context(FakeChannel(principal=principal), command, REQUESTS[RequestCode.SEND_MESSAGE_V2], 0.0)
+        BrokerDecisions(Authority([]), lambda: False)(context)
+        decide = BrokerDecisions(Authority([]), lambda: True)
+        if denied:
+            with pytest.raises(NotAuthenticated):
+                decide(context)
+        else:
+            decide(context)
