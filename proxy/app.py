@@ -452,14 +452,9 @@ class App:
         return self._listeners.closed
 
     @property
-    def storage_failure(self) -> Exception | None:
-        """The error that stopped the embedded broker's store; None while it works, or before a cluster."""
-        return None if self._node is None else self._node.store.failed
-
-    @property
-    def storage_full(self) -> bool:
-        """Whether the disk of the embedded broker in this process has no room for messages."""
-        return self._node is not None and self._node.store.full
+    def storage_problem(self) -> str | None:
+        """Why the embedded broker of this process stores no messages; None if it does, or without one."""
+        return None if self._node is None else self._node.storage_problem
 
     def start_drain(self) -> None:
         """Ask clients to reconnect elsewhere, as at shutdown; requests are still served."""

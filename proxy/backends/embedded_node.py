@@ -65,6 +65,14 @@ class Node:
         """Remove the clients of a closed connection from their groups."""
         self.backend.broker.channel_closed(channel)
 
+    @property
+    def storage_problem(self) -> str | None:
+        """Why no messages are stored; None if they are."""
+        store = self.store
+        if store.failed is not None:
+            return f"the embedded broker's store: {store.failed}"
+        return "the embedded broker's disk is full: sends are refused until there is room" if store.full else None
+
     def watch(self, metrics: Metrics) -> None:
         """Register the broker's metrics."""
         broker, store = self.backend.broker, self.store

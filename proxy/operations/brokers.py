@@ -156,7 +156,7 @@ def _embedded(replica: Replica, backend: EmbeddedBackend) -> Broker:
     return Broker(
         name=settings.name,
         cluster=settings.cluster,
-        healthy=replica.storage_failure is None,
+        healthy=replica.storage_problem is None,
         addresses=[address],
         **_latency(replica, settings.name),
     )

@@ -53,13 +53,8 @@ def _drain(replica: Replica) -> Check:
 
 
 def _storage(replica: Replica) -> Iterator[Check]:
-    failure = replica.storage_failure
-    if failure is not None:
-        yield Check(Aspect.BACKEND, "fail", f"the embedded broker's store: {failure}")
-    elif replica.storage_full:
-        yield Check(Aspect.BACKEND, "fail", "the embedded broker's disk is full: sends are refused until there is room")
-    else:
-        yield Check(Aspect.BACKEND, "pass")
+    problem = replica.storage_problem
+    yield Check(Aspect.BACKEND, "pass" if problem is None else "fail", problem or "")
 
 
 def _cluster(backend: ClusterBackend) -> Iterator[Check]:

@@ -45,12 +45,8 @@ class Replica(Protocol):
         """Names of listeners that do not accept connections."""
 
     @property
-    def storage_failure(self) -> Exception | None:
-        """The error that stopped the embedded broker's store; None while it works, or before a cluster."""
-
-    @property
-    def storage_full(self) -> bool:
-        """Whether the disk of the embedded broker in this process has no room for messages."""
+    def storage_problem(self) -> str | None:
+        """Why the embedded broker of this process stores no messages; None if it does, or without one."""
 
     def start_drain(self) -> None:
         """Ask clients to reconnect elsewhere; requests are still served."""
