@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_settings import EnvSettingsSource, SettingsError
+from pydantic_settings import SettingsError
 
 from protocol_negotiation.peer import HostPort
 from proxy.settings.cluster import ClientSignatures
+from proxy.settings.env_source import EnvironmentSource
 from proxy.settings.file_source import ConfigError, FileSource, read_file
 from proxy.settings.model import Settings
 
@@ -50,7 +51,7 @@ class Sources:
     def origins(self) -> dict[str, str]:
         """Return the last source (file, env or flag) of each key (`cluster.namesrv`). Raises ConfigError."""
         content = {} if self.file is None else read_file(self.file)
-        environment = EnvSettingsSource(Settings)()
+        environment = EnvironmentSource(Settings)()
         sources = (("file", content), ("env", environment), ("flag", self.flags))
         return {key: name for name, values in sources for key in _keys(values)}
 

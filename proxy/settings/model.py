@@ -9,6 +9,7 @@ from proxy.settings.admin import AdminSettings
 from proxy.settings.auth import AuthSettings
 from proxy.settings.cluster import ClusterSettings
 from proxy.settings.embedded import EmbeddedSettings
+from proxy.settings.env_source import EnvironmentSource
 from proxy.settings.field_types import Address
 from proxy.settings.file_source import FileSource
 from proxy.settings.grpc import GrpcSettings
@@ -92,4 +93,4 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings, env_settings, FileSource(settings_cls))
+        return (init_settings, EnvironmentSource(settings_cls), FileSource(settings_cls))

@@ -138,7 +138,7 @@ def _connections(command: argparse.ArgumentParser) -> None:
         "--sort",
         default="age",
         metavar="KEY",
-        help="age, address, in_flight, bytes_in, bytes_out or idle; with - the greatest first",
+        help="age, address, in_flight, bytes_in, bytes_out or idle; the greatest first with -, as in --sort=-age",
     )
 
 
@@ -274,7 +274,7 @@ COMMANDS: tuple[tuple[str, str, str, Fill | Actions], ...] = (
     (
         "connections",
         "list connections",
-        "List open connections. Example: gantry connections --sort -bytes_in",
+        "List open connections. Example: gantry connections --sort=-bytes_in",
         _connections,
     ),
     (

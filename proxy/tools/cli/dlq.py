@@ -61,6 +61,8 @@ async def _resend(client: AdminClient, options: argparse.Namespace, output: Outp
     if not ids:
         found = await client.get(place, limit=min(options.max, _MAX))
         ids = [letter["message_id"] for letter in found["items"]]
+    if not ids and not output.json:
+        output.line(f"group {options.group} has no dead letters")
     failed = 0
     for start in range(0, len(ids), _MAX):
         body = {"message_ids": ids[start : start + _MAX], "to": options.to}

@@ -19,6 +19,11 @@ def test_every_setting_has_a_default(loaded: Load) -> None:
     assert load(None, {}) == settings
 
 
+def test_address_of_the_admin_api_for_the_command_line_is_no_setting(loaded: Load) -> None:
+    assert loaded("", {"ADMIN": "http://127.0.0.1:8090"}) == loaded()
+    assert loaded("", {"ADMIN": '{"survey_interval": 7}'}).admin.survey_interval == 7
+
+
 @pytest.mark.parametrize(
     ("toml", "env", "flags", "timeout", "names"),
     [

@@ -100,7 +100,8 @@ def test_top_prints_topics_and_groups_once(served: AdminShell) -> None:
 def test_dead_letters_are_listed_and_purged(served: AdminShell) -> None:
     served.ok("groups", "create", "failing")
     assert served.ok("dlq", "list", "failing", "--json").objects == []
-    assert served.ok("dlq", "resend", "failing").out == ""
+    assert served.ok("dlq", "resend", "failing").out == "group failing has no dead letters\n"
+    assert served.ok("dlq", "resend", "failing", "--json").out == ""
     assert "give --yes" in served.refused("dlq", "purge", "failing", status=2)
     assert "there is no consumer group" in served.refused("dlq", "list", "missing")
 
