@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 ACCESS_KEY, SECRET_KEY = "GANTRY_ACCESS_KEY", "GANTRY_SECRET_KEY"  # names of variables
+SECURITY_TOKEN = "GANTRY_SECURITY_TOKEN"  # noqa: S105  # a name
 SECRET_KEY_FILE, PROFILE, PROFILES = "GANTRY_SECRET_KEY_FILE", "GANTRY_PROFILE", "GANTRY_PROFILES"
 
 
@@ -17,7 +18,8 @@ def add_options(parser: Any, default: object = None) -> None:
         type=Path,
         default=default,
         metavar="FILE",
-        help=f"file with the user's secret key (default: ${SECRET_KEY_FILE}, or the key in ${SECRET_KEY})",
+        help=f"file with the user's secret key (default: ${SECRET_KEY_FILE}, or the key in ${SECRET_KEY}); the token "
+        f"of temporary credentials is in ${SECURITY_TOKEN}",
     )
     parser.add_argument(
         "--profile",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.tools.credential_options import ACCESS_KEY, PROFILE, PROFILES, SECRET_KEY, SECRET_KEY_FILE
+from proxy.tools.credential_options import ACCESS_KEY, PROFILE, PROFILES, SECRET_KEY, SECRET_KEY_FILE, SECURITY_TOKEN
 from remoting.signature import Credentials
 
 KEYS = frozenset(("endpoint", "access_key", "secret_key_file", "tls", "ca", "insecure", "admin", "token"))
@@ -66,7 +66,7 @@ def read(options: argparse.Namespace, default_endpoint: str | None = None) -> Cr
         secret = os.environ.get(SECRET_KEY, "")
     if not secret:
         raise CredentialsError(f"the user {user} has no secret key: set --secret-key-file or ${SECRET_KEY}")
-    return Credentials(user, secret)
+    return Credentials(user, secret, os.environ.get(SECURITY_TOKEN) or None)
 
 
 def rpc_metadata(credentials: Credentials | None) -> tuple[tuple[str, str], ...]:
@@ -76,7 +76,9 @@ def rpc_metadata(credentials: Credentials | None) -> tuple[tuple[str, str], ...]
     date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     digest = credentials.key.digest(date.encode()).hex()
     header = f"MQv2-HMAC-SHA1 Credential={credentials.access_key}, SignedHeaders=x-mq-date-time, Signature={digest}"
-    return (("authorization", header), ("x-mq-date-time", date))
+    token = credentials.security_token
+    session = () if token is None else (("x-mq-session-token", token),)
+    return (("authorization", header), ("x-mq-date-time", date), *session)
 
 
 def profiles_file() -> Path:

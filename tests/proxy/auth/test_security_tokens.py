@@ -18,14 +18,16 @@ from tests.proxy.replica import Client
 
 pytestmark = pytest.mark.anyio
 
-_TOKEN = "token-of-alice"
-_FILE = OWN_FILE.replace('secret = "secret-of-alice"', f'secret = "secret-of-alice"\nsecurity_token = "{_TOKEN}"')
-_SENT: tuple[tuple[str | None, bool], ...] = ((None, False), ("", False), ("token-of-bob", False), (_TOKEN, True))
+TOKEN = "token-of-alice"
+FILE_WITH_TOKEN = OWN_FILE.replace(
+    'secret = "secret-of-alice"', f'secret = "secret-of-alice"\nsecurity_token = "{TOKEN}"'
+)
+_SENT: tuple[tuple[str | None, bool], ...] = ((None, False), ("", False), ("token-of-bob", False), (TOKEN, True))
 
 
 @pytest.mark.parametrize(("token", "accepted"), _SENT)
 def test_signatures_of_a_user_with_a_token_need_it(tmp_path: Path, token: str | None, accepted: bool) -> None:
-    made = authority(tmp_path, _FILE)
+    made = authority(tmp_path, FILE_WITH_TOKEN)
     rpcs_guard = guard(made)
     header = {} if token is None else {"x-mq-session-token": token}
     expected = None if accepted else Failure.WRONG_TOKEN
@@ -37,14 +39,14 @@ def test_signatures_of_a_user_with_a_token_need_it(tmp_path: Path, token: str | 
 
 
 def test_tokens_of_users_without_one_are_ignored_as_by_the_official_proxy(tmp_path: Path) -> None:
-    made = authority(tmp_path, _FILE)
+    made = authority(tmp_path, FILE_WITH_TOKEN)
     sent = signed(command(RequestCode.GET_ROUTEINFO_BY_TOPIC), replace(BOB, security_token="any"))
     assert made.of_command(sent, peer()).failure is None
     assert guard(made)._principal({**grpc_metadata(BOB), "x-mq-session-token": "any"}, peer()).failure is None
 
 
 async def test_a_replica_checks_tokens_of_both_protocols(tmp_path: Path) -> None:
-    users = write(tmp_path / "tokens.toml", _FILE)
+    users = write(tmp_path / "tokens.toml", FILE_WITH_TOKEN)
     async with replica(tmp_path, auth={"users": users}) as app, dialled(app) as channel:
         client = await Client.connect(app)
         for token, accepted in _SENT:

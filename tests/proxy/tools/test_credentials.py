@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ACCESS_KEY", "SECRET_KEY", "SECRET_KEY_FILE", "PROFILE", "PROFILES", "ENDPOINT"):
+    for name in ("ACCESS_KEY", "SECRET_KEY", "SECRET_KEY_FILE", "SECURITY_TOKEN", "PROFILE", "PROFILES", "ENDPOINT"):
         monkeypatch.delenv(f"GANTRY_{name}", raising=False)
 
 
@@ -33,6 +33,9 @@ def test_options_variables_and_profiles(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("GANTRY_SECRET_KEY", "from-variable")
     assert given() == Credentials("b", "from-variable")
     assert given("--access-key", "a", "--secret-key-file", str(file)) == Credentials("a", "from-file")
+    monkeypatch.setenv("GANTRY_SECURITY_TOKEN", "of-b")
+    assert given() == Credentials("b", "from-variable", "of-b")
+    monkeypatch.delenv("GANTRY_SECURITY_TOKEN")
     monkeypatch.delenv("GANTRY_ACCESS_KEY")
     profiles = tmp_path / "profiles.toml"
     profiles.write_text(f'[prod]\nendpoint = "gantry:8080"\naccess_key = "c"\nsecret_key_file = "{file}"\ntls = true\n')

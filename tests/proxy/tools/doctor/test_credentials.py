@@ -1,6 +1,7 @@
 """The doctor's explanations of denied requests."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from proxy.tools.doctor.diagnosis import diagnose
 from proxy.tools.doctor.session import Options
 from remoting.signature import Credentials
 from tests.proxy.auth.test_replica import replica
-from tests.proxy.auth.users import ALICE, BOB, IMPOSTOR
+from tests.proxy.auth.test_security_tokens import FILE_WITH_TOKEN, TOKEN
+from tests.proxy.auth.users import ALICE, BOB, IMPOSTOR, write
 
 pytestmark = pytest.mark.anyio
 
@@ -20,11 +22,13 @@ pytestmark = pytest.mark.anyio
         (None, {"auth.needed"}),
         (IMPOSTOR, {"auth.failed", "grpc.unauthorized"}),
         (BOB, {"auth.accepted", "grpc.answers"}),
-        (ALICE, {"auth.accepted", "grpc.answers"}),
+        (ALICE, {"auth.failed", "grpc.unauthorized"}),
+        (replace(ALICE, security_token=TOKEN), {"auth.accepted", "grpc.answers"}),
     ],
 )
 async def test_the_doctor_explains_denials(tmp_path: Path, credentials: Credentials | None, findings: set[str]) -> None:
-    async with replica(tmp_path) as app, asyncio.timeout(60):
+    users = write(tmp_path / "tokens.toml", FILE_WITH_TOKEN)
+    async with replica(tmp_path, auth={"users": users}) as app, asyncio.timeout(60):
         options = Options(endpoint=app.addresses[0], credentials=credentials)
         found = {finding.code async for finding in diagnose(options)}
     assert findings <= found
