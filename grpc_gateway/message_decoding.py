@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -22,7 +23,7 @@ from remoting.frame import MAX_FRAME
 from remoting.ids import OffsetMessageId
 from remoting.messages import StoredMessage, SysFlag
 
-_TYPES = {
+_TYPES: Final = {
     properties.MessageType.NORMAL: MessageType.NORMAL,
     properties.MessageType.FIFO: MessageType.FIFO,
     properties.MessageType.DELAY: MessageType.DELAY,
@@ -32,12 +33,12 @@ _TYPES = {
 }
 # Constants, since a look-up of an enum value in generated code takes as long as the rest of its statement.
 _MD5, _IDENTITY = DigestType.MD5, Encoding.IDENTITY
-_COMPRESSED = int(SysFlag.COMPRESSED)
+_COMPRESSED: Final = int(SysFlag.COMPRESSED)
 # The latest time of a Timestamp, ms since 1970 (end of the year 9999); some clients fail on later ones.
-_MAX_TIMESTAMP = 253_402_300_799_999
-_MAX_INT = 2**31 - 1
+_MAX_TIMESTAMP: Final = 253_402_300_799_999
+_MAX_INT: Final = 2**31 - 1
 # Digits of a decimal number that fits 64 bits.
-_MAX_DIGITS = 19
+_MAX_DIGITS: Final = 19
 
 
 def from_stored(
@@ -137,7 +138,7 @@ def _text_setter(field: str) -> Callable[[SystemProperties, str], None]:
 
 
 # Stored properties that are fields of SystemProperties.
-_SETTERS: dict[str, Callable[[SystemProperties, str], None]] = {
+_SETTERS: Final[dict[str, Callable[[SystemProperties, str], None]]] = {
     properties.TAGS: _text_setter("tag"),
     properties.SHARDING_KEY: _text_setter("message_group"),
     properties.TRACE_CONTEXT: _text_setter("trace_context"),

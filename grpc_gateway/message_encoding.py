@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from grpc_gateway import validation
 from grpc_gateway.gateway_options import GatewayOptions
@@ -14,13 +14,13 @@ from remoting.compression import CompressionType
 from remoting.messages import SysFlag
 
 # Constants, since a look-up of an enum value in generated code takes as long as the rest of its statement.
-_GZIP = Encoding.GZIP
-_TRANSACTION = MessageType.TRANSACTION
+_GZIP: Final = Encoding.GZIP
+_TRANSACTION: Final = MessageType.TRANSACTION
 # For every message: reading a member from its enum is slow.
 _NORMAL, _TRANSACTIONAL = properties.MessageType.NORMAL, properties.MessageType.TRANSACTION
-_PREPARED = int(SysFlag.TRANSACTION_PREPARED)
+_PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 # zlib's window bits for the gzip format.
-_GZIP_WINDOW_BITS = 31
+_GZIP_WINDOW_BITS: Final = 31
 
 
 def message_type(message: Message) -> properties.MessageType:
@@ -208,7 +208,7 @@ def _priority_properties(message: Message, now: float, options: GatewayOptions) 
     return [f"{properties.PRIORITY}\x01{priority}\x02"]
 
 
-_TYPE_PROPERTIES: dict[properties.MessageType, Callable[[Message, float, GatewayOptions], list[str]]] = {
+_TYPE_PROPERTIES: Final[dict[properties.MessageType, Callable[[Message, float, GatewayOptions], list[str]]]] = {
     properties.MessageType.TRANSACTION: _transaction_properties,
     properties.MessageType.DELAY: _delay_properties,
     properties.MessageType.LITE: _lite_properties,

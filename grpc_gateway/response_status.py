@@ -5,6 +5,7 @@ gRPC protocol itself.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from remoting.codes import ResponseCode
@@ -23,11 +24,11 @@ class Refused(Exception):
 
 
 # For every reply: reading a member from its enum is slow.
-_SUCCESS = int(ResponseCode.SUCCESS)
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
 
-OK = Status(code=Code.OK, message="OK")
+OK: Final = Status(code=Code.OK, message="OK")
 
-_CODES: dict[int, Code] = {
+_CODES: Final[dict[int, Code]] = {
     ResponseCode.SUCCESS: Code.OK,
     ResponseCode.SYSTEM_BUSY: Code.TOO_MANY_REQUESTS,
     ResponseCode.FLOW_CONTROL: Code.TOO_MANY_REQUESTS,
@@ -47,7 +48,7 @@ _CODES: dict[int, Code] = {
     ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
 }
 # Errors whose type is more specific than their response code.
-_ERROR_CODES: tuple[tuple[type[RemotingError], Code], ...] = (
+_ERROR_CODES: Final[tuple[tuple[type[RemotingError], Code], ...]] = (
     (BodyError, Code.INTERNAL_SERVER_ERROR),
     # The broker may have served the request.
     (RequestTimeout, Code.PROXY_TIMEOUT),

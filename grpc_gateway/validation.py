@@ -5,6 +5,7 @@ Texts are those of the official proxy, because client code and test suites match
 
 import unicodedata
 from collections.abc import Iterable
+from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -17,23 +18,23 @@ from remoting.names import is_system
 
 # For every message: reading a value from a generated enum is a search by name.
 _ILLEGAL_TAG, _ILLEGAL_KEY = Code.ILLEGAL_MESSAGE_TAG, Code.ILLEGAL_MESSAGE_KEY
-_ILLEGAL_GROUP = Code.ILLEGAL_MESSAGE_GROUP
+_ILLEGAL_GROUP: Final = Code.ILLEGAL_MESSAGE_GROUP
 
-_CHARACTERS = frozenset("%|_-ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
-_LITE_CHARACTERS = _CHARACTERS - {"%", "|"}
-_MAX_TOPIC_LENGTH = 127
-_MAX_GROUP_LENGTH = 120
+_CHARACTERS: Final = frozenset("%|_-ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
+_LITE_CHARACTERS: Final = _CHARACTERS - {"%", "|"}
+_MAX_TOPIC_LENGTH: Final = 127
+_MAX_GROUP_LENGTH: Final = 120
 # The first size in UTF-8 that is too large.
-_MESSAGE_GROUP_BYTES = 64
-_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_MESSAGE_GROUP_BYTES: Final = 64
+_SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 # Characters of an invalid name that are shown in the error.
-_MAX_SHOWN = 256
-_PATTERN = "^[%|a-zA-Z0-9_-]+$"
+_MAX_SHOWN: Final = 256
+_PATTERN: Final = "^[%|a-zA-Z0-9_-]+$"
 
 # Caches of valid names: there are few, and each message needs one.
 _valid_topics: set[str] = set()
 _valid_groups: set[str] = set()
-_MAX_CACHED = 10_000
+_MAX_CACHED: Final = 10_000
 
 
 def topic(resource: Resource) -> str:

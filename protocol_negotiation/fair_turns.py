@@ -12,7 +12,7 @@ import logging
 import math
 from collections import deque
 from time import monotonic, thread_time
-from typing import Protocol
+from typing import Final, Protocol
 
 from protocol_negotiation.address_limit import source_of
 from protocol_negotiation.peer import HostPort
@@ -20,24 +20,24 @@ from protocol_negotiation.peer import HostPort
 _log = logging.getLogger("gantry.connections")
 
 # Frames of one read that are handled at once: if another connection was active lately, and if none was.
-SMALL_READ = 8
-LARGE_READ = 64
+SMALL_READ: Final = 8
+LARGE_READ: Final = 64
 # Seconds for which a connection counts as active.
-_ACTIVE_SECONDS = 0.02
+_ACTIVE_SECONDS: Final = 0.02
 # Seconds of a turn of the event loop in which waiting frames are handled: beside other connections that receive little
 # (the handling of one frame may take longer), and at most. A client with one request in flight waits for one such turn,
 # and shorter turns cost throughput: each has its writes.
-_MIN_TURN_SECONDS = 0.00025
-_MAX_TURN_SECONDS = 0.002
+_MIN_TURN_SECONDS: Final = 0.00025
+_MAX_TURN_SECONDS: Final = 0.002
 # Seconds of one connection's slice.
-_SLICE_SECONDS = 0.0004
+_SLICE_SECONDS: Final = 0.0004
 # Seconds of CPU time after which the handling of a few frames counts as expensive, and the bytes that allow another
 # second: large messages are no abuse.
-_EXPENSIVE_SECONDS = 0.005
-_EXPENSIVE_BYTES_PER_SECOND = 50_000_000
+_EXPENSIVE_SECONDS: Final = 0.005
+_EXPENSIVE_BYTES_PER_SECOND: Final = 50_000_000
 # Pause after expensive frames, in multiples of the time that they took, and in seconds at most.
-_PAUSE_FACTOR = 2.0
-_MAX_PAUSE_SECONDS = 2.0
+_PAUSE_FACTOR: Final = 2.0
+_MAX_PAUSE_SECONDS: Final = 2.0
 
 
 class WaitingConnection(Protocol):

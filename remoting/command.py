@@ -6,7 +6,7 @@ unchanged; unknown keys of a request's header beside them are dropped.
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -16,27 +16,27 @@ from remoting.frame import Frame, encode_prefix
 
 _loads, _dumps = orjson.loads, orjson.dumps
 _MIN_INT, _MAX_INT = -(2**31), 2**31 - 1
-_STR = {str}
+_STR: Final = {str}
 # Maximum number of ext fields of a request. RocketMQ's headers have up to about 30. A field takes at least 100 bytes.
-MAX_EXT_FIELDS = 64
+MAX_EXT_FIELDS: Final = 64
 # Maximum length of a number in an ext field, in characters: that of the smallest 64-bit integer.
-_MAX_NUMBER_LENGTH = 20
+_MAX_NUMBER_LENGTH: Final = 20
 _MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
 # Keys of a header that are forwarded.
-_KEYS = frozenset(
+_KEYS: Final = frozenset(
     ("opaque", "code", "flag", "extFields", "language", "version", "remark", "serializeTypeCurrentRPC"),
 )
 # Estimate of the memory of a decoded header: 1 KiB of dicts, and 3 bytes for each byte of the header, because text has
 # 1 to 4 bytes per character, and small strings have an overhead.
-_HEADER_MEMORY = 1024
-_HEADER_MEMORY_FACTOR = 3
-_LANGUAGE_NAMES = {language.value: language.name for language in LanguageCode}
-_LANGUAGE_CODES = {language.name: language.value for language in LanguageCode}
+_HEADER_MEMORY: Final = 1024
+_HEADER_MEMORY_FACTOR: Final = 3
+_LANGUAGE_NAMES: Final = {language.value: language.name for language in LanguageCode}
+_LANGUAGE_CODES: Final = {language.name: language.value for language in LanguageCode}
 # Of own requests and responses.
-_LANGUAGE = LanguageCode.PYTHON.name
+_LANGUAGE: Final = LanguageCode.PYTHON.name
 # The binary header's code is a signed 16-bit number. Java truncates larger codes to their lower half; no other code has
 # these numbers.
-_TRUNCATED_CODES = {
+_TRUNCATED_CODES: Final = {
     code & 0xFFFF: int(code) for code in RequestCode if code > 0x7FFF and code & 0xFFFF not in set(RequestCode)
 }
 

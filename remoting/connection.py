@@ -11,6 +11,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from time import monotonic
+from typing import Final
 
 from protocol_negotiation.fair_turns import FairTurns, Share, Source
 from protocol_negotiation.peer import Peer
@@ -29,10 +30,10 @@ from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.remoting")
 
-_JSON = int(SerializeType.JSON)
+_JSON: Final = int(SerializeType.JSON)
 
 # The share of connections that take no turns.
-_UNSHARED = Share(Source(None))
+_UNSHARED: Final = Share(Source(None))
 
 # Handles a request of the peer: returns a future of the response, or None if there is no response.
 Handler = Callable[["RemotingConnection", RemotingCommand], "asyncio.Future[RemotingCommand] | None"]

@@ -9,7 +9,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 from remoting.compilation import mypyc_attr
 from remoting.frame import MAX_FRAME
@@ -21,7 +21,7 @@ from remoting.timeout_wheel import TimeoutWheel
 # Seconds at the limit of in-flight requests after which they are treated as long polls.
 _POLL_DETECTION_TIME = 0.1
 # Bytes per second at which a frame that takes longer than the timeout has to arrive, and at which a peer has to read.
-MIN_RATE = 16 * 1024
+MIN_RATE: Final = 16 * 1024
 
 
 class PausableSource(Protocol):
@@ -56,7 +56,7 @@ class Limits:
     frame: int = MAX_FRAME
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS: Final = Limits()
 
 
 class Progress(NamedTuple):

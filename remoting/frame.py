@@ -5,15 +5,16 @@ of bytes after it (RocketMQ's NettyDecoder). `remoting.command` decodes headers.
 """
 
 import struct
+from typing import Final
 
 from remoting.errors import FrameError
 
 # Maximum size of a frame, length field included, as in official servers and clients
 # (com.rocketmq.remoting.frameMaxLength).
-MAX_FRAME = 16 * 1024 * 1024
+MAX_FRAME: Final = 16 * 1024 * 1024
 # Maximum size of a header. Properties may have 32 KiB, all other fields are short, and decoding multiplies the memory.
-MAX_HEADER = 256 * 1024
-_PREFIX = 8
+MAX_HEADER: Final = 256 * 1024
+_PREFIX: Final = 8
 
 
 # Serialize type (0 or 1), header, body. A tuple for speed: each forwarded request has two frames.
@@ -22,7 +23,7 @@ Frame = tuple[int, bytes, bytes]
 _unpack_prefix = struct.Struct(">II").unpack_from
 _pack_prefix = struct.Struct(">II").pack
 # The second word of a prefix is below this if its first byte is a valid serialize type.
-_SERIALIZE_TYPE_LIMIT = 2 << 24
+_SERIALIZE_TYPE_LIMIT: Final = 2 << 24
 
 
 class FrameDecoder:

@@ -3,13 +3,13 @@
 import base64
 from dataclasses import dataclass
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
-from typing import Self
+from typing import Final, Self
 
 from remoting.errors import BodyError
 
 # Characters of an id to bytes of its IP address (RocketMQ's MessageDecoder.createMessageId).
-_IP_SIZES = {32: 4, 56: 16}
-_RECALL_VERSION = "v1"
+_IP_SIZES: Final = {32: 4, 56: 16}
+_RECALL_VERSION: Final = "v1"
 
 
 @dataclass(frozen=True, slots=True)

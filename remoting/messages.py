@@ -14,17 +14,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
+from typing import Final
 
 from remoting import compression, properties
 from remoting.compression import CompressionType
 from remoting.errors import BodyError
 
-MAGIC_V1 = 0xDAA320A7
-MAGIC_V2 = 0xDAA320AB
-_MAGICS = {MAGIC_V1: 1, MAGIC_V2: 2}
-_MAX_V1_TOPIC_LENGTH = 127
-_MAX_V2_TOPIC_LENGTH = 0x7FFF
-_MAX_PROPERTIES_LENGTH = 0x7FFF
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+_MAGICS: Final = {MAGIC_V1: 1, MAGIC_V2: 2}
+_MAX_V1_TOPIC_LENGTH: Final = 127
+_MAX_V2_TOPIC_LENGTH: Final = 0x7FFF
+_MAX_PROPERTIES_LENGTH: Final = 0x7FFF
 
 
 class SysFlag(IntFlag):
@@ -45,12 +46,12 @@ class SysFlag(IntFlag):
 
 
 # The bits with the state of a transaction: none, prepared, commit or rollback.
-TRANSACTION_MASK = 0b11 << 2
-_COMPRESSION_MASK = 0b111 << 8
+TRANSACTION_MASK: Final = 0b11 << 2
+_COMPRESSION_MASK: Final = 0b111 << 8
 # Plain integers, because IntFlag arithmetic is slow.
-_COMPRESSED = int(SysFlag.COMPRESSED)
-_HOSTS_V6 = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
-_INNER_BATCH = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
+_COMPRESSED: Final = int(SysFlag.COMPRESSED)
+_HOSTS_V6: Final = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+_INNER_BATCH: Final = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 
 
 class PullSysFlag(IntFlag):
@@ -134,11 +135,11 @@ class StoredMessage:
 
 
 # A record up to its body length, by the two bits of the sys flag with the sizes of the hosts.
-_HEADS = tuple(
+_HEADS: Final = tuple(
     struct.Struct(f">IIiiiqqiq{born}siq{store}siiqi") for born, store in ((4, 4), (16, 4), (4, 16), (16, 16))
 )
-_SYS_FLAG_POSITION = 36
-_MIN_HEAD_SIZE = _HEADS[0].size
+_SYS_FLAG_POSITION: Final = 36
+_MIN_HEAD_SIZE: Final = _HEADS[0].size
 
 
 def decode_messages(data: bytes) -> list[StoredMessage]:
@@ -328,7 +329,7 @@ class BatchMessage:
     properties: str
 
 
-_BATCH_HEAD = struct.Struct(">iiiii")
+_BATCH_HEAD: Final = struct.Struct(">iiiii")
 
 
 def decode_batch(data: bytes) -> list[BatchMessage]:

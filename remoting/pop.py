@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Final, Self
 
 from remoting import properties
 from remoting.errors import BodyError
@@ -22,10 +22,10 @@ from remoting.pop_offset_info import (
 )
 
 # The revive queue of messages that were popped in order.
-ORDER_REVIVE_QUEUE = 999
-LMQ_PREFIX = "%LMQ%"
-_LMQ_SEPARATOR = ","
-_LMQ_QUEUE_ID = 0
+ORDER_REVIVE_QUEUE: Final = 999
+LMQ_PREFIX: Final = "%LMQ%"
+_LMQ_SEPARATOR: Final = ","
+_LMQ_QUEUE_ID: Final = 0
 
 
 def _integer_field(fields: Mapping[str, str], name: str) -> int:

@@ -6,13 +6,13 @@ A queue is written as a retry flag and a queue id.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from remoting.errors import BodyError
 from remoting.names import RETRY_PREFIX
 
-_QUEUE_OFFSET = "qo"
-_INTEGER = re.compile(r"-?[0-9]{1,19}")
+_QUEUE_OFFSET: Final = "qo"
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 
 
 class Retry(StrEnum):
@@ -23,7 +23,7 @@ class Retry(StrEnum):
     V2 = "2"
 
 
-_RETRIES = {retry.value: retry for retry in Retry}
+_RETRIES: Final = {retry.value: retry for retry in Retry}
 
 
 def retry_of(topic: str) -> Retry:

@@ -6,6 +6,7 @@ its names.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from remoting.names import DEFAULT_TOPIC
 
@@ -36,7 +37,7 @@ class SendFieldNames:
     broker: str
 
 
-V1 = SendFieldNames(
+V1: Final = SendFieldNames(
     producer_group="producerGroup",
     topic="topic",
     default_topic="defaultTopic",
@@ -52,11 +53,11 @@ V1 = SendFieldNames(
     batch="batch",
     broker="bname",
 )
-V2 = SendFieldNames(*"abcdefghijklmn")
+V2: Final = SendFieldNames(*"abcdefghijklmn")
 
-_DEFAULT_TOPIC_QUEUES = 4
+_DEFAULT_TOPIC_QUEUES: Final = 4
 # Ext fields of most messages. A copy of it is cheaper than a new dict with as many computed keys.
-_COMMON_FIELDS = {
+_COMMON_FIELDS: Final = {
     V2.producer_group: "",
     V2.topic: "",
     V2.default_topic: DEFAULT_TOPIC,

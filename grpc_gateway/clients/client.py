@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from grpc_gateway.clients.telemetry_stream import TelemetryStream
 from grpc_gateway.name_mapping import NameMapping
@@ -15,7 +15,7 @@ from remoting.compilation import mypyc_attr
 from remoting.tasks import spawn
 
 # Topics recorded from the calls of one client, for sending and for receiving each.
-_MAX_TOPICS = 1_000
+_MAX_TOPICS: Final = 1_000
 
 
 class Push(Protocol):

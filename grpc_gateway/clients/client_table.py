@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from grpc_gateway.clients.client import Client
 from grpc_gateway.clients.rpc import Rpc, anonymous_rpc, peer_of
@@ -12,21 +12,21 @@ from grpc_gateway.response_status import Refused
 from protocol_negotiation.peer import Peer
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 
-CLIENT_ID = "x-mq-client-id"
-LANGUAGE = "x-mq-language"
-VERSION = "x-mq-client-version"
+CLIENT_ID: Final = "x-mq-client-id"
+LANGUAGE: Final = "x-mq-language"
+VERSION: Final = "x-mq-client-version"
 
 # The only rpc without a client id: the Go client uses it as a health check.
-_HEALTH_CHECK = "Heartbeat"
+_HEALTH_CHECK: Final = "Heartbeat"
 # Characters of a client id: host names have up to 253, and clients append some numbers.
-_MAX_ID_LENGTH = 512
+_MAX_ID_LENGTH: Final = 512
 # Clients in the table, so that a client with ever new ids does not fill the memory.
-_MAX_CLIENTS = 100_000
+_MAX_CLIENTS: Final = 100_000
 # Clients per connection; official clients do not share connections.
-_MAX_PER_CONNECTION = 256
+_MAX_PER_CONNECTION: Final = 256
 # Seconds without a call after which an unregistered client may be evicted from a full table, and between evictions.
-_EVICTABLE_AFTER = 10.0
-_EVICTION_INTERVAL = 1.0
+_EVICTABLE_AFTER: Final = 10.0
+_EVICTION_INTERVAL: Final = 1.0
 
 
 class ClientTable:

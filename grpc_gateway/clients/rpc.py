@@ -4,7 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from grpc_gateway.clients.client import Client
 from grpc_gateway.clients.server_push import TELEMETRY_PUSH
@@ -13,8 +13,8 @@ from protocol_negotiation.peer import HostPort, Peer
 from remoting.command import RemotingCommand
 
 # Peers as grpcio's transport writes them: `ipv4:192.0.2.7:50000`, `ipv6:%5B::1%5D:50000`, `unix:`.
-_PEER = re.compile(r"ipv[46]:(?:%5B|\[)?(?P<host>.*?)(?:%5D|\])?:(?P<port>\d+)", re.IGNORECASE)
-_UNKNOWN_ADDRESS = HostPort("unix:", 0)
+_PEER: Final = re.compile(r"ipv[46]:(?:%5B|\[)?(?P<host>.*?)(?:%5D|\])?:(?P<port>\d+)", re.IGNORECASE)
+_UNKNOWN_ADDRESS: Final = HostPort("unix:", 0)
 
 
 class Rpc:

@@ -5,6 +5,7 @@ A consumer gives up only on the status INVALID_RECEIPT_HANDLE, and retries forev
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from grpc_gateway import validation
 from grpc_gateway.clients.rpc import Rpc
@@ -37,9 +38,9 @@ from remoting.errors import RemotingError
 # For every acknowledgement: reading a member from its enum is slow.
 _OK, _NOT_SUPPORTED = int(Code.OK), int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 # The response to one acknowledgement, without its delivery: to decode it is faster than to build it.
-_ACKNOWLEDGED = AckMessageResponse(status=OK, entries=[AckMessageResultEntry(status=OK)]).SerializeToString()
+_ACKNOWLEDGED: Final = AckMessageResponse(status=OK, entries=[AckMessageResultEntry(status=OK)]).SerializeToString()
 # Offsets that a checkpoint of a broker can span; a handle with more is forged.
-_MAX_CHECKPOINT_SPAN = 4_096
+_MAX_CHECKPOINT_SPAN: Final = 4_096
 # Entries per request, since each may be a request to a broker.
 _MAX_ENTRIES = 1_024
 
@@ -281,7 +282,7 @@ class AckService:
 
 
 # Codes after which a consumer does not retry.
-_FINAL_CODES = (Code.OK, Code.INVALID_RECEIPT_HANDLE)
+_FINAL_CODES: Final = (Code.OK, Code.INVALID_RECEIPT_HANDLE)
 
 
 def _ack_command(group: str, topic: str, item: _Acknowledgement) -> RemotingCommand:

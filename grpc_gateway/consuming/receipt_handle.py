@@ -8,20 +8,20 @@ of the replica that renews the delivery, and a number.
 """
 
 import re
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.pop import ORDER_REVIVE_QUEUE, ExtraInfo
 from remoting.pop_offset_info import Retry
 
-_LONG = "([0-9]{1,19})"
-_INT = "([0-9]{1,10})"
-_HANDLE = re.compile(
+_LONG: Final = "([0-9]{1,19})"
+_INT: Final = "([0-9]{1,10})"
+_HANDLE: Final = re.compile(
     rf"{_LONG} {_LONG} {_LONG} {_INT} ([012]) ([^\x00-\x20\x7f]{{1,255}}) {_INT} {_LONG}"
     r"(?: (-?[0-9]{1,19})(?: ([!-~]{1,64}))?)?"
 )
-_RETRIES = {retry.value: retry for retry in Retry}
+_RETRIES: Final = {retry.value: retry for retry in Retry}
 _MAX_LONG, _MAX_INT = 2**63 - 1, 2**31 - 1
 
 

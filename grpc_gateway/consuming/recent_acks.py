@@ -1,7 +1,9 @@
 """Memory of recent acknowledgements: brokers accept settlements of a message that has been acknowledged."""
 
 # Acknowledgements of a generation; one and the current part of another are kept, of 100 bytes each at most.
-_GENERATION = 50_000
+from typing import Final
+
+_GENERATION: Final = 50_000
 
 
 class RecentAcks:

@@ -5,6 +5,7 @@
 
 import asyncio
 import logging
+from typing import Final
 
 from grpc_gateway.clients.client import Client
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle
@@ -21,11 +22,11 @@ from remoting.pop_offset_info import Retry
 _log = logging.getLogger("gantry.grpc")
 
 # For every acknowledgement: reading a member from its enum is slow.
-_ACK = int(RequestCode.ACK_MESSAGE)
+_ACK: Final = int(RequestCode.ACK_MESSAGE)
 # Delay level of the dead letter queue.
-_DEAD_LETTER_LEVEL = "-1"
+_DEAD_LETTER_LEVEL: Final = "-1"
 # Invisible duration of a delivery that is returned to the broker, in ms.
-RETURN_DELAY = 1_000
+RETURN_DELAY: Final = 1_000
 
 
 def ack(group: str, topic: str, handle: ReceiptHandle, lite_topic: str = "") -> RemotingCommand:

@@ -4,13 +4,15 @@ Consumers retry a failed settlement forever unless its status is INVALID_RECEIPT
 error that a retry does not change.
 """
 
+from typing import Final
+
 from grpc_gateway.response_status import status, status_from_error, status_from_reply
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 
-_PERMANENT = frozenset(
+_PERMANENT: Final = frozenset(
     (
         ResponseCode.NO_MESSAGE,
         ResponseCode.MESSAGE_ILLEGAL,
@@ -21,9 +23,9 @@ _PERMANENT = frozenset(
     )
 )
 # For every acknowledgement: reading a member from its enum is slow.
-_SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
+_SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
 # Remark of the SYSTEM_ERROR of a broker that no longer has the message (SendMessageProcessor).
-_MESSAGE_DELETED = "look message by offset failed"
+_MESSAGE_DELETED: Final = "look message by offset failed"
 
 
 def settlement_status(reply: RemotingCommand) -> Status:

@@ -1,6 +1,7 @@
 """Detection of clients that make a server work without need."""
 
 from enum import StrEnum
+from typing import Final
 
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode
 from grpc_gateway.http2.limits import Limits
@@ -27,7 +28,7 @@ class Abuse(StrEnum):
 
 
 # Allowed burst, and rate per second after it. Ordinary clients stay far below.
-RATES: dict[Abuse, tuple[int, float]] = {
+RATES: Final[dict[Abuse, tuple[int, float]]] = {
     # Streams reset by the peer within `Limits.rapid_reset_age` seconds (CVE-2023-44487).
     Abuse.RAPID_RESET: (256, 64.0),
     # Streams that the server resets because of the peer's errors ("MadeYouReset", CVE-2025-8671).
@@ -51,11 +52,11 @@ RATES: dict[Abuse, tuple[int, float]] = {
 # Allowed burst in frames (some 20 ms of the server's time), and frames per second after it.
 FRAME_BURST, FRAME_RATE = 10_000, 1_000.0
 # Frames per request that the peer has opened.
-FRAMES_PER_REQUEST = 4
+FRAMES_PER_REQUEST: Final = 4
 # Sent bytes that allow one more frame. More than the 17 bytes of an answer to PING, which must not pay for the next.
-SENT_BYTES_PER_FRAME = 32
+SENT_BYTES_PER_FRAME: Final = 32
 # Size in bytes below which a DATA frame that does not end its stream is charged.
-SMALL_DATA = 16
+SMALL_DATA: Final = 16
 
 
 class TokenBucket:

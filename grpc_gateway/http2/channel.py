@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from enum import StrEnum
 from time import monotonic
-from typing import cast
+from typing import Final, cast
 
 from grpc_gateway.http2.connection import Connection
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode
@@ -27,19 +27,19 @@ _log = logging.getLogger("gantry.http2")
 
 # Bytes that the streams of a connection may read and write before they yield. Each message counts MESSAGE_COST bytes
 # more than its size.
-TURN_BYTES = 64 * 1024
-MESSAGE_COST = 512
+TURN_BYTES: Final = 64 * 1024
+MESSAGE_COST: Final = 512
 # Bytes of frames of a read that are handled at once if the connection is admitted, and of the slices of its turns, and
 # of a small request with its headers.
-_READ_BYTES = 4096
-_SLICE_BYTES = 512
-_REQUEST_BYTES = 256
+_READ_BYTES: Final = 4096
+_SLICE_BYTES: Final = 512
+_REQUEST_BYTES: Final = 256
 # Bytes in the transport's buffer at which the socket counts as full.
-_HIGH_WATER = 256 * 1024
+_HIGH_WATER: Final = 256 * 1024
 # Time for the peer to read the last frames; closing the socket with unread bytes of the peer could discard them.
-_LINGER_SECONDS = 1.0
+_LINGER_SECONDS: Final = 1.0
 # Time for the peer to answer the ping of a drain.
-_DRAIN_PING_SECONDS = 5.0
+_DRAIN_PING_SECONDS: Final = 5.0
 
 
 class CloseCause(StrEnum):

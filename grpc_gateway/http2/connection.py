@@ -9,6 +9,7 @@ There is no clock: `receive` and `check` are given the current time.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from grpc_gateway.http2 import frames, settings_frame
 from grpc_gateway.http2.abuse import SMALL_DATA, Abuse, AbuseGuard
@@ -21,13 +22,13 @@ from grpc_gateway.http2.stream import Stream
 from grpc_gateway.http2.stream_ids import MAX_STREAM_ID
 from grpc_gateway.http2.stream_table import StreamTable
 
-_CONTINUATION = frames.CONTINUATION
+_CONTINUATION: Final = frames.CONTINUATION
 _END_STREAM, _END_HEADERS, _PADDED = frames.END_STREAM, frames.END_HEADERS, frames.PADDED
-_DRAIN_PING = b"goingawa"
-_KEEPALIVE_PING = b"keepaliv"
+_DRAIN_PING: Final = b"goingawa"
+_KEEPALIVE_PING: Final = b"keepaliv"
 # Bytes of frames that one call handles by default, and the rest of the last frame. About 450 of the smallest frames or
 # 30 small requests, which take a few milliseconds.
-_SLICE_BYTES = 4096
+_SLICE_BYTES: Final = 4096
 
 
 class Connection:
@@ -485,7 +486,7 @@ def _protocol_error(text: str) -> ConnectionFault:
 
 
 # By frame type.
-_HANDLERS: tuple[Callable[[Connection, int, int, bytes], None], ...] = (
+_HANDLERS: Final[tuple[Callable[[Connection, int, int, bytes], None], ...]] = (
     Connection._receive_data,
     Connection._receive_headers,
     Connection._receive_priority,

@@ -1,26 +1,27 @@
 """HTTP/2 frames: types, flags, and the encoding of frames that the server sends (RFC 9113 sections 4 and 6)."""
 
 import struct
+from typing import Final
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-HEADER_SIZE = 9
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+HEADER_SIZE: Final = 9
 
-DATA = 0x0
-HEADERS = 0x1
-PRIORITY = 0x2
-RST_STREAM = 0x3
-SETTINGS = 0x4
-PUSH_PROMISE = 0x5
-PING = 0x6
-GOAWAY = 0x7
-WINDOW_UPDATE = 0x8
-CONTINUATION = 0x9
+DATA: Final = 0x0
+HEADERS: Final = 0x1
+PRIORITY: Final = 0x2
+RST_STREAM: Final = 0x3
+SETTINGS: Final = 0x4
+PUSH_PROMISE: Final = 0x5
+PING: Final = 0x6
+GOAWAY: Final = 0x7
+WINDOW_UPDATE: Final = 0x8
+CONTINUATION: Final = 0x9
 
-ACK = 0x1
-END_STREAM = 0x1
-END_HEADERS = 0x4
-PADDED = 0x8
-PRIORITY_FIELDS = 0x20
+ACK: Final = 0x1
+END_STREAM: Final = 0x1
+END_HEADERS: Final = 0x4
+PADDED: Final = 0x8
+PRIORITY_FIELDS: Final = 0x20
 
 # The first nine bytes of a frame as (length << 8 | type, flags, stream id with the reserved bit).
 unpack_header = struct.Struct("!IBI").unpack_from
@@ -63,4 +64,4 @@ def settings(values: dict[int, int]) -> bytes:
     return start(SETTINGS, 0, len(payload)) + bytes(4) + payload
 
 
-SETTINGS_ACK = start(SETTINGS, ACK, 0) + bytes(4)
+SETTINGS_ACK: Final = start(SETTINGS, ACK, 0) + bytes(4)

@@ -1,11 +1,13 @@
 """Header blocks as they arrive: padding, priority fields and CONTINUATION frames (RFC 9113 sections 6.2 and 6.10)."""
 
+from typing import Final
+
 from grpc_gateway.http2 import frames
 from grpc_gateway.http2.abuse import Abuse
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode
 from grpc_gateway.http2.limits import Limits
 
-_STREAM_ID_MASK = 2**31 - 1
+_STREAM_ID_MASK: Final = 2**31 - 1
 
 
 def unpadded(payload: bytes) -> bytes:

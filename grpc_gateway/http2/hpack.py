@@ -6,7 +6,7 @@ same meaning until the table changes, so `Decoder.memo` keeps the application's 
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from grpc_gateway.http2 import huffman
 from grpc_gateway.http2.abuse import Abuse
@@ -15,7 +15,7 @@ from grpc_gateway.http2.errors import ConnectionFault, ErrorCode
 T = TypeVar("T")
 
 # RFC 7541 appendix A, in its order, from index 1.
-STATIC_TABLE: tuple[tuple[bytes, bytes], ...] = (
+STATIC_TABLE: Final[tuple[tuple[bytes, bytes], ...]] = (
     (b":authority", b""),
     (b":method", b"GET"),
     (b":method", b"POST"),
@@ -44,15 +44,15 @@ STATIC_TABLE: tuple[tuple[bytes, bytes], ...] = (
         ).split()
     ),
 )
-_STATIC_SIZE = len(STATIC_TABLE)
-_FIRST_DYNAMIC = _STATIC_SIZE + 1
+_STATIC_SIZE: Final = len(STATIC_TABLE)
+_FIRST_DYNAMIC: Final = _STATIC_SIZE + 1
 # The byte that refers to the newest entry of the dynamic table.
-_DYNAMIC_BYTE = 0x80 + _FIRST_DYNAMIC
-_ENTRY_OVERHEAD = 32
+_DYNAMIC_BYTE: Final = 0x80 + _FIRST_DYNAMIC
+_ENTRY_OVERHEAD: Final = 32
 # A block over this multiple of the list limit ends the connection, as an attack.
-_ATTACK_FACTOR = 4
-_MAX_MEMO_BLOCKS = 64
-_MAX_MEMO_BLOCK_SIZE = 512
+_ATTACK_FACTOR: Final = 4
+_MAX_MEMO_BLOCKS: Final = 64
+_MAX_MEMO_BLOCK_SIZE: Final = 512
 
 
 class HeaderListTooLarge(Exception):
@@ -356,5 +356,5 @@ def _encode_string(data: bytes, code: Callable[[bytes], bytes]) -> bytes:
     return encode_integer(len(data), 0x7F, 0) + data
 
 
-_STATIC_FIELDS = {field: index for index, field in reversed(list(enumerate(STATIC_TABLE, 1))) if field[1]}
-_STATIC_NAMES = {name: index for index, (name, _) in reversed(list(enumerate(STATIC_TABLE, 1)))}
+_STATIC_FIELDS: Final = {field: index for index, field in reversed(list(enumerate(STATIC_TABLE, 1))) if field[1]}
+_STATIC_NAMES: Final = {name: index for index, (name, _) in reversed(list(enumerate(STATIC_TABLE, 1)))}

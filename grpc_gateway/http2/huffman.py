@@ -4,12 +4,12 @@ The decoder consumes whole bytes: its table has a row per inner node of the code
 symbols for each byte. Rows are computed when they are first needed, as real headers visit few of the 256 nodes.
 """
 
-from typing import Any
+from typing import Any, Final
 
 # Code lengths in bits by symbol; 256 is EOS. The code is canonical: codes ascend by length, then by symbol.
 # A list: compilers need minutes for so long a tuple.
 # fmt: off
-_LENGTHS = [
+_LENGTHS: Final = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28,
     28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12,
     10, 13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6, 15, 5, 6,
@@ -21,7 +21,7 @@ _LENGTHS = [
     27, 27, 27, 27, 27, 26, 30,
 ]
 # fmt: on
-_EOS = 256
+_EOS: Final = 256
 
 
 def _codes() -> list[tuple[int, int]]:
@@ -61,14 +61,14 @@ def _ends() -> frozenset[int]:
     return frozenset(ends)
 
 
-_CODES = _codes()
-_TREE = _tree()
+_CODES: Final = _codes()
+_TREE: Final = _tree()
 # By inner node: for each byte the next row and the decoded symbols; empty until it is needed.
-_ROWS: list[list[Any]] = [[] for _ in _TREE]
+_ROWS: Final[list[list[Any]]] = [[] for _ in _TREE]
 # The row after EOS, which is an error; it leads to itself.
-_EOS_ROW: list[Any] = []
-_EOS_ROW += [(_EOS_ROW, b"")] * 256
-_END_ROWS = frozenset(id(_ROWS[node]) for node in _ends())
+_EOS_ROW: Final[list[Any]] = []
+_EOS_ROW.extend([(_EOS_ROW, b"")] * 256)
+_END_ROWS: Final = frozenset(id(_ROWS[node]) for node in _ends())
 
 
 def _step(node: int, byte: int) -> tuple[list[Any], bytes]:

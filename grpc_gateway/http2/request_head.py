@@ -2,6 +2,7 @@
 
 import re
 from enum import IntEnum
+from typing import Final
 
 from grpc_gateway.http2.errors import ErrorCode, StreamFault
 
@@ -30,7 +31,7 @@ Pair = tuple[str, str]
 Field = tuple[int, Pair]
 
 # By name; other fields are REGULAR, or BINARY if their names end with -bin.
-KINDS = {
+KINDS: Final = {
     b":method": Kind.METHOD,
     b":scheme": Kind.SCHEME,
     b":authority": Kind.AUTHORITY,
@@ -72,8 +73,8 @@ def _special_kind(name: bytes, value: bytes) -> int:
 
 # Cache of decoded names and their kinds; connections use few distinct names.
 _names: dict[bytes, tuple[str, int]] = {}
-_MAX_CACHED_NAMES = 1024
-_MAX_CACHED_NAME_LENGTH = 64
+_MAX_CACHED_NAMES: Final = 1024
+_MAX_CACHED_NAME_LENGTH: Final = 64
 
 
 def make_field(name: bytes, value: bytes) -> Field:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from grpc_gateway.http2 import frames, settings_frame
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode
@@ -13,11 +13,11 @@ from grpc_gateway.http2.stream import Fields, Stream
 _DATA, _CONTINUATION = frames.DATA, frames.CONTINUATION
 _END_STREAM, _END_HEADERS = frames.END_STREAM, frames.END_HEADERS
 # Larger frames save nothing, and would delay other streams.
-_MAX_FRAME_SIZE = 65_536
+_MAX_FRAME_SIZE: Final = 65_536
 
 # Starts of the small frames of a response, by payload size.
-_HEADERS_STARTS = [frames.start(frames.HEADERS, _END_HEADERS, size) for size in range(256)]
-_TRAILERS_STARTS = [frames.start(frames.HEADERS, _END_HEADERS | _END_STREAM, size) for size in range(256)]
+_HEADERS_STARTS: Final = [frames.start(frames.HEADERS, _END_HEADERS, size) for size in range(256)]
+_TRAILERS_STARTS: Final = [frames.start(frames.HEADERS, _END_HEADERS | _END_STREAM, size) for size in range(256)]
 
 
 class SendListener(Protocol):

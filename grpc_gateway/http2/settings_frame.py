@@ -1,29 +1,30 @@
 """SETTINGS parameters (RFC 9113 section 6.5): identifiers, defaults, and validation of the peer's values."""
 
 import struct
+from typing import Final
 
 from grpc_gateway.http2 import frames
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode
 from grpc_gateway.http2.limits import Limits
 
-HEADER_TABLE_SIZE = 0x1
-ENABLE_PUSH = 0x2
-MAX_CONCURRENT_STREAMS = 0x3
-INITIAL_WINDOW_SIZE = 0x4
-MAX_FRAME_SIZE = 0x5
-MAX_HEADER_LIST_SIZE = 0x6
+HEADER_TABLE_SIZE: Final = 0x1
+ENABLE_PUSH: Final = 0x2
+MAX_CONCURRENT_STREAMS: Final = 0x3
+INITIAL_WINDOW_SIZE: Final = 0x4
+MAX_FRAME_SIZE: Final = 0x5
+MAX_HEADER_LIST_SIZE: Final = 0x6
 
-MAX_WINDOW = 2**31 - 1
-DEFAULT_WINDOW = 65_535
-DEFAULT_FRAME_SIZE = 16_384
+MAX_WINDOW: Final = 2**31 - 1
+DEFAULT_WINDOW: Final = 65_535
+DEFAULT_FRAME_SIZE: Final = 16_384
 
 # Minimum, maximum, and the error for other values; RFC 9113 section 6.5.2.
-_BOUNDS = {
+_BOUNDS: Final = {
     ENABLE_PUSH: (0, 1, ErrorCode.PROTOCOL_ERROR),
     INITIAL_WINDOW_SIZE: (0, MAX_WINDOW, ErrorCode.FLOW_CONTROL_ERROR),
     MAX_FRAME_SIZE: (2**14, 2**24 - 1, ErrorCode.PROTOCOL_ERROR),
 }
-_SETTING = struct.Struct("!HI")
+_SETTING: Final = struct.Struct("!HI")
 
 
 def server_preface(limits: Limits) -> list[bytes]:

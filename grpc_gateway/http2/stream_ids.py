@@ -1,11 +1,13 @@
 """Identifiers of a connection's streams, and the checks of frames for closed ones (RFC 9113 section 5.1)."""
 
+from typing import Final
+
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode, StreamFault
 
-MAX_STREAM_ID = 2**31 - 1
+MAX_STREAM_ID: Final = 2**31 - 1
 # Draining begins here, so that streams in flight still get identifiers.
-_DRAIN_STREAM_ID = MAX_STREAM_ID - 2 * 65_536
-_MAX_GAPS = 16
+_DRAIN_STREAM_ID: Final = MAX_STREAM_ID - 2 * 65_536
+_MAX_GAPS: Final = 16
 
 
 class StreamIds:

@@ -1,6 +1,7 @@
 """Selection of the message queue of a message."""
 
 from functools import lru_cache
+from typing import Final
 
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
@@ -8,10 +9,10 @@ from remoting.messages import Permission
 from remoting.properties import java_hash_code
 from remoting.routes import TopicRoute
 
-_MULTIPLIER = 2862933555777941757
+_MULTIPLIER: Final = 2862933555777941757
 _64_BITS = (1 << 64) - 1
 # Topics with a round-robin position.
-_MAX_TOPICS = 10_000
+_MAX_TOPICS: Final = 10_000
 
 # Broker name and queue id.
 Queue = tuple[str, int]

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from grpc_gateway import validation
 from grpc_gateway.clients.rpc import Rpc
@@ -29,14 +29,14 @@ from remoting.routes import TopicRoute
 # For every message: reading a member from its enum is slow.
 _SEND, _SUCCESS, _TRANSACTION = int(RequestCode.SEND_MESSAGE_V2), int(ResponseCode.SUCCESS), MessageType.TRANSACTION
 # The response to one message that is stored, without its facts: to decode it is faster than to build it.
-_STORED = SendMessageResponse(status=OK, entries=[SendResultEntry(status=OK)]).SerializeToString()
-_OK = int(Code.OK)
+_STORED: Final = SendMessageResponse(status=OK, entries=[SendResultEntry(status=OK)]).SerializeToString()
+_OK: Final = int(Code.OK)
 # Topics for redelivery accept every message type.
-_UNTYPED_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
+_UNTYPED_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 # Messages per request, since each is a request to a broker.
-_MAX_MESSAGES = 1_024
+_MAX_MESSAGES: Final = 1_024
 # Unreachable brokers before a message is rejected.
-_MAX_UNREACHABLE = 3
+_MAX_UNREACHABLE: Final = 3
 
 
 class SendService:
@@ -172,7 +172,7 @@ class SendService:
         return rpc.request(self._core, command, broker, queue_id)
 
 
-_ANY_TYPE = (MessageType.UNSPECIFIED, MessageType.MIXED)
+_ANY_TYPE: Final = (MessageType.UNSPECIFIED, MessageType.MIXED)
 
 
 def _complete(entry: SendResultEntry, message: Message, kind: MessageType, broker: str, reply: RemotingCommand) -> None:

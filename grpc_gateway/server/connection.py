@@ -1,6 +1,7 @@
 """A client's connection to the gRPC server."""
 
 from collections.abc import Callable
+from typing import Final
 
 import grpc
 
@@ -20,7 +21,7 @@ from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import Peer
 
 # Bytes of memory that a call takes until its handler ends: stream, context, task.
-_CALL_MEMORY = 16 * 1024
+_CALL_MEMORY: Final = 16 * 1024
 
 
 class GrpcConnection(Http2Channel):

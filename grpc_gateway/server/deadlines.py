@@ -1,7 +1,7 @@
 """Deadlines of a server's calls: one dictionary entry each, and a single timer."""
 
 import asyncio
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Expiring(Protocol):
@@ -12,7 +12,7 @@ class Expiring(Protocol):
 
 
 # Ticks between removals of empty slots, however far away they are.
-_TICKS_BETWEEN_CLEANUPS = 64
+_TICKS_BETWEEN_CLEANUPS: Final = 64
 
 
 class Deadlines:

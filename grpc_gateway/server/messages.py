@@ -1,8 +1,10 @@
 """Length-prefixed messages of gRPC over HTTP/2 ("Length-Prefixed-Message")."""
 
+from typing import Final
+
 from grpc_gateway.server.compression import TooLarge
 
-_PREFIX = 5
+_PREFIX: Final = 5
 
 
 class MessageBuffer:

@@ -3,6 +3,7 @@
 import re
 from functools import lru_cache
 from http import HTTPStatus
+from typing import Final
 
 import grpc
 
@@ -11,13 +12,13 @@ from grpc_gateway.server import compression
 from grpc_gateway.server.metadata import Metadatum, decode
 
 # The protocol's units of grpc-timeout, in seconds.
-_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_UNITS: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _is_timeout = re.compile(r"[0-9]{1,8}[HMSmun]").fullmatch
 _is_grpc = re.compile(r"application/grpc(\Z|[+;])").match
 
-CONTENT_TYPE = "application/grpc"
-_NO_ENCODINGS: frozenset[str] = frozenset()
-_IDENTITY = compression.IDENTITY
+CONTENT_TYPE: Final = "application/grpc"
+_NO_ENCODINGS: Final[frozenset[str]] = frozenset()
+_IDENTITY: Final = compression.IDENTITY
 
 
 class Request:

@@ -1,7 +1,7 @@
 """Reading of a call's request messages."""
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 import grpc
 from grpc.aio import EOF, UsageError
@@ -15,10 +15,10 @@ from grpc_gateway.server.open_calls import OpenCalls
 from grpc_gateway.server.rpc_status import RpcError
 
 _INTERNAL, _RESOURCE_EXHAUSTED = grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED
-_UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED
+_UNIMPLEMENTED: Final = grpc.StatusCode.UNIMPLEMENTED
 # Size in bytes above which a unary request is accounted for while its handler runs; the limit on concurrent streams
 # bounds smaller ones.
-LARGE_REQUEST = 16 * 1024
+LARGE_REQUEST: Final = 16 * 1024
 
 
 def deserialize(method: Method, message: bytes) -> Any:

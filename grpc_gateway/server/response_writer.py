@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, Final
 
 import grpc
 from grpc.aio import UsageError
@@ -20,9 +20,9 @@ from grpc_gateway.server.server_options import ServerOptions
 
 _log = logging.getLogger("gantry.grpc")
 
-HEAD = Block((":status", "200"), ("content-type", CONTENT_TYPE))
-OK_TRAILERS = Block(("grpc-status", "0"))
-_HEAD_FIELDS = list(HEAD.fields)
+HEAD: Final = Block((":status", "200"), ("content-type", CONTENT_TYPE))
+OK_TRAILERS: Final = Block(("grpc-status", "0"))
+_HEAD_FIELDS: Final = list(HEAD.fields)
 _INTERNAL, _RESOURCE_EXHAUSTED = grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import grpc
 from grpc.aio import AbortError, UsageError
@@ -22,7 +22,7 @@ from grpc_gateway.server.rpc_status import NUMBERS, OK, RpcError, status_code
 _log = logging.getLogger("gantry.grpc")
 
 _CANCELLED, _DEADLINE_EXCEEDED = grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED
-_UNKNOWN = grpc.StatusCode.UNKNOWN
+_UNKNOWN: Final = grpc.StatusCode.UNKNOWN
 
 DoneCallback = Callable[[Any], object]
 # Runs the handler of a call, with the message of a unary request and its flag.

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable
+from typing import Final
 
 from proxy.core.context import Context
 from remoting.codes import GO_AWAY_VERSION, RequestCode
@@ -17,7 +18,7 @@ Check = Callable[[Context], None]
 _BROKER, _BOTH = Direction.BROKER, Direction.BOTH
 
 # Bytes of a long poll's body: official clients send none, or a few filter expressions.
-_MAX_POLL_BODY = 64 * 1024
+_MAX_POLL_BODY: Final = 64 * 1024
 
 
 def well_formed(context: Context) -> None:
@@ -58,7 +59,7 @@ def _effect(context: Context, spec: RequestSpec) -> Action:
     return Action.UPDATE if context.fields.get("jstackEnable", "").lower() == "true" else spec.action
 
 
-_TOOL_ACTIONS = {"all": frozenset(Action), "read": frozenset((Action.GET,)), "none": frozenset[Action]()}
+_TOOL_ACTIONS: Final = {"all": frozenset(Action), "read": frozenset((Action.GET,)), "none": frozenset[Action]()}
 
 
 class Drain:
@@ -95,8 +96,8 @@ class Drain:
         self.announced = self.draining = False
 
 
-_REMARK = "this replica is going away; connect again"
-_ALWAYS_SERVED = (RequestCode.UNREGISTER_CLIENT,)
+_REMARK: Final = "this replica is going away; connect again"
+_ALWAYS_SERVED: Final = (RequestCode.UNREGISTER_CLIENT,)
 
 
 def accepts_go_away(context: Context) -> bool:

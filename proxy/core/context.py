@@ -1,6 +1,6 @@
 """The context of one request, for checks, handlers and observers."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from proxy.core.channel import Channel
 from proxy.core.upstream_shares import Window
@@ -16,7 +16,7 @@ class Trace(Protocol):
 
 
 # Bytes of memory that a request takes until it is answered, beside its command: contexts, futures, a task.
-REQUEST_MEMORY = 8 * 1024
+REQUEST_MEMORY: Final = 8 * 1024
 
 
 class Context:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from itertools import islice
+from typing import Final
 
 from proxy.core.context import Context
 from proxy.core.creation_quota import CreationQuota
@@ -23,14 +24,14 @@ from remoting.requests import SEND_FIELD_NAMES
 from remoting.routes import TopicRoute
 
 # Upper bound of a long poll's duration; official clients request at most 30 s.
-_MAX_POLL_MS = 120_000
+_MAX_POLL_MS: Final = 120_000
 # Brokers reject properties over 32,767 bytes; no property is added beyond this length.
-_MAX_PROPERTIES_LENGTH = 30_000
+_MAX_PROPERTIES_LENGTH: Final = 30_000
 # Maximum number of messages in a batch: the response's header has their ids. A server's longer header would end the
 # connection to it, which other clients use.
 _MAX_BATCH = 4096
 # Bytes of a batch that cannot have more messages: each takes at least 22 bytes.
-_SMALL_BATCH = 22 * _MAX_BATCH
+_SMALL_BATCH: Final = 22 * _MAX_BATCH
 
 
 def forward(core: Messaging, context: Context) -> Awaitable[RemotingCommand] | None:
@@ -133,7 +134,7 @@ async def _forward_cold(core: Messaging, context: Context, topic: str | None) ->
 
 
 # The result of a oneway request that waited for its route; it is not sent.
-_NOTHING = commands.success()
+_NOTHING: Final = commands.success()
 
 
 async def _forward_checked(core: Messaging, creations: CreationQuota, context: Context) -> RemotingCommand:
@@ -176,7 +177,7 @@ def _recall_handle(context: Context) -> str | None:
     return RecallHandle.parse(context.fields.get("recallHandle", "")).broker_name
 
 
-_BROKER_OF_HANDLE: dict[int, Callable[[Context], str | None]] = {
+_BROKER_OF_HANDLE: Final[dict[int, Callable[[Context], str | None]]] = {
     RequestCode.ACK_MESSAGE: _extra_info,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _extra_info,
     RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
@@ -262,9 +263,9 @@ def _forged_born_host(context: Context) -> InvalidRequest:
     )
 
 
-_BORN_HOST = properties.BORN_HOST.encode()
+_BORN_HOST: Final = properties.BORN_HOST.encode()
 
-_ADAPTATIONS: dict[int, Callable[[Messaging, Context], None]] = {
+_ADAPTATIONS: Final[dict[int, Callable[[Messaging, Context], None]]] = {
     RequestCode.POP_MESSAGE: _use_broker_clock,
     RequestCode.POP_LITE_MESSAGE: _use_broker_clock,
     RequestCode.NOTIFICATION: _use_broker_clock,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from grpc_gateway.taskless import run_eagerly
 from proxy.core.advertised_listeners import ListenerRoutes
@@ -196,7 +197,7 @@ class Messaging:
 
 
 # A pull only reads: the client can repeat it. Popped messages are released instead (`handlers/pop.py`).
-_PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+_PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 
 def _drop_messages(context: Context, reply: Reply) -> None:

@@ -5,7 +5,7 @@ Every remoting request and every rpc is reported once. The commands that an rpc 
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec
+from typing import Any, Final, ParamSpec
 
 from protocol_negotiation.peer import Peer
 from proxy.core.channel import UNIDENTIFIED, Channel, ChannelProtocol, Identity
@@ -16,9 +16,9 @@ _log = logging.getLogger("gantry.messaging")
 _P = ParamSpec("_P")
 
 # Names from clients, which may be of any length, are cut to this number of characters.
-MAX_NAME_LENGTH = 255
+MAX_NAME_LENGTH: Final = 255
 # Codes and rpcs whose duration is chosen by the client.
-LONG_POLLS = frozenset(spec.name for spec in REQUESTS.values() if spec.poll is not None) | {
+LONG_POLLS: Final = frozenset(spec.name for spec in REQUESTS.values() if spec.poll is not None) | {
     "ReceiveMessage",
     "PullMessage",
 }

@@ -7,6 +7,7 @@ read as well.
 import struct
 import time
 from collections.abc import Callable
+from typing import Final
 
 from proxy.core.context import Context
 from proxy.core.events import MAX_NAME_LENGTH, Observation
@@ -18,10 +19,10 @@ from remoting.errors import BodyError, Overloaded
 from remoting.names import RETRY_PREFIX
 from remoting.requests import SEND_FIELD_NAMES
 
-_UNKNOWN = "unknown"
-_SUCCESS = int(ResponseCode.SUCCESS)
+_UNKNOWN: Final = "unknown"
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
 # Codes that are no errors: they report success, or that nothing was found.
-_OK = frozenset(
+_OK: Final = frozenset(
     {
         ResponseCode.SUCCESS,
         ResponseCode.PULL_NOT_FOUND,
@@ -33,12 +34,12 @@ _OK = frozenset(
 # In a stored record: its size, the offset of its sys flag, and the offset of its reconsume times, which depends on the
 # sizes of the hosts in the sys flag.
 _size = struct.Struct(">i").unpack_from
-_SYS_FLAG = 36
-_RECONSUME_TIMES = {0b00: 72, 0b01: 84, 0b10: 84, 0b11: 96}
+_SYS_FLAG: Final = 36
+_RECONSUME_TIMES: Final = {0b00: 72, 0b01: 84, 0b10: 84, 0b11: 96}
 # Maximum digits of a parsed number: milliseconds of that many seconds fit into 64 bits.
-_MAX_DIGITS = 15
+_MAX_DIGITS: Final = 15
 # Milliseconds of the delay levels 1 to 18, as in the brokers' default configuration.
-_DELAY_LEVELS_MS = tuple(
+_DELAY_LEVELS_MS: Final = tuple(
     1000 * seconds
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
@@ -149,7 +150,7 @@ def _read_queue(observation: Observation, context: Context, _: RemotingCommand |
     _set_queue(observation, context.fields.get("queueId"))
 
 
-_READERS: dict[int, Callable[[Observation, Context, RemotingCommand | None], None]] = {
+_READERS: Final[dict[int, Callable[[Observation, Context, RemotingCommand | None], None]]] = {
     RequestCode.SEND_MESSAGE: _read_send,
     RequestCode.SEND_MESSAGE_V2: _read_send,
     RequestCode.SEND_BATCH_MESSAGE: _read_batch,

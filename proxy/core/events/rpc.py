@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from grpc_gateway import validation
 from grpc_gateway.clients.rpc import Rpc
@@ -12,9 +12,9 @@ from proxy.core.events import MAX_NAME_LENGTH, Observation
 from proxy.core.grpc_channel import GrpcChannel
 
 # A client may send any delivery time; observers store milliseconds in 64 bits.
-_MAX_DELAY_MS = 2**53
+_MAX_DELAY_MS: Final = 2**53
 # Codes that are no errors: they report success, or that nothing was found.
-_OK = frozenset({Code.OK, Code.MESSAGE_NOT_FOUND, Code.OFFSET_NOT_FOUND})
+_OK: Final = frozenset({Code.OK, Code.MESSAGE_NOT_FOUND, Code.OFFSET_NOT_FOUND})
 
 
 def of_rpc(name: str, call: Rpc, request: Any, code: int, started: float, now: float) -> Observation:
@@ -77,7 +77,7 @@ def _read_group(observation: Observation, request: Any) -> None:
     observation.group = request.group.name[:MAX_NAME_LENGTH] or None
 
 
-_READERS: dict[str, Callable[[Observation, Any], None]] = {
+_READERS: Final[dict[str, Callable[[Observation, Any], None]]] = {
     "QueryRoute": _read_topic,
     "SendMessage": _read_send,
     "EndTransaction": _read_topic,
