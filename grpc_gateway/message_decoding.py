@@ -32,7 +32,8 @@ _TYPES: Final = {
     properties.MessageType.LITE: MessageType.LITE,
 }
 # Constants, since a look-up of an enum value in generated code takes as long as the rest of its statement.
-_MD5, _IDENTITY = DigestType.MD5, Encoding.IDENTITY
+_MD5: Final = DigestType.MD5
+_IDENTITY: Final = Encoding.IDENTITY
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 # The latest time of a Timestamp, ms since 1970 (end of the year 9999); some clients fail on later ones.
 _MAX_TIMESTAMP: Final = 253_402_300_799_999

@@ -17,7 +17,8 @@ from remoting.messages import SysFlag
 _GZIP: Final = Encoding.GZIP
 _TRANSACTION: Final = MessageType.TRANSACTION
 # For every message: reading a member from its enum is slow.
-_NORMAL, _TRANSACTIONAL = properties.MessageType.NORMAL, properties.MessageType.TRANSACTION
+_NORMAL: Final = properties.MessageType.NORMAL
+_TRANSACTIONAL: Final = properties.MessageType.TRANSACTION
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 # zlib's window bits for the gzip format.
 _GZIP_WINDOW_BITS: Final = 31

@@ -17,7 +17,8 @@ from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest
 from remoting.names import is_system
 
 # For every message: reading a value from a generated enum is a search by name.
-_ILLEGAL_TAG, _ILLEGAL_KEY = Code.ILLEGAL_MESSAGE_TAG, Code.ILLEGAL_MESSAGE_KEY
+_ILLEGAL_TAG: Final = Code.ILLEGAL_MESSAGE_TAG
+_ILLEGAL_KEY: Final = Code.ILLEGAL_MESSAGE_KEY
 _ILLEGAL_GROUP: Final = Code.ILLEGAL_MESSAGE_GROUP
 
 _CHARACTERS: Final = frozenset("%|_-ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")

@@ -15,13 +15,15 @@ from remoting.errors import HeaderError, InvalidRequest
 from remoting.frame import Frame, encode_prefix
 
 _loads, _dumps = orjson.loads, orjson.dumps
-_MIN_INT, _MAX_INT = -(2**31), 2**31 - 1
+_MIN_INT: Final = -(2**31)
+_MAX_INT: Final = 2**31 - 1
 _STR: Final = {str}
 # Maximum number of ext fields of a request. RocketMQ's headers have up to about 30. A field takes at least 100 bytes.
 MAX_EXT_FIELDS: Final = 64
 # Maximum length of a number in an ext field, in characters: that of the smallest 64-bit integer.
 _MAX_NUMBER_LENGTH: Final = 20
-_MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
+_MIN_LONG: Final = -(2**63)
+_MAX_LONG: Final = 2**63 - 1
 # Keys of a header that are forwarded.
 _KEYS: Final = frozenset(
     ("opaque", "code", "flag", "extFields", "language", "version", "remark", "serializeTypeCurrentRPC"),

@@ -36,7 +36,8 @@ from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 
 # For every acknowledgement: reading a member from its enum is slow.
-_OK, _NOT_SUPPORTED = int(Code.OK), int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+_OK: Final = int(Code.OK)
+_NOT_SUPPORTED: Final = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 # The response to one acknowledgement, without its delivery: to decode it is faster than to build it.
 _ACKNOWLEDGED: Final = AckMessageResponse(status=OK, entries=[AckMessageResultEntry(status=OK)]).SerializeToString()
 # Offsets that a checkpoint of a broker can span; a handle with more is forged.

@@ -22,7 +22,8 @@ _HANDLE: Final = re.compile(
     r"(?: (-?[0-9]{1,19})(?: ([!-~]{1,64}))?)?"
 )
 _RETRIES: Final = {retry.value: retry for retry in Retry}
-_MAX_LONG, _MAX_INT = 2**63 - 1, 2**31 - 1
+_MAX_LONG: Final = 2**63 - 1
+_MAX_INT: Final = 2**31 - 1
 
 
 class ReceiptHandle(NamedTuple):

@@ -50,7 +50,8 @@ RATES: Final[dict[Abuse, tuple[int, float]]] = {
 # connection per DATA frame that they receive (16 KiB of a large response), a PING per bandwidth measurement (grpc-go,
 # grpc-java), and one RST_STREAM per cancelled request. Envoy allows 10 WINDOW_UPDATEs per DATA frame that it has sent.
 # Allowed burst in frames (some 20 ms of the server's time), and frames per second after it.
-FRAME_BURST, FRAME_RATE = 10_000, 1_000.0
+FRAME_BURST: Final = 10_000
+FRAME_RATE: Final = 1_000.0
 # Frames per request that the peer has opened.
 FRAMES_PER_REQUEST: Final = 4
 # Sent bytes that allow one more frame. More than the 17 bytes of an answer to PING, which must not pay for the next.

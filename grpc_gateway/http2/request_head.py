@@ -54,9 +54,13 @@ KINDS: Final = {
     b"transfer-encoding": Kind.MALFORMED,
     b"upgrade": Kind.MALFORMED,
 }
-_REGULAR, _LAST_PSEUDO = int(Kind.REGULAR), int(Kind.PATH)
-_SPECIAL, _COOKIE, _MALFORMED = int(Kind.SPECIAL), int(Kind.COOKIE), int(Kind.MALFORMED)
-_PROTOCOL, _BINARY = int(Kind.PROTOCOL), int(Kind.BINARY)
+_REGULAR: Final = int(Kind.REGULAR)
+_LAST_PSEUDO: Final = int(Kind.PATH)
+_SPECIAL: Final = int(Kind.SPECIAL)
+_COOKIE: Final = int(Kind.COOKIE)
+_MALFORMED: Final = int(Kind.MALFORMED)
+_PROTOCOL: Final = int(Kind.PROTOCOL)
+_BINARY: Final = int(Kind.BINARY)
 
 # Lower-case tokens (RFC 9110 section 5.6.2, RFC 9113 section 8.2.1).
 _is_name = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+").fullmatch

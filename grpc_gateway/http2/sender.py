@@ -10,8 +10,10 @@ from grpc_gateway.http2.hpack import Block, Encoder
 from grpc_gateway.http2.limits import Limits
 from grpc_gateway.http2.stream import Fields, Stream
 
-_DATA, _CONTINUATION = frames.DATA, frames.CONTINUATION
-_END_STREAM, _END_HEADERS = frames.END_STREAM, frames.END_HEADERS
+_DATA: Final = frames.DATA
+_CONTINUATION: Final = frames.CONTINUATION
+_END_STREAM: Final = frames.END_STREAM
+_END_HEADERS: Final = frames.END_HEADERS
 # Larger frames save nothing, and would delay other streams.
 _MAX_FRAME_SIZE: Final = 65_536
 

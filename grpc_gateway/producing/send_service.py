@@ -27,7 +27,9 @@ from remoting.properties import MessageType
 from remoting.routes import TopicRoute
 
 # For every message: reading a member from its enum is slow.
-_SEND, _SUCCESS, _TRANSACTION = int(RequestCode.SEND_MESSAGE_V2), int(ResponseCode.SUCCESS), MessageType.TRANSACTION
+_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
+_TRANSACTION: Final = MessageType.TRANSACTION
 # The response to one message that is stored, without its facts: to decode it is faster than to build it.
 _STORED: Final = SendMessageResponse(status=OK, entries=[SendResultEntry(status=OK)]).SerializeToString()
 _OK: Final = int(Code.OK)

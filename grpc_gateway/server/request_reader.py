@@ -14,7 +14,8 @@ from grpc_gateway.server.methods import Method
 from grpc_gateway.server.open_calls import OpenCalls
 from grpc_gateway.server.rpc_status import RpcError
 
-_INTERNAL, _RESOURCE_EXHAUSTED = grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED
+_INTERNAL: Final = grpc.StatusCode.INTERNAL
+_RESOURCE_EXHAUSTED: Final = grpc.StatusCode.RESOURCE_EXHAUSTED
 _UNIMPLEMENTED: Final = grpc.StatusCode.UNIMPLEMENTED
 # Size in bytes above which a unary request is accounted for while its handler runs; the limit on concurrent streams
 # bounds smaller ones.

@@ -23,7 +23,8 @@ _log = logging.getLogger("gantry.grpc")
 HEAD: Final = Block((":status", "200"), ("content-type", CONTENT_TYPE))
 OK_TRAILERS: Final = Block(("grpc-status", "0"))
 _HEAD_FIELDS: Final = list(HEAD.fields)
-_INTERNAL, _RESOURCE_EXHAUSTED = grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED
+_INTERNAL: Final = grpc.StatusCode.INTERNAL
+_RESOURCE_EXHAUSTED: Final = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 def serialize(method: Method, response: Any, limit: int) -> bytes:

@@ -21,7 +21,8 @@ from grpc_gateway.server.rpc_status import NUMBERS, OK, RpcError, status_code
 
 _log = logging.getLogger("gantry.grpc")
 
-_CANCELLED, _DEADLINE_EXCEEDED = grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED
+_CANCELLED: Final = grpc.StatusCode.CANCELLED
+_DEADLINE_EXCEEDED: Final = grpc.StatusCode.DEADLINE_EXCEEDED
 _UNKNOWN: Final = grpc.StatusCode.UNKNOWN
 
 DoneCallback = Callable[[Any], object]

@@ -15,7 +15,8 @@ from remoting.requests import Action, Direction, RequestSpec
 Check = Callable[[Context], None]
 
 # Each request is compared with them, and reading a member from its enum takes as long as five such comparisons.
-_BROKER, _BOTH = Direction.BROKER, Direction.BOTH
+_BROKER: Final = Direction.BROKER
+_BOTH: Final = Direction.BOTH
 
 # Bytes of a long poll's body: official clients send none, or a few filter expressions.
 _MAX_POLL_BODY: Final = 64 * 1024
