@@ -32,6 +32,8 @@ _log = logging.getLogger("gantry.remoting")
 
 _JSON: Final = int(SerializeType.JSON)
 
+# Seconds from which a request's memory is released as soon as its future is done, without waiting for the response.
+_LONG = 5.0
 # The share of connections that take no turns.
 _UNSHARED: Final = Share(Source(None))
 
@@ -408,6 +410,9 @@ class RemotingConnection(FlowControl):
             return future
         self._pending[opaque] = pending
         self._wheel.add(pending, timeout)
+        if timeout > _LONG:
+            # The client may have gone long before.
+            future.add_done_callback(pending.abandon)
         self._write(header, command.body)
         return future
 

@@ -46,6 +46,10 @@ class PendingRequest:
         self._requester = self.command = self.future = self.lost = None
         return None if future is None or future.done() else future
 
+    def abandon(self, _: "asyncio.Future[RemotingCommand]") -> None:
+        """Drop all references, because the future is done although there is no response."""
+        self.end()
+
     def expire(self) -> None:
         """Fail the request with RequestTimeout, unless it has ended."""
         requester, command = self._requester, self.command

@@ -3,6 +3,7 @@
 from typing import Final, Protocol
 
 from proxy.core.channel import Channel
+from proxy.core.poll_turns import PollTurns
 from proxy.core.upstream_shares import Window
 from remoting.command import RemotingCommand
 from remoting.requests import RequestSpec
@@ -59,7 +60,7 @@ class Context:
         self.sent: float | None = None
         self.broker: str | None = None
         self.trace: Trace | None = None
-        self.window: Window | None = None
+        self.window: Window | PollTurns | None = None
 
     @property
     def known_spec(self) -> RequestSpec:

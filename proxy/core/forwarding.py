@@ -1,16 +1,17 @@
 """Forwarding of requests to their brokers; replies are returned unchanged."""
 
 import contextlib
-import time
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from itertools import islice
+from time import monotonic
 from typing import Final
 
 from proxy.core.context import Context
 from proxy.core.creation_quota import CreationQuota
 from proxy.core.membership import touch
 from proxy.core.messaging import Messaging, Reply
+from proxy.core.poll_turns import PollTurns
 from proxy.core.upstream_shares import UpstreamShares, Window
 from remoting import command as commands
 from remoting import messages, pop, properties
@@ -61,7 +62,7 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
     adapt = _ADAPTATIONS.get(context.code)
     if adapt is not None:
         adapt(core, context)
-    context.broker, context.sent = broker, time.monotonic()
+    context.broker, context.sent = broker, monotonic()
     oneway = command.flag & ONEWAY_FLAG
     timeout = core.settings.cluster.request_timeout
     if spec.poll is not None:
@@ -69,6 +70,11 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
         if command.body and "Signature" not in context.fields:
             # Brokers do not read it, and would keep it until the poll ends, on a connection that other clients share.
             command.body = b""
+        turns = None if core.poll_turns is None else core.poll_turns.of(broker)
+        if turns is not None:
+            if not turns.enter(context.sent):
+                return turns.wait(context.channel, partial(_send_waiting_poll, core, context, turns, timeout))
+            context.window = turns
     elif core.shares is not None:
         window = context.channel.session.windows.get(broker) or _join(core.shares, core, context, broker)
         if window is not None:
@@ -92,7 +98,16 @@ def _join(shares: UpstreamShares, core: Messaging, context: Context, broker: str
     return window
 
 
-def _send_waiting(core: Messaging, context: Context, window: Window, timeout: float, now: float) -> Reply | None:
+def _send_waiting_poll(core: Messaging, context: Context, turns: PollTurns, timeout: float, now: float) -> Reply | None:
+    """Send a poll that has waited; None for a oneway request. Raises ConnectionLost, Overloaded."""
+    if context.channel.unread_bytes > core.settings.limits.unread:
+        raise Overloaded("the client has not read its responses; try again later")
+    return _send_waiting(core, context, turns, timeout, now)
+
+
+def _send_waiting(
+    core: Messaging, context: Context, window: Window | PollTurns, timeout: float, now: float
+) -> Reply | None:
     """Send a request that has waited; None for a oneway request. Raises ConnectionLost, Overloaded."""
     command, broker = context.command, context.broker
     assert broker is not None

@@ -8,10 +8,10 @@ the observers. Forwarding a request with a cached route creates no task.
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from time import monotonic
 from typing import Final
 
 from grpc_gateway.taskless import run_eagerly
@@ -24,6 +24,7 @@ from proxy.core.context import Context
 from proxy.core.creation_quota import CreationQuota
 from proxy.core.events import Observer, notify
 from proxy.core.events.request import of_request
+from proxy.core.poll_turns import BrokerPollTurns
 from proxy.core.signing import Signer
 from proxy.core.upstream_shares import UpstreamShares
 from proxy.settings.model import Settings
@@ -90,6 +91,7 @@ class Messaging:
         self.signer: Signer | None = None
         # Divides brokers fairly among the clients, if several clients' requests wait at a broker (a cluster's).
         self.shares: UpstreamShares | None = None
+        self.poll_turns: BrokerPollTurns | None = None
         # Bounds the topics and groups that clients' requests create, where the backend does not.
         self.creations: CreationQuota | None = None
         # Called with the replies to requests of these codes, which they may change; not with errors.
@@ -103,7 +105,7 @@ class Messaging:
         Raises RemotingError if the request is rejected at once.
         """
         requests = REQUESTS if entrance is None else entrance.requests
-        context = Context(channel, command, requests.get(command.code), time.monotonic())
+        context = Context(channel, command, requests.get(command.code), monotonic())
         try:
             for check in self._checks:
                 check(context)
@@ -115,16 +117,16 @@ class Messaging:
             else:
                 handling = self.gate(context, self._serve)
         except RemotingError as error:
-            self._observe(context, error.code, time.monotonic())
+            self._observe(context, error.code, monotonic())
             if isinstance(error, NotPermitted) and error.delay:
                 return _delayed(error)
             raise
         except Exception:
             _log.exception("request %d of %s failed", context.code, channel.peer.address)
-            self._observe(context, RemotingError.code, time.monotonic())
+            self._observe(context, RemotingError.code, monotonic())
             raise RemotingError("internal error") from None
         if handling is None:
-            self._observe(context, 0, time.monotonic())
+            self._observe(context, 0, monotonic())
             return None
         reply = as_future(handling)
         spec = context.spec
@@ -164,12 +166,12 @@ class Messaging:
                 isolated(listener, self, change)
 
     def _done(self, context: Context, active: bool, reply: Reply) -> None:
-        now = time.monotonic()
+        now = monotonic()
         self.budget.used -= context.memory
         self.in_flight.discard(context)
         self.active_requests -= active
         if context.window is not None:
-            context.window.leave(context.sent, now)
+            context.window.leave(context.sent, now, reply)
         if not active and context.code in _PULLS and context.channel.unread_bytes > self.settings.limits.unread:
             _drop_messages(context, reply)
         if reply.cancelled():

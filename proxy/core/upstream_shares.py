@@ -102,7 +102,7 @@ class Window:
         self.in_flight += 1
         return True
 
-    def leave(self, sent: float | None, now: float) -> None:
+    def leave(self, sent: float | None, now: float, _: Reply) -> None:
         """Count the end, at `now`, of a request that was sent at `sent`, and send waiting ones."""
         self.in_flight -= 1
         self._replies += 1
@@ -144,19 +144,29 @@ class Window:
 
     def _send_next(self, now: float) -> None:
         send, reply = self.waiting.popleft()
-        if reply.done():
-            return
-        try:
-            sent = send(now)
-        except RemotingError as error:
-            reply.set_exception(error)
-            return
-        if sent is None:
-            # Of a oneway request; it is not sent.
-            reply.set_result(commands.success())
-            return
-        self.in_flight += 1
-        sent.add_done_callback(partial(_copy, reply))
+        if not reply.done() and send_to(reply, send, now):
+            self.in_flight += 1
+
+
+def send_to(reply: Reply, send: Send, now: float) -> bool:
+    """Send a request that has waited, whose reply is set on `reply`; return whether there will be a response."""
+    try:
+        sent = send(now)
+    except RemotingError as error:
+        reply.set_exception(error)
+        return False
+    if sent is None:
+        # Of a oneway request; it is not sent.
+        reply.set_result(commands.success())
+        return False
+    sent.add_done_callback(partial(_copy, reply))
+    reply.add_done_callback(partial(_cancel, sent))
+    return True
+
+
+def _cancel(sent: Reply, _: Reply) -> None:
+    """Release the memory of a request whose client has gone."""
+    sent.cancel()
 
 
 def _copy(reply: Reply, sent: Reply) -> None:

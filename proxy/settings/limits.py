@@ -85,3 +85,9 @@ class LimitSettings(SettingsTable):
         description="requests of one source address in flight at one broker while others use it; further ones wait."
         " More if the broker's replies take long even without a queue; 0: no limit",
     )
+    broker_polls: int = Field(
+        64,
+        ge=0,
+        description="long polls of all clients at one broker that it may be answering at once; further ones wait for"
+        " their turn. A poll that the broker has parked does not count; 0: no limit",
+    )

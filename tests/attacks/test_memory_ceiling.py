@@ -52,9 +52,8 @@ def _hogs(port: int, topic: str, connections: int) -> Iterator[None]:
             process.kill()
 
 
-async def _attack(gantry: Gantry, connections: int, seconds: float) -> tuple[Observation, float]:
+async def _attack(gantry: Gantry, topic: str, connections: int, seconds: float) -> tuple[Observation, float]:
     """Attack; return the good client's observation and the peak of the server's memory in MiB."""
-    topic = await _fill(gantry.address)
     peak = 0.0
     async with observed(gantry.address, gantry.pid, unique("good")) as observation:
         with _hogs(gantry.port, topic, connections):
@@ -86,8 +85,9 @@ async def test_2000_connections_stay_below_the_ceiling(tmp_path: Path, deploymen
     """Frames and gRPC messages that never end, unread responses of 4 MiB, long polls with bodies of 60 KiB."""
     with deployed(deployment, tmp_path, namesrv, limits=_ceiling(deployment)) as gantry:
         wait_until_ready(gantry, deployment)
+        topic = await _fill(gantry.address)
         baseline = Baseline(gantry.pid)
-        observation, peak = await _attack(gantry, 2000, 30.0)
+        observation, peak = await _attack(gantry, topic, 2000, 30.0)
         assert peak < _CEILING
         assert "closing" in gantry.log.read_text()
         # The attackers are one process, which takes a core from the server.
@@ -100,8 +100,9 @@ async def test_connections_that_hold_much_stay_below_the_ceiling(tmp_path: Path)
     """The same with 100 connections and a ceiling of 192 MiB."""
     with deployed(Deployment.EMBEDDED, tmp_path, limits=f"memory = {192 * _MIB}\n") as gantry:
         wait_until_ready(gantry, Deployment.EMBEDDED)
+        topic = await _fill(gantry.address)
         baseline = Baseline(gantry.pid)
-        observation, peak = await _attack(gantry, 100, 5.0)
+        observation, peak = await _attack(gantry, topic, 100, 5.0)
         assert peak < 192
         observation.check(growth=192)
         baseline.wait_for_release()

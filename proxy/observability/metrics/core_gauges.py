@@ -39,6 +39,16 @@ WAITED = Family(
     Kind.COUNTER,
     "Commands that had to wait for earlier ones of their source address (`limits.broker_window`).",
 )
+WAITING_POLLS = Family(
+    "gantry_upstream_polls_waiting",
+    Kind.GAUGE,
+    "In-flight long polls that wait until the broker has answered or parked others (`limits.broker_polls`).",
+)
+WAITED_POLLS = Family(
+    "gantry_upstream_polls_waited",
+    Kind.COUNTER,
+    "Long polls that had to wait until the broker had answered or parked others (`limits.broker_polls`).",
+)
 PRODUCERS = Family(
     "rocketmq_producer_connections",
     Kind.GAUGE,
@@ -80,6 +90,9 @@ def register(metrics: Metrics, core: Messaging, turns: FairTurns) -> None:
     shares = core.shares
     if shares is not None:
         metrics.add(lambda: [(WAITING, {(): shares.waiting}), (WAITED, {(): shares.waited})])
+    polls = core.poll_turns
+    if polls is not None:
+        metrics.add(lambda: [(WAITING_POLLS, {(): polls.waiting}), (WAITED_POLLS, {(): polls.waited})])
 
 
 def _requests(core: Messaging) -> Iterator[tuple[Family, Samples]]:

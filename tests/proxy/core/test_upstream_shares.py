@@ -26,7 +26,8 @@ _WINDOW = 4
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(upstream_shares, "monotonic", clock)
-    monkeypatch.setattr("proxy.core.forwarding.time.monotonic", clock)
+    monkeypatch.setattr("proxy.core.forwarding.monotonic", clock)
+    monkeypatch.setattr("proxy.core.messaging.monotonic", clock)
     return clock
 
 
