@@ -15,12 +15,19 @@ from rich.text import Text
 _WIDE = 100_000
 
 
+class _Console(Console):
+    """A console whose closed pipe is left to the command, which ends with status 0."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+
 class Output:
     """Stdout, as JSON lines or as text."""
 
     def __init__(self, json: bool) -> None:
         self.json = json
-        self._console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+        self._console = _Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
 
     def dump(self, value: Mapping[str, object]) -> None:
         """Write one JSON object as a line."""
