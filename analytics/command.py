@@ -139,7 +139,16 @@ def _stream(options: argparse.Namespace) -> int:
     from analytics.jobs.streaming import Limits, Order, stream
 
     limits = Limits(options.error_rate, options.p99, options.redelivery_rate, options.least)
-    order = Order(options.window, options.lateness, limits, options.webhook, options.interval, options.files_per_batch)
+    order = Order(
+        options.window,
+        options.lateness,
+        limits,
+        options.webhook,
+        options.interval,
+        options.files_per_batch,
+        options.detect_every,
+        options.history,
+    )
     with _spark(options) as spark:
         skipped = stream(spark, options.records, options.out, order, once=options.once)
     return _report_skipped(skipped)
@@ -285,6 +294,20 @@ def _fill_stream(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--least", type=arguments.positive, default=20, metavar="N", help="minimum requests for an alert (%(default)s)"
+    )
+    command.add_argument(
+        "--detect-every",
+        type=arguments.positive,
+        default=30,
+        metavar="SECONDS",
+        help="shortest time between two detections of incidents (%(default)s)",
+    )
+    command.add_argument(
+        "--history",
+        type=arguments.positive,
+        default=7,
+        metavar="DAYS",
+        help="days of records that incidents are found in (%(default)s)",
     )
     command.add_argument("--webhook", type=arguments.url, metavar="URL", help="post alerts to this URL as JSON")
     command.add_argument("--once", action="store_true", help="end after reading all existing records")

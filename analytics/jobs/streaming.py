@@ -2,7 +2,8 @@
 
 A window is complete when a record arrives that is later by the allowed lateness; then it is written once. Each batch
 writes files named by its number; a batch repeated after a crash replaces them with the same contents: no loss, no
-duplicates. Webhooks are called at least once, with a key that identifies repetitions.
+duplicates. Webhooks are called at least once, with a key that identifies repetitions. Beside the batches, incidents are
+found as `detect` finds them.
 """
 
 import io
@@ -13,19 +14,24 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from analytics import records
 from analytics.jobs import partitions
+from analytics.jobs.incidents import find
 from analytics.jobs.place import Place, place
+from analytics.jobs.report import Order as Span
 from analytics.transforms.operations import RECEIVE, SEND, is_operation
 from analytics.transforms.rollup import measures
 
@@ -33,6 +39,7 @@ _log = logging.getLogger("gantry.analytics")
 
 _CHECKPOINT = "_checkpoint"
 _OPEN = "_open.json"
+INCIDENTS = "incidents.jsonl"
 # Seconds between two calls of a failing webhook.
 _PAUSES = (1.0, 2.0, 4.0, 8.0)
 _TIMEOUT = 10.0
@@ -60,6 +67,9 @@ class Order:
     webhook: str | None = None
     interval: str = "10 seconds"
     files_per_batch: int = 1000
+    # Seconds between two detections of incidents, and days of records that they compare.
+    detect_every: float = 30.0
+    history_days: int = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +130,8 @@ def stream(
     """Write windows and alerts to `out` until SIGTERM; with `once`, until all existing records are read, and return the
     files that could not be read.
 
-    Files: `out`/windows/NUMBER.parquet, `out`/alerts/NUMBER.jsonl, `out`/_checkpoint. A restart continues from the
-    checkpoint. Raises NoRecords if there is no directory of requests yet, ValueError if `out` has windows but no
+    Files in `out`: windows/NUMBER.parquet, alerts/NUMBER.jsonl, incidents.jsonl, _checkpoint. A restart continues from
+    the checkpoint. Raises NoRecords if there is no directory of requests yet, ValueError if `out` has windows but no
     checkpoint.
     """
     order = Order() if order is None else order
@@ -131,18 +141,65 @@ def stream(
     requests = records.stream(spark, root, options={"maxFilesPerTrigger": str(order.files_per_batch)})
     if once and not partitions.hours(spark, root, "requests"):
         raise records.NoRecords(f"there are no files of requests in {root}: nothing was read")
+    detection = Detection(spark, root, target, order)
+    write = sink(target, order.limits, order.webhook)
+
+    def both(batch: DataFrame, number: int) -> None:
+        write(batch, number)
+        detection.pending = True
+
     writer = (
         windows(requests, order.window, order.lateness)
         .writeStream.outputMode("append")
         .option("checkpointLocation", f"{target.uri}/{_CHECKPOINT}")
-        .foreachBatch(sink(target, order.limits, order.webhook))
+        .foreachBatch(both)
     )
     query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=order.interval)).start()
-    _until_stopped(query)
+    _until_stopped(query, detection)
     return records.read(spark, root).skipped if once else ()
 
 
-def _until_stopped(query: StreamingQuery) -> None:
+class Detection:
+    """Incidents of the growing records, written to `out`/incidents.jsonl: all that are known, one in each line."""
+
+    def __init__(self, spark: SparkSession, root: str, target: Place, order: Order) -> None:
+        self._spark = spark
+        self._root = root
+        self._target = target
+        self._order = order
+        self._next = 0.0
+        # Whether records came after the last detection.
+        self.pending = True
+
+    def run_if_due(self) -> None:
+        """Find incidents if records came, unless that was done a moment ago. A failure does not end the stream."""
+        if not self.pending or time.monotonic() < self._next:
+            return
+        self.pending = False
+        try:
+            self.run()
+        except (PySparkException, Py4JError, OSError) as error:
+            _log.error("incidents were not looked for: %s", records.cause(error))
+        self._next = time.monotonic() + self._order.detect_every
+
+    def run(self) -> None:
+        """Find incidents and replace the file."""
+        since = datetime.now(UTC) - timedelta(days=self._order.history_days)
+        try:
+            found = find(lambda: nullcontext(self._spark), self._root, Span(since=self._since(since)))
+        except records.NoRecords:
+            return
+        lines = "".join(each.line() + "\n" for each in found.incidents)
+        self._target.write(INCIDENTS, lines.encode())
+        _log.info("%d incidents", len(found.incidents))
+
+    def _since(self, recent: datetime) -> datetime | None:
+        """Return the begin of the history; None for records of another time, which are read whole."""
+        newest = max(map(partitions.begin, partitions.hours(self._spark, self._root, "requests")), default=None)
+        return recent if newest is not None and newest > recent else None
+
+
+def _until_stopped(query: StreamingQuery, detection: Detection) -> None:
     told: list[int] = []
     before = {number: signal.signal(number, lambda number, _: told.append(number)) for number in _SIGNALS}
     try:
@@ -150,6 +207,10 @@ def _until_stopped(query: StreamingQuery) -> None:
         while not query.awaitTermination(1):
             if told:
                 query.stop()
+            else:
+                detection.run_if_due()
+        if not told and detection.pending:
+            detection.run()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

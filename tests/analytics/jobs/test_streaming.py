@@ -2,8 +2,9 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from analytics.jobs.streaming import Limits, Order, evaluate_windows, post, stream, windows
+from analytics.generator import Plan, generate
+from analytics.jobs.incidents import find
+from analytics.jobs.report import Order as Span
+from analytics.jobs.streaming import INCIDENTS, Limits, Order, evaluate_windows, post, stream, windows
 from analytics.records import NoRecords
 from tests.analytics.frames import Row, at, contents, failed, receive, requests, send
 from tests.analytics.jobs.record_files import TIMEOUT, job, kill, rows, until, write
@@ -176,3 +180,43 @@ def test_repeated_batch_replaces_its_files(spark: SparkSession, tmp_path: Path) 
     write_batch(first, 3)
     assert (rows(tmp_path), alerts(tmp_path)) == before
     assert [each["state"] for each in alerts(tmp_path)] == ["firing"]
+
+
+@pytest.mark.timeout(900)
+def test_stream_finds_the_incidents_of_the_batch_within_a_minute(spark: SparkSession, tmp_path: Path) -> None:
+    """The demonstration's records arrive; the last hours, in which an incident ends, while the stream runs."""
+    root, out = tmp_path / "records", tmp_path / "out"
+    generate(root, Plan(records=60_000, days=3, tenants=2, seed=2))
+    hours = sorted(root.glob("requests/*/*"))
+    later = [(path, tmp_path / "later" / str(number)) for number, path in enumerate(hours[-24:])]
+    (tmp_path / "later").mkdir()
+    for path, place in later:
+        path.rename(place)
+    expected = {each.line() for each in find(lambda: nullcontext(spark), str(root), Span()).incidents}
+    begun: list[float] = []
+
+    def arrive() -> None:
+        deadline = time.monotonic() + TIMEOUT
+        while time.monotonic() < deadline and not (out / INCIDENTS).exists():
+            time.sleep(0.2)
+        first.update((out / INCIDENTS).read_text(encoding="utf-8").splitlines())
+        for path, place in later:
+            place.rename(path)
+        begun.append(time.monotonic())
+        whole.update(each.line() for each in find(lambda: nullcontext(spark), str(root), Span()).incidents)
+        while time.monotonic() < deadline and set((out / INCIDENTS).read_text(encoding="utf-8").splitlines()) != whole:
+            time.sleep(0.2)
+        begun.append(time.monotonic())
+        for query in spark.streams.active:
+            query.stop()
+
+    first: set[str] = set()
+    whole: set[str] = set()
+    thread = threading.Thread(target=arrive)
+    thread.start()
+    order = Order(interval="1 second", files_per_batch=1000, detect_every=1.0)
+    stream(spark, str(root), str(out), order)
+    thread.join()
+    assert first == expected
+    assert set((out / INCIDENTS).read_text(encoding="utf-8").splitlines()) == whole != expected
+    assert begun[1] - begun[0] < 60
