@@ -1,6 +1,8 @@
 """Encrypted secrets of the users file."""
 
 import os
+import subprocess
+import sys
 from base64 import b64encode
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from tests.proxy.auth.test_authority import command
 from tests.proxy.auth.users import signed, write
 from tests.proxy.fakes import peer
 
+ROOT = Path(__file__).resolve().parents[3]
 _PLAIN = """
 # Kept.
 [users.alice-1]
@@ -112,13 +115,19 @@ def test_start_without_the_right_key_names_the_setting(
         with monkeypatch.context() as environment:
             if name is not None:
                 environment.setenv(f"GANTRY_AUTH__{name}", str(value))
-            status, _, error = run(capsys, "serve", "--listen", "127.0.0.1:0", "--embedded", tmp_path / "data")
-            assert status != 0
+            # The commands refuse to change the file, too.
+            errors = [run(capsys, "acl", "grant", "alice-1", "Pub", "Topic:t", "--file", file)[2]]
+        with pytest.raises(AuthError) as raised:
+            authority(AuthSettings(users=file, **({} if name is None else {name.lower(): value})))
+        for error in (*errors, str(raised.value)):
             assert message in error, error
             assert "secret-of-alice" not in error
             assert name != "USERS_KEY" or str(value) not in error
-            # The commands refuse to change the file, too.
-            assert message in run(capsys, "acl", "grant", "alice-1", "Pub", "Topic:t", "--file", file)[2]
+    # A process of its own: it sets up the logs.
+    command = [sys.executable, "-m", "proxy", "serve", "--listen", "127.0.0.1:0", "--embedded", str(tmp_path / "data")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "users.alice-1.secret: it is encrypted: set auth.users_key_file" in done.stderr
 
 
 def test_a_secret_is_bound_to_its_user_and_key() -> None:
