@@ -76,6 +76,8 @@ class PullService:
         if reply is None or reply.code in _NO_MESSAGES:
             yield PullMessageResponse(status=OK)
         elif reply.code == ResponseCode.SUCCESS and not rpc.hold(len(reply.body), self._options.max_unread):
+            # The client may not read the status either; the messages must not wait with it.
+            reply.body = b""
             yield PullMessageResponse(status=_UNREAD)
             return
         elif reply.code == ResponseCode.SUCCESS:

@@ -115,6 +115,9 @@ class ReceiveService:
             return
         if not rpc.hold(len(reply.body), self._options.max_unread):
             self._return(receive, [(delivery.handle, delivery.lite_topic) for delivery in deliveries])
+            # The client may not read the status either; the messages must not wait with it.
+            reply.body = b""
+            deliveries.clear()
             yield ReceiveMessageResponse(status=_UNREAD)
             return
         complete = False
