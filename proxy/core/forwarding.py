@@ -70,7 +70,7 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
         if command.body and "Signature" not in context.fields:
             # Brokers do not read it, and would keep it until the poll ends, on a connection that other clients share.
             command.body = b""
-        turns = None if core.poll_turns is None else core.poll_turns.of(broker)
+        turns = None if core.poll_turns is None else core.poll_turns.of(broker, context.channel.session)
         if turns is not None:
             if not turns.enter(context.sent):
                 return turns.wait(context.channel, partial(_send_waiting_poll, core, context, turns, timeout))

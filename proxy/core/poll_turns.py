@@ -3,8 +3,10 @@
 A broker copies the messages of each answer, up to some MiB, and keeps them until we have read them. Thousands of pulls
 at once would fill its memory, and every other client would wait behind them. Official brokers cannot cancel a request.
 
-A poll counts until it is answered, or until it has waited for longer than an answer with messages takes: then the
-broker has parked it. Polls over the bound wait here. Source addresses take turns, and so do the clients of each.
+A poll counts until it is answered or parked at the broker. A broker handles polls in the order of their arrival: it has
+parked those that were sent before one that it has answered. Without such an answer, it has parked a poll after a while;
+after a long one if it is sending much, so that the poll may be waiting for its turn. Polls over the bound wait here.
+Source addresses take turns, and so do the clients of each.
 """
 
 import asyncio
@@ -15,19 +17,18 @@ from collections.abc import Callable
 from time import monotonic
 
 from protocol_negotiation.address_limit import source_of
-from proxy.core.channel import Channel
+from proxy.core.channel import Channel, Session
 from proxy.core.upstream_shares import Reply, Send, send_to
 
 _log = logging.getLogger("gantry.messaging")
 
-# Seconds after which a poll without an answer is parked: at least, and at most while large answers take long.
+# Seconds after which a poll without an answer is parked: while the broker sends little, and while it sends much.
 _PARKED_SECONDS = 0.05
-_MAX_PARKED_SECONDS = 3.0
-# The same as a multiple of the time that a large answer has taken, and seconds until that is forgotten.
-_PARKED_FACTOR = 2.0
-_SLOW_SECONDS = 2.0
-# Bytes from which an answer is large: a parked poll, which ends with the first new message, rarely has such an answer.
-_LARGE_ANSWER = 256 * 1024
+_LATE_PARKED_SECONDS = 3.0
+# Bytes that brokers send in _PARKED_SECONDS, which are much.
+_MUCH = 1024 * 1024
+# Seconds by which a broker's threads may change the order of polls.
+_DISORDER = 0.02
 # Polls are counted by intervals of this many seconds.
 _INTERVAL = 0.01
 _LOG_INTERVAL = 60.0
@@ -36,21 +37,26 @@ _Clients = OrderedDict[Channel, deque[tuple[Send, Reply]]]
 
 
 class PollTurns:
-    """The polls at one broker.
+    """The polls over one connection to a broker.
 
-    limit: polls that the broker may be answering at once. active: number of those now. waited: number of polls that had
-    to wait.
+    limit: polls that the broker may be answering at once. received: returns the number of bytes that brokers have sent
+    so far. active: number of polls that count now. waited: number of polls that had to wait.
     """
 
-    def __init__(self, broker: str, limit: int) -> None:
+    def __init__(self, broker: str, limit: int, received: Callable[[], int]) -> None:
         self.limit = limit
         self.active = 0
         self.waited = 0
         self._broker = broker
+        self._received = received
         # The number of active polls by the interval in which they were sent.
         self._sent: dict[int, int] = {}
-        self._parked_seconds = _PARKED_SECONDS
-        self._slow_until = self._logged_at = -math.inf
+        # When the last poll was sent that the broker has answered.
+        self._answered = 0.0
+        # When `received` was last called, and its result.
+        self._read_at, self._read = 0.0, 0
+        # Until when the broker counts as sending much: a busy event loop may not read for a while.
+        self._much_until = self._logged_at = -math.inf
         self._waiting: OrderedDict[str | int | None, _Clients] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -71,9 +77,8 @@ class PollTurns:
         # The broker still answers a poll whose client has gone.
         if sent is None or reply.cancelled() or reply.exception() is not None:
             return
-        if len(reply.result().body) >= _LARGE_ANSWER:
-            self._parked_seconds = min(max(_PARKED_FACTOR * (now - sent), _PARKED_SECONDS), _MAX_PARKED_SECONDS)
-            self._slow_until = now + _SLOW_SECONDS
+        if sent > self._answered:
+            self._answered = sent
         interval = int(sent / _INTERVAL)
         count = self._sent.get(interval)
         if count:
@@ -98,9 +103,12 @@ class PollTurns:
 
     def _has_room(self, now: float) -> bool:
         """Return whether one more poll may be sent; forget those that the broker has parked."""
-        if now > self._slow_until:
-            self._parked_seconds = _PARKED_SECONDS
-        oldest = int((now - self._parked_seconds) / _INTERVAL)
+        if now - self._read_at >= _PARKED_SECONDS:
+            before, self._read, self._read_at = self._read, self._received(), now
+            if self._read - before > _MUCH:
+                self._much_until = now + _LATE_PARKED_SECONDS
+        parked = now - (_LATE_PARKED_SECONDS if now < self._much_until else _PARKED_SECONDS)
+        oldest = int(max(parked, self._answered - _DISORDER) / _INTERVAL)
         sent = self._sent
         while sent and (interval := next(iter(sent))) < oldest:
             self.active -= sent.pop(interval)
@@ -139,27 +147,34 @@ class PollTurns:
 class BrokerPollTurns:
     """The polls at all brokers; `limit` of them at each.
 
-    has_broker: returns whether a broker of this name exists.
+    connections: number of connections for polls to each broker, each with its share of the limit: a broker answers in
+    order only over one connection. has_broker: returns whether a broker of this name exists. received: returns the
+    number of bytes that brokers have sent so far.
     """
 
-    def __init__(self, limit: int, has_broker: Callable[[str], bool]) -> None:
-        self._limit = limit
+    def __init__(
+        self, limit: int, connections: int, has_broker: Callable[[str], bool], received: Callable[[], int]
+    ) -> None:
+        self._limit = max(limit // connections, 1)
+        self._connections = connections
         self._has_broker = has_broker
-        self._brokers: dict[str, PollTurns] = {}
+        self._received = received
+        self._turns: dict[tuple[str, int], PollTurns] = {}
 
     @property
     def waiting(self) -> int:
         """The number of polls that wait now."""
-        return sum(turns.waiting for turns in self._brokers.values())
+        return sum(turns.waiting for turns in self._turns.values())
 
     @property
     def waited(self) -> int:
         """The number of polls that had to wait."""
-        return sum(turns.waited for turns in self._brokers.values())
+        return sum(turns.waited for turns in self._turns.values())
 
-    def of(self, broker: str) -> PollTurns | None:
-        """Return the turns at a broker; None if it is unknown."""
-        turns = self._brokers.get(broker)
+    def of(self, broker: str, session: Session) -> PollTurns | None:
+        """Return the turns of a session's polls at a broker; None if it is unknown."""
+        key = (broker, session.number % self._connections)
+        turns = self._turns.get(key)
         if turns is None and self._has_broker(broker):
-            turns = self._brokers[broker] = PollTurns(broker, self._limit)
+            turns = self._turns[key] = PollTurns(broker, self._limit, self._received)
         return turns

@@ -364,6 +364,11 @@ class ClusterBackend:
 
     # Membership.
 
+    def received_bytes(self) -> int:
+        """Return the number of bytes that the open connections to brokers have received."""
+        connections = (server.connection for server in self.server_connections)
+        return sum(connection.received_bytes for connection in connections if connection is not None)
+
     def has_broker(self, broker: str) -> bool:
         return broker in self._table
 

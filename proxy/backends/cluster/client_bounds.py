@@ -9,12 +9,13 @@ from proxy.core.upstream_shares import UpstreamShares
 
 def bound_clients(core: Messaging, backend: ClusterBackend) -> None:
     """Let the core keep the bounds that its settings name."""
-    limits = core.settings.limits
+    limits, cluster = core.settings.limits, core.settings.cluster
     if limits.broker_window:
         core.shares = UpstreamShares(limits.broker_window)
     if limits.broker_polls:
-        core.poll_turns = BrokerPollTurns(limits.broker_polls, backend.has_broker)
-    cluster = core.settings.cluster
+        core.poll_turns = BrokerPollTurns(
+            limits.broker_polls, cluster.connections_per_broker, backend.has_broker, backend.received_bytes
+        )
     core.creations = CreationQuota(
         lambda: backend, cluster.creations_per_client, cluster.creations_per_address, cluster.creations_per_day
     )

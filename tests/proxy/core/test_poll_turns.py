@@ -20,6 +20,16 @@ PULL = REQUESTS[RequestCode.PULL_MESSAGE]
 _LIMIT = 4
 
 
+class Received:
+    """The number of bytes that brokers have sent."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def __call__(self) -> int:
+        return self.size
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
@@ -30,11 +40,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def on() -> Stage:
+def on(received: Received) -> Stage:
     """Return a core whose broker answers when `answer` is called."""
     on = stage(FakeBackend(pending=[]))
-    on.core.poll_turns = BrokerPollTurns(_LIMIT, lambda broker: broker == "broker-a")
+    on.core.poll_turns = BrokerPollTurns(_LIMIT, 1, lambda broker: broker == "broker-a", received)
     return on
+
+
+@pytest.fixture
+def received() -> Received:
+    return Received()
 
 
 def client(host: str) -> FakeChannel:
@@ -93,19 +108,37 @@ async def test_waiting_polls_are_sent_once_others_are_parked(on: Stage, clock: C
     assert len(on.backend.sent) == _LIMIT + 1
 
 
-async def test_while_large_answers_take_long_polls_count_for_longer(on: Stage, clock: Clock) -> None:
-    channel = client("10.0.0.1")
-    pull(on, channel)
-    clock.now += 0.5
-    await answer(on, 1, bytes(300_000))
+async def test_while_a_broker_sends_much_polls_count_for_longer(on: Stage, clock: Clock, received: Received) -> None:
     for _ in range(_LIMIT + 1):
-        pull(on, channel)
-    clock.now += 0.9
+        pull(on, client("10.0.0.1"))
+    received.size += 2 * 2**20
+    clock.now += 0.1
     await asyncio.sleep(0.03)
-    assert len(on.backend.sent) == 1 + _LIMIT
+    received.size += 2 * 2**20
+    clock.now += 2.8
+    await asyncio.sleep(0.03)
+    assert len(on.backend.sent) == _LIMIT
+    received.size += 2 * 2**20
     clock.now += 0.2
     await asyncio.sleep(0.03)
-    assert len(on.backend.sent) == 2 + _LIMIT
+    assert len(on.backend.sent) == 1 + _LIMIT
+
+
+async def test_polls_sent_before_an_answered_one_are_parked(on: Stage, clock: Clock, received: Received) -> None:
+    received.size += 2 * 2**20
+    for _ in range(_LIMIT - 1):
+        pull(on, client("10.0.0.1"), suspend=15_000)
+    clock.now += 0.04
+    pull(on, client("10.0.0.2"))
+    assert on.core.poll_turns is not None
+    turns = on.core.poll_turns.of("broker-a", client("10.0.0.1").session)
+    assert turns is not None
+    assert turns.active == _LIMIT
+    assert on.backend.pending is not None
+    on.backend.pending.pop().set_result(commands.success())
+    await settle()
+    pull(on, client("10.0.0.2"))
+    assert turns.active == 1
 
 
 async def test_sources_and_their_clients_take_turns(on: Stage, clock: Clock) -> None:
@@ -164,7 +197,7 @@ async def test_brokers_that_do_not_exist_take_no_turns(on: Stage, clock: Clock) 
     command = complete(PULL, bname="unknown")
     on.core.handle(client("10.0.0.3"), command)
     assert on.core.poll_turns is not None
-    assert on.core.poll_turns.of("unknown") is None
+    assert on.core.poll_turns.of("unknown", client("10.0.0.1").session) is None
     assert len(on.backend.sent) == 1
 
 
