@@ -117,8 +117,9 @@ def _move(broker: Broker, key: tuple[str, str, int, int, int], offset: int, now:
     """
     if not broker.checkpoints.is_pending(key, offset):
         return now
-    topic, group, queue_id, _, _ = key
-    # Start offset and pop time identify a checkpoint: within one millisecond they may be those of the previous acks.
+    topic, group, queue_id, _, pop_time = key
+    # Start offset and pop time identify a checkpoint: within one millisecond they may be those of a previous handle.
+    now = max(now, pop_time + 1)
     while (topic, group, queue_id, offset, now) in broker.checkpoints:
         now += 1
     checkpoint = Checkpoint(topic, group, queue_id, offset, now, now + invisible_time, (offset,))

@@ -1,5 +1,7 @@
 """POP: invisible time, acknowledgement, redelivery, long polls, FIFO order, restarts."""
 
+from dataclasses import replace
+
 import pytest
 
 from proxy.embedded.broker.settings import BrokerSettings
@@ -132,6 +134,19 @@ async def test_the_invisible_time_is_changed_in_the_millisecond_of_the_pop(harne
     harness.pass_time(20_000)
     assert harness.pop("t") == []
     harness.pass_time(1)
+    assert texts(harness.pop("t")) == [b"x"]
+
+
+async def test_changes_within_a_millisecond_do_not_bring_an_expired_handle_back(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.send("t", b"x")
+    [popped] = harness.pop("t")
+    second = replace(popped, extra_info=popped.extra_info.changed(_change(harness, popped, 20_000)))
+    third = replace(second, extra_info=second.extra_info.changed(_change(harness, second, 20_000)))
+    assert len({one.extra_info.pop_time for one in (popped, second, third)}) == 3
+    harness.ack("t", popped)
+    harness.ack("t", second)
+    harness.pass_time(21_000)
     assert texts(harness.pop("t")) == [b"x"]
 
 
