@@ -23,6 +23,8 @@ _log = logging.getLogger("gantry.embedded")
 
 # Milliseconds until a failed redelivery is retried.
 _RETRY_INTERVAL = 1000
+# Maximum number of messages that are redelivered in one tick, apart from the rest of a checkpoint.
+_MAX_REVIVED = 1024
 _POP_RETRY_QUEUES = 1
 # Bodies of empty batches.
 _EMPTY_BODIES = frozenset((b"", b"{}"))
@@ -147,7 +149,7 @@ def _parse(broker: Broker, request: Request) -> tuple[str, str, int, int, ExtraI
 
 def revive(broker: Broker, now: int) -> None:
     """Redeliver the messages that were not acknowledged in time."""
-    for checkpoint in broker.checkpoints.due(now):
+    for checkpoint in broker.checkpoints.due(now, _MAX_REVIVED):
         try:
             _revive(broker, checkpoint)
         except (RemotingError, StorageError) as error:

@@ -24,8 +24,9 @@ _MAX_PROPERTIES_LENGTH = 0x7FFF
 _MAX_TOPIC_LENGTH = 127
 _MAX_RETRY_TOPIC_LENGTH = 255
 _NEVER_DELAYED = frozenset((int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTION_ROLLBACK)))
-# Maximum number of due messages that are stored in one transaction.
+# Maximum number of due messages that are stored in one transaction, and of transactions in one tick.
 _MAX_BATCH = 256
+_MAX_BATCHES = 4
 
 
 class MessageIllegal(RemotingError):
@@ -157,8 +158,10 @@ class AppendPipeline:
         return False
 
     def tick(self, now: int) -> None:
-        """Store the due messages in their queues."""
-        while now >= self._next_due:
+        """Store due messages in their queues; of many, some remain for the next tick."""
+        for _ in range(_MAX_BATCHES):
+            if now < self._next_due:
+                return
             due: list[tuple[bytes, int]] = []
             self._next_due = now + 3_600_000
             for key, _ in self._timers.items():  # noqa: PERF102  # a table, not a dict

@@ -48,6 +48,8 @@ PopKey = tuple[str, str, int]
 ANY_QUEUE = -1
 # Milliseconds between searches for members without heartbeats.
 _SWEEP_INTERVAL = 10_000
+# Minimum number of outdated times of FIFO locks before the times are rebuilt.
+_MIN_OUTDATED_UNLOCKS = 1024
 
 _STORAGE_ERRORS = (StorageFull, StorageFailed, Corrupt)
 
@@ -188,6 +190,7 @@ class Broker:
         if now < self._next_sweep:
             return
         self._next_sweep = now + _SWEEP_INTERVAL
+        self.locks.expire(now)
         for channel in self.members.expired(now - self.settings.member_expiry):
             isolated(self.channel_closed, channel)
             isolated(self._close_silent, channel)
@@ -255,6 +258,10 @@ class Broker:
     def unlock_at(self, at: int, key: PopKey) -> None:
         """Wake a pop of this key if the queue's FIFO lock is free at a time (ms)."""
         heapq.heappush(self._unlocks, (at, key))
+        if len(self._unlocks) > 2 * len(self.fifo_locks) + _MIN_OUTDATED_UNLOCKS:
+            # Most are of locks that were postponed or released.
+            self._unlocks = [(at, key) for at, key in self.fifo_locks.locked(self.now)]
+            heapq.heapify(self._unlocks)
 
     def admit_poll(self, key: PopKey) -> bool:
         """Return whether another pop may wait for this key; if so, messages of the topic will wake it."""

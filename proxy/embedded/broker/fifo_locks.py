@@ -71,6 +71,9 @@ class FifoLocks:
         self._table = table
         self._locks = {_key(key): FifoLock.decode(value) for key, value in table.items()}
 
+    def __len__(self) -> int:
+        return len(self._locks)
+
     def blocked(self, key: Key, attempt_id: str | None, now: int) -> bool:
         """Return whether a queue is locked. A retry of the same pop, by its attempt id, is not blocked."""
         lock = self._locks.get(key)

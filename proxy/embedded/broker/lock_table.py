@@ -40,6 +40,14 @@ class QueueLocks:
             if lock is not None and lock.client_id == client_id:
                 del locks[queue]
 
+    def expire(self, now: int) -> None:
+        """Remove the locks that were not renewed in time."""
+        for group, locks in list(self._locks.items()):
+            for queue in [queue for queue, lock in locks.items() if now - lock.renewed_at > self._timeout]:
+                del locks[queue]
+            if not locks:
+                del self._locks[group]
+
     def is_locked(self, group: str, now: int) -> bool:
         """Return whether a group has any lock."""
         return any(now - lock.renewed_at <= self._timeout for lock in self._locks.get(group, {}).values())

@@ -3,7 +3,7 @@
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused, refusal
 from proxy.embedded.broker.pulling import existing_topic
-from proxy.embedded.broker.queues import store_timestamp
+from proxy.embedded.broker.queues import READ_SIZE, store_timestamp
 from proxy.embedded.broker.request import Answer, Request
 from remoting import command as commands
 from remoting.codes import ResponseCode
@@ -11,6 +11,8 @@ from remoting.errors import InvalidRequest
 
 _UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
 _MAX_BY_UNIQUE_KEY = 32
+# As in brokers (maxMsgsNumBatch).
+_MAX_BY_KEY = 64
 
 
 def _offset(offset: int) -> Answer:
@@ -60,8 +62,8 @@ def update_offset(broker: Broker, request: Request) -> Answer:
     queue_id, offset = request.number("queueId"), request.number("commitOffset")
     if broker.groups.get(group) is None:
         raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {group} does not exist")
-    existing_topic(broker, topic)
-    if queue_id < 0 or not 0 <= offset < 2**63:
+    queues = max((known := existing_topic(broker, topic)).read, known.write)
+    if not 0 <= queue_id < queues or not 0 <= offset < 2**63:
         raise InvalidRequest(f"queue {queue_id} or offset {offset} is invalid")
     if broker.settings.server_side_reset and broker.offsets.has_reset(topic, group, queue_id):
         return commands.response(
@@ -77,7 +79,7 @@ def query(broker: Broker, request: Request) -> Answer:
     begin, end = request.number("beginTimestamp"), request.number("endTimestamp")
     if request.flag(_UNIQUE_KEY):
         count = _MAX_BY_UNIQUE_KEY
-    records = broker.store.by_key(topic, key, begin, end, count)
+    records = broker.store.by_key(topic, key, begin, end, min(count, _MAX_BY_KEY), READ_SIZE)
     fields = {
         "indexLastUpdateTimestamp": str(0 if not records else store_timestamp(records[0])),
         "indexLastUpdatePhyoffset": str(0 if not records else int.from_bytes(records[0][28:36], "big")),

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from proxy.embedded.store import Table
 
+# Minimum number of outdated times before the times are rebuilt.
+_MIN_OUTDATED = 1024
+
 # Topic, group, queue id, start offset and pop time, as in a receipt handle.
 Key = tuple[str, str, int, int, int]
 
@@ -59,6 +62,10 @@ class Checkpoints:
         """Add a checkpoint that has been written."""
         self._checkpoints[checkpoint.key] = checkpoint
         heapq.heappush(self._times, (checkpoint.visible_at, checkpoint.key))
+        if len(self._times) > 2 * len(self._checkpoints) + _MIN_OUTDATED:
+            # Most are of checkpoints that were acknowledged or moved.
+            self._times = [(each.visible_at, key) for key, each in self._checkpoints.items()]
+            heapq.heapify(self._times)
 
     def ack(self, key: Key, offsets: Iterable[int]) -> int:
         """Acknowledge messages; return how many of them were not acknowledged before."""
@@ -94,14 +101,18 @@ class Checkpoints:
         self.delete(checkpoint)
         self.forget(checkpoint)
 
-    def due(self, now: int) -> list[Checkpoint]:
-        """Return the checkpoints whose invisible time is over, each once; they remain until they are dropped."""
-        due = []
-        while self._times and self._times[0][0] <= now:
+    def due(self, now: int, limit: int) -> list[Checkpoint]:
+        """Return checkpoints whose invisible time is over, each once; they remain until they are dropped.
+
+        limit: number of messages after which no further checkpoint is returned by this call.
+        """
+        due: list[Checkpoint] = []
+        while self._times and self._times[0][0] <= now and limit > 0:
             time, key = heapq.heappop(self._times)
             checkpoint = self._checkpoints.get(key)
             if checkpoint is not None and checkpoint.visible_at == time:
                 due.append(checkpoint)
+                limit -= len(checkpoint.offsets)
         return due
 
     def retry_at(self, checkpoint: Checkpoint, at: int) -> None:

@@ -24,6 +24,7 @@ from remoting.requests import SEND_FIELD_NAMES
 # The first version (3.4.9) whose clients send the maximum number of redeliveries.
 _SENDS_MAX_RECONSUME_TIMES = 121
 _DEAD_LETTER_QUEUES = 1
+_MAX_PRIORITY_DIGITS = 10
 
 
 class Header:
@@ -197,7 +198,9 @@ def _prioritized(message: StoredMessage, topic: Topic, pairs: dict[str, str]) ->
     if properties.message_type(pairs) is not MessageType.PRIORITY:
         del pairs[properties.PRIORITY]
         return message
-    return replace(message, queue_id=min(int(text), max(topic.write - 1, 0)))
+    last = max(topic.write - 1, 0)
+    # Python converts no text of thousands of digits.
+    return replace(message, queue_id=last if len(text) > _MAX_PRIORITY_DIGITS else min(int(text), last))
 
 
 def message_id(broker: Broker, message: StoredMessage) -> str:

@@ -6,6 +6,7 @@ every check, so that its offsets, by which a producer ends it, do not change.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,11 @@ from remoting.ids import OffsetMessageId
 from remoting.messages import TRANSACTION_MASK, StoredMessage, SysFlag
 
 _log = logging.getLogger("gantry.embedded")
+
+# Maximum number of checks in one tick.
+_MAX_CHECKS = 256
+# The longest immunity in seconds that a producer may choose, in digits.
+_MAX_IMMUNITY_DIGITS = 10
 
 
 @dataclass(slots=True)
@@ -67,6 +73,8 @@ class Transactions:
         self._table = store.table("halves")
         self._rows = {int.from_bytes(key, "big"): HalfMessage.decode(value) for key, value in self._table.items()}
         self._next_check = 0
+        # Offsets of half messages that are to be checked, some in each tick.
+        self._due: deque[int] = deque()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -95,7 +103,7 @@ class Transactions:
 
     def _new_row(self, message: StoredMessage, pairs: Mapping[str, str]) -> HalfMessage:
         seconds = pairs.get(properties.CHECK_IMMUNITY_TIME_IN_SECONDS, "")
-        explicit = seconds.isdecimal()
+        explicit = seconds.isdecimal() and len(seconds) <= _MAX_IMMUNITY_DIGITS
         immunity = 1000 * int(seconds) if explicit else self._settings.transaction_timeout
         return HalfMessage(message.born_timestamp, immunity, explicit)
 
@@ -142,19 +150,23 @@ class Transactions:
     # Checks.
 
     def tick(self, now: int) -> None:
-        """Check the half messages that are unresolved for too long."""
-        if now < self._next_check:
-            return
-        self._next_check = now + self._settings.transaction_interval
-        for offset, half in list(self._rows.items()):
-            if now - half.born > half.immunity:
-                try:
-                    self._check(offset, half, now)
-                except StorageError:
-                    raise
-                except Exception:
-                    # The other half messages must still be checked.
-                    _log.exception("the check of the half message at commit log offset %d failed", offset)
+        """Check half messages that are unresolved for too long; of many, some remain for the next ticks."""
+        if now >= self._next_check and not self._due:
+            self._next_check = now + self._settings.transaction_interval
+            self._due.extend(offset for offset, half in self._rows.items() if now - half.born > half.immunity)
+        for _ in range(min(len(self._due), _MAX_CHECKS)):
+            offset = self._due.popleft()
+            half = self._rows.get(offset)
+            if half is None:
+                continue
+            try:
+                self._check(offset, half, now)
+            except StorageError:
+                self._due.clear()
+                raise
+            except Exception:
+                # The other half messages must still be checked.
+                _log.exception("the check of the half message at commit log offset %d failed", offset)
 
     def _check(self, offset: int, half: HalfMessage, now: int) -> None:
         record = self._store.record(offset)

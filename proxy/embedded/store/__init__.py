@@ -31,6 +31,10 @@ __all__ = [
 ]
 
 
+# Maximum size of the records of one read in bytes.
+MAX_SIZE = 16 * 1024 * 1024
+
+
 class Table(Protocol):
     """An ordered map from bytes to bytes; its changes are as durable as the messages written next to them.
 
@@ -101,8 +105,11 @@ class Store(Protocol):
     def offset_at(self, topic: str, queue_id: int, timestamp: int) -> int:
         """Return the first queue offset stored at or after this time (ms); one past the last if there is none."""
 
-    def by_key(self, topic: str, key: str, begin: int, end: int, count: int) -> list[bytes]:
-        """Return records with this unique key or one of this name, stored between two times (ms), newest first."""
+    def by_key(self, topic: str, key: str, begin: int, end: int, count: int, size: int = MAX_SIZE) -> list[bytes]:
+        """Return records with this unique key or one of this name, stored between two times (ms), newest first.
+
+        At least one if there is one, at most `count` and about `size` bytes.
+        """
 
     def queues(self, topic: str) -> Collection[int]:
         """Return the queues of a topic that were ever written to."""

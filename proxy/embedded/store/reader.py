@@ -1,6 +1,10 @@
 """Reads of messages: by queue offset, by time, by key."""
 
-from proxy.embedded.store import keys
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from functools import partial
+
+from proxy.embedded.store import MAX_SIZE, keys
 from proxy.embedded.store.damage import Damage
 from proxy.embedded.store.errors import Corrupt
 from proxy.embedded.store.index import Index
@@ -81,19 +85,44 @@ class StoreReader:
         self._state.first(queue, self._log.start)
         return self._state.at_time(queue, timestamp)
 
-    def by_key(self, topic: str, key: str, begin: int, end: int, count: int) -> list[bytes]:
-        """Return at most `count` records with a key, stored between two times (ms), newest first."""
-        digest = keys.digest(topic, key)
+    def by_key(self, topic: str, key: str, begin: int, end: int, count: int, size: int = MAX_SIZE) -> list[bytes]:
+        """Return records with a key, stored between two times (ms), newest first.
+
+        At least one if there is one, at most `count` and about `size` bytes.
+        """
         records: list[bytes] = []
+        total = 0
+        for position in self._positions(keys.digest(topic, key), begin, end):
+            if len(records) >= count:
+                break
+            record = self._log.read_at(position) if position > self._state.dropped.get(topic, -1) else None
+            if record is not None and _has_key(record, topic, key, begin, end):
+                total += len(record)
+                if total > size and records:
+                    break
+                records.append(record)
+        return records
+
+    def _positions(self, digest: bytes, begin: int, end: int) -> Iterator[int]:
+        """Yield the positions of messages with the hash of a key, stored between two times (ms), newest first.
+
+        Reads as many messages as a binary search: thousands may have the same key.
+        """
         for period in self._state.keys.between(begin, end):
             pending = self._state.keys.periods[period].find(digest)
-            for position in sorted({*pending, *self._index.key_positions(period, digest)}, reverse=True):
-                if len(records) >= count:
-                    return records
-                record = self._log.read_at(position) if position > self._state.dropped.get(topic, -1) else None
-                if record is not None and _has_key(record, topic, key, begin, end):
-                    records.append(record)
-        return records
+            positions = sorted({*pending, *self._index.key_positions(period, digest)})
+            first = bisect_left(positions, begin, key=partial(self._stored_at, begin))
+            yield from reversed(
+                positions[first : bisect_right(positions, end, first, key=partial(self._stored_at, end))]
+            )
+
+    def _stored_at(self, default: int, position: int) -> int:
+        """Return the store timestamp (ms) of the message at a position, or the default for a damaged one."""
+        record = self._log.read_at(position)
+        try:
+            return default if record is None else decode_message(record).store_timestamp
+        except BodyError:
+            return default
 
 
 def _has_key(record: bytes, topic: str, key: str, begin: int, end: int) -> bool:

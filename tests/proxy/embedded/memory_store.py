@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from proxy.embedded.store import StorageFull
+from proxy.embedded.store import MAX_SIZE, StorageFull
 from remoting import messages, properties
 from remoting.messages import StoredMessage
 
@@ -151,7 +151,7 @@ class MemoryStore:
         times = [messages.decode_message(self._log[position]).store_timestamp for position in queue]
         return bisect.bisect_left(times, timestamp)
 
-    def by_key(self, topic: str, key: str, begin: int, end: int, count: int) -> list[bytes]:
+    def by_key(self, topic: str, key: str, begin: int, end: int, count: int, size: int = MAX_SIZE) -> list[bytes]:
         found = []
         for position in sorted(self._log, reverse=True):
             message = messages.decode_message(self._log[position])

@@ -203,3 +203,14 @@ async def test_queue_assignment_of_popping_groups_follows_the_share(harness: Bro
     assert b'"popShareQueueNum":-1' in harness.get(402).body
     wrong = {"topic": "absent", "consumerGroup": "g", "mode": "POP", "popShareQueueNum": 1}
     assert harness.ask(401, {}, orjson.dumps(wrong)).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_locks_that_are_not_renewed_are_removed(harness: BrokerHarness) -> None:
+    body = b'{"consumerGroup":"%b","clientId":"c","mqSet":[{"topic":"t","brokerName":"broker-a","queueId":%d}]}'
+    for number in range(10):
+        harness.get(RequestCode.LOCK_BATCH_MQ, {}, body % (b"g%d" % number, number))
+    assert len(harness.broker.locks._locks) == 10
+    harness.pass_time(60_000, step=10_000)
+    harness.get(RequestCode.LOCK_BATCH_MQ, {}, body % (b"g1", 1))
+    harness.pass_time(20_000, step=10_000)
+    assert list(harness.broker.locks._locks) == ["g1"]

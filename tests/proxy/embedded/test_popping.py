@@ -438,3 +438,39 @@ async def test_messages_of_a_deleted_topic_are_not_redelivered(harness: BrokerHa
     harness.send("t", b"new")
     assert texts(harness.pop("t")) == [b"new"]
     assert harness.stored("t")[0].get(properties.POP_CK) is None
+
+
+async def test_many_messages_visible_at_one_time_are_redelivered_in_several_ticks(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    for number in range(2500):
+        harness.send("t", b"%d" % number)
+    while harness.pop("t"):
+        pass
+    harness.pass_time(10_000, step=10_000)
+    assert 0 < harness.broker.store.bounds("%RETRY%g_t", 0)[1] < 2500
+    harness.pass_time(500)
+    assert harness.broker.store.bounds("%RETRY%g_t", 0)[1] == 2500
+    assert len(harness.broker.checkpoints) == 0
+
+
+@pytest.mark.parametrize("order", [False, True])
+async def test_times_of_messages_whose_visibility_changes_often_are_not_kept(
+    harness: BrokerHarness, order: bool
+) -> None:
+    harness.topic("t")
+    harness.send("t", b"x")
+    [popped] = harness.pop("t", order=str(order).lower())
+    fields = harness.handle_fields("t", popped)
+    for number in range(3000):
+        changed = harness.get(
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields | {"invisibleTime": str(2**40 + number)}
+        ).fields
+        if not order:
+            handle = f"0 {changed['popTime']} {changed['invisibleTime']} {changed['reviveQid']} 0 broker-a 0 0"
+            fields["extraInfo"] = handle
+    assert len(harness.broker.checkpoints._times) + len(harness.broker._unlocks) < 1100
+    harness.get(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields | {"invisibleTime": "1000"})
+    assert harness.pop("t", order=str(order).lower()) == []
+    # Pop times of one millisecond differ.
+    harness.pass_time(1100)
+    assert texts(harness.pop("t", order=str(order).lower())) == [b"x"]

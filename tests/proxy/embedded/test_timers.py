@@ -113,3 +113,14 @@ async def test_a_message_sent_back_is_delayed_longer_each_time_until_dead_letter
     assert (dead.body, dead.reconsume_times, dead.get("RETRY_TOPIC")) == (b"hard", 3, "t")
     lost = harness.ask(RequestCode.CONSUMER_SEND_MSG_BACK, {**back, "offset": 10**9})
     assert (lost.code, bool(lost.remark)) == (ResponseCode.SYSTEM_ERROR, True)
+
+
+async def test_many_messages_due_at_one_time_are_delivered_in_several_ticks(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    for number in range(2500):
+        harness.send("t", b"%d" % number, {"TIMER_DELIVER_MS": str(START + 1000)})
+    harness.pass_time(1000, step=1000)
+    assert 0 < harness.broker.store.bounds("t", 0)[1] < 2500
+    harness.pass_time(500)
+    assert harness.broker.store.bounds("t", 0)[1] == 2500
+    assert harness.broker.pipeline.delayed == 0

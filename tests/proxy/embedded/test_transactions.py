@@ -136,3 +136,14 @@ async def test_a_delay_begins_with_the_commit(harness: BrokerHarness) -> None:
     assert harness.bodies("t") == []
     harness.pass_time(100)
     assert harness.bodies("t") == [b"half"]
+
+
+async def test_many_unresolved_messages_are_checked_in_several_ticks(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.join(producers=["pg"], channel=FakeChannel())
+    for _ in range(600):
+        _half(harness)
+    harness.pass_time(40_000, step=40_000)
+    assert 0 < len(harness.pushed) < 600
+    harness.pass_time(1000)
+    assert len(harness.pushed) == 600

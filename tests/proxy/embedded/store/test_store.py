@@ -37,6 +37,31 @@ def test_a_later_format_is_rejected(tmp_path: Path) -> None:
     open_store(tmp_path).close()
 
 
+def test_searches_by_key_are_bounded_by_time_and_size(tmp_path: Path) -> None:
+    clock = Clock(step=0)
+    store = open_store(tmp_path, clock=clock)
+    start = clock.now
+    for number in range(100):
+        clock.now = start + 10 * number
+        size = len(store.record(store.append(message(b"%02d" % number, KEYS="k")).commit_log_offset) or b"")
+
+    def found(begin: int, end: int, count: int = 1000, most: int = 1 << 20) -> list[bytes]:
+        return [
+            decode_message(record).body for record in store.by_key("T", "k", start + begin, start + end, count, most)
+        ]
+
+    for _ in range(2):
+        assert found(500, 529) == [b"52", b"51", b"50"]
+        assert found(501, 510) == [b"51"]
+        assert found(-9, 0) == [b"00"]
+        assert found(990, 10_000) == [b"99"]
+        assert found(991, 10_000) == found(-9, -1) == []
+        assert found(0, 10_000, count=2) == found(0, 10_000, most=2 * size) == [b"99", b"98"]
+        assert found(0, 10_000, most=1) == [b"99"], "at least one"
+        assert len(found(0, 10_000)) == 100
+        store.checkpoint()
+
+
 def test_reads_are_bounded(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for number in range(10):
