@@ -8,7 +8,6 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
-from enum import StrEnum
 from functools import partial
 from time import monotonic
 from typing import Final
@@ -16,6 +15,7 @@ from typing import Final
 from protocol_negotiation.fair_turns import FairTurns, Share, Source
 from protocol_negotiation.peer import Peer
 from remoting import command as commands
+from remoting.close_cause import CloseCause
 from remoting.codes import ONEWAY_FLAG, RESPONSE_FLAG, SerializeType
 from remoting.command import RemotingCommand
 from remoting.compilation import mypyc_attr
@@ -39,23 +39,6 @@ _UNSHARED: Final = Share(Source(None))
 
 # Handles a request of the peer: returns a future of the response, or None if there is no response.
 Handler = Callable[["RemotingConnection", RemotingCommand], "asyncio.Future[RemotingCommand] | None"]
-
-
-class CloseCause(StrEnum):
-    """Cause of a connection's end; the values are metric labels."""
-
-    PEER = "peer"
-    RESET = "reset"
-    IDLE = "idle"
-    PROTOCOL = "protocol"
-    SLOW_READER = "slow_reader"
-    UNFINISHED_FRAME = "unfinished_frame"
-    OVERLOAD = "overload"
-    DRAIN = "drain"
-    OPERATOR = "operator"
-    REVOKED = "revoked"
-    UNRESPONSIVE = "unresponsive"
-    LOCAL = "local"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -22,8 +22,9 @@ from proxy.core.channel import Channel
 from proxy.core.remoting_channel import BrokerChannel
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.embedded.broker.request import Reply
+from remoting.close_cause import CloseCause
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, Handler, RemotingConnection
+from remoting.connection import Handler, RemotingConnection
 from remoting.flow_control import Limits
 from remoting.timeout_wheel import TimeoutWheel, ticking
 

@@ -25,9 +25,10 @@ from proxy.traffic_rules.name_mapping import NameMapping
 from proxy.traffic_rules.namespaced_channel import NamespacedBrokerChannel, NamespacedChannel
 from proxy.traffic_rules.user_names import NamesOfUser
 from remoting import command as commands
+from remoting.close_cause import CloseCause
 from remoting.codes import GO_AWAY_VERSION
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, Handler, RemotingConnection
+from remoting.connection import Handler, RemotingConnection
 from remoting.errors import GoAway
 from remoting.flow_control import Limits
 from remoting.memory_watch import UNWATCHED, MemoryWatch

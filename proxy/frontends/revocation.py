@@ -13,8 +13,8 @@ from proxy.core.channel import Channel
 from proxy.core.messaging import Messaging
 from proxy.core.principal import OWN, Principal
 from proxy.core.remoting_channel import RemotingChannel
+from remoting.close_cause import CloseCause
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause
 from remoting.errors import NotPermitted, RemotingError
 from remoting.permissions import Permission
 from remoting.requests import REQUESTS, RequestSpec

@@ -20,7 +20,7 @@ from proxy.operations.replica import Replica
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import SortedPage, newest
 from proxy.operations.values import Answer, Timestamp, WorkerOwned, at
-from remoting.connection import CloseCause
+from remoting.close_cause import CloseCause
 
 # A connection of either protocol.
 Transport = RemotingChannel | GrpcConnection | Relay

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from protocol_negotiation.peer import HostPort
 from remoting import command as commands
 from remoting import routes
+from remoting.close_cause import CloseCause
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, Handler, RemotingConnection
+from remoting.connection import Handler, RemotingConnection
 from remoting.errors import RemotingError, UnsupportedRequest
 from remoting.routes import TopicRoute
 from remoting.signature import Credentials, sign

@@ -14,9 +14,10 @@ import orjson
 
 from remoting import command as commands
 from remoting import messages, properties
+from remoting.close_cause import CloseCause
 from remoting.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, RemotingConnection
+from remoting.connection import RemotingConnection
 from remoting.messages import StoredMessage
 from remoting.signature import Credentials, sign
 from remoting.timeout_wheel import TimeoutWheel

@@ -12,9 +12,10 @@ import trustme
 
 from proxy.app import App
 from proxy.settings.model import Settings
+from remoting.close_cause import CloseCause
 from remoting.codes import STANDARD_JSON_VERSION, RequestCode
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, RemotingConnection
+from remoting.connection import RemotingConnection
 from remoting.timeout_wheel import TimeoutWheel
 from tests.proxy.backends.cluster.servers import Cluster
 from tests.proxy.fakes import Reply

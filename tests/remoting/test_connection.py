@@ -7,9 +7,10 @@ import orjson
 import pytest
 
 from remoting import command as commands
+from remoting.close_cause import CloseCause
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, Handler, RemotingConnection
+from remoting.connection import Handler, RemotingConnection
 from remoting.errors import (
     ConnectionLost,
     GoAway,

@@ -6,8 +6,9 @@ import pytest
 from protocol_negotiation.fair_turns import FairTurns
 from remoting import command as commands
 from remoting import flow_control
+from remoting.close_cause import CloseCause
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, RemotingConnection
+from remoting.connection import RemotingConnection
 from remoting.errors import (
     ServiceUnavailable,
 )

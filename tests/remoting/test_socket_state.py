@@ -6,7 +6,8 @@ import struct
 
 import pytest
 
-from remoting.connection import CloseCause, RemotingConnection
+from remoting.close_cause import CloseCause
+from remoting.connection import RemotingConnection
 from remoting.socket_state import is_reset
 from remoting.timeout_wheel import TimeoutWheel
 

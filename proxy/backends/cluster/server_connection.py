@@ -10,8 +10,9 @@ from protocol_negotiation import handshake_failure
 from protocol_negotiation.peer import HostPort
 from protocol_negotiation.tls_client import ClientTlsSource
 from proxy.observability.metrics.upstream import UpstreamCounts
+from remoting.close_cause import CloseCause
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, Handler, RemotingConnection
+from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ServiceUnavailable
 from remoting.flow_control import Limits
 from remoting.pending_request import LostHandler

@@ -12,9 +12,10 @@ from proxy.backends.cluster.backend import ClusterBackend
 from proxy.core.signing import Signer
 from proxy.settings.cluster import ClusterSettings
 from remoting import command as commands
+from remoting.close_cause import CloseCause
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, RemotingConnection
+from remoting.connection import RemotingConnection
 from remoting.timeout_wheel import TimeoutWheel
 from tests.ports import free_port
 from tests.proxy.fakes import Reply

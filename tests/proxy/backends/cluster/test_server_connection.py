@@ -6,9 +6,10 @@ import pytest
 from proxy.backends.cluster import server_connection as links
 from proxy.backends.cluster.server_connection import ServerConnection
 from remoting import command as commands
+from remoting.close_cause import CloseCause
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.connection import CloseCause, RemotingConnection
+from remoting.connection import RemotingConnection
 from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable
 from remoting.timeout_wheel import TimeoutWheel
 from tests.ports import free_port
